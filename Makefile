@@ -1,0 +1,52 @@
+# make demo    see it work: on a GPU if there is one, on the CPU otherwise
+# make test    the tests that need no GPU
+# make check   format, lint, types, architecture
+# make clean   remove what the others made
+#
+# The first call makes .venv and needs the network; later ones do not. PYTHON=… chooses another Python.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+TESTS ?= tests
+
+.PHONY: demo test check format clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: $(VENV)/.installed
+	@$(BIN)/tilewise demo
+
+test: $(VENV)/.installed-dev
+	@$(BIN)/pytest -n auto --maxprocesses 4 $(TESTS)
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each stamp says that what pyproject.toml asks for is installed: while it is newer, no pip is called.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing tilewise and what it needs into $(VENV) (once; about 170 MB to download) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "Installing tilewise and the development tools into $(VENV) (once) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(VENV)/.installed $@
+
+$(BIN)/python:
+	@python=$$(PYTHON="$(PYTHON)" .ci/find-python) && \
+	echo "Making $(VENV) with $$($$python --version) …" && \
+	{ "$$python" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }

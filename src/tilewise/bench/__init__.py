@@ -1,0 +1,1 @@
+"""What the command line shows, worked out: trials, the demo, the doctor, measurements."""

@@ -1,0 +1,159 @@
+"""The demo: every rung on the device there is, each result checked; with no device, every rung compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.bench.progress import Progress, silent
+from tilewise.bench.trial import Trial, example_size, fits, fresh_seed, geometry, needs, try_rung
+from tilewise.devices import Device
+from tilewise.devices import device as resolve
+from tilewise.errors import DeviceUnavailable, TilewiseError
+from tilewise.kernels import Rung, ladder
+from tilewise.toolchain.binary import Resources
+
+__all__ = ["Broken", "Compiled", "Demo", "Result", "TooNew", "run_demo", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A rung that was compiled and not run."""
+
+    rung: str
+    arch: str
+    resources: Resources
+    dynamic_shared: int
+    seconds: float
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.resources.shared_bytes + self.dynamic_shared
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rung": self.rung,
+            "arch": self.arch,
+            "correct": None,
+            "registers": self.resources.registers,
+            "shared_bytes": self.shared_bytes,
+            "spills": self.resources.spills,
+            "compile_seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TooNew:
+    """A rung that neither runs on the arch nor compiles for it."""
+
+    rung: str
+    arch: str
+    needs: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rung": self.rung, "arch": self.arch, "correct": None, "needs": self.needs}
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rung that the device could not run; ``error`` says why."""
+
+    rung: str
+    device: str
+    arch: str
+    error: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rung": self.rung,
+            "device": self.device,
+            "arch": self.arch,
+            "correct": False,
+            "error": self.error,
+        }
+
+
+Result = Trial | Compiled | TooNew | Broken
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What came of every rung. ``device`` is None where nothing could run, and ``missing`` says why."""
+
+    device: str | None
+    title: str | None
+    arch: str
+    missing: str | None
+    seed: int
+    rungs: tuple[Result, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no result was wrong, and none failed to come."""
+        return not any(wrong(rung) for rung in self.rungs)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "title": self.title,
+            "arch": self.arch,
+            "not_run_because": self.missing,
+            "seed": self.seed,
+            "ok": self.ok,
+            "rungs": [rung.to_dict() for rung in self.rungs],
+        }
+
+
+def run_demo(
+    device: Device | str | None = None,
+    arch: str = "sm_90a",
+    seed: int | None = None,
+    rungs: Mapping[str, Rung] = ladder,
+    progress: Progress = silent,
+) -> Demo:
+    """Multiply with every rung and check each result; with no device compile every rung for ``arch``."""
+    target, missing = _found(device)
+    chosen = fresh_seed() if seed is None else seed
+    at = target.arch if target else arch
+    results: list[Result] = []
+    for i, rung in enumerate(rungs.values()):
+        progress(i, len(rungs), rung.name)
+        if not fits(rung, at):
+            results.append(TooNew(rung.name, at, needs(rung)))
+        elif target:
+            results.append(_tried(rung, target, chosen + i))
+        else:
+            results.append(_compiled(rung, at))
+    name, title = (target.name, target.title) if target else (None, None)
+    return Demo(name, title, at, missing, chosen, tuple(results))
+
+
+def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
+    """The device to run on, or why there is none. One that was asked for by name must be there."""
+    try:
+        return resolve(device), None
+    except DeviceUnavailable as error:
+        if device is not None:
+            raise
+        return None, str(error)
+
+
+def wrong(result: Result) -> bool:
+    """Whether a rung ran and its result is wrong, or should have run and could not."""
+    return isinstance(result, Broken) or (isinstance(result, Trial) and not result.comparison.ok)
+
+
+def _tried(rung: Rung, device: Device, seed: int) -> Trial | Broken:
+    try:
+        return try_rung(rung, device, example_size(rung, device.name.startswith("gpu")), seed)
+    except TilewiseError as error:  # one rung that fails does not keep the others from being shown
+        return Broken(rung.name, device.name, device.arch, str(error))
+
+
+def _compiled(rung: Rung, arch: str) -> Compiled:
+    launch = geometry(rung, example_size(rung, on_gpu=True), {})
+    start = time.perf_counter()
+    resources = rung.kernel(arch, entry=launch.entry).resources
+    return Compiled(rung.name, arch, resources, launch.dynamic_shared, time.perf_counter() - start)

@@ -1,0 +1,109 @@
+"""What there is to say of each rung: a card, and the tables of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewise.bench.trial import Size, example_size, fits, geometry, needs
+from tilewise.kernels.rung import Rung
+from tilewise.toolchain.nvrtc import version
+
+__all__ = ["ARCHS", "RungCard", "card", "markdown"]
+
+# One of each architecture that tilewise compiles for, oldest first.
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+
+
+@dataclass(frozen=True, slots=True)
+class RungCard:
+    """A rung in words."""
+
+    name: str
+    title: str
+    about: str
+    rows: tuple[str, ...]
+    least: str
+    operand_type: str
+    result_types: tuple[str, ...]
+    settings: Mapping[str, tuple[int | str, ...]]
+    entries: tuple[str, ...]
+    example: Size
+    launch: str
+
+    @property
+    def types(self) -> str:
+        """What the operands hold, and what the result does."""
+        return f"{self.operand_type} → {' or '.join(self.result_types)}"
+
+    @property
+    def settings_text(self) -> str:
+        """Each setting with its values, the default first."""
+        return ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in self.settings.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def card(rung: Rung) -> RungCard:
+    """What there is to say of a rung."""
+    size = example_size(rung, on_gpu=True)
+    launch = geometry(rung, size, {})
+    return RungCard(
+        name=rung.name,
+        title=rung.title,
+        about="\n".join(_header(rung.source)),
+        rows=rung.rows,
+        least=needs(rung),
+        operand_type=rung.operand_type,
+        result_types=rung.result_types,
+        settings=rung.settings,
+        entries=rung.entries,
+        example=size,
+        launch=f"grid {launch.grid} × block {launch.block}",
+    )
+
+
+def _header(source: str) -> Iterator[str]:
+    """The comment that a source begins with, after its first line, which is the title."""
+    for line in source.splitlines()[1:]:
+        if not line.startswith("//"):
+            return
+        text = line.removeprefix("//").removeprefix(" ")
+        if text:
+            yield text
+
+
+def markdown(rungs: Mapping[str, Rung]) -> str:
+    """The table of ``docs/ladder.md``, from compiling every rung for every arch of :data:`ARCHS`."""
+    head = ["rung", "kernel", "shared bytes", *ARCHS]
+    lines = [
+        f"Registers per thread by NVRTC {'.'.join(map(str, version()))}, with each rung's default settings; "
+        "spilled bytes in brackets, where there are any. Shared bytes are a block's, static and dynamic.",
+        "",
+        _row(head),
+        _row(["---", "---", *["---:"] * (len(head) - 2)]),
+    ]
+    lines += [_row(cells) for rung in rungs.values() for cells in _resource_rows(rung)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _resource_rows(rung: Rung) -> Iterator[list[str]]:
+    first = geometry(rung, example_size(rung, on_gpu=True), {})
+    for entry in rung.entries:
+        dynamic = first.dynamic_shared if entry == first.entry else 0
+        shared, cells = set(), []
+        for arch in ARCHS:
+            if not fits(rung, arch):
+                cells.append("–")
+                continue
+            resources = rung.kernel(arch, entry=entry).resources
+            shared.add(resources.shared_bytes + dynamic)
+            spills = f" ({resources.spills})" if resources.spills else ""
+            cells.append(f"{resources.registers}{spills}")
+        yield [rung.name, f"`{entry}`", " or ".join(f"{size:,}" for size in sorted(shared)), *cells]

@@ -1,0 +1,254 @@
+"""The commands: call, print, and say with the exit code whether all is well."""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from tilewise.bench.demo import Broken, Compiled, Demo, Result, TooNew, run_demo, wrong
+from tilewise.bench.doctor import VARIABLES, Report, examine
+from tilewise.bench.ladder import RungCard, card
+from tilewise.bench.ladder import markdown as resources_markdown
+from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain
+from tilewise.bench.toolchain import markdown as times_markdown
+from tilewise.bench.trial import Trial, example_size, fresh_seed, try_rung
+from tilewise.cli import draw
+from tilewise.cli.parser import settings
+from tilewise.devices import device as resolve
+from tilewise.errors import ArgumentError
+from tilewise.kernels import ladder as rungs
+
+__all__ = ["bench", "demo", "doctor", "ladder", "run"]
+
+GOOD, FAILED = 0, 1
+
+
+def demo(args: Namespace) -> int:
+    """``tilewise demo``"""
+    with draw.progress("demo") as progress:
+        found = run_demo(args.device, args.arch, args.seed, progress=progress)
+    if args.json:
+        draw.write_json(found.to_dict())
+    else:
+        _print_demo(found)
+    return GOOD if found.ok else FAILED
+
+
+def _print_demo(found: Demo) -> None:
+    if found.device:
+        draw.heading(f"Every rung of the ladder on {found.device}: {found.title}")
+        columns = [
+            "rung",
+            "device",
+            "m×n×k",
+            "correct",
+            "registers",
+            "shared bytes",
+            "spills",
+            "time",
+            "GFLOP/s",
+        ]
+    else:
+        draw.heading(f"Every rung of the ladder, compiled for {found.arch}")
+        columns = ["rung", "arch", "correct", "registers", "shared bytes", "spills", "compiled or cached in"]
+    rows = [_demo_row(rung, len(columns)) for rung in found.rungs]
+    draw.table(
+        columns, rows, right=[name for name in columns if name not in ("rung", "device", "arch", "correct")]
+    )
+    draw.line()
+    for rung in filter(wrong, found.rungs):
+        why = rung.error if isinstance(rung, Broken) else ""
+        if isinstance(rung, Trial):
+            why = f"with seed {rung.seed}: {rung.comparison}"
+        draw.line(f"WRONG: {rung.rung} {why}", "bold red")
+    if found.missing:
+        draw.line(f"Not run: {found.missing}")
+        draw.line("What is shown is the compiler's own report; no result was computed, so none was checked.")
+    elif found.ok:
+        draw.line(f"Every result is within the rounding bound of the float64 reference (seed {found.seed}).")
+
+
+def _demo_row(rung: Result, width: int) -> list[str]:
+    if isinstance(rung, TooNew):
+        return [rung.rung, rung.arch, f"needs {rung.needs}", *[""] * (width - 3)]
+    if isinstance(rung, Broken):
+        return [rung.rung, rung.device, "", "NO", *[""] * (width - 4)]
+    figures = [str(rung.resources.registers), f"{rung.shared_bytes:,}", str(rung.resources.spills)]
+    if isinstance(rung, Compiled):
+        return [rung.rung, rung.arch, "not run", *figures, draw.duration(rung.seconds)]
+    correct = "yes" if rung.comparison.ok else "NO"
+    size = "×".join(map(str, rung.size))
+    return [
+        rung.rung,
+        rung.device,
+        size,
+        correct,
+        *figures,
+        draw.duration(rung.seconds),
+        f"{rung.gflops:,.1f}",
+    ]
+
+
+def ladder(args: Namespace) -> int:
+    """``tilewise ladder``"""
+    if args.markdown:
+        print(resources_markdown(rungs), end="")
+    elif args.rung is None:
+        if args.source:
+            raise ArgumentError("--source", "needs the name of a rung", fix="such as 04_tiled")
+        _print_rungs([card(rung) for rung in rungs.values()], args.json)
+    elif args.json:
+        draw.write_json({**card(rungs[args.rung]).to_dict(), "source": rungs[args.rung].source})
+    elif args.source:
+        print(rungs[args.rung].source, end="")
+    else:
+        _print_card(card(rungs[args.rung]))
+    return GOOD
+
+
+def _print_rungs(cards: list[RungCard], as_json: bool) -> None:
+    if as_json:
+        draw.write_json([item.to_dict() for item in cards])
+        return
+    rows = [[item.name, item.title, item.least, item.types, item.settings_text] for item in cards]
+    draw.table(["rung", "what it is", "from", "types", "settings"], rows)
+    draw.line()
+    draw.line("tilewise ladder NAME shows one; tilewise run NAME runs it.")
+
+
+def _print_card(item: RungCard) -> None:
+    draw.heading(f"{item.name}: {item.title}")
+    draw.line()
+    draw.line(item.about)
+    draw.line()
+    draw.facts(
+        {
+            "requirements": ", ".join(item.rows),
+            "runs on": f"{item.least} and newer",
+            "types": item.types,
+            "settings": item.settings_text or "none",
+            "kernels": ", ".join(item.entries),
+            "launch": f"{item.launch} for {'×'.join(map(str, item.example))}",
+        }
+    )
+    draw.line()
+    draw.line(f"tilewise ladder {item.name} --source prints its CUDA C++.")
+
+
+def run(args: Namespace) -> int:
+    """``tilewise run``"""
+    rung, chosen = rungs[args.rung], settings(args.set)
+    rung.complete(chosen)
+    device = resolve(args.device)
+    m, n, k = args.m, args.n, args.k
+    if m is None or n is None or k is None:
+        example = example_size(rung, device.name.startswith("gpu"), chosen)
+        m, n, k = (given or fitting for given, fitting in zip((m, n, k), example, strict=True))
+    seed = fresh_seed() if args.seed is None else args.seed
+    trial = try_rung(rung, device, (m, n, k), seed, chosen)
+    if args.json:
+        draw.write_json(trial.to_dict())
+    else:
+        _print_trial(trial)
+    return GOOD if trial.comparison.ok else FAILED
+
+
+def _print_trial(trial: Trial) -> None:
+    draw.heading(f"{trial.rung}, {'×'.join(map(str, trial.size))}, on {trial.device} ({trial.arch})")
+    launch, used = trial.geometry, trial.resources
+    draw.facts(
+        {
+            "correct": f"{'yes' if trial.comparison.ok else 'NO'}: {trial.comparison}",
+            "settings": ", ".join(f"{name}={value}" for name, value in trial.settings.items()) or "none",
+            "launch": f"grid {launch.grid} × block {launch.block}"
+            + (f", the first of {launch.launches}" if launch.launches > 1 else ""),
+            "registers": str(used.registers),
+            "shared bytes": f"{trial.shared_bytes:,}",
+            "spills": str(used.spills),
+            "time": f"{draw.duration(trial.seconds)}, {trial.gflops:,.1f} GFLOP/s",
+            "seed": str(trial.seed),
+        }
+    )
+
+
+def doctor(args: Namespace) -> int:
+    """``tilewise doctor``"""
+    report = examine(args.clear_cache)
+    if args.json:
+        draw.write_json(report.to_dict())
+    else:
+        _print_report(report)
+    return GOOD if report.ok else FAILED
+
+
+def _print_report(report: Report) -> None:
+    about = report.machine
+    system = {"system": about["system"], "CPU": f"{about['cpu']}, {about['cores']} cores"}
+    draw.heading("versions")
+    draw.facts({name: version or "not installed" for name, version in report.versions.items()} | system)
+    draw.heading("compiler")
+    took = f"{report.compile_ms:.0f} ms" if report.compile_ms is not None else "does not work"
+    draw.facts({"a small kernel": took, "archs": " ".join(report.archs) or "none"})
+    draw.heading("devices")
+    found = {item["name"]: f"{item['title']}, {item['arch']}" for item in report.devices}
+    draw.facts(
+        found | {"driver": report.driver or "none", "used by default": report.default_device or "none"}
+    )
+    draw.heading("cache")
+    kept = report.cache
+    if kept:
+        limit = draw.amount(kept["limit"])
+        draw.facts(
+            {
+                "directory": kept["directory"] or "none",
+                "holds": f"{kept['entries']:,} entries, {draw.amount(kept['bytes'])} of at most {limit}",
+                "writable": "yes" if kept["writable"] else "no",
+            }
+        )
+    draw.heading("environment")
+    draw.facts({name: value or f"not set ({VARIABLES[name]})" for name, value in report.environment.items()})
+    draw.line()
+    for trouble in report.troubles:
+        draw.line(
+            f"{'✗' if trouble.essential else '!'} {trouble}", "bold red" if trouble.essential else "yellow"
+        )
+    draw.line("✓ tilewise works here" if report.ok else "✗ tilewise does not work here", "bold")
+
+
+def bench(args: Namespace) -> int:
+    """``tilewise bench toolchain``"""
+    if args.out and not os.path.isdir(os.path.dirname(os.path.abspath(args.out))):
+        raise ArgumentError("--out", "must lie in a directory that exists", args.out)
+    with draw.progress("bench") as progress:
+        times = bench_toolchain(args.arch or ARCHS, args.repeats, progress=progress)
+    if args.out:
+        Path(args.out).write_text(json.dumps(times.to_dict(), indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        draw.write_json(times.to_dict())
+    elif args.markdown:
+        print(times_markdown(times.to_dict()), end="")
+    else:
+        _print_times(times)
+    return GOOD
+
+
+def _print_times(times: ToolchainTimes) -> None:
+    rows = [
+        [row.rung, row.arch, _against(row.cold_ms, "cold_ms"), _against(row.cached_ms, "cached_ms")]
+        for row in times.rungs
+    ]
+    budget = f"cold (≤ {BUDGETS['cold_ms']:g} ms)", f"cached (≤ {BUDGETS['cached_ms']:g} ms)"
+    draw.heading(f"compile times, medians of {times.repeats}")
+    draw.table(["rung", "arch", *budget], rows, right=budget)
+    draw.line()
+    draw.line(f"import tilewise: {_against(times.import_ms, 'import_ms')} (≤ {BUDGETS['import_ms']:g} ms)")
+    over = times.over_budget
+    draw.line(
+        f"{len(over)} over budget" if over else "everything within budget", "bold red" if over else "green"
+    )
+
+
+def _against(value: float, budget: str) -> str:
+    return f"{'over: ' if value > BUDGETS[budget] else ''}{value:.1f} ms"

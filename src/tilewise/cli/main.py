@@ -1,0 +1,43 @@
+"""The way in: from the command line to an exit code.
+
+Exit codes: 0 good, 1 a check failed, 2 wrong use; 130 after Ctrl-C and 141 after a closed pipe, as shells
+have it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from tilewise.cli.parser import parse
+from tilewise.errors import TilewiseError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that ``argv`` (or the process's own arguments) names; return its exit code."""
+    _print_anything()
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except TilewiseError as error:
+        print(f"tilewise: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # NOTE: the interpreter flushes once more at its end, and would complain of the same closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _print_anything() -> None:
+    """Let a character that the terminal's encoding lacks come out as "?" rather than as an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

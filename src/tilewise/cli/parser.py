@@ -1,0 +1,194 @@
+"""The command line: which commands there are and what each takes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from tilewise.errors import ArgumentError, TilewiseError, UnknownNameError
+
+__all__ = ["COMMANDS", "parse", "settings"]
+
+COMMANDS = {
+    "demo": "multiply with every rung of the ladder and check each result",
+    "ladder": "list the rungs, or show one",
+    "run": "multiply random matrices with one rung and check the result",
+    "doctor": "what is here, what is missing, and what to do about it",
+    "bench": "measure: compile times and import time",
+}
+
+_HELP = """\
+usage: tilewise COMMAND [OPTION …]
+
+Matrix multiplication on NVIDIA GPUs, tile by tile.
+
+commands:
+{commands}
+
+options:
+  --version  print the version
+  --help     print this; after a command, print that command's options
+
+Every command takes --json. Exit codes: 0 good, 1 a check failed, 2 wrong use.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with errors that go the way of all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise TilewiseError(f"{message}; see {self.prog} --help")
+
+
+class _TopParser(_Parser):
+    """The parser of ``tilewise`` itself, whose help reads the same under every Python."""
+
+    def format_help(self) -> str:
+        return _HELP.format(commands="\n".join(f"  {name:<9}  {about}" for name, about in COMMANDS.items()))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line; ``run`` among them is the function to call with all of them."""
+    _check_command(argv)
+    return _parser().parse_args(argv)
+
+
+def _check_command(argv: Sequence[str]) -> None:
+    """Name the nearest command when there is none of that name, which argparse would not do."""
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise UnknownNameError("command", argv[0], COMMANDS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from tilewise import __version__
+
+    top = _TopParser(prog="tilewise", allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"tilewise {__version__}")
+    top.set_defaults(run=_show_help(top))
+    commands = top.add_subparsers(parser_class=_Parser, metavar="COMMAND")
+    for name, about in COMMANDS.items():
+        parser = commands.add_parser(name, help=about, description=f"{name}: {about}", allow_abbrev=False)
+        _ARGUMENTS[name](parser)
+    return top
+
+
+def _show_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def show(_args: argparse.Namespace) -> int:
+        parser.print_help()
+        return 2
+
+    return show
+
+
+def _finish(parser: argparse.ArgumentParser, command: str) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.set_defaults(run=_later(command))
+
+
+def _later(command: str) -> Callable[[argparse.Namespace], int]:
+    """The function of ``cli/commands.py``, whose imports take time: only the chosen one's are paid for."""
+
+    def run(args: argparse.Namespace) -> int:
+        code: int = getattr(importlib.import_module("tilewise.cli.commands"), command)(args)
+        return code
+
+    return run
+
+
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", metavar="NAME", help="where to run, such as gpu:1 (default: the best there is)"
+    )
+    parser.add_argument(
+        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
+    )
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    _device(parser)
+    parser.add_argument(
+        "--arch", default="sm_90a", help="what to compile for where nothing can run (%(default)s)"
+    )
+    _finish(parser, "demo")
+
+
+def _ladder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rung", nargs="?", help="the rung to show, such as 04_tiled")
+    parser.add_argument("--source", action="store_true", help="print the rung's CUDA C++ alone")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/ladder.md")
+    _finish(parser, "ladder")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rung", help="the rung to run, such as 04_tiled")
+    for size, what in (
+        ("m", "rows of A and C"),
+        ("n", "columns of B and C"),
+        ("k", "columns of A, rows of B"),
+    ):
+        parser.add_argument(
+            f"-{size}", type=_at_least(1), metavar=size.upper(), help=f"{what} (default: a fitting one)"
+        )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the rung, such as tile=16",
+    )
+    _device(parser)
+    _finish(parser, "run")
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--clear-cache", action="store_true", help="empty the cache of compiled kernels first"
+    )
+    _finish(parser, "doctor")
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=["toolchain"], help="toolchain: compile times, cold and cached; import time"
+    )
+    parser.add_argument(
+        "--arch", action="append", metavar="ARCH", help="compile for this one; may be repeated"
+    )
+    parser.add_argument(
+        "--repeats", type=_at_least(1), default=5, metavar="N", help="runs a median is of (%(default)s)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the result file as well")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/toolchain.md")
+    _finish(parser, "bench")
+
+
+_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "demo": _demo,
+    "ladder": _ladder,
+    "run": _run,
+    "doctor": _doctor,
+    "bench": _bench,
+}
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {number}")
+        return number
+
+    return integer
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["tile=16", "raster=hilbert"]`` as a rung's settings."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise ArgumentError("--set", "must look like name=value", pair)
+        found[name] = int(value) if value.lstrip("-").isdigit() else value
+    return found

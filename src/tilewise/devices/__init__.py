@@ -1,0 +1,71 @@
+"""The devices that there are, and the choice between them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Any
+
+from tilewise.devices import gpu
+from tilewise.devices.emulated import open_emulator
+from tilewise.devices.seam import Array, Device
+from tilewise.errors import ArgumentError, DeviceUnavailable
+
+__all__ = ["Array", "Device", "available", "device"]
+
+_LOG = logging.getLogger("tilewise")
+_noticed = False
+
+
+def device(spec: Any = None, *, order: str | int | None = None, threads: int | None = None) -> Device:
+    """The device to run on: ``"gpu"``, ``"gpu:1"``, ``"emulator"``, or None for a GPU if there is one.
+
+    ``None`` asks the environment first (``TILEWISE_DEVICE``), then looks for a GPU, then takes the
+    emulator and says so once. A device is given back as it is. ``order`` ("eager", "late" or a seed) and
+    ``threads`` are the emulator's alone: which warp goes next, and how many CPU threads run blocks.
+    """
+    if order is not None or threads is not None:
+        if spec not in (None, "emulator"):
+            raise ArgumentError("order and threads", "are for the emulator", f"device {spec!r}")
+        return open_emulator("eager" if order is None else order, threads)
+    if spec is None:
+        return _default()
+    if isinstance(spec, str):
+        return _named("device", spec)
+    if isinstance(spec, Device):
+        return spec
+    raise ArgumentError("device", "must be 'gpu', 'gpu:N', 'emulator', a device or None", type(spec).__name__)
+
+
+def available() -> list[Device]:
+    """Every device that can be used here: GPUs first, then the emulator."""
+    return [*(gpu.open(i) for i in range(gpu.count())), open_emulator()]
+
+
+def _named(argument: str, spec: str) -> Device:
+    if spec == "emulator":
+        return open_emulator()
+    match = re.fullmatch(r"gpu(?::(\d+))?", spec)
+    if not match:
+        raise ArgumentError(argument, "must be 'gpu', 'gpu:N' or 'emulator'", spec)
+    ordinal = int(match[1] or 0)
+    found = gpu.count()
+    if ordinal < found:
+        return gpu.open(ordinal)
+    if found:
+        raise ArgumentError(argument, f"must name one of the {found} GPUs, counted from 0", spec)
+    raise DeviceUnavailable(f"{argument} {spec!r} cannot be used: {gpu.why_not()}")
+
+
+def _default() -> Device:
+    global _noticed
+    asked = os.environ.get("TILEWISE_DEVICE", "").strip()
+    if asked:
+        return _named("TILEWISE_DEVICE", asked)
+    if gpu.count():
+        return gpu.open(0)
+    if not _noticed:
+        _noticed = True
+        _LOG.warning("tilewise: no GPU here (%s); running on the emulator", gpu.why_not())
+    return open_emulator()

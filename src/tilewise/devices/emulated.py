@@ -1,0 +1,279 @@
+"""The emulator's side of the seam: arrays in the host's memory, launches compiled for the CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.seam import Array
+from tilewise.errors import ArgumentError, DeviceError, UnknownNameError, integer
+from tilewise.gpus import launch_limits
+from tilewise.launch import Launch, LaunchLimits, check_launch
+from tilewise.toolchain import cache
+from tilewise.toolchain.binary import Binary
+
+__all__ = ["EmulatedArray", "EmulatedDevice", "open_emulator"]
+
+_ALIGNMENT = 256  # of an allocation's start, as on a GPU
+_BUILDS = 256  # kept in memory
+_BAR_AFTER = 2.0  # seconds
+_ORDERS = ("eager", "late")
+
+
+class _Allocation:
+    """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
+
+    def __init__(self, size: int, name: str) -> None:
+        try:
+            raw = np.empty(size + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
+        start = -raw.ctypes.data % _ALIGNMENT
+        self.bytes = raw[start : start + size]
+        self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
+        with _LOCK:
+            _ALLOCATIONS.add(self)
+
+
+_LOCK = threading.RLock()
+_ALLOCATIONS: weakref.WeakSet[_Allocation] = weakref.WeakSet()
+
+
+class EmulatedArray:
+    """An array of the emulator. Slicing gives a view of the same memory."""
+
+    def __init__(self, device: EmulatedDevice, allocation: _Allocation, view: npt.NDArray[Any]) -> None:
+        self._device, self._allocation, self._view = device, allocation, view
+
+    @property
+    def ptr(self) -> int:
+        return int(self._view.ctypes.data) if self._view.size else self._allocation.address
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._view.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._view.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._view.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self._view.nbytes
+
+    @property
+    def device(self) -> EmulatedDevice:
+        return self._device
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """A copy on the host."""
+        return self._view.copy()
+
+    def fill(self, value: npt.NDArray[Any]) -> None:
+        """Overwrite the elements with those of a host array of the same shape and type."""
+        source = np.asarray(value)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise ArgumentError(
+                "value", f"must have shape {self.shape} and type {self.dtype}", f"{source.shape} of {source.dtype}"
+            )
+        np.copyto(self._view, source)
+
+    def __getitem__(self, key: Any) -> EmulatedArray:
+        try:
+            view = self._view[key]
+        except (IndexError, TypeError) as error:
+            raise ArgumentError("index", f"does not fit an array of shape {self.shape}: {error}") from None
+        if not isinstance(view, np.ndarray) or (view.size and not np.may_share_memory(view, self._view)):
+            raise ArgumentError("index", "must be made of slices, so that the result is a view", key)
+        return EmulatedArray(self._device, self._allocation, view)
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __repr__(self) -> str:
+        return f"<array of shape {self.shape}, {self.dtype}, on the emulator>"
+
+
+class EmulatedDevice:
+    """Runs launches on the CPU.
+
+    ``order`` decides which warp goes next: "eager" the first that can, "late" the last, a number a
+    random one from that seed. ``threads`` bounds the CPU threads; None asks ``TILEWISE_THREADS``, then
+    takes every core.
+    """
+
+    name = "emulator"
+
+    def __init__(self, order: str | int = "eager", threads: int | None = None) -> None:
+        if isinstance(order, str) and order not in _ORDERS:
+            raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
+        self.order = order if isinstance(order, str) else integer("order", order)
+        self._threads = None if threads is None else integer("threads", threads, least=1)
+        self._builds: OrderedDict[tuple[str, str, tuple[int, int, int]], Any] = OrderedDict()
+        self._globals: dict[str, list[_Allocation]] = {}
+
+    @property
+    def title(self) -> str:
+        return f"the emulator on {self.threads} CPU thread{'s' if self.threads > 1 else ''}"
+
+    @property
+    def arch(self) -> str:
+        return "sm_90a"
+
+    @property
+    def limits(self) -> LaunchLimits:
+        return LaunchLimits("the emulator")
+
+    @property
+    def threads(self) -> int:
+        """The CPU threads that a launch uses at most."""
+        if self._threads is not None:
+            return self._threads
+        asked = os.environ.get("TILEWISE_THREADS", "").strip()
+        if not asked:
+            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if not asked.isdecimal() or not 1 <= int(asked) <= 4_096:
+            raise ArgumentError("TILEWISE_THREADS", "must be a number from 1 to 4,096", asked)
+        return int(asked)
+
+    @property
+    def multiprocessors(self) -> int:
+        return self.threads
+
+    def array(self, source: Any) -> EmulatedArray:
+        """A copy of a host array (or of anything NumPy takes); an array of the emulator as it is."""
+        if isinstance(source, EmulatedArray):
+            return source
+        host = source.numpy() if isinstance(source, Array) else np.asarray(source)
+        if host.dtype.hasobject:
+            raise ArgumentError("source", "must have elements of a fixed size", f"dtype {host.dtype}")
+        made = self.empty(host.shape, host.dtype)
+        np.copyto(made._view, host)
+        return made
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
+        """An array whose elements are not set."""
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        sizes = tuple(integer(f"shape[{i}]", size) for i, size in enumerate(sizes))
+        kind = np.dtype(dtype)
+        size = int(np.prod(sizes, dtype=object)) * kind.itemsize if sizes else kind.itemsize
+        allocation = _Allocation(size, f"the {kind} array of shape {sizes}")
+        view = allocation.bytes.view(kind).reshape(sizes) if size else np.empty(sizes, kind)
+        return EmulatedArray(self, allocation, view)
+
+    def run(
+        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
+    ) -> None:
+        """Run a launch to its end."""
+        from tilewise import emulator
+
+        resources = binary.entries[entry].resources
+        if resources is not None:
+            check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
+        if launch.cluster is not None and launch.cluster != (1, 1, 1):
+            raise DeviceError("the emulator does not run clusters of blocks yet")
+        build = self._build(binary, entry, launch.block)
+        limits = launch_limits(binary.arch)
+        check_launch(launch, limits, build.shared_bytes)
+        tables = self._variables(binary, build)
+        with _LOCK:
+            ranges = [emulator.Range(item.address, item.size, item.name) for item in _ALLOCATIONS if item.size]
+        emulator.Runner(
+            build,
+            launch,
+            packed,
+            ranges,
+            [item.address for item in tables],
+            threads=self.threads,
+            order=self.order,
+            timeout=timeout,
+            multiprocessors=self.multiprocessors,
+            store=cache.default(),
+            progress=_progress_bar(entry),
+        )()
+
+    def _build(self, binary: Binary, entry: str, block: tuple[int, int, int]) -> Any:
+        from tilewise import emulator
+
+        key = (binary.key or binary.ptx, entry, block)
+        with _LOCK:
+            build = self._builds.get(key)
+        if build is None:
+            build = emulator.build_kernel(binary.ptx, entry, block, emulator.host(), cache.default())
+        with _LOCK:
+            self._builds[key] = build
+            self._builds.move_to_end(key)
+            while len(self._builds) > _BUILDS:
+                self._builds.popitem(last=False)
+        return build
+
+    def _variables(self, binary: Binary, build: Any) -> list[_Allocation]:
+        """The module's own variables: made and initialised once, kept from launch to launch."""
+        key = binary.key or binary.ptx
+        with _LOCK:
+            if key in self._globals:
+                return self._globals[key]
+            made = [_Allocation(max(item.size, 1), f"the variable {item.name}") for item in build.globals]
+            places = {item.name: place.address for item, place in zip(build.globals, made, strict=True)}
+            for item, place in zip(build.globals, made, strict=True):
+                data = bytearray(bytes.fromhex(item.data) if item.data else bytes(item.size))
+                for offset, name, addend in item.links:
+                    if name not in places:
+                        raise DeviceError(f"the variable {item.name} holds the address of {name}, which has none here")
+                    data[offset : offset + 8] = (places[name] + addend).to_bytes(8, "little")
+                place.bytes[: item.size] = np.frombuffer(bytes(data), np.uint8)
+            self._globals[key] = made
+            return made
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a launch here ends before its call does."""
+
+    def __repr__(self) -> str:
+        return f"<tilewise device: {self.title}>"
+
+
+def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
+    """A bar on a terminal once a launch takes more than two seconds; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return None
+    started = time.monotonic()
+    shown = [0]
+
+    def show(done: int, total: int) -> None:
+        if time.monotonic() - started < _BAR_AFTER:
+            return
+        width = 30
+        full = width * done // max(total, 1)
+        end = "\n" if done >= total and shown[0] else ""
+        text = f"\r{entry}: [{'█' * full}{' ' * (width - full)}] {done:,} of {total:,} blocks{end}"
+        if done != shown[0] or not shown[0]:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            shown[0] = max(done, 1)
+
+    return show
+
+
+_EMULATORS: dict[tuple[str | int, int | None], EmulatedDevice] = {}
+
+
+def open_emulator(order: str | int = "eager", threads: int | None = None) -> EmulatedDevice:
+    """The emulator with an order and a bound of threads; one device for each pair."""
+    with _LOCK:
+        key = (order, threads)
+        if key not in _EMULATORS:
+            _EMULATORS[key] = EmulatedDevice(order, threads)
+        return _EMULATORS[key]

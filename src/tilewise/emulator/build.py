@@ -1,0 +1,180 @@
+"""A kernel compiled for one shape of block: what it takes to run it, small enough to keep on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Protocol
+
+from tilewise.emulator import native
+from tilewise.emulator.parse import parse
+from tilewise.emulator.program import Program, make_program
+
+__all__ = ["Build", "Global", "Store", "build_general", "build_kernel"]
+
+
+class Store(Protocol):
+    """Where compiled kernels are kept between processes; a toolchain cache is one."""
+
+    def get(self, kind: str, key: str) -> dict[str, bytes] | None: ...
+
+    def put(self, kind: str, key: str, parts: dict[str, bytes]) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A module-level variable of the global space."""
+
+    name: str
+    size: int
+    align: int
+    data: str | None  # initial bytes in hexadecimal
+    links: list[list[Any]]
+
+
+@dataclass(slots=True)
+class Build:
+    """What a launch needs. ``object`` is the fast build's machine code."""
+
+    entry: str
+    block: tuple[int, int, int]
+    warps: int
+    stride: int
+    shared_bytes: int
+    local_bytes: int
+    parameter_bytes: int
+    parameters: list[tuple[int, int]]  # offset and size of each
+    constants: bytes
+    globals: list[Global]
+    hints: int
+    symbol: str
+    ptx: str
+    target: native.Target
+    object: bytes = b""
+    general_hints: int = 0
+    code: native.Code | None = field(default=None, repr=False)
+    general: native.Code | None = field(default=None, repr=False)
+
+
+@functools.cache
+def own_version() -> str:
+    """A digest of this package: machine code made by another version of it is not used."""
+    digest = hashlib.sha256()
+    for file in sorted(resources.files("tilewise.emulator").iterdir(), key=lambda item: item.name):
+        if file.name.endswith(".py"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def build_kernel(
+    ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, store: Store | None
+) -> Build:
+    """Compile a kernel for blocks of one shape, or fetch what an earlier process compiled."""
+    key = _key(ptx, entry, block, target)
+    parts = store.get("emulated", key) if store else None
+    build = _read(parts, ptx, target) if parts else None
+    if build is None:
+        program = make_program(parse(ptx), entry, block)
+        text, hints = _text(program, False, f"k{key[:16]}")
+        build = _describe(program, f"k{key[:16]}", hints, target)
+        build.object = native.assemble(text, target)
+        if store:
+            store.put("emulated", key, _written(build))
+    build.code = native.load(build.object, target)
+    return build
+
+
+def build_general(build: Build, store: Store | None) -> None:
+    """Add the general build, to which warps go whose lanes are not where their shapes say."""
+    key = _key(build.ptx, build.entry, build.block, build.target)
+    parts = store.get("emulated-general", key) if store else None
+    if parts is None or "object" not in parts:
+        program = make_program(parse(build.ptx), build.entry, build.block)
+        text, _ = _text(program, True, f"{build.symbol}g")
+        parts = {"object": native.assemble(text, build.target)}
+        if store:
+            store.put("emulated-general", key, parts)
+    build.general = native.load(parts["object"], build.target)
+
+
+def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Target) -> str:
+    digest = hashlib.sha256()
+    for part in (own_version(), target.key, entry, repr(block), ptx):
+        digest.update(f"{len(part)}:".encode())
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _text(program: Program, general: bool, symbol: str) -> tuple[str, int]:
+    from tilewise.emulator.lower import Lowering
+
+    lowering = Lowering(program, general, symbol)
+    body = lowering.text()
+    parts = [*lowering.globals, body, *lowering.declared.values(), _ATTRIBUTES]
+    return "\n".join(parts), lowering.hints
+
+
+_ATTRIBUTES = """
+attributes #0 = { nounwind }
+!0 = !{!"branch_weights", i32 2000, i32 1}
+!1 = !{!"branch_weights", i32 1, i32 2000}
+"""
+
+
+def _describe(program: Program, symbol: str, hints: int, target: native.Target) -> Build:
+    return Build(
+        program.function.name,
+        program.block,
+        program.warps,
+        program.stride,
+        program.shared_bytes,
+        program.local_bytes,
+        program.parameter_bytes,
+        [(program.places[p.name].offset, p.size) for p in program.function.parameters],
+        program.constants,
+        [
+            Global(v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link) for link in v.links])
+            for v in program.globals
+        ],
+        # NOTE: both builds share a worker's memory, and the general one may have more instructions to
+        # remember arrays for: room for every load and store twice over.
+        hints * 2 + 64,
+        symbol,
+        program.module.text,
+        target,
+    )
+
+
+def _written(build: Build) -> dict[str, bytes]:
+    about = {
+        name: getattr(build, name)
+        for name in (
+            "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes", "parameters",
+            "hints", "symbol",
+        )
+    }  # fmt: skip
+    about["globals"] = [[g.name, g.size, g.align, g.data, g.links] for g in build.globals]
+    return {"about": json.dumps(about).encode(), "constants": build.constants, "object": build.object}
+
+
+def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | None:
+    try:
+        about = json.loads(parts["about"])
+        x, y, z = about.pop("block")
+        found = [Global(*item) for item in about.pop("globals")]
+        parameters = [(int(offset), int(size)) for offset, size in about.pop("parameters")]
+        return Build(
+            **about,
+            block=(x, y, z),
+            parameters=parameters,
+            globals=found,
+            constants=parts["constants"],
+            object=parts["object"],
+            ptx=ptx,
+            target=target,
+        )
+    except (KeyError, TypeError, ValueError):
+        return None

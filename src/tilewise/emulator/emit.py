@@ -1,0 +1,238 @@
+"""LLVM text, a line at a time. Knows LLVM and vectors of 32 lanes; knows nothing of PTX."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["LANES", "Emitter", "Value", "float_bits", "vector"]
+
+LANES = 32
+
+
+class Value(NamedTuple):
+    """An LLVM value: its type and its name or constant."""
+
+    type: str
+    ref: str
+
+    @property
+    def is_vector(self) -> bool:
+        return self.type.startswith("<32 x ")
+
+    @property
+    def scalar(self) -> str:
+        """The type of one lane."""
+        return self.type[6:-1] if self.is_vector else self.type
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.ref}"
+
+
+def vector(scalar: str) -> str:
+    return f"<32 x {scalar}>"
+
+
+def float_bits(scalar: str, bits: int) -> str:
+    """A floating-point constant as LLVM writes it, from its own bits."""
+    if scalar == "half":
+        return f"0xH{bits:04X}"
+    if scalar == "bfloat":
+        return f"0xR{bits:04X}"
+    if scalar == "float":
+        return f"0x{_double_of_single(bits):016X}"
+    return f"0x{bits:016X}"
+
+
+def _double_of_single(bits: int) -> int:
+    """The bits of the double that LLVM writes a float as; NaN payloads are kept."""
+    import struct
+
+    sign, exponent, fraction = bits >> 31, (bits >> 23) & 0xFF, bits & 0x7F_FFFF
+    if exponent == 0xFF:
+        return (sign << 63) | (0x7FF << 52) | (fraction << 29)
+    number = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return int(struct.unpack("<Q", struct.pack("<d", number))[0])
+
+
+class Emitter:
+    """Collects the lines of one function and the declarations that they need."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.globals: list[str] = []
+        self._serial = 0
+
+    # -- lines ----------------------------------------------------------------------------------
+    def fresh(self, stem: str = "t") -> str:
+        self._serial += 1
+        return f"%{stem}{self._serial}"
+
+    def label(self, stem: str) -> str:
+        self._serial += 1
+        return f"{stem}.{self._serial}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def place(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def set(self, type_: str, text: str) -> Value:
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return Value(type_, name)
+
+    def alloca(self, type_: str, align: int = 0) -> str:
+        name = self.fresh("v")
+        self.allocas.append(f"  {name} = alloca {type_}" + (f", align {align}" if align else ""))
+        return name
+
+    def jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch(self, condition: Value, yes: str, no: str, likely: bool | None = None) -> None:
+        weights = {None: "", True: ", !prof !0", False: ", !prof !1"}[likely]
+        self.line(f"br i1 {condition.ref}, label %{yes}, label %{no}{weights}")
+
+    # -- constants ------------------------------------------------------------------------------
+    def const(self, like: Value | str, value: int) -> Value:
+        """An integer constant of a type; in every lane, if the type is a vector."""
+        type_ = like if isinstance(like, str) else like.type
+        scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
+        if scalar == "i1":
+            text = "true" if value & 1 else "false"
+        elif scalar.startswith("i"):
+            bits = int(scalar[1:])
+            text = str(((value + (1 << (bits - 1))) % (1 << bits)) - (1 << (bits - 1)))
+        else:
+            text = float_bits(scalar, value)
+        if type_ == scalar:
+            return Value(type_, text)
+        return Value(type_, f"splat ({scalar} {text})")
+
+    def real(self, like: Value | str, number: float) -> Value:
+        """A floating-point constant that is exact in the type."""
+        import struct
+
+        type_ = like if isinstance(like, str) else like.type
+        scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
+        packed = {"half": "<e", "float": "<f", "double": "<d"}
+        if scalar == "bfloat":
+            bits = int.from_bytes(struct.pack("<f", number), "little") >> 16
+        else:
+            bits = int.from_bytes(struct.pack(packed[scalar], number), "little")
+        return self.const(type_, bits)
+
+    def lanes(self, scalar: str, values: tuple[int, ...] | list[int]) -> Value:
+        """A vector constant, lane by lane."""
+        items = ", ".join(f"{scalar} {self.const(scalar, value).ref}" for value in values)
+        return Value(vector(scalar), f"<{items}>")
+
+    def zero(self, type_: str) -> Value:
+        return Value(type_, "zeroinitializer" if type_[0] == "<" else self.const(type_, 0).ref)
+
+    # -- operations -----------------------------------------------------------------------------
+    def op(self, name: str, a: Value, b: Value) -> Value:
+        return self.set(a.type, f"{name} {a.type} {a.ref}, {b.ref}")
+
+    def negate(self, a: Value) -> Value:
+        return self.set(a.type, f"fneg {a}")
+
+    def compare(self, name: str, a: Value, b: Value) -> Value:
+        """``name`` is such as "icmp slt" or "fcmp olt"."""
+        type_ = vector("i1") if a.is_vector else "i1"
+        return self.set(type_, f"{name} {a.type} {a.ref}, {b.ref}")
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        return self.set(a.type, f"select {condition}, {a}, {b}")
+
+    def cast(self, name: str, a: Value, scalar: str) -> Value:
+        if a.scalar == scalar:
+            return a
+        type_ = vector(scalar) if a.is_vector else scalar
+        return self.set(type_, f"{name} {a} to {type_}")
+
+    def resize(self, a: Value, scalar: str, signed: bool) -> Value:
+        """An integer made wider or narrower."""
+        have, want = int(a.scalar[1:]), int(scalar[1:])
+        if have == want:
+            return a
+        return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
+
+    def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
+        """Call an overloaded LLVM intrinsic whose arguments and result have the first one's type."""
+        suffix = _suffix(args[0].type)
+        full = f"{name}.{suffix}"
+        parameters = [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra]
+        self.declare(full, args[0].type, parameters)
+        listed = ", ".join([*map(str, args), *extra])
+        return self.set(args[0].type, f"call {args[0].type} @{full}({listed})")
+
+    def convert(self, name: str, a: Value, scalar: str) -> Value:
+        """Call an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
+        type_ = vector(scalar) if a.is_vector else scalar
+        full = f"{name}.{_suffix(type_)}.{_suffix(a.type)}"
+        self.declare(full, type_, [a.type])
+        return self.set(type_, f"call {type_} @{full}({a})")
+
+    def call(self, name: str, result: str, *args: Value) -> Value:
+        """Call a function of the run-time support."""
+        self.declare(name, result, [arg.type for arg in args])
+        listed = ", ".join(map(str, args))
+        if result == "void":
+            self.line(f"call void @{name}({listed})")
+            return Value("void", "")
+        return self.set(result, f"call {result} @{name}({listed})")
+
+    def declare(self, name: str, result: str, parameters: list[str]) -> None:
+        self.declared.setdefault(name, f"declare {result} @{name}({', '.join(parameters)})")
+
+    def load(self, type_: str, pointer: str, align: int, volatile: bool = False) -> Value:
+        word = "load volatile" if volatile else "load"
+        return self.set(type_, f"{word} {type_}, ptr {pointer}, align {align}")
+
+    def store(self, value: Value, pointer: str, align: int, volatile: bool = False) -> None:
+        word = "store volatile" if volatile else "store"
+        self.line(f"{word} {value}, ptr {pointer}, align {align}")
+
+    def offset(self, pointer: str, by: int | Value) -> str:
+        if isinstance(by, int) and by == 0:
+            return pointer
+        amount = f"i64 {by}" if isinstance(by, int) else str(by)
+        return self.set("ptr", f"getelementptr i8, ptr {pointer}, {amount}").ref
+
+    def splat(self, a: Value) -> Value:
+        """A scalar in every lane."""
+        if a.is_vector:
+            return a
+        if not a.ref.startswith("%"):
+            return Value(vector(a.type), f"splat ({a.type} {a.ref})")
+        type_ = vector(a.type)
+        first = self.set(type_, f"insertelement {type_} poison, {a}, i64 0")
+        return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")
+
+    def shuffle(self, a: Value, picks: list[int], b: Value | None = None) -> Value:
+        """The elements ``picks`` of a (and b); the element type is read off a's type."""
+        scalar = a.type.split(" x ")[1][:-1]
+        other = b.ref if b else "poison"
+        chosen = ", ".join(f"i32 {pick}" for pick in picks)
+        type_ = f"<{len(picks)} x {scalar}>"
+        return self.set(
+            type_, f"shufflevector {a}, {a.type} {other}, <{len(picks)} x i32> <{chosen}>"
+        )
+
+    def bits(self, mask: Value) -> Value:
+        """A mask of lanes as an i32, and the other way round."""
+        if mask.type == "i32":
+            return self.set("<32 x i1>", f"bitcast i32 {mask.ref} to <32 x i1>")
+        return self.set("i32", f"bitcast {mask} to i32")
+
+
+def _suffix(type_: str) -> str:
+    scalar, prefix = type_, ""
+    if type_.startswith("<"):
+        count, scalar = type_[1:-1].split(" x ")
+        prefix = f"v{count}"
+    return prefix + {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(scalar, scalar)

@@ -1,0 +1,358 @@
+"""Control flow: basic blocks in an order in which diverged lanes can be run to where they meet again.
+
+Blocks are numbered in reverse post-order with the blocks of a loop together, so that running the lowest
+block that has lanes waiting brings lanes back together at the nearest common point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewise.emulator.syntax import Function, Immediate, Instruction, Label, PtxError, Register, Symbol
+
+__all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
+
+EXIT = -1  # the successor of lanes that leave the kernel
+_SUSPENDING = {"bar", "barrier"}
+_MOST_BLOCKS = 100_000
+
+
+@dataclass(slots=True)
+class Terminator:
+    """How a block ends.
+
+    ``kind`` is "go" (one target), "branch" (condition: first target where true, second where false),
+    "table" (an index into targets) or "wait" (a barrier; then one target).
+    """
+
+    kind: str
+    targets: list[int]
+    condition: Register | None = None
+    negated: bool = False
+    instruction: Instruction | None = None
+
+
+@dataclass(slots=True)
+class Block:
+    index: int
+    instructions: list[Instruction]
+    terminator: Terminator
+    predecessors: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Flow:
+    blocks: list[Block]
+    loop_end: dict[int, int]  # target of a retreating edge → the last block before which its lanes gather
+    loops: list[set[int]]  # the blocks of each loop
+    reducible: bool
+    region: dict[int, set[int]] = field(default_factory=dict)
+    _after: dict[int, int | None] = field(default_factory=dict)
+
+    def divergent_region(self, branch: int) -> set[int]:
+        """The blocks that some lanes may run without the others after ``branch`` diverges.
+
+        Lanes that leave the kernel are gone: they do not keep the others apart.
+        """
+        if branch not in self.region:
+            self.region[branch] = self._region(branch)
+        return self.region[branch]
+
+    def _region(self, branch: int) -> set[int]:
+        starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
+        if len(starts) < 2:
+            return set()
+        meeting = self._meeting(branch)
+        seen: set[int] = set()
+        stack = [start for start in starts if start != meeting]
+        while stack:
+            block = stack.pop()
+            if block in seen:
+                continue
+            seen.add(block)
+            stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, meeting)]
+        return seen
+
+    def _meeting(self, branch: int) -> int | None:
+        """The nearest block that every lane which stays in the kernel passes after ``branch``."""
+        if not self._after:
+            self._after.update(_post_dominators(self.blocks))
+        return self._after.get(branch)
+
+
+
+def build_flow(function: Function) -> Flow:
+    """Cut a function's body into blocks and number them."""
+    raw, entry = _cut(function)
+    order, loops, reducible = _order(raw, entry)
+    number = {old: new for new, old in enumerate(order)}
+    number[EXIT] = EXIT
+    blocks = []
+    for new, old in enumerate(order):
+        instructions, terminator = raw[old]
+        terminator.targets = [number[t] for t in terminator.targets]
+        blocks.append(Block(new, instructions, terminator))
+    for block in blocks:
+        for target in set(block.terminator.targets) - {EXIT}:
+            blocks[target].predecessors.append(block.index)
+    renumbered = [{number[b] for b in loop} for loop in loops]
+    return Flow(blocks, _loop_ends(blocks, renumbered), renumbered, reducible)
+
+
+def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
+    """Blocks in the order of the text, with targets as positions in that order."""
+    starts: dict[str, int] = {}
+    pieces: list[list[Instruction]] = [[]]
+    for item in function.body:
+        if isinstance(item, Label):
+            if item.name in starts:
+                raise PtxError(item.line, f"the label {item.name!r} stands twice")
+            if pieces[-1]:
+                pieces.append([])
+            starts[item.name] = len(pieces) - 1
+            continue
+        pieces[-1].append(item)
+        if _ends_block(item):
+            pieces.append([])
+    if len(pieces) > _MOST_BLOCKS:
+        raise PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
+    raw: list[tuple[list[Instruction], Terminator]] = []
+    extra: list[tuple[list[Instruction], Terminator]] = []
+    last = len(pieces)
+    for i, piece in enumerate(pieces):
+        following = i + 1 if i + 1 < last else EXIT
+        final = piece[-1] if piece and _ends_block(piece[-1]) else None
+        body = piece[:-1] if final else piece
+        if final is None:
+            raw.append((body, Terminator("go", [following])))
+            continue
+        terminator = _terminator(final, following, starts, function)
+        if terminator.kind == "wait" and "red" in final.parts:
+            # What the barrier found is read in a block of its own, once it has let the lanes through.
+            result = Instruction(final.line, "bar_result", final.parts, final.operands, None, False, final.source)
+            extra.append(([result], Terminator("go", [following])))
+            terminator.targets = [last + len(extra) - 1]
+        if final.guard is not None and terminator.kind in ("wait", "table"):
+            # A guarded barrier or switch stands in a block of its own, branched around.
+            extra.append(([], terminator))
+            around = Terminator("branch", [last + len(extra) - 1, following], final.guard, final.negated, final)
+            raw.append((body, around))
+        else:
+            raw.append((body, terminator))
+    return raw + extra, 0
+
+
+def _ends_block(item: Instruction) -> bool:
+    if item.opcode in ("bra", "brx", "ret", "exit"):
+        return True
+    return item.opcode in _SUSPENDING and "arrive" not in item.parts and "warp" not in item.parts
+
+
+def _terminator(
+    item: Instruction, following: int, starts: dict[str, int], function: Function
+) -> Terminator:
+    if item.opcode in ("ret", "exit"):
+        if item.guard is None:
+            return Terminator("go", [EXIT], instruction=item)
+        return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
+    if item.opcode in _SUSPENDING:
+        return Terminator("wait", [following], instruction=item)
+    if item.opcode == "brx":
+        return _table(item, starts, function)
+    if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol | Register):
+        raise PtxError(item.line, "a branch wants one label")
+    target = _place(item.operands[0].name, starts, item)
+    if item.guard is None:
+        return Terminator("go", [target], instruction=item)
+    return Terminator("branch", [target, following], item.guard, item.negated, item)
+
+
+def _table(item: Instruction, starts: dict[str, int], function: Function) -> Terminator:
+    match item.operands:
+        case (Register() | Immediate() as index, Symbol(name=name)) if name in function.tables:
+            targets = [_place(label, starts, item) for label in function.tables[name]]
+            register = index if isinstance(index, Register) else None
+            return Terminator("table", targets, register, False, item)
+    raise PtxError(item.line, "brx.idx wants an index register and a table of labels")
+
+
+def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
+    if name not in starts:
+        raise PtxError(item.line, f"there is no label {name!r}")
+    return starts[name]
+
+
+def _order(
+    raw: list[tuple[list[Instruction], Terminator]], entry: int
+) -> tuple[list[int], list[set[int]], bool]:
+    """Reverse post-order with the blocks of each loop together."""
+    first = _post_order(raw, entry, {})[::-1]
+    position = {block: i for i, block in enumerate(first)}
+    dominators = _dominators(raw, first, position)
+    loops: dict[int, set[int]] = {}
+    reducible = True
+    predecessors: dict[int, list[int]] = {block: [] for block in first}
+    for block in first:
+        for target in raw[block][1].targets:
+            if target != EXIT:
+                predecessors[target].append(block)
+    for block in first:
+        for target in raw[block][1].targets:
+            if target == EXIT or position[target] > position[block]:
+                continue
+            if not _dominates(target, block, dominators):
+                reducible = False
+                continue
+            body = loops.setdefault(target, {target})
+            stack = [block]
+            while stack:
+                item = stack.pop()
+                if item not in body:
+                    body.add(item)
+                    stack += predecessors[item]
+    depth = {block: sum(block in body for body in loops.values()) for block in first}
+    return _post_order(raw, entry, depth)[::-1], list(loops.values()), reducible
+
+
+def _post_order(
+    raw: list[tuple[list[Instruction], Terminator]], entry: int, depth: dict[int, int]
+) -> list[int]:
+    # Visiting the way out of a loop first puts it after the loop's own blocks in reverse post-order.
+    def successors(block: int) -> list[int]:
+        targets = [t for t in dict.fromkeys(raw[block][1].targets) if t != EXIT]
+        return sorted(targets, key=lambda t: depth.get(t, 0))
+
+    seen = {entry}
+    out: list[int] = []
+    stack = [(entry, iter(successors(entry)))]
+    while stack:
+        block, rest = stack[-1]
+        for target in rest:
+            if target not in seen:
+                seen.add(target)
+                stack.append((target, iter(successors(target))))
+                break
+        else:
+            out.append(block)
+            stack.pop()
+    return out
+
+
+def _dominators(
+    raw: list[tuple[list[Instruction], Terminator]], order: list[int], position: dict[int, int]
+) -> dict[int, int]:
+    edges: dict[int, list[int]] = {block: [] for block in order}
+    for block in order:
+        for target in raw[block][1].targets:
+            if target != EXIT:
+                edges[target].append(block)
+    return _immediate_dominators(order, position, edges)
+
+
+def _immediate_dominators(
+    order: list[int], position: dict[int, int], predecessors: dict[int, list[int]]
+) -> dict[int, int]:
+    """Cooper, Harvey and Kennedy's iteration over a reverse post-order."""
+    entry = order[0]
+    found = {entry: entry}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            known = [p for p in predecessors[block] if p in found]
+            if not known:
+                continue
+            best = known[0]
+            for other in known[1:]:
+                a, b = best, other
+                while a != b:
+                    while position[a] > position[b]:
+                        a = found[a]
+                    while position[b] > position[a]:
+                        b = found[b]
+                best = a
+            if found.get(block) != best:
+                found[block] = best
+                changed = True
+    return found
+
+
+def _dominates(a: int, b: int, dominators: dict[int, int]) -> bool:
+    while True:
+        if a == b:
+            return True
+        above = dominators.get(b, b)
+        if above == b:
+            return False
+        b = above
+
+
+def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
+    """For each block, the nearest block that all lanes which do not leave must pass afterwards.
+
+    Edges on which lanes leave are dropped wherever a block has another way to go on.
+    """
+    end = len(blocks)
+    successors = {}
+    for block in blocks:
+        stay = [t for t in dict.fromkeys(block.terminator.targets) if t != EXIT]
+        successors[block.index] = stay or [end]
+    successors = _reach_end(successors, end)
+    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
+    for block_index, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(block_index)
+    order: list[int] = []
+    seen = {end}
+    stack = [(end, iter(predecessors[end]))]
+    while stack:
+        node, rest = stack[-1]
+        for other in rest:
+            if other not in seen:
+                seen.add(other)
+                stack.append((other, iter(predecessors[other])))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+    order.reverse()
+    position = {node: i for i, node in enumerate(order)}
+    forward = {node: [t for t in successors.get(node, []) if t in position] for node in order}
+    found = _immediate_dominators(order, position, forward)
+    return {node: (None if above == end else above) for node, above in found.items() if node != end}
+
+
+def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int]]:
+    """Give blocks of endless loops an edge to the end, so that every block has a place in the order."""
+    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
+    for block, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(block)
+    reached: set[int] = set()
+
+    def mark(start: int) -> None:
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            if node not in reached:
+                reached.add(node)
+                stack += predecessors[node]
+
+    mark(end)
+    for block in sorted(successors, reverse=True):
+        if block not in reached:
+            successors[block] = [*successors[block], end]
+            predecessors[end].append(block)
+            mark(block)
+    return successors
+
+
+def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
+    """Where lanes that went back wait for the rest: after the last block of the loop."""
+    ends: dict[int, int] = {}
+    for block in blocks:
+        for target in block.terminator.targets:
+            if target != EXIT and target <= block.index:
+                body = [max(loop) for loop in loops if min(loop) == target and block.index in loop]
+                ends[target] = max(ends.get(target, 0), block.index, *body)
+    return ends

@@ -1,0 +1,116 @@
+"""LLVM text → machine code in memory, through llvmlite. Knows nothing of PTX."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tilewise.emulator.runtime import runtime_text
+
+__all__ = ["Code", "Target", "assemble", "host", "load", "support"]
+
+_LOCK = threading.Lock()  # LLVM's global state: targets, symbols, engines
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The CPU to compile for: its name and features, as LLVM calls them."""
+
+    cpu: str
+    features: str
+
+    @property
+    def key(self) -> str:
+        return f"{llvm.llvm_version_info} {llvm.get_default_triple()} {self.cpu} {self.features}"
+
+
+@functools.cache
+def host() -> Target:
+    """This machine's CPU."""
+    _initialize()
+    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@functools.cache
+def _machine(target: Target) -> Any:
+    _initialize()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def assemble(text: str, target: Target, level: int = 2) -> bytes:
+    """Compile LLVM text to an object file."""
+    with _LOCK:
+        machine = _machine(target)
+        module = llvm.parse_assembly(text)
+        module.verify()
+        module.data_layout = str(machine.target_data)
+        module.triple = llvm.get_default_triple()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+        builder.getModulePassManager().run(module, builder)
+        return bytes(machine.emit_object(module))
+
+
+@dataclass(slots=True)
+class Code:
+    """An object file in memory. Its functions live as long as it does."""
+
+    engine: Any
+    file: Any
+
+    def address(self, name: str) -> int:
+        found = int(self.engine.get_function_address(name))
+        if not found:
+            raise RuntimeError(f"the compiled code has no {name}")
+        return found
+
+
+def load(data: bytes, target: Target) -> Code:
+    """Bring an object file into memory and resolve what it calls."""
+    support()
+    with _LOCK:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+        file = llvm.ObjectFileRef.from_data(data)
+        engine.add_object_file(file)
+        engine.finalize_object()
+        return Code(engine, file)
+
+
+_SUPPORT = (
+    "tw_fault_at", "tw_fault", "tw_find", "tw_resolve", "tw_load", "tw_store", "tw_release", "tw_barrier",
+    "tw_depart", "tw_run", "tw_work",
+)  # fmt: skip
+
+
+@functools.cache
+def _support_code() -> tuple[Code, dict[str, int]]:
+    target = host()
+    data = assemble(runtime_text(), target)
+    with _LOCK:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+        file = llvm.ObjectFileRef.from_data(data)
+        engine.add_object_file(file)
+        engine.finalize_object()
+        addresses = {name: int(engine.get_function_address(name)) for name in _SUPPORT}
+        for name, address in addresses.items():
+            llvm.add_symbol(name, address)
+        return Code(engine, file), addresses
+
+
+def support() -> Any:
+    """The entry of the run-time support: work(launch, worker, block) -> outcome."""
+    _, addresses = _support_code()
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return prototype(addresses["tw_work"])

@@ -1,0 +1,619 @@
+"""PTX text → a Module. Knows the grammar, not the instructions: an opcode is a word here."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tilewise.emulator.syntax import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.emulator.types import TYPE_BYTES
+
+__all__ = ["parse"]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\f\v]+|//[^\n]*)
+  | (?P<newline>\n)
+  | (?P<comment>/\*.*?\*/)
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
+  | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
+  | (?P<word>[%$A-Za-z_][\w$]*)
+  | (?P<dotted>\.[\w]+(?:::[\w]+)*)
+  | (?P<mark>[{}\[\](),;:|!@=<>+\-*/~&^?])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SPACES = {".global", ".const", ".shared", ".local", ".param", ".tex"}
+_LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
+_MOST_BYTES = 1 << 31  # of one variable
+_MOST_REGISTERS = 1 << 20
+_SPECIAL = re.compile(
+    r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid|lanemask_\w+"
+    r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|total_smem_size|aggr_smem_size"
+    r"|dynamic_smem_size|current_graph_exec|is_explicit_cluster|reserved_smem_\w+)$"
+)
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+
+def parse(text: str) -> Module:
+    """Read a PTX text; a mistake in it is a PtxError that names the line."""
+    return _Parser(text).module()
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at, line = 0, 1
+    end = len(text)
+    match = _TOKEN.match
+    while at < end:
+        m = match(text, at)
+        if m is None:
+            if text[at] == "\0" and not text[at:].strip("\0 \n"):
+                break
+            raise PtxError(line, f"a character that PTX does not have: {text[at]!r}")
+        kind = m.lastgroup or ""
+        at = m.end()
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += m[0].count("\n")
+        elif kind != "space":
+            found.append(_Token(kind, m[0], line))
+    found.append(_Token("end", "", line))
+    return found
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.tokens = _tokens(text)
+        self.at = 0
+        self.result = Module((0, 0), "", text=text)
+        self.function: Function | None = None
+        self.scopes: list[dict[str, str]] = []
+        self.location = (0, 0)
+        self.serial = 0
+
+    # -- tokens ---------------------------------------------------------------------------------
+    @property
+    def now(self) -> _Token:
+        return self.tokens[self.at]
+
+    def take(self) -> _Token:
+        token = self.tokens[self.at]
+        if token.kind != "end":
+            self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.now.text == text and self.now.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> _Token:
+        if self.now.text != text:
+            raise self.error(f"{text!r} expected")
+        return self.take()
+
+    def error(self, what: str) -> PtxError:
+        got = self.now.text or "the end of the text"
+        return PtxError(self.now.line, f"{what}, not {got!r}")
+
+    def word(self) -> str:
+        if self.now.kind != "word":
+            raise self.error("a name expected")
+        return self.take().text
+
+    def integer(self) -> int:
+        negative = self.accept("-")
+        if self.now.kind != "int":
+            raise self.error("an integer expected")
+        value = _integer(self.take().text)
+        return -value if negative else value
+
+    # -- the module -----------------------------------------------------------------------------
+    def module(self) -> Module:
+        while self.now.kind != "end":
+            token = self.now
+            if token.text == ".version":
+                self.take()
+                major, _, minor = self.take().text.partition(".")
+                self.result.version = (int(major), int(minor or 0))
+            elif token.text == ".target":
+                self.take()
+                self.result.target = self.word()
+                while self.accept(","):
+                    self.word()
+            elif token.text == ".address_size":
+                self.take()
+                if self.integer() != 64:
+                    raise PtxError(token.line, "only 64-bit addresses (.address_size 64) are supported")
+            elif token.text == ".file":
+                self.file()
+            elif token.text == ".section":
+                self.section()
+            elif token.text == ".loc":
+                self.loc()
+            elif token.text in (".pragma", ".alias"):
+                self.skip_to(";")
+            elif token.kind == "dotted":
+                self.declaration()
+            elif token.text == ";":
+                self.take()
+            else:
+                raise self.error("a directive expected")
+        if not self.result.target:
+            raise PtxError(1, "there is no .target line: is this a PTX text?")
+        return self.result
+
+    def skip_to(self, text: str) -> None:
+        while self.now.text != text:
+            if self.now.kind == "end":
+                raise self.error(f"{text!r} expected")
+            self.take()
+        self.take()
+
+    def file(self) -> None:
+        self.expect(".file")
+        number = self.integer()
+        if self.now.kind != "string":
+            raise self.error("a file name expected")
+        self.result.files[number] = self.take().text[1:-1]
+        while self.accept(","):
+            self.integer()
+
+    def section(self) -> None:
+        self.expect(".section")
+        while self.now.text != "{":
+            if self.now.kind == "end":
+                raise self.error("'{' expected")
+            self.take()
+        self.skip_braces()
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                raise self.error("'}' expected")
+            depth += {"{": 1, "}": -1}.get(token.text, 0)
+
+    def loc(self) -> None:
+        self.expect(".loc")
+        file, line = self.integer(), self.integer()
+        self.integer()
+        while self.accept(","):  # function_name and inlined_at: the innermost place is what is kept
+            word = self.word()
+            if word == "function_name":
+                self.word()
+                if self.accept("+"):
+                    self.integer()
+            else:
+                self.integer(), self.integer(), self.integer()
+        if line:
+            self.location = (file, line)
+
+    def declaration(self) -> None:
+        linkage = set()
+        while self.now.text in _LINKAGE:
+            linkage.add(self.take().text)
+        if self.now.text in (".entry", ".func"):
+            self.parse_function(".extern" in linkage)
+        elif self.now.text in _SPACES:
+            for variable in self.variables(".extern" in linkage):
+                self.result.variables[variable.name] = variable
+        else:
+            raise self.error("a function or a variable expected")
+
+    # -- variables ------------------------------------------------------------------------------
+    def variables(self, external: bool = False) -> list[Variable]:
+        line = self.now.line
+        space = self.take().text[1:]
+        align, type_ = 0, ""
+        vector = 1
+        while self.now.kind == "dotted":
+            part = self.take().text
+            if part == ".align":
+                align = self.integer()
+            elif part in (".v2", ".v4", ".v8"):
+                vector = int(part[2:])
+            elif part[1:] in TYPE_BYTES:
+                type_ = part[1:]
+            elif part in (".ptr", ".attribute", ".managed", *_SPACES):
+                self.skip_attribute(part)
+            else:
+                raise PtxError(line, f"an unknown part of a variable: {part}")
+        if not type_:
+            raise PtxError(line, "a variable without a type")
+        if align and (align & (align - 1) or align > 4096):
+            raise PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
+        found = []
+        while True:
+            found.append(self.one_variable(space, type_, align, vector, external, line))
+            if not self.accept(","):
+                break
+        if self.now.text == ";":
+            self.take()
+        return found
+
+    def skip_attribute(self, part: str) -> None:
+        if part == ".attribute":
+            self.expect("(")
+            self.skip_to(")")
+
+    def one_variable(
+        self, space: str, type_: str, align: int, vector: int, external: bool, line: int
+    ) -> Variable:
+        name = self.word()
+        element = TYPE_BYTES[type_] * vector
+        count, is_array = 1, False
+        if self.accept("<"):
+            raise PtxError(line, "parameterised names are for registers only")
+        while self.accept("["):
+            is_array = True
+            count *= 0 if self.now.text == "]" else self.integer()
+            self.expect("]")
+        if count < 0 or count * element > _MOST_BYTES:
+            raise PtxError(line, f"a variable of {count * element:,} bytes")
+        data, links = None, ()
+        if self.accept("="):
+            data, links, count = self.initial(type_, element, count, is_array)
+        size = count * element
+        return Variable(name, space, type_, count, align or element, size, data, links, external, line)
+
+    def initial(
+        self, type_: str, element: int, count: int, is_array: bool
+    ) -> tuple[bytes, tuple[tuple[int, str, int], ...], int]:
+        """The bytes of an initialiser; nested braces are read flat, as PTX lays them out."""
+        width = TYPE_BYTES[type_]
+        out, links = bytearray(), []
+        depth = 0
+        while True:
+            if self.accept("{"):
+                depth += 1
+            elif self.accept("}"):
+                depth -= 1
+            elif self.now.text == "," and depth:
+                self.take()
+            else:
+                links += self.initial_item(out, width, type_)
+            if not depth:
+                break
+        count = count if count else len(out) // element
+        if len(out) > count * element:
+            raise self.error("an initialiser longer than its variable")
+        return bytes(out) + bytes(count * element - len(out)), tuple(links), count
+
+    def initial_item(self, out: bytearray, width: int, type_: str) -> list[tuple[int, str, int]]:
+        if self.now.kind == "word":
+            name = self.word()
+            mask = 0
+            if name == "generic":
+                self.expect("(")
+                name = self.word()
+                self.expect(")")
+            addend = 0
+            if self.now.text in "+-" and self.now.kind == "mark":
+                addend = self.integer() if self.now.text == "-" else (self.take(), self.integer())[1]
+            link = (len(out), name, addend)
+            out += mask.to_bytes(width, "little")
+            return [link]
+        value = self.immediate()
+        bits = _as_type(value, type_)
+        out += (bits % (1 << (8 * width))).to_bytes(width, "little")
+        return []
+
+    # -- functions ------------------------------------------------------------------------------
+    def parse_function(self, external: bool) -> None:
+        line = self.now.line
+        entry = self.take().text == ".entry"
+        returns = self.parameter_list() if not entry and self.now.text == "(" else []
+        name = self.word()
+        parameters = self.parameter_list() if self.now.text == "(" else []
+        function = Function(name, entry, parameters, returns, line=line)
+        while self.now.kind == "dotted":
+            self.performance(function)
+        if self.accept(";") or (external and self.now.text != "{"):
+            function.declared_only = True
+            self.result.functions.setdefault(name, function)
+            return
+        self.function, self.scopes, self.location = function, [], (0, 0)
+        self.block()
+        self.function = None
+        self.result.functions[name] = function
+
+    def performance(self, function: Function) -> None:
+        part = self.take().text
+        numbers = []
+        while self.now.kind == "int" or (self.now.text == "," and numbers):
+            if not self.accept(","):
+                numbers.append(self.integer())
+        if part in (".maxntid", ".reqntid"):
+            size = 1
+            for number in numbers:
+                size *= number
+            function.max_threads = size
+        elif part == ".reqnctapercluster":
+            x, y, z = [*numbers, 1, 1, 1][:3]
+            function.cluster = (x, y, z)
+        elif part == ".pragma":
+            self.skip_to(";")
+
+    def parameter_list(self) -> list[Variable]:
+        self.expect("(")
+        found: list[Variable] = []
+        while not self.accept(")"):
+            if self.now.text == ".reg":
+                raise PtxError(self.now.line, "function parameters in registers are not supported")
+            if self.now.text != ".param":
+                raise self.error("a parameter expected")
+            line = self.now.line
+            self.take()
+            align, type_ = 0, ""
+            while self.now.kind == "dotted":
+                part = self.take().text
+                if part == ".align":
+                    number = self.integer()
+                    align = align or number
+                elif part[1:] in TYPE_BYTES and not type_:
+                    type_ = part[1:]
+            if not type_:
+                raise PtxError(line, "a parameter without a type")
+            found.append(self.one_variable("param", type_, align, 1, False, line))
+            self.accept(",")
+        return found
+
+    def block(self) -> None:
+        self.expect("{")
+        self.scopes.append({})
+        while not self.accept("}"):
+            if self.now.kind == "end":
+                raise self.error("'}' expected")
+            self.statement()
+        self.scopes.pop()
+
+    def statement(self) -> None:
+        function = self.function
+        assert function is not None
+        token = self.now
+        if token.text == "{":
+            self.block()
+        elif token.text == ";":
+            self.take()
+        elif token.text == ".reg":
+            self.registers(function)
+        elif token.text == ".loc":
+            self.loc()
+        elif token.text == ".pragma":
+            self.skip_to(";")
+        elif token.text == ".section":
+            self.section()
+        elif token.text == ".file":
+            self.file()
+        elif token.text in (".branchtargets", ".calltargets", ".callprototype"):
+            raise self.error("a label before the table expected")
+        elif token.kind == "dotted":
+            self.local_variables(function)
+        elif token.kind == "word" and self.tokens[self.at + 1].text == ":":
+            self.label(function)
+        else:
+            function.body.append(self.instruction())
+
+    def registers(self, function: Function) -> None:
+        self.expect(".reg")
+        type_ = ""
+        while self.now.kind == "dotted":
+            part = self.take().text
+            if part in (".v2", ".v4"):
+                raise PtxError(self.now.line, "vector registers are not supported")
+            type_ = part[1:]
+        if type_ not in TYPE_BYTES:
+            raise self.error("a register type expected")
+        while True:
+            name = self.word()
+            if self.accept("<"):
+                count = self.integer()
+                self.expect(">")
+                if count + len(function.registers) > _MOST_REGISTERS:
+                    raise PtxError(self.now.line, f"{count:,} registers")
+                names = [f"{name}{i}" for i in range(count)]
+            else:
+                names = [name]
+            for each in names:
+                unique = each
+                if unique in function.registers:  # the same name in another scope
+                    self.serial += 1
+                    unique = f"{each}#{self.serial}"
+                self.scopes[-1][each] = unique
+                function.registers[unique] = type_
+            if not self.accept(","):
+                break
+        self.expect(";")
+
+    def local_variables(self, function: Function) -> None:
+        while self.now.text in _LINKAGE:
+            self.take()
+        if self.now.text not in _SPACES:
+            raise self.error("a variable expected")
+        for variable in self.variables():
+            unique = variable.name
+            if unique in function.variables:
+                self.serial += 1
+                unique = f"{variable.name}#{self.serial}"
+            self.scopes[-1][variable.name] = unique
+            variable.name = unique
+            function.variables[unique] = variable
+
+    def label(self, function: Function) -> None:
+        token = self.take()
+        self.expect(":")
+        if self.now.text in (".branchtargets", ".calltargets"):
+            self.take()
+            names = [self.word()]
+            while self.accept(","):
+                names.append(self.word())
+            self.expect(";")
+            function.tables[token.text] = names
+        elif self.now.text == ".callprototype":
+            self.skip_to(";")
+        else:
+            function.body.append(Label(token.text, token.line))
+
+    # -- instructions ---------------------------------------------------------------------------
+    def instruction(self) -> Instruction:
+        line = self.now.line
+        guard, negated = None, False
+        if self.accept("@"):
+            negated = self.accept("!")
+            guard = self.register(self.word())
+        opcode = self.word()
+        parts = []
+        while self.now.kind == "dotted":
+            parts.append(self.take().text[1:])
+        operands = []
+        while self.now.text != ";":
+            operands.append(self.operand())
+            if not self.accept(","):
+                break
+        self.expect(";")
+        file, source = self.location
+        return Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+
+    def register(self, name: str) -> Register:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return Register(scope[name])
+        raise PtxError(self.now.line, f"{name!r} is not declared")
+
+    def operand(self) -> Operand:
+        token = self.now
+        if self.accept("{"):
+            items = []
+            while not self.accept("}"):
+                items.append(self.operand())
+                self.accept(",")
+            return Vector(tuple(items))
+        if self.accept("("):  # the argument and result lists of a call
+            items = []
+            while not self.accept(")"):
+                items.append(self.operand())
+                self.accept(",")
+            return Vector(tuple(items))
+        if self.accept("["):
+            return self.address()
+        if self.accept("!"):
+            return Not(self.register(self.word()))
+        if token.kind in ("int", "float") or token.text == "-":
+            return self.immediate()
+        if token.kind != "word":
+            raise self.error("an operand expected")
+        operand = self.named()
+        if self.accept("|"):
+            return Pair(operand, self.named())
+        return operand
+
+    def named(self) -> Operand:
+        token = self.take()
+        if token.kind != "word":
+            self.at -= 1
+            raise self.error("a name expected")
+        name = token.text
+        if name == "_":
+            return Register("_")
+        if name.startswith("%") and _SPECIAL.match(name):
+            suffix = self.take().text if self.now.kind == "dotted" else ""
+            return Register(name + suffix)
+        if name == "WARP_SZ":
+            return Immediate(32)
+        for scope in reversed(self.scopes):
+            if name in scope:
+                unique = scope[name]
+                if self.function and unique in self.function.variables:
+                    return Symbol(unique, self.offset())
+                return Register(unique)
+        if name.startswith("%"):
+            raise PtxError(token.line, f"{name!r} is not declared")
+        return Symbol(name, self.offset())
+
+    def offset(self) -> int:
+        total = 0
+        while self.now.kind == "mark" and self.now.text in ("+", "-"):
+            total += self.integer() if self.now.text == "-" else (self.take(), self.integer())[1]
+        return total
+
+    def address(self) -> Operand:
+        items: list[Operand] = []
+        base: Operand | None = None
+        offset = 0
+        if self.now.kind == "word":
+            base = self.named()
+            if isinstance(base, Symbol):
+                base, offset = Symbol(base.name), base.offset
+            offset += self.offset()
+        else:
+            offset = self.integer()
+        while self.accept(","):  # tensor coordinates; the table of that family reads them
+            items.append(self.operand())
+        self.expect("]")
+        if base is not None and not isinstance(base, Register | Symbol):
+            raise self.error("a register or a variable expected in an address")
+        place = Address(base, offset)
+        return Vector((place, *items)) if items else place
+
+    def immediate(self) -> Immediate:
+        negative = self.accept("-")
+        token = self.take()
+        if token.kind == "float":
+            text = token.text
+            if text[:2] in ("0f", "0F"):
+                bits, width = int(text[2:], 16), 32
+            elif text[:2] in ("0d", "0D"):
+                bits, width = int(text[2:], 16), 64
+            else:
+                import struct
+
+                bits, width = struct.unpack("<Q", struct.pack("<d", float(text)))[0], 64
+            return Immediate(bits ^ (1 << (width - 1)) if negative else bits, width)
+        if token.kind != "int":
+            self.at -= 1
+            raise self.error("a number expected")
+        value = _integer(token.text)
+        return Immediate(-value if negative else value)
+
+
+def _integer(text: str) -> int:
+    text = text.rstrip("U")
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    if text[:2] in ("0b", "0B"):
+        return int(text, 2)
+    return int(text, 8) if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text else int(text)
+
+
+def _as_type(value: Immediate, type_: str) -> int:
+    """The bits of a literal in a variable of ``type_``."""
+    from tilewise.emulator.types import literal_bits
+
+    return literal_bits(value.value, value.width, type_)

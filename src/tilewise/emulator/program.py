@@ -1,0 +1,149 @@
+"""A kernel ready to be lowered: its flow, what is live where, and where its variables lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewise.emulator.flow import Flow, build_flow
+from tilewise.emulator.liveness import Liveness
+from tilewise.emulator.shapes import Analysis, Shape, analyse, thread_lanes
+from tilewise.emulator.syntax import Function, Module, PtxError, Variable
+from tilewise.emulator.types import TYPE_BYTES, bits_of
+
+__all__ = ["Place", "Program", "make_program"]
+
+_MOST_SLOT_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a variable lies: an offset in its space, or for "global" a place in the table of addresses."""
+
+    space: str
+    offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class Program:
+    """Everything that lowering needs to know of one kernel, for one shape of block."""
+
+    module: Module
+    function: Function
+    block: tuple[int, int, int]
+    flow: Flow
+    liveness: Liveness
+    fast: Analysis
+    general: Analysis
+    threads: dict[str, tuple[list[list[int]], Shape | None]]
+    places: dict[str, Place]
+    slots: dict[str, int]  # offset of each register that is kept, from the start of the warp
+    stride: int  # bytes of a warp
+    shared_bytes: int  # static
+    local_bytes: int  # of one thread
+    parameter_bytes: int
+    constants: bytes
+    globals: list[Variable] = field(default_factory=list)
+
+    @property
+    def warps(self) -> int:
+        return -(-self.thread_count // 32)
+
+    @property
+    def thread_count(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+
+def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Program:
+    """Analyse one kernel of a module for blocks of one shape."""
+    from tilewise.emulator.inline import inlined
+
+    function = inlined(module, entry)
+    flow = build_flow(function)
+    warps = -(-(block[0] * block[1] * block[2]) // 32)
+    threads = thread_lanes(block, warps)
+    places, sizes, constants, variables = _lay_out(module, function)
+    shapes = {name: shape for name, (_, shape) in threads.items()}
+    local = {name for name, place in places.items() if place.space == "local"}
+    fast = analyse(flow, function.registers, shapes, local, True)
+    general = analyse(flow, function.registers, shapes, local, False) if fast.guarded else fast
+    liveness = Liveness(flow, function.registers)
+    slots, stride = _slots(function, flow, liveness, fast)
+    return Program(
+        module,
+        function,
+        block,
+        flow,
+        liveness,
+        fast,
+        general,
+        threads,
+        places,
+        slots,
+        stride,
+        sizes["shared"],
+        sizes["local"],
+        sizes["param"],
+        constants,
+        variables,
+    )
+
+
+def _lay_out(
+    module: Module, function: Function
+) -> tuple[dict[str, Place], dict[str, int], bytes, list[Variable]]:
+    places: dict[str, Place] = {}
+    sizes = {"shared": 0, "local": 0, "param": 0, "const": 0}
+    constants = bytearray()
+    variables: list[Variable] = []
+    for variable in function.parameters:
+        _put(places, sizes, variable, "param")
+    dynamic: list[Variable] = []
+    for variable in [*module.variables.values(), *function.variables.values()]:
+        if variable.space == "global":
+            places[variable.name] = Place("global", len(variables), variable.size)
+            variables.append(variable)
+        elif variable.space == "shared" and variable.external:
+            dynamic.append(variable)
+        else:
+            space = "local" if variable.space == "param" else variable.space
+            _put(places, sizes, variable, space)
+            if space == "const":
+                constants += bytes(places[variable.name].offset - len(constants))
+                constants += variable.data or bytes(variable.size)
+    for variable in dynamic:  # all external arrays begin where the static ones end
+        start = -(-sizes["shared"] // max(variable.align, 16)) * max(variable.align, 16)
+        places[variable.name] = Place("shared", start, 0)
+    if any(variable.links for variable in module.variables.values() if variable.space == "const"):
+        raise PtxError(function.line, "addresses in constant initialisers are not supported")
+    if dynamic:
+        sizes["shared"] = max(places[variable.name].offset for variable in dynamic)
+    return places, sizes, bytes(constants), variables
+
+
+def _put(places: dict[str, Place], sizes: dict[str, int], variable: Variable, space: str) -> None:
+    start = -(-sizes[space] // variable.align) * variable.align
+    places[variable.name] = Place(space, start, variable.size)
+    sizes[space] = start + variable.size
+
+
+def _slots(function: Function, flow: Flow, liveness: Liveness, fast: Analysis) -> tuple[dict[str, int], int]:
+    """Room in the warp's memory for every register that may be live where a warp stops."""
+    from tilewise.emulator.layout import WARP
+
+    kept: set[str] = set().union(*liveness.entry)
+    for block in flow.blocks:
+        for position, instruction in enumerate(block.instructions):
+            if id(instruction) in fast.guarded:
+                kept |= liveness.before(block, position)
+    at = -(-(WARP.HEADER + 4 * len(flow.blocks)) // 64) * 64
+    slots = {}
+    for name in function.registers:
+        if name in kept:
+            slots[name] = at
+            bits = bits_of(function.registers[name])
+            at += 64 if bits == 1 else -(-32 * TYPE_BYTES[function.registers[name]] // 64) * 64
+    if at > _MOST_SLOT_BYTES:
+        raise PtxError(function.line, f"the kernel keeps {at:,} bytes of registers a warp")
+    return slots, -(-at // 64) * 64

@@ -1,0 +1,266 @@
+"""Running a build: memory for blocks and warps, worker threads, the end of it, and what went wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator import native
+from tilewise.emulator.build import Build, Store, build_general
+from tilewise.emulator.layout import BLOCK, FAULT, LAUNCH, WARP, Status
+from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
+from tilewise.emulator.report import Range, deadlock, fault
+from tilewise.emulator.runtime import ACTIVE, Outcome
+from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
+from tilewise.launch import Launch
+
+__all__ = ["Range", "Runner"]
+
+_ORDERS = {"eager": 0, "late": 1}
+_STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
+_LOOK = 0.02  # seconds between looks of the waiting thread
+
+
+class Memory:
+    """Plain memory at an address that is a multiple of 64."""
+
+    def __init__(self, size: int) -> None:
+        self._raw = np.zeros(size + 64, np.uint8)
+        start = -self._raw.ctypes.data % 64
+        self.bytes: npt.NDArray[np.uint8] = self._raw[start : start + size]
+        self.address = int(self.bytes.ctypes.data)
+
+    def set(self, offset: int, value: int, size: int = 8) -> None:
+        data = (value % (1 << (8 * size))).to_bytes(size, "little")
+        self.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
+
+    def get(self, offset: int, size: int = 4) -> int:
+        return int.from_bytes(self.bytes[offset : offset + size].tobytes(), "little")
+
+
+class Resident:
+    """One block's memory: its shared memory, its warps, their local memory."""
+
+    def __init__(self, build: Build, shared_bytes: int) -> None:
+        self.memory = Memory(BLOCK.WARPS + build.warps * build.stride)
+        self.shared = Memory(shared_bytes + 64)
+        self.memory.set(BLOCK.SHARED, self.shared.address)
+        self.local = Memory(build.warps * 32 * build.local_bytes)
+        for warp in range(build.warps):
+            at = BLOCK.WARPS + warp * build.stride
+            self.memory.set(at + WARP.LOCAL, self.local.address + warp * 32 * build.local_bytes)
+
+    @property
+    def active(self) -> bool:
+        return bool(self.memory.get(ACTIVE))
+
+    def waiting(self, build: Build) -> list[tuple[int, int, list[int], int]]:
+        """Warps that are not done: number, status, the barriers that their lanes wait at, PTX line."""
+        found = []
+        for warp in range(build.warps):
+            at = BLOCK.WARPS + warp * build.stride
+            status = self.memory.get(at + WARP.STATUS)
+            if status != Status.DONE:
+                barriers = [i for i in range(16) if self.memory.get(at + WARP.WAITING + 4 * i)]
+                found.append((warp, status, barriers, self.memory.get(at + WARP.LINE)))
+        return found
+
+    @property
+    def index(self) -> tuple[int, int, int]:
+        return self.memory.get(BLOCK.X), self.memory.get(BLOCK.Y), self.memory.get(BLOCK.Z)
+
+
+@dataclass(slots=True)
+class Runner:
+    """One launch of a build."""
+
+    build: Build
+    launch: Launch
+    packed: Sequence[bytes]
+    ranges: Sequence[Range]
+    globals: Sequence[int]
+    threads: int = 1
+    order: str | int = "eager"
+    timeout: float | None = None
+    residents: int = 32
+    multiprocessors: int = 1
+    store: Store | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def __call__(self) -> None:
+        """Run every block, or raise what went wrong."""
+        work = _Work(self)
+        if work.total:
+            work.run()
+
+
+class _Work:
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.build = runner, runner.build
+        build, launch = self.build, runner.launch
+        self.total = launch.blocks
+        self.fault = Memory(FAULT.BYTES)
+        self.parameters = Memory(build.parameter_bytes + 64)
+        for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
+            self.parameters.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
+        self.constants = Memory(len(build.constants) + 64)
+        self.constants.bytes[: len(build.constants)] = np.frombuffer(build.constants, np.uint8)
+        self.ranges = Memory(16 * len(runner.ranges) + 64)
+        for i, item in enumerate(sorted(runner.ranges, key=lambda r: r.start)):
+            self.ranges.set(16 * i, item.start)
+            self.ranges.set(16 * i + 8, item.start + item.size)
+        self.table = Memory(8 * len(runner.globals) + 64)
+        for i, address in enumerate(runner.globals):
+            self.table.set(8 * i, address)
+        self.shared_bytes = build.shared_bytes + launch.shared
+        self.context = self._context()
+        self.error: TilewiseError | None = None
+        self.lock = threading.Lock()
+        self.finished = threading.Event()
+        self.moved = time.monotonic()
+        self.work = native.support()
+
+    def _context(self) -> Memory:
+        build, launch, context = self.build, self.runner.launch, Memory(LAUNCH.SIZE)
+        assert build.code is not None
+        order = self.runner.order
+        x, y, z = launch.grid
+        for offset, value in (
+            (LAUNCH.TOTAL, self.total),
+            (LAUNCH.GRID_X, x),
+            (LAUNCH.GRID_Y, y),
+            (LAUNCH.GRID_Z, z),
+            (LAUNCH.PARAMS, self.parameters.address),
+            (LAUNCH.PARAM_BYTES, build.parameter_bytes),
+            (LAUNCH.RANGES, self.ranges.address),
+            (LAUNCH.RANGE_COUNT, len(self.runner.ranges)),
+            (LAUNCH.CONST, self.constants.address),
+            (LAUNCH.CONST_BYTES, len(build.constants)),
+            (LAUNCH.SHARED_BYTES, self.shared_bytes),
+            (LAUNCH.LOCAL_BYTES, build.local_bytes),
+            (LAUNCH.FAST, build.code.address(build.symbol)),
+            (LAUNCH.GENERAL, build.general.address(build.symbol + "g") if build.general else 0),
+            (LAUNCH.FAULT, self.fault.address),
+            (LAUNCH.ORDER, _ORDERS.get(order, 2) if isinstance(order, str) else 2),
+            (LAUNCH.WARPS, build.warps),
+            (LAUNCH.THREADS, launch.threads_per_block),
+            (LAUNCH.WARP_STRIDE, build.stride),
+            (LAUNCH.DYNAMIC_BYTES, launch.shared),
+            (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
+            (LAUNCH.GLOBALS, self.table.address),
+        ):
+            context.set(offset, value)
+        return context
+
+    # -- the waiting thread -----------------------------------------------------------------------
+    def run(self) -> None:
+        count = max(1, min(self.runner.threads, self.total))
+        workers = [threading.Thread(target=self._worker, args=(i,), daemon=True) for i in range(count)]
+        left = [count]
+        self.left = left
+        started = time.monotonic()
+        for worker in workers:
+            worker.start()
+        try:
+            while not self.finished.wait(_LOOK):
+                self._look(started)
+        finally:
+            self.context.set(LAUNCH.STOP, 1, 4)
+            for worker in workers:
+                worker.join()
+        if self.error:
+            raise self.error
+        if self.fault.get(FAULT.KIND):
+            raise fault(self.build, self.fault.bytes.tobytes(), self.runner.ranges, self.shared_bytes)
+
+    def _look(self, started: float) -> None:
+        now = time.monotonic()
+        timeout = self.runner.timeout
+        if timeout is not None and now - started > timeout and not self.error:
+            done = self.context.get(LAUNCH.DONE, 8)
+            self._fail(
+                LaunchTimeout(
+                    f"kernel {self.build.entry} did not end within {timeout:g} s: {done:,} of {self.total:,} blocks "
+                    "were done; give more time, or look for a loop that does not end"
+                )
+            )
+        if self.runner.progress:
+            self.runner.progress(self.context.get(LAUNCH.DONE, 8), self.total)
+
+    def _fail(self, error: TilewiseError) -> None:
+        with self.lock:
+            self.error = self.error or error
+        self.context.set(LAUNCH.STOP, 1, 4)
+
+    # -- workers ----------------------------------------------------------------------------------
+    def _worker(self, number: int) -> None:
+        try:
+            self._work(number)
+        except MemoryError:
+            self._fail(DeviceError(f"the host's memory does not hold another block of kernel {self.build.entry}"))
+        except TilewiseError as error:
+            self._fail(error)
+        except BaseException as error:  # handed to the thread that waits, which raises it
+            self._fail(DeviceError(f"the emulator failed: {type(error).__name__}: {error}"))
+            raise
+        finally:
+            with self.lock:
+                self.left[0] -= 1
+                if not self.left[0]:
+                    self.finished.set()
+
+    def _work(self, number: int) -> None:
+        own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
+        seed = self.runner.order if isinstance(self.runner.order, int) else 0
+        own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
+        residents = [Resident(self.build, self.shared_bytes)]
+        at = 0
+        stuck = 0
+        while True:
+            outcome = self.work(
+                self.context.address, own.address, residents[at].memory.address
+            )
+            if outcome == Outcome.FINISHED:
+                residents.pop(at)
+                if not residents:
+                    return
+                stuck = 0
+                self.moved = time.monotonic()
+            elif outcome == Outcome.GENERAL:
+                self._generalize()
+            elif outcome == Outcome.DEADLOCK:
+                raise deadlock(self.build, residents[at].index, residents[at].waiting(self.build))
+            elif outcome == Outcome.STUCK:
+                stuck += 1
+                if stuck >= len(residents):
+                    stuck = 0
+                    self._more(residents)
+            else:
+                return
+            at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
+
+    def _more(self, residents: list[Resident]) -> None:
+        """Every block of this worker waits for another: bring in one more, or give others time."""
+        started = self.context.get(LAUNCH.NEXT, 8)
+        if started < self.total and len(residents) < self.runner.residents:
+            residents.append(Resident(self.build, self.shared_bytes))
+            self.moved = time.monotonic()
+            return
+        if time.monotonic() - self.moved > _STUCK_SECONDS and self.runner.timeout is None:
+            block = residents[0]
+            raise deadlock(self.build, block.index, block.waiting(self.build), asks=True)
+        time.sleep(0.0005)
+
+    def _generalize(self) -> None:
+        with self.lock:
+            if self.build.general is None:
+                build_general(self.build, self.runner.store)
+            assert self.build.general is not None
+            self.context.set(LAUNCH.GENERAL, self.build.general.address(self.build.symbol + "g"))
+
+

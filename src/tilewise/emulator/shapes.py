@@ -1,0 +1,472 @@
+"""What can be said of a register before the program runs: the same in every lane, or lane by lane apart
+by known amounts, or anything.
+
+A scalar shape stands for ``u + lanes[lane]``, where u is one value for the warp and ``lanes`` are known
+now. With it an address becomes one number, a load one contiguous load, a branch one jump. Whatever the
+analysis cannot prove is a vector, which is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewise.emulator.flow import EXIT, Flow
+from tilewise.emulator.operands import reads, writes
+from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
+from tilewise.emulator.types import bits_of
+
+__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
+
+Lanes = tuple[int, ...]
+_ZERO: Lanes = (0,) * 32
+_TOP_ZEROS = 64  # trailing zeros of the number 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``u + lanes``. u is known to end in ``zeros`` zero bits, and to be ``value`` where that is known."""
+
+    lanes: Lanes = _ZERO
+    zeros: int = 0
+    value: int | None = None
+
+    @property
+    def uniform(self) -> bool:
+        return self.lanes == _ZERO
+
+    @property
+    def apart(self) -> bool:
+        """Whether u and the lanes' amounts have no bit in common, so that adding is or-ing."""
+        return min(self.lanes) >= 0 and max(self.lanes) < (1 << self.zeros)
+
+
+UNIFORM = Shape()
+VECTOR: Shape | None = None  # no scalar shape
+
+_MEMORY_UNIFORM = {"param", "const", "global", "shared"}
+_SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
+
+
+def thread_lanes(block: tuple[int, int, int], warps: int) -> dict[str, tuple[list[list[int]], Shape | None]]:
+    """For each of tid.x, tid.y, tid.z: its value in every warp and lane, and its shape."""
+    x_size, y_size, z_size = block
+    total = x_size * y_size * z_size
+    tables: dict[str, list[list[int]]] = {"x": [], "y": [], "z": []}
+    for warp in range(warps):
+        threads = [min(warp * 32 + lane, total - 1) for lane in range(32)]
+        tables["x"].append([t % x_size for t in threads])
+        tables["y"].append([t // x_size % y_size for t in threads])
+        tables["z"].append([t // (x_size * y_size) for t in threads])
+    return {f"%tid.{axis}": (rows, _common(rows, total)) for axis, rows in tables.items()}
+
+
+def _common(rows: list[list[int]], total: int) -> Shape | None:
+    """The shape that every warp's row has, the lanes beyond the block's last thread aside."""
+    offsets = [value - rows[0][0] for value in rows[0]]
+    for warp, row in enumerate(rows):
+        active = min(32, total - warp * 32)
+        if [value - row[0] for value in row[:active]] != offsets[:active]:
+            return VECTOR
+    zeros = min(_trailing_zeros(row[0]) for row in rows)
+    return Shape(tuple(offsets), zeros, rows[0][0] if len({row[0] for row in rows}) == 1 else None)
+
+
+@dataclass(slots=True)
+class Analysis:
+    """The outcome: shapes by register, blocks that lanes may run apart, instructions to guard."""
+
+    shapes: dict[str, Shape | None]
+    divergent: set[int]
+    guarded: set[int]  # ids of instructions whose lanes must not wrap around
+    local: set[str]  # registers that live within one block
+    spins: set[int]  # blocks at whose back edge other warps must be let run
+    results: dict[int, Shape | None]  # by id of instruction: what it computes, whatever holds it then
+
+    def shape(self, name: str) -> Shape | None:
+        return self.shapes.get(name, UNIFORM)
+
+
+def analyse(
+    flow: Flow, types: Mapping[str, str], threads: Mapping[str, Shape | None], local_symbols: set[str], speculate: bool
+) -> Analysis:
+    """Find the shape of every register.
+
+    With ``speculate`` a widened index is taken not to wrap around within its warp; such instructions are
+    ``guarded``, and a warp for which that is not so goes on in the build without.
+    """
+    return _Analyser(flow, types, threads, local_symbols, speculate).run()
+
+
+class _Analyser:
+    def __init__(
+        self,
+        flow: Flow,
+        types: Mapping[str, str],
+        threads: Mapping[str, Shape | None],
+        local_symbols: set[str],
+        speculate: bool,
+    ) -> None:
+        self.flow, self.types, self.threads = flow, types, threads
+        self.local_symbols, self.speculate = local_symbols, speculate
+        self.shapes: dict[str, Shape | None] = {}
+        self.divergent: set[int] = set()
+        self.guarded: set[int] = set()
+        self.local = _block_locals(flow)
+        self.results: dict[int, Shape | None] = {}
+
+    def run(self) -> Analysis:
+        while True:
+            while self.propagate():
+                pass
+            found = self.find_divergent()
+            if found == self.divergent:
+                break
+            self.divergent = found
+        spins = {block for loop in self.flow.loops if self.spinning(loop) for block in loop}
+        for target, end in self.flow.loop_end.items():
+            if not self.flow.reducible:
+                spins |= set(range(target, end + 1))
+        return Analysis(self.shapes, self.divergent, self.guarded, self.local, spins, self.results)
+
+    def propagate(self) -> bool:
+        changed = False
+        self.guarded = set()
+        for block in self.flow.blocks:
+            apart = block.index in self.divergent
+            for instruction in [*block.instructions, block.terminator.instruction]:
+                if instruction is None or not (targets := writes(instruction)):
+                    continue
+                shape = self.results[id(instruction)] = self.result(instruction)
+                if instruction.guard and self.operand(instruction.guard) is VECTOR:
+                    shape = VECTOR
+                for register in targets:
+                    own = VECTOR if apart and register.name not in self.local else shape
+                    changed |= self.join(register.name, own)
+        return changed
+
+    def join(self, name: str, new: Shape | None) -> bool:
+        if name not in self.shapes:
+            self.shapes[name] = new
+            return True
+        old = self.shapes[name]
+        if old is VECTOR or old == new:
+            return False
+        if new is VECTOR or old is None or new is None or old.lanes != new.lanes:
+            self.shapes[name] = VECTOR
+            return True
+        merged = Shape(old.lanes, min(old.zeros, new.zeros), old.value if old.value == new.value else None)
+        self.shapes[name] = merged
+        return merged != old
+
+    def find_divergent(self) -> set[int]:
+        found = set(self.divergent)
+        for block in self.flow.blocks:
+            condition = block.terminator.condition
+            if condition is None or self.operand(condition) is not VECTOR:
+                continue
+            targets = {t for t in block.terminator.targets if t != EXIT}
+            if not self.flow.reducible and len(set(block.terminator.targets)) > 1:
+                return set(range(len(self.flow.blocks)))
+            if len(targets) > 1:
+                found |= self.flow.divergent_region(block.index)
+            for loop in self.flow.loops:
+                leaves = any(t not in loop for t in block.terminator.targets)
+                if block.index in loop and leaves and self.spinning(loop):
+                    # Lanes that left may have to act before the others can leave: they run on apart.
+                    found |= self.reachable(loop)
+        return found
+
+    def spinning(self, loop: set[int]) -> bool:
+        return any(
+            instruction.opcode in ("atom", "nanosleep") or _SPIN_PARTS & set(instruction.parts)
+            for block in loop
+            for instruction in self.flow.blocks[block].instructions
+        )
+
+    def reachable(self, start: set[int]) -> set[int]:
+        seen: set[int] = set()
+        stack = list(start)
+        while stack:
+            block = stack.pop()
+            if block not in seen:
+                seen.add(block)
+                stack += [t for t in self.flow.blocks[block].terminator.targets if t != EXIT]
+        return seen
+
+    # -- one instruction ------------------------------------------------------------------------
+    def operand(self, operand: Operand) -> Shape | None:
+        match operand:
+            case Register(name=name):
+                if name in self.threads:
+                    return self.threads[name]
+                if name == "%laneid":
+                    return Shape(tuple(range(32)), _TOP_ZEROS, 0)
+                if name.startswith("%lanemask"):
+                    return VECTOR
+                if name in self.types:
+                    # NOTE: a register nothing has written yet is taken as uniform; it is zero there.
+                    return self.shapes.get(name, Shape(zeros=_TOP_ZEROS, value=0))
+                return UNIFORM
+            case Immediate(value=value, width=0):
+                return Shape(zeros=_trailing_zeros(value), value=value)
+            case Not(item=item):
+                return self.operand(item)
+            case Address(base=Register() as base, offset=offset):
+                return _add(self.operand(base), Shape(zeros=_trailing_zeros(offset), value=offset))
+        return UNIFORM
+
+    def result(self, instruction: Instruction) -> Shape | None:
+        opcode, parts = instruction.opcode, instruction.parts
+        if opcode in ("ld", "ldu"):
+            return self.loaded(instruction)
+        if opcode in ("atom", "shfl", "match", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma", "call", "fns"):
+            return VECTOR
+        if opcode in ("vote", "activemask", "redux", "bar_result", "mbarrier"):
+            return UNIFORM
+        if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
+            return self.moved(instruction)
+        sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
+        if any(shape is VECTOR for shape in sources):
+            return VECTOR
+        known = [shape for shape in sources if shape is not None]
+        if all(shape.uniform for shape in known) and opcode not in ("add", "sub", "mul", "mad", "shl", "and", "or"):
+            return UNIFORM
+        if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
+            return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
+        return self.integer(instruction, known)
+
+    def moved(self, instruction: Instruction) -> Shape | None:
+        source = instruction.operands[1]
+        if isinstance(source, Symbol) and source.name in self.local_symbols:
+            return UNIFORM
+        if not isinstance(source, Register | Immediate | Symbol):  # packing and unpacking
+            shapes = [self.operand(item) for item in _flat((source,))]
+            return UNIFORM if all(shape is not None and shape.uniform for shape in shapes) else VECTOR
+        shape = self.operand(source)
+        destination = writes(instruction)
+        if len(destination) > 1:
+            return UNIFORM if shape is not None and shape.uniform else VECTOR
+        if shape is None or shape.uniform:
+            return shape if instruction.parts[-1:] != ("pred",) and instruction.opcode == "mov" else shape and UNIFORM
+        return shape if instruction.opcode == "mov" else Shape(shape.lanes, min(shape.zeros, 32))
+
+    def loaded(self, instruction: Instruction) -> Shape | None:
+        space = next((part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), "")
+        address = instruction.operands[1]
+        if isinstance(address, Address) and isinstance(address.base, Symbol) and address.base.name in self.local_symbols:
+            return VECTOR
+        if space not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
+            return VECTOR
+        shape = self.operand(address)
+        return UNIFORM if shape is not None and shape.uniform else VECTOR
+
+    def compared(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        return VECTOR
+
+    def integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        opcode, parts = instruction.opcode, instruction.parts
+        if {"cc", "sat", "hi"} & set(parts) or opcode in ("addc", "subc", "madc"):
+            return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
+        if opcode == "setp":
+            return self.decided(instruction, sources)
+        match opcode:
+            case "add":
+                return _add(sources[0], sources[1])
+            case "sub":
+                return _add(sources[0], _times(sources[1], -1))
+            case "mul":
+                return self.product(instruction, sources[0], sources[1])
+            case "mad":
+                product = self.product(instruction, sources[0], sources[1])
+                return _add(product, sources[2])
+            case "shl" if sources[1].value is not None and 0 <= sources[1].value < 64:
+                return _times(sources[0], 1 << sources[1].value)
+            case "shr" if sources[1].value is not None and 0 <= sources[1].value < 32:
+                return _shifted_right(sources[0], sources[1].value, bits_of(parts[-1]))
+            case "and":
+                return _masked(sources)
+            case "or" | "xor":
+                return _joined(sources, bits_of(parts[-1]))
+            case "cvt":
+                return self.widened(instruction, sources[0])
+            case "selp":
+                same = sources[0].lanes == sources[1].lanes and sources[2].uniform
+                return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
+        return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
+
+    def product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
+        if a.uniform and b.uniform:
+            value = a.value * b.value if a.value is not None and b.value is not None else None
+            return Shape(zeros=min(a.zeros + b.zeros, _TOP_ZEROS), value=value)
+        if b.value is None or not b.uniform:
+            a, b = b, a
+        if b.value is None or not b.uniform:
+            return VECTOR
+        if "wide" in instruction.parts:
+            widened = self.extend(instruction, a)
+            return _times(widened, b.value) if widened is not None else VECTOR
+        return _times(a, b.value)
+
+    def widened(self, instruction: Instruction, source: Shape) -> Shape | None:
+        to, of = instruction.parts[-2], instruction.parts[-1]
+        if source.uniform:
+            return Shape(zeros=source.zeros if bits_of(to) >= bits_of(of) else 0)
+        if "sat" in instruction.parts or of[0] == "f" or to[0] == "f" or bits_of(of) < 32:
+            return VECTOR
+        if bits_of(to) > bits_of(of):
+            return self.extend(instruction, source)
+        return Shape(source.lanes, min(source.zeros, bits_of(to))) if bits_of(to) == 32 else VECTOR
+
+    def extend(self, instruction: Instruction, source: Shape) -> Shape | None:
+        """The shape of a 32-bit value made wider: the same lanes, unless one of them wraps around."""
+        if source.value is not None:
+            values = [source.value + lane for lane in source.lanes]
+            if min(values) >= 0 and max(values) < 2**31:
+                return source
+        if source.apart and source.zeros < 32:
+            return source
+        if not self.speculate or max(source.lanes) - min(source.lanes) >= 2**31:
+            return VECTOR
+        self.guarded.add(id(instruction))
+        return source
+
+    def decided(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        """A comparison that comes out the same in every lane, though its operand does not."""
+        if all(shape.uniform for shape in sources):
+            return UNIFORM
+        return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
+
+
+_SPACES = ("param", "const", "global", "shared", "local")
+
+
+def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[str, int] | None:
+    """For ``u + lanes`` against a constant: the comparison of u alone that decides for all lanes.
+
+    Holds when the lanes only fill in bits below the constant's own: (u + lane < K) is (u < K) if u and K
+    are multiples of a power of two that no lane reaches.
+    """
+    if len(sources) != 2 or len(instruction.operands) != 3:
+        return None
+    left, right = sources
+    if not right.uniform or right.value is None or left.uniform or not left.apart:
+        return None
+    comparison, type_ = instruction.parts[0], instruction.parts[-1]
+    bound = right.value
+    if comparison in ("le", "gt", "ls", "hi"):
+        comparison = {"le": "lt", "gt": "ge", "ls": "lo", "hi": "hs"}[comparison]
+        bound += 1
+    step = 1 << max(left.lanes).bit_length()
+    if comparison not in ("lt", "ge", "lo", "hs") or bound % step or not 0 <= bound < 2**31:
+        return None
+    if type_[0] == "s" and left.zeros >= bits_of(type_):
+        return None
+    return comparison, bound
+
+
+def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
+    from tilewise.emulator.syntax import Vector
+
+    found: list[Operand] = []
+    for operand in operands:
+        found += _flat(operand.items) if isinstance(operand, Vector) else [operand]
+    return found
+
+
+def _trailing_zeros(value: int) -> int:
+    return _TOP_ZEROS if value == 0 else (value & -value).bit_length() - 1
+
+
+def _add(a: Shape | None, b: Shape | None) -> Shape | None:
+    if a is None or b is None:
+        return VECTOR
+    lanes = a.lanes if b.uniform else b.lanes if a.uniform else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
+    value = a.value + b.value if a.value is not None and b.value is not None else None
+    return _small(Shape(lanes, min(a.zeros, b.zeros) if value is None else _trailing_zeros(value), value))
+
+
+def _times(a: Shape, factor: int) -> Shape | None:
+    zeros = min(a.zeros + _trailing_zeros(factor), _TOP_ZEROS)
+    value = a.value * factor if a.value is not None else None
+    return _small(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
+
+
+def _small(shape: Shape) -> Shape | None:
+    """Keep known figures within reach; the exact value is modular and need not be known."""
+    if not shape.uniform and (max(shape.lanes) >= 2**40 or min(shape.lanes) <= -(2**40)):
+        return VECTOR
+    if shape.value is not None and not -(2**62) < shape.value < 2**62:
+        return Shape(shape.lanes, 0)
+    return shape
+
+
+def _shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
+    if a.uniform:
+        known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
+        return Shape(zeros=max(0, min(a.zeros, bits) - by), value=a.value >> by if known and a.value is not None else None)
+    if not a.apart or (a.value is None and a.zeros < by):
+        return VECTOR
+    if a.value is not None and not 0 <= a.value < 2**31:
+        return VECTOR
+    if a.value is not None:
+        values = [(a.value + lane) >> by for lane in a.lanes]
+        return Shape(tuple(v - (a.value >> by) for v in values), _trailing_zeros(a.value >> by), a.value >> by)
+    return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
+
+
+def _masked(sources: list[Shape]) -> Shape | None:
+    a, mask = sources
+    if mask.value is None or not mask.uniform:
+        a, mask = mask, a
+    if a.uniform and mask.uniform:
+        value = a.value & mask.value if a.value is not None and mask.value is not None else None
+        return Shape(zeros=max(a.zeros, mask.zeros) if value is None else _trailing_zeros(value), value=value)
+    if mask.value is None or not mask.uniform or not a.apart:
+        return VECTOR
+    lanes = tuple(lane & mask.value for lane in a.lanes)
+    if a.value is not None:
+        value = a.value & mask.value
+        return Shape(lanes, _trailing_zeros(value), value)
+    low = (1 << a.zeros) - 1
+    if mask.value >= 0 and mask.value & ~low == 0:
+        return Shape(lanes, _TOP_ZEROS, 0)
+    return Shape(lanes, a.zeros)
+
+
+def _joined(sources: list[Shape], bits: int) -> Shape | None:
+    """``or`` and ``xor``: additions where no bit is common."""
+    a, b = sources
+    if a.uniform and b.uniform:
+        return Shape(zeros=min(a.zeros, b.zeros))
+    if a.uniform:
+        a, b = b, a
+    if not b.uniform or not a.apart:
+        return VECTOR
+    if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
+        return Shape(a.lanes, b.zeros)
+    if b.value is not None and 0 <= b.value and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
+        return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
+    return VECTOR
+
+
+def _block_locals(flow: Flow) -> set[str]:
+    """Registers that are written, without a guard, before they are read, in the one block that has them."""
+    home: dict[str, int] = {}
+    spread: set[str] = set()
+    for block in flow.blocks:
+        written: set[str] = set()
+        for instruction in [*block.instructions, block.terminator.instruction]:
+            if instruction is None:
+                continue
+            for register in reads(instruction):
+                if register.name not in written or home.get(register.name, block.index) != block.index:
+                    spread.add(register.name)
+            for register in writes(instruction):
+                if home.setdefault(register.name, block.index) != block.index:
+                    spread.add(register.name)
+                if instruction is block.terminator.instruction:
+                    spread.add(register.name)
+                if instruction.guard is None:
+                    written.add(register.name)
+    return {name for name in home if name not in spread}

@@ -1,0 +1,140 @@
+"""What a PTX text is made of, as plain data: modules, functions, variables, instructions, operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewise.errors import PtxError
+
+__all__ = [
+    "Address",
+    "Function",
+    "Immediate",
+    "Instruction",
+    "Label",
+    "Module",
+    "Not",
+    "Operand",
+    "Pair",
+    "PtxError",
+    "Register",
+    "Symbol",
+    "Variable",
+    "Vector",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    name: str  # unique within its function; special registers keep their names, such as "%tid.x"
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """A literal. ``bits`` of a float literal are those of its own width; ``width`` is 0 for integers."""
+
+    value: int
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address of a variable, or a function's name, or a label."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    base: Register | Symbol | None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two destinations, as in ``p|q``."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A predicate operand turned round, as in ``!p``."""
+
+    item: Register
+
+
+Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    name: str
+    line: int
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction: ``@guard opcode.part.part operands;`` at a line of the PTX."""
+
+    line: int
+    opcode: str
+    parts: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Register | None = None
+    negated: bool = False
+    source: int = 0  # line of the CUDA source, 0 when not known
+    file: int = 0
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.opcode, *self.parts))
+
+
+@dataclass(slots=True)
+class Variable:
+    """A variable of some memory space, or a parameter of a function."""
+
+    name: str
+    space: str  # "global", "const", "shared", "local", "param"
+    type: str
+    count: int  # elements; 0 for an external array of unknown size
+    align: int
+    size: int  # bytes
+    data: bytes | None = None  # initial bytes
+    links: tuple[tuple[int, str, int], ...] = ()  # (offset, symbol, addend): addresses in the initial bytes
+    external: bool = False
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Function:
+    name: str
+    entry: bool
+    parameters: list[Variable]
+    returns: list[Variable]
+    registers: dict[str, str] = field(default_factory=dict)  # name → type
+    variables: dict[str, Variable] = field(default_factory=dict)
+    body: list[Instruction | Label] = field(default_factory=list)
+    tables: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx: name → labels
+    line: int = 0
+    declared_only: bool = False
+    max_threads: int = 0
+    cluster: tuple[int, int, int] | None = None
+
+
+@dataclass(slots=True)
+class Module:
+    version: tuple[int, int]
+    target: str
+    variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+    text: str = ""

@@ -1,0 +1,43 @@
+// Asynchronous copies from global to shared memory (compute capability 8.0 and newer).
+//
+// A thread starts copies, closes them into a group with commit(), and later waits until all but the newest
+// few of its groups have landed. That makes its own copies visible to itself only: threads that read what
+// others copied need a barrier after the wait.
+#pragma once
+
+namespace async_copy {
+
+inline __device__ unsigned shared_address(const void *shared)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// Copies `bytes` (0 to 16) from `global` and fills up with zeros to 16. Both addresses are multiples of 16.
+// With 0 bytes nothing is read, so `global` may point anywhere.
+inline __device__ void start_16(void *shared, const void *global, unsigned bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// The same for 4 bytes at addresses that are multiples of 4; `bytes` is 0 or 4.
+inline __device__ void start_4(void *shared, const void *global, unsigned bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
+
+inline __device__ void commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most NEWEST of this thread's groups are still under way.
+template <int NEWEST> inline __device__ void wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
+
+} // namespace async_copy

@@ -1,0 +1,74 @@
+// Tensor cores of Turing (compute capability 7.5) and newer: a warp multiplies small matrices at once.
+//
+// An operand of such an instruction is spread over the warp: lane = 4·g + t holds, of every 8×8 matrix of
+// 16-bit elements, row g and columns 2t and 2t + 1, packed in one register (the even column low).
+#pragma once
+
+using Half = unsigned short; // the bits of an IEEE 754 binary16
+
+namespace tensor_core {
+
+inline __device__ unsigned shared_address(const void *shared)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
+// those of the second, and so on; a row is 16 bytes at a multiple of 16.
+inline __device__ void load_4_matrices(unsigned (&matrices)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// The same, each matrix transposed on the way: lane 4·g + t gets rows 2t and 2t + 1 of column g.
+inline __device__ void load_4_transposed(unsigned (&matrices)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// sum (16×8) += a (16×8, rows 0 to 7 in a0, 8 to 15 in a1) · b (8×8, held transposed), sums in float32.
+inline __device__ void multiply_add_16x8x8(float (&sum)[4], unsigned a0, unsigned a1, unsigned b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
+// The same with sums in float16, two in a register.
+inline __device__ void multiply_add_16x8x8(unsigned (&sum)[2], unsigned a0, unsigned a1, unsigned b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
+        : "+r"(sum[0]), "+r"(sum[1])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
+// Two neighbours in one row of the sums: row g (half 0) or row g + 8 (half 1), columns 2t and 2t + 1.
+inline __device__ float2 row_pair(const float (&sum)[4], unsigned half)
+{
+    return {sum[2 * half], sum[2 * half + 1]};
+}
+
+inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half)
+{
+    float2 pair;
+    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
+        "cvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}"
+        : "=f"(pair.x), "=f"(pair.y)
+        : "r"(sum[half]));
+    return pair;
+}
+
+} // namespace tensor_core
+
+inline __device__ Half to_half(float value)
+{
+    Half half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}

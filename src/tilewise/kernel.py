@@ -1,0 +1,227 @@
+"""tw.Kernel: a source of one's own, compiled, called, and open to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewise.devices import Device
+from tilewise.devices import device as resolve
+from tilewise.devices.arguments import pack
+from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError, integer
+from tilewise.launch import Launch, Parameter, check_launch, dim3
+from tilewise.toolchain.binary import Binary, Resources
+from tilewise.toolchain.compile import compile_source, read_ptx
+
+__all__ = ["Kernel"]
+
+_DEFAULT_ARCH = "sm_90a"  # where there is no GPU to ask
+
+
+class Kernel:
+    """A CUDA C++ kernel.
+
+    ``name`` is the ``__global__`` function: a plain name, or an expression such as ``"tiled<32>"``.
+    ``arch`` is what to compile for (``"sm_75"``); None means the device's own. The source is compiled
+    here and now, so that its errors come at once; what was compiled before comes from the disk cache.
+
+    >>> import tilewise as tw
+    >>> k = tw.Kernel('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }', "twice", "sm_75")
+    >>> k.resources.spills
+    0
+    """
+
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        arch: str | None = None,
+        defines: Mapping[str, object] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        include_dirs: Sequence[str | Path] = (),
+        options: Sequence[str] = (),
+        filename: str = "kernel.cu",
+    ) -> None:
+        self._source, self._name, self._filename = _text("source", source), _text("name", name), filename
+        self._given_arch = arch
+        self._how = {
+            "defines": dict(_mapping("defines", defines)),
+            "headers": dict(_mapping("headers", headers)),
+            "include_dirs": _texts("include_dirs", include_dirs),
+            "options": _texts("options", options),
+        }
+        self._binaries: dict[str, Binary] = {}
+        self._foreign: Binary | None = None
+        self._arch = arch if arch is not None else _default_arch()
+        self.build(self._arch)
+
+    @classmethod
+    def from_ptx(cls, text: str, name: str, *, filename: str = "kernel.ptx") -> Kernel:
+        """A kernel from PTX that any compiler made: nvcc's, Triton's, one's own hand."""
+        kernel = cls.__new__(cls)
+        kernel._source, kernel._name, kernel._filename = _text("text", text), _text("name", name), filename
+        kernel._foreign = read_ptx(text, name, filename)
+        kernel._arch = kernel._foreign.arch
+        kernel._given_arch, kernel._how, kernel._binaries = kernel._arch, {}, {}
+        return kernel
+
+    def build(self, arch: str | None = None) -> Binary:
+        """Compile for ``arch`` (the kernel's own if None) and return PTX, machine code and report."""
+        if self._foreign:
+            return self._foreign
+        target = arch if arch is not None else self._arch
+        binary = self._binaries.get(target)
+        if binary is None:
+            binary = compile_source(
+                self._source,
+                [self._name],
+                target,
+                filename=self._filename,
+                **self._how,  # type: ignore[arg-type]  # a dict of differing types, as compile_source names them
+            )
+            self._binaries[target] = binary
+        return binary
+
+    def __call__(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any] = (),
+        shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
+        device: Device | str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Launch on a device.
+
+        An argument is a device array, a NumPy array (copied in, and back after the launch), a scalar
+        (typed by the kernel's own parameter), or a NumPy structured scalar or bytes for a struct by value.
+        On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
+        """
+        launch = Launch(
+            dim3("grid", grid),
+            dim3("block", block),
+            shared=integer("shared", shared),
+            cluster=None if cluster is None else dim3("cluster", cluster),
+        )
+        # NOTE: what no device could run is refused before a device is looked for, so that the error is
+        # the same with a GPU and without.
+        target = None
+        try:
+            target = resolve(device)
+        except DeviceUnavailable:
+            self._check(self.build(), launch, None)
+            raise
+        binary = self.build(None if self._given_arch is not None else target.arch)
+        self._check(binary, launch, target)
+        packed = pack(self._name, self._entry(binary).parameters, args, target)
+        target.run(binary, self.entry_in(binary), launch, packed.parts, timeout)
+        packed.copy_back()
+
+    def _check(self, binary: Binary, launch: Launch, target: Device | None) -> None:
+        resources = self._entry(binary).resources
+        static = resources.shared_bytes if resources else 0
+        if target is not None:
+            check_launch(launch, target.limits, static)
+        else:
+            from tilewise.gpus import launch_limits
+
+            check_launch(launch, launch_limits(binary.arch), static)
+
+    def entry_in(self, binary: Binary) -> str:
+        """The name of this kernel in a binary, mangled as C++ does."""
+        return binary.lowered[self._name]
+
+    def _entry(self, binary: Binary) -> Any:
+        return binary.entries[self.entry_in(binary)]
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def arch(self) -> str:
+        """The arch that :attr:`ptx`, :attr:`sass` and :attr:`resources` are for."""
+        return self._arch
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def ptx(self) -> str:
+        """The PTX text."""
+        return self.build().ptx
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code, as a driver loads it."""
+        binary = self.build()
+        if binary.cubin is None:
+            raise ToolError(
+                f"{self._name} is foreign PTX, which only a GPU's driver assembles: no machine code here"
+            )
+        return binary.cubin
+
+    @property
+    def sass(self) -> str:
+        """The machine code as a listing."""
+        from tilewise.toolchain.lines import disassemble
+
+        return disassemble(self.cubin)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that a call's arguments must fit."""
+        parameters: tuple[Parameter, ...] = self._entry(self.build()).parameters
+        return parameters
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, shared and constant bytes, barriers and spills, as the assembler reports them."""
+        resources: Resources | None = self._entry(self.build()).resources
+        if resources is None:
+            raise ToolError(
+                f"{self._name} is foreign PTX, which nothing here assembles: its resources are not known"
+            )
+        return resources
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the compiler warned of, each with its line and caret."""
+        return self.build().warnings
+
+    def __repr__(self) -> str:
+        return f"<tilewise.Kernel {self._name} for {self._arch}>"
+
+
+def _default_arch() -> str:
+    try:
+        return resolve().arch
+    except DeviceUnavailable:
+        return _DEFAULT_ARCH
+
+
+def _text(argument: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        shown = "an empty text" if isinstance(value, str) else type(value).__name__
+        raise ArgumentError(argument, f"must be a text that is not empty, not {shown}")
+    if "\0" in value:
+        raise ArgumentError(argument, "must not hold a NUL character")
+    return value
+
+
+def _mapping(argument: str, value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentError(argument, "must map names to values", type(value).__name__)
+    return value
+
+
+def _texts(argument: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ArgumentError(argument, "must be a list of texts", type(value).__name__)
+    return tuple(str(item) for item in value)

@@ -1,0 +1,260 @@
+"""A rung: one kernel of the ladder, with its launch geometry.
+
+Each rung is a pair of files of one stem: ``rung_04_tiled.cu`` holds the CUDA C++, ``rung_04_tiled.py``
+the geometry. This module is what they have in common.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices import Array, Device
+from tilewise.devices import device as resolve
+from tilewise.errors import ArchError, ArgumentError, UnknownNameError
+from tilewise.gpus import arch_capability
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch
+
+__all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_workspace"]
+
+Settings = Mapping[str, int | str]
+
+_INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A row-major matrix on a device: where it lies and how far apart its rows are, in elements."""
+
+    address: int
+    rows: int
+    columns: int
+    pitch: int
+    dtype: str
+
+    def check_index(self, argument: str) -> None:
+        """Refuse a matrix that 32-bit element indices cannot reach."""
+        span = (self.rows - 1) * self.pitch + self.columns if self.rows else 0
+        if max(span, self.pitch, self.rows) > _INDEX_MOST:
+            raise ArgumentError(
+                argument, f"must span at most {_INDEX_MOST:,} elements (32-bit index)", f"{span:,}"
+            )
+
+    def matrix(self) -> bytes:
+        """The bytes of ``struct Matrix`` in ``tilewise/matrix.cuh``: width, height, pitch, pointer."""
+        return struct.pack("<IIIxxxxQ", self.columns, self.rows, self.pitch, self.address)
+
+    def transposed(self) -> tuple[int, int, int, int]:
+        """Address, rows, columns and leading dimension of the same memory read as column-major."""
+        return self.address, self.columns, self.rows, self.pitch
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch of a rung: which entry of its source, and how."""
+
+    entry: str
+    launch: Launch
+
+
+def no_rule(_m: int, _n: int, _k: int, _settings: Settings) -> None:
+    """The rule of a rung that takes every size."""
+
+
+def no_workspace(_m: int, _n: int, _k: int, _settings: Settings) -> int:
+    """The workspace of a rung that needs none."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What a rung's geometry module says of it.
+
+    ``settings`` maps each compile-time choice to the values it may have, the default first.
+    ``steps`` turns operands A, B, C, the workspace's address and the settings into launches.
+    ``choose`` may fill in settings the caller left open, from m, n, k and the number of SMs.
+    """
+
+    name: str
+    title: str
+    file: Path
+    entries: tuple[str, ...]
+    steps: Callable[[Operand, Operand, Operand, int, Settings], list[Step]]
+    rows: tuple[str, ...]  # of the requirements that it fulfils, such as "A4"
+    least: tuple[int, int] = (7, 5)  # compute capability
+    settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    rule: Callable[[int, int, int, Settings], None] = no_rule
+    workspace: Callable[[int, int, int, Settings], int] = no_workspace  # in bytes
+    choose: Callable[[int, int, int, int], Settings] | None = None
+    operand_type: str = "float32"
+    result_types: tuple[str, ...] = ("float32",)  # the default first
+    accumulate: Callable[[Settings], str] = lambda _settings: "float32"
+
+    @property
+    def source(self) -> str:
+        """The CUDA C++ of the rung."""
+        return self.file.read_text(encoding="utf-8")
+
+    def kernel(self, arch: str | None = None, *, entry: str | None = None, **settings: Any) -> Kernel:
+        """The rung as a :class:`tilewise.Kernel`, compiled for ``arch`` with these settings.
+
+        ``entry`` names one of :attr:`entries` where the rung has more than one; the first is the default.
+        """
+        chosen = entry if entry is not None else self.entries[0]
+        if chosen not in self.entries:
+            raise UnknownNameError(f"entry of {self.name}", chosen, self.entries)
+        return self._build(arch, chosen, self.complete(settings))
+
+    def _build(self, arch: str | None, entry: str, settings: Settings) -> Kernel:
+        if arch is not None and arch_capability(arch) < self.least:
+            least = f"sm_{self.least[0]}{self.least[1]}"
+            raise ArchError(f"rung {self.name} needs {least} or newer, not {arch}; compile it for {least}")
+        return Kernel(self.source, entry, arch, self.defines(settings), filename=self.file.name)
+
+    def __call__(
+        self, a: Any, b: Any, *, out: Any = None, device: Device | str | None = None, **settings: Any
+    ) -> Any:
+        """Multiply ``a`` (m×k) by ``b`` (k×n): NumPy in, NumPy out; device arrays in, device array out.
+
+        ``out`` is the array to write. ``settings`` are the rung's compile-time choices, such as ``tile``.
+        """
+        settings = self._with_element(a, settings)
+        given = self.complete(settings)
+        m, n, k = self._sizes(a, b, self.element(given))
+        self.rule(m, n, k, given)
+        host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+        result = self.result_type(given)
+        _check_out(out, (m, n), result, host)
+        target = resolve(device if device is not None or host else _device_of(a, b))
+        on_device = out if out is not None and not host else target.empty((m, n), result)
+        if m and n:
+            self._launch(target, _as_rows(target, a, "a"), _as_rows(target, b, "b"), on_device, settings)
+        if not host:
+            return on_device
+        values = on_device.numpy()
+        if out is None:
+            return values
+        np.copyto(out, values)
+        return out
+
+    def element(self, settings: Settings) -> str:
+        """The element type of the operands: the setting ``element`` decides where the rung has one."""
+        return str(settings.get("element", self.operand_type))
+
+    def _with_element(self, a: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that fit the operands where the caller left the element type open."""
+        kinds = self.settings.get("element", ())
+        kind = str(getattr(a, "dtype", ""))
+        return {"element": kind, **settings} if kind in kinds else dict(settings)
+
+    def _sizes(self, a: Any, b: Any, element: str) -> tuple[int, int, int]:
+        for argument, operand in (("a", a), ("b", b)):
+            if not hasattr(operand, "shape") or not hasattr(operand, "dtype"):
+                raise ArgumentError(argument, "must be a NumPy array or a device array", type(operand).__name__)
+            if len(operand.shape) != 2:
+                raise ArgumentError(argument, "must have two dimensions", f"shape {tuple(operand.shape)}")
+            if str(operand.dtype) != element:
+                kinds = " or ".join(map(str, self.settings.get("element", (element,))))
+                raise ArgumentError(
+                    argument,
+                    f"must have elements of type {kinds} for rung {self.name}",
+                    str(operand.dtype),
+                    f"convert it: {argument}.astype('{element}')",
+                )
+        (m, k), (other, n) = a.shape, b.shape
+        if k != other:
+            raise ArgumentError(
+                "b", f"must have as many rows as a has columns ({k})", f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
+            )
+        return int(m), int(n), int(k)
+
+    def result_type(self, settings: Settings) -> str:
+        """What C holds: the setting ``result`` decides where the rung has one."""
+        if "result" in self.settings:
+            return str(settings["result"])
+        return str(settings.get("element", self.result_types[0]))
+
+    def _launch(self, target: Device, a: Array, b: Array, c: Array, settings: Mapping[str, Any]) -> None:
+        left, right, result = operand("a", a), operand("b", b), operand("out", c)
+        m, n, k = left.rows, right.columns, left.columns
+        chosen = self.choose(m, n, k, target.multiprocessors) if self.choose else None
+        complete = self.complete(settings, chosen)
+        size = self.workspace(m, n, k, complete)
+        workspace = target.empty((size,), "uint8") if size else None
+        for step in self.steps(left, right, result, workspace.ptr if workspace else 0, complete):
+            launch = step.launch
+            kernel = self._build(target.arch, step.entry, complete)
+            kernel(launch.grid, launch.block, launch.args, launch.shared, launch.cluster, target)
+
+    def complete(self, given: Mapping[str, object], chosen: Settings | None = None) -> dict[str, int | str]:
+        """The settings to build with: given ones first, then chosen ones, then the defaults."""
+        for name, value in given.items():
+            if name not in self.settings:
+                raise UnknownNameError(f"setting of {self.name}", name, self.settings)
+            if value not in self.settings[name]:
+                known = ", ".join(map(repr, self.settings[name]))
+                raise ArgumentError(name, f"must be one of {known}", value)
+        complete = {name: values[0] for name, values in self.settings.items()}
+        complete.update(chosen or {})
+        complete.update({name: value for name, value in given.items() if isinstance(value, int | str)})
+        return complete
+
+    def defines(self, settings: Settings) -> dict[str, int]:
+        """Settings as preprocessor definitions; a word becomes NAME_WORD=1."""
+        defines = {}
+        for name, value in settings.items():
+            if isinstance(value, str):
+                defines[f"{name}_{value}".upper()] = 1
+            else:
+                defines[name.upper()] = int(value)
+        return defines
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many pieces of size b cover a."""
+    return -(-a // b)
+
+
+def operand(argument: str, array: Array) -> Operand:
+    """A device array of two dimensions as an operand; its rows must be contiguous."""
+    rows, columns = array.shape
+    size = array.dtype.itemsize
+    pitch = array.strides[0] // size if rows > 1 else columns
+    found = Operand(array.ptr, rows, columns, pitch, str(array.dtype))
+    found.check_index(argument)
+    return found
+
+
+def _as_rows(target: Device, source: Any, argument: str) -> Array:
+    """``source`` on the device with contiguous rows: as it is where it lies so, else a copy."""
+    array = source if isinstance(source, Array) and source.device is target else target.array(source)
+    size = array.dtype.itemsize
+    row, column = array.strides
+    in_rows = (column == size or array.shape[1] <= 1) and row % size == 0
+    if in_rows and (array.shape[0] <= 1 or row >= array.shape[1] * size) and array.ptr % size == 0:
+        return array
+    return target.array(np.ascontiguousarray(array.numpy()))
+
+
+def _device_of(a: Any, b: Any) -> Device | None:
+    return next((operand.device for operand in (a, b) if isinstance(operand, Array)), None)
+
+
+def _check_out(out: Any, shape: tuple[int, int], dtype: str, host: bool) -> None:
+    if out is None:
+        return
+    if isinstance(out, np.ndarray) is not host:
+        raise ArgumentError("out", "must be of the same kind as the operands", type(out).__name__)
+    if tuple(getattr(out, "shape", ())) != shape or str(getattr(out, "dtype", "")) != dtype:
+        got = f"{getattr(out, 'shape', '')} of {getattr(out, 'dtype', type(out).__name__)}"
+        raise ArgumentError("out", f"must have shape {shape} and type {dtype}", got)
+    if host and not out.flags.writeable:
+        raise ArgumentError("out", "must be writable", "a read-only array")
+    if not host and shape[1] > 1 and out.strides[1] != out.dtype.itemsize:
+        raise ArgumentError("out", "must have contiguous rows", f"strides {out.strides}")

@@ -1,0 +1,135 @@
+"""A launch: how many threads, grouped how, with how much shared memory and which arguments.
+
+Plain data. A device runs it; :func:`check_launch` refuses what no device of the kind could run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.errors import ArgumentError, LaunchError, integer
+
+__all__ = ["Dim3", "Launch", "LaunchLimits", "Parameter", "check_launch", "dim3"]
+
+Dim3 = tuple[int, int, int]
+
+_GRID_MOST = (2**31 - 1, 65_535, 65_535)  # of every CUDA capability that tilewise knows
+_BLOCK_MOST = (1_024, 1_024, 64)
+_CLUSTER_MOST = 16  # 8 without the kernel's consent to a non-portable size
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel, as its PTX declares it.
+
+    ``type`` is a PTX type such as ``"u64"``; for a struct by value it is ``"b8"`` and ``size`` tells
+    its bytes.
+    """
+
+    name: str
+    type: str
+    size: int
+    align: int
+
+    @property
+    def is_struct(self) -> bool:
+        return self.type == "b8" and self.size != 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchLimits:
+    """What one block may have on a device; the figures come from the GPU table or the driver."""
+
+    name: str = "CUDA"
+    threads_per_block: int = 1_024
+    shared_bytes_per_block: int = 227 * 1_024
+    clusters: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid, block, cluster, dynamic shared bytes, arguments."""
+
+    grid: Dim3
+    block: Dim3
+    args: tuple[Any, ...] = ()
+    shared: int = 0
+    cluster: Dim3 | None = None
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def threads_per_block(self) -> int:
+        return math.prod(self.block)
+
+    def __str__(self) -> str:
+        cluster = f", cluster {self.cluster}" if self.cluster else ""
+        shared = f", {self.shared:,} dynamic shared bytes" if self.shared else ""
+        return f"grid {self.grid} × block {self.block}{cluster}{shared}"
+
+
+def dim3(argument: str, value: int | Sequence[int]) -> Dim3:
+    """Return ``value`` (an integer or up to three) as x, y, z, the missing ones being 1."""
+    parts: Sequence[Any]
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        parts = [value] if hasattr(value, "__index__") else list(_iterable(argument, value))
+    else:
+        parts = value
+    if not 1 <= len(parts) <= 3:
+        raise ArgumentError(argument, "must be one integer or a tuple of one to three", value)
+    filled = [*parts, 1, 1][:3]
+    x, y, z = (integer(f"{argument}[{'xyz'[i]}]", part, least=1) for i, part in enumerate(filled))
+    return (x, y, z)
+
+
+def _iterable(argument: str, value: Any) -> list[Any]:
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        raise ArgumentError(argument, "must be one integer or a tuple of one to three", value)
+    return list(value)
+
+
+def check_launch(launch: Launch, limits: LaunchLimits, static_shared: int = 0) -> None:
+    """Refuse a launch that breaks a limit, naming the limit; run before anything reaches a device."""
+    for argument, value, most in (("grid", launch.grid, _GRID_MOST), ("block", launch.block, _BLOCK_MOST)):
+        for axis, size, bound in zip("xyz", value, most, strict=True):
+            if size > bound:
+                raise LaunchError(f"{argument}.{axis}", f"must be at most {bound:,} on {limits.name}", size)
+    threads = launch.threads_per_block
+    if threads > limits.threads_per_block:
+        raise LaunchError(
+            "block",
+            f"must have at most {limits.threads_per_block:,} threads on {limits.name}",
+            f"{' × '.join(map(str, launch.block))} = {threads:,}",
+            "use smaller blocks and more of them",
+        )
+    shared = static_shared + launch.shared
+    if shared > limits.shared_bytes_per_block:
+        raise LaunchError(
+            "shared",
+            f"must leave a block within {limits.shared_bytes_per_block:,} bytes on {limits.name}",
+            f"{static_shared:,} static + {launch.shared:,} dynamic = {shared:,}",
+            "use a smaller tile or fewer stages",
+        )
+    if launch.cluster is not None:
+        _check_cluster(launch.grid, launch.cluster, limits)
+
+
+def _check_cluster(grid: Dim3, cluster: Dim3, limits: LaunchLimits) -> None:
+    if not limits.clusters:
+        raise LaunchError(
+            "cluster",
+            f"must be None on {limits.name}",
+            cluster,
+            "clusters need compute capability 9.0 or newer",
+        )
+    blocks = math.prod(cluster)
+    if blocks > _CLUSTER_MOST:
+        raise LaunchError("cluster", f"must have at most {_CLUSTER_MOST} blocks", f"{cluster} = {blocks}")
+    for axis, size, part in zip("xyz", grid, cluster, strict=True):
+        if size % part:
+            raise LaunchError(f"grid.{axis}", f"must be a multiple of cluster.{axis} = {part}", size)

@@ -1,0 +1,149 @@
+"""The yardstick of every result: products in float64, and a comparison that NaN fails.
+
+An element passes only when its error is *less than* its bound, so a NaN, an infinity where the reference
+has none, or an element that was never written (outputs are filled with NaN beforehand) cannot pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.errors import ArgumentError
+
+__all__ = ["Comparison", "compare", "multiply", "poisoned"]
+
+# Unit roundoff of each type that sums may be kept in.
+_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+_DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a result stands against the reference."""
+
+    ok: bool
+    worst: float  # the largest error as a share of its bound; infinite where a special value differs
+    where: tuple[int, ...] | None  # the element it is at
+    got: float | None
+    expected: float | None
+    failures: int
+    elements: int
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"all {self.elements:,} elements within the bound; the worst at {self.worst:.3f} of it"
+        return (
+            f"{self.failures:,} of {self.elements:,} elements outside the bound; the worst at {self.where}: "
+            f"{self.got!r}, not {self.expected!r}"
+        )
+
+
+def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A·B in float64, whatever the operands' type."""
+    with np.errstate(all="ignore"):
+        product: npt.NDArray[np.float64] = np.asarray(a).astype(np.float64) @ np.asarray(b).astype(np.float64)
+    return product
+
+
+def poisoned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An output to be written: every element NaN (or the least integer), so that a missed one shows."""
+    kind = np.dtype(dtype)
+    value = np.iinfo(kind).min if kind.kind in "iu" else np.nan
+    return np.full(shape, value, kind)
+
+
+def compare(
+    result: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike, *, accumulate: str = "float32", terms: int = 0
+) -> Comparison:
+    """Compare ``result`` with A·B, element by element.
+
+    The bound of an element is what the sums' type and the length of the sum allow of rounding, times the
+    sum of |a|·|b|, plus one rounding to the result's type. ``terms`` adds to the length of the sum, for
+    kernels that add partial sums.
+    """
+    left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
+    expected = multiply(left, right)
+    if got.shape != expected.shape:
+        raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
+    if accumulate not in _ROUNDOFF:
+        raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
+    with np.errstate(all="ignore"):
+        sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
+        bound = _bound(expected, sizes, left.shape[-1] + terms, accumulate, got.dtype.name)
+        return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    try:
+        return float(np.finfo(dtype).max)
+    except ValueError:
+        import ml_dtypes
+
+        finfo: Any = ml_dtypes.finfo  # it has no types
+        return float(finfo(dtype).max)
+
+
+def _growth(terms: int, unit: float) -> float:
+    """The largest relative error of a sum of ``terms`` products, each step rounded.
+
+    The certain bound is n·u/(1 − n·u). For long sums in short types it says nothing; there the errors
+    are taken as independent, and seven standard deviations of their random walk stand in.
+    """
+    certain = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
+    likely = _DEVIATIONS * math.sqrt(terms) * unit
+    return min(certain, likely) if terms > 64 else certain
+
+
+def _bound(
+    expected: npt.NDArray[np.float64],
+    sizes: npt.NDArray[np.float64],
+    terms: int,
+    accumulate: str,
+    result: str,
+) -> npt.NDArray[np.float64]:
+    unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
+    final = _ROUNDOFF.get(result, unit)
+    sums = _growth(terms + 1, unit) * sizes + (terms + 1) * least
+    bound: npt.NDArray[np.float64] = sums + final * (np.abs(expected) + sums) + _LEAST.get(result, least)
+    return bound * (1 + 1e-9)  # the bound is itself computed in float64
+
+
+def _judge(
+    got: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    bound: npt.NDArray[np.float64],
+    largest: float,
+) -> Comparison:
+    share = np.abs(got - expected) / bound
+    passed = share < 1
+    # What is not finite must be the same: NaN where NaN, infinity of one sign where that infinity. A sum
+    # at the edge of the type's range may round to infinity.
+    special = ~np.isfinite(expected)
+    passed[special] = ((got == expected) | (np.isnan(got) & np.isnan(expected)))[special]
+    over = np.isfinite(expected) & (np.abs(expected) + bound >= largest) & (np.sign(got) == np.sign(expected))
+    passed |= over & np.isinf(got)
+    failures = int(got.size - np.count_nonzero(passed))
+    share = np.where(
+        passed, np.where(np.isfinite(share), share, 0.0), np.where(np.isfinite(share), share, np.inf)
+    )
+    if not got.size:
+        return Comparison(True, 0.0, None, None, None, 0, 0)
+    where = tuple(int(i) for i in np.unravel_index(int(np.argmax(share)), got.shape))
+    return Comparison(
+        not failures,
+        float(share[where]),
+        where,
+        float(got[where]),
+        float(expected[where]),
+        failures,
+        got.size,
+    )

@@ -1,0 +1,1 @@
+"""CUDA C++ → PTX → machine code, through NVRTC alone; and the cache that remembers it."""

@@ -1,0 +1,60 @@
+"""What the toolchain hands on: PTX, machine code, and what the assembler said of each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tilewise.launch import Parameter
+
+__all__ = ["Binary", "Entry", "Resources"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one thread or block of a kernel takes, as the assembler reports it.
+
+    ``constant_bytes`` is None where the assembler does not report it (from sm_90 on).
+    """
+
+    registers: int
+    shared_bytes: int
+    constant_bytes: int | None
+    barriers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    local_bytes: int = 0
+
+    @property
+    def spills(self) -> int:
+        """Bytes spilled to local memory, stores and loads together."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "spills": self.spills}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel of a binary. ``resources`` is None where nothing assembled the PTX."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    resources: Resources | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A compiled source: its PTX, its machine code for ``arch`` (None for foreign PTX), its entries."""
+
+    arch: str
+    ptx: str
+    cubin: bytes | None
+    entries: Mapping[str, Entry]
+    warnings: tuple[str, ...] = ()
+    lowered: Mapping[str, str] = field(default_factory=dict)  # name asked for → entry name
+    source: str = ""
+    filename: str = "kernel.cu"
+    key: str = ""  # content address: equal keys mean equal machine code

@@ -1,0 +1,242 @@
+"""CUDA C++ → a binary: PTX, machine code and the resource report, by content from the cache."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+
+from tilewise.errors import ArchError, ArgumentError, UnknownNameError
+from tilewise.launch import Parameter
+from tilewise.toolchain import cache, diagnostics, nvrtc
+from tilewise.toolchain.binary import Binary, Entry, Resources
+from tilewise.toolchain.report import read_report
+from tilewise.toolchain.signature import entry_named, read_entries, read_target
+
+__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx"]
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
+_NAMED = re.compile(r'[<"]([^>"]+)[>"]')
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_FORMAT = "1"  # of a cached binary
+# Fixed options: C++17; line tables for the profiler; the resource report in the log.
+_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
+
+
+def compile_source(
+    source: str,
+    names: Sequence[str],
+    arch: str,
+    *,
+    defines: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+    filename: str = "kernel.cu",
+) -> Binary:
+    """Compile ``source`` for ``arch``; every one of ``names`` must be a kernel in it."""
+    check_arch(arch)
+    given = {**own_headers(), **(headers or {})}
+    reached = dict(_reachable(source, given, [Path(folder) for folder in include_dirs]))
+    all_options = [
+        *_OPTIONS,
+        f"--gpu-architecture={arch}",
+        *_definitions(defines or {}),
+        *(f"--include-path={folder}" for folder in include_dirs),
+        *(f"--include-path={folder}" for folder in _toolkit_headers(reached)),
+        *options,
+    ]
+    expressions = [name for name in names if not _IDENTIFIER.fullmatch(name)]
+    used = {name: given[name] for name in reached if name in given}
+    key = _key(source, filename, all_options, expressions, reached)
+    binary = _load(key) if key else None
+    if binary is None:
+        binary = _compile(source, filename, arch, all_options, used, expressions, key)
+        if key:
+            _store(key, binary)
+    lowered = {**binary.lowered}
+    for name in names:
+        lowered[name] = lowered.get(name) or entry_named(name, list(binary.entries))
+    return Binary(
+        binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings, lowered, source, filename, key
+    )
+
+
+def read_ptx(ptx: str, name: str, filename: str = "kernel.ptx") -> Binary:
+    """A binary of foreign PTX: no machine code and no report, but entries and parameters."""
+    target = read_target(ptx)
+    entries = {entry: Entry(entry, parameters) for entry, parameters in read_entries(ptx).items()}
+    lowered = {name: entry_named(name, list(entries))}
+    key = cache.digest("ptx", ptx)
+    return Binary(target, ptx, None, entries, (), lowered, ptx, filename, key)
+
+
+def known_archs() -> list[str]:
+    """Every arch that the installed NVRTC compiles for, the arch-specific ones included."""
+    archs = []
+    for number in nvrtc.supported():
+        archs.append(f"sm_{number}")
+        archs += [f"sm_{number}a"] if number >= 90 else []
+        archs += [f"sm_{number}f"] if number >= 100 else []
+    return archs
+
+
+def check_arch(arch: str) -> None:
+    """Refuse an arch that the installed NVRTC does not know, with the nearest one it does."""
+    if not isinstance(arch, str):
+        raise ArgumentError("arch", "must be a text such as 'sm_90a'", arch)
+    known = known_archs()
+    if arch not in known:
+        error = UnknownNameError("arch", arch, known)
+        major, minor = nvrtc.version()
+        raise ArchError(f"{error} (NVRTC {major}.{minor} knows {known[0]} to {known[-1]})")
+
+
+@functools.cache
+def own_headers() -> Mapping[str, str]:
+    """Our device headers by the name they are included by, from a checkout, a wheel or a zip alike."""
+    folder = resources.files("tilewise") / "include" / "tilewise"
+    return {
+        f"tilewise/{file.name}": file.read_text(encoding="utf-8")
+        for file in sorted(folder.iterdir(), key=lambda item: item.name)
+        if file.name.endswith(".cuh")
+    }
+
+
+def _definitions(defines: Mapping[str, object]) -> Iterator[str]:
+    for name, value in defines.items():
+        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+            raise ArgumentError("defines", "must map C identifiers to values", name)
+        if isinstance(value, bool):
+            value = int(value)
+        if not isinstance(value, int | float | str):
+            raise ArgumentError(f"defines[{name!r}]", "must be a number or a text", value)
+        yield f"--define-macro={name}={value}"
+
+
+def _reachable(
+    text: str, headers: Mapping[str, str], folders: list[Path]
+) -> Iterator[tuple[str, str | None]]:
+    """Each header that ``text`` includes, directly or not: its name and text, None where not found.
+
+    The text decides the cache key, so it does not matter that conditions are not evaluated.
+    """
+    seen: set[str] = set()
+    queue: list[tuple[str, list[Path]]] = [(text, folders)]
+    while queue:
+        current, places = queue.pop()
+        for match in _INCLUDE.finditer(current):
+            named = _NAMED.match(match[1].strip())
+            name = named[1] if named else "\0computed"
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in headers:
+                yield name, headers[name]
+                queue.append((headers[name], places))
+                continue
+            file = next((folder / name for folder in places if (folder / name).is_file()), None)
+            try:
+                body = file.read_text(encoding="utf-8", errors="replace") if file else None
+            except OSError:
+                body = None
+            yield name, body
+            if file and body is not None:
+                queue.append((body, [file.parent, *folders]))
+
+
+@functools.cache
+def _toolkit_folder() -> str:
+    """Where CUDA's own headers lie, if a wheel or a toolkit brought them."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        return str(find_nvidia_header_directory("cudart") or "")
+    except Exception:  # an optional convenience: whatever goes wrong, the compiler's error tells the rest
+        return ""
+
+
+def _toolkit_headers(reached: Mapping[str, str | None]) -> list[str]:
+    """The folders to search when an include is found nowhere else."""
+    if all(text is not None for text in reached.values()):
+        return []
+    folder = _toolkit_folder()
+    if not folder:
+        return []
+    return [folder, *(str(extra) for extra in [Path(folder) / "cccl"] if extra.is_dir())]
+
+
+def _key(
+    source: str, filename: str, options: list[str], expressions: list[str], reached: Mapping[str, str | None]
+) -> str:
+    """The content address of a compilation, or "" when its content cannot be told beforehand."""
+    if "\0computed" in reached:
+        return ""
+    parts = [_FORMAT, repr(nvrtc.version()), source, filename, "\0".join(options), "\0".join(expressions)]
+    for name in sorted(reached):
+        parts += [name, reached[name] or ""]
+    return cache.digest(*parts)
+
+
+def _compile(
+    source: str,
+    filename: str,
+    arch: str,
+    options: list[str],
+    headers: Mapping[str, str],
+    expressions: list[str],
+    key: str,
+) -> Binary:
+    output = nvrtc.compile_program(source, filename, options, headers, expressions)
+    if not output.ok:
+
+        def only_ptx() -> str:
+            virtual = [option.replace("=sm_", "=compute_") for option in options if "ptxas" not in option]
+            return nvrtc.compile_program(source, filename, virtual, headers, expressions).ptx
+
+        raise diagnostics.failure(output.log, source, filename, arch, only_ptx)
+    report = read_report(output.log, output.cubin)
+    entries = {
+        name: Entry(name, parameters, report.get(name))
+        for name, parameters in read_entries(output.ptx).items()
+    }
+    found = diagnostics.warnings(output.log)
+    return Binary(arch, output.ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
+
+
+def _store(key: str, binary: Binary) -> None:
+    about = {
+        "arch": binary.arch,
+        "entries": [asdict(entry) for entry in binary.entries.values()],
+        "warnings": binary.warnings,
+        "lowered": dict(binary.lowered),
+    }
+    parts = {"about": json.dumps(about).encode(), "ptx": binary.ptx.encode(), "cubin": binary.cubin or b""}
+    cache.default().put("binary", key, parts)
+
+
+def _load(key: str) -> Binary | None:
+    parts = cache.default().get("binary", key)
+    if parts is None:
+        return None
+    try:
+        about = json.loads(parts["about"])
+        entries = {}
+        for entry in about["entries"]:
+            parameters = tuple(Parameter(**parameter) for parameter in entry["parameters"])
+            found = Resources(**entry["resources"]) if entry["resources"] else None
+            entries[entry["name"]] = Entry(entry["name"], parameters, found)
+        return Binary(
+            about["arch"],
+            parts["ptx"].decode(),
+            parts["cubin"],
+            entries,
+            tuple(about["warnings"]),
+            about["lowered"],
+        )
+    except (KeyError, TypeError, ValueError):
+        return None  # an entry of another version of tilewise: made again

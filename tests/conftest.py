@@ -1,0 +1,25 @@
+"""What every test shares: an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+
+_CACHE = "TILEWISE_CACHE_DIR"
+_MADE = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a run one empty cache for all its processes, so that no result is of another day's making."""
+    if not hasattr(config, "workerinput"):  # a worker inherits what its parent set
+        for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_CACHE_SIZE"):
+            os.environ.pop(name, None)
+        os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _MADE in config.stash:
+        shutil.rmtree(config.stash[_MADE], ignore_errors=True)

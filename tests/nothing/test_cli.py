@@ -1,0 +1,401 @@
+"""The command: what it prints, what it answers with, and what it does when things go wrong."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewise
+from tests.fake_device import FakeDevice
+from tilewise import ladder
+from tilewise.bench.demo import run_demo
+from tilewise.bench.machine import PACKAGES
+from tilewise.bench.toolchain import bench_toolchain
+from tilewise.bench.trial import random_operands
+from tilewise.cli import commands, draw
+from tilewise.cli.main import main
+from tilewise.cli.parser import COMMANDS
+from tilewise.errors import DeviceError, DeviceUnavailable
+from tilewise.launch import Launch
+from tilewise.toolchain.binary import Binary
+
+HELP = """\
+usage: tilewise COMMAND [OPTION …]
+
+Matrix multiplication on NVIDIA GPUs, tile by tile.
+
+commands:
+  demo       multiply with every rung of the ladder and check each result
+  ladder     list the rungs, or show one
+  run        multiply random matrices with one rung and check the result
+  doctor     what is here, what is missing, and what to do about it
+  bench      measure: compile times and import time
+
+options:
+  --version  print the version
+  --help     print this; after a command, print that command's options
+
+Every command takes --json. Exit codes: 0 good, 1 a check failed, 2 wrong use.
+"""
+
+CARD_HEAD = "02_one_block: one block, one thread per element\n\n"
+CARD_TAIL = """
+
+  requirements  A3
+  runs on       sm_75 and newer
+  types         float32 → float32
+  settings      none
+  kernels       one_block
+  launch        grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
+
+tilewise ladder 02_one_block --source prints its CUDA C++.
+"""
+
+RUNGS = {name: ladder[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """A device that works and is too old for rung 09."""
+    found = FakeDevice(arch="sm_75")
+    use(monkeypatch, found)
+    return found
+
+
+def use(monkeypatch: pytest.MonkeyPatch, device: FakeDevice | None) -> None:
+    """Make ``device``, or none, the one that every command finds; and show it only a few rungs."""
+
+    def resolve(_spec: object = None) -> FakeDevice:
+        if device is None:
+            raise DeviceUnavailable("there is no GPU to run on: no driver; install one")
+        return device
+
+    monkeypatch.setattr("tilewise.bench.demo.resolve", resolve)
+    monkeypatch.setattr(commands, "resolve", resolve)
+    monkeypatch.setattr(commands, "run_demo", functools.partial(run_demo, rungs=RUNGS))
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    code, out, err = run(capsys, *argv, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+# ── what it prints ──
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr() == (HELP, "")
+    assert run(capsys) == (2, HELP, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_takes_json(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    out, err = capsys.readouterr()
+    assert (stopped.value.code, err) == (0, "")
+    assert f"usage: tilewise {command}" in out
+    assert "--json" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert (stopped.value.code, capsys.readouterr().out) == (0, f"tilewise {tilewise.__version__}\n")
+
+
+def test_ladder_lists_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "ladder")
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].split() == ["rung", "what", "it", "is", "from", "types", "settings"]
+    assert [line.split()[0] for line in lines[1:-2]] == [*ladder]
+    assert "04_tiled               tiles in shared memory  " in out
+
+
+def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "ladder", "02_one_block")
+    assert (code, err) == (0, "")
+    assert out.startswith(CARD_HEAD)
+    assert out.endswith(CARD_TAIL)
+    about = out.removeprefix(CARD_HEAD).removesuffix(CARD_TAIL).splitlines()
+    assert about
+    assert "\n".join(f"// {line}" for line in about) in ladder["02_one_block"].source
+
+
+def test_ladder_prints_a_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "ladder", "04_tiled", "--source") == (0, ladder["04_tiled"].source, "")
+
+
+def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    code, out, err = run(capsys, "demo", "--seed", "7")
+    lines = [line.split() for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert out.startswith("Every rung of the ladder on fake: NumPy, pretending\n")
+    assert lines[2][:4] == ["02_one_block", "fake", "30×34×500", "yes"]
+    assert lines[3][:4] == ["04_tiled", "fake", "200×180×160", "yes"]
+    assert lines[3][5:7] == ["8,192", "0"]
+    assert lines[4] == ["09_warp_tiled", "sm_75", "needs", "sm_80"]
+    assert "(seed 7)" in out
+    assert {entry for entry, _, _ in device.launches} == {"one_block", "tiled"}
+
+
+def test_demo_without_a_device_compiles_and_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, None)
+    code, out, err = run(capsys, "demo", "--arch", "sm_75")
+    assert (code, err) == (0, "")
+    assert "compiled for sm_75" in out
+    assert "04_tiled" in out
+    assert "not run" in out
+    assert "needs sm_80" in out
+    assert "Not run: there is no GPU to run on: no driver; install one" in out
+    assert "within" not in out
+
+
+def test_run_reports_one_trial(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    code, out, _ = run(
+        capsys, "run", "04_tiled", "-m", "33", "-n", "65", "-k", "7", "--set", "tile=16", "--seed", "3"
+    )
+    assert code == 0
+    assert out.startswith("04_tiled, 33×65×7, on fake (sm_75)\n")
+    assert "correct       yes: all 2,145 elements within the bound" in out
+    assert "settings      tile=16" in out
+    assert "launch        grid (5, 3, 1) × block (16, 16, 1)" in out
+    assert device.launches[0][1].block == (16, 16, 1)
+
+
+def test_a_seed_makes_a_run_again(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    seed = run_json(capsys, "run", "04_tiled")["seed"]
+    a, b = (random_operands(ladder["04_tiled"], (3, 4, 5), seed) for _ in range(2))
+    assert (a[0] == b[0]).all()
+    assert run_json(capsys, "run", "04_tiled")["seed"] != seed
+
+
+# ── JSON ──
+
+
+def test_ladder_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "ladder")
+    assert [item["name"] for item in found] == [*ladder]
+    assert run_json(capsys, "ladder", "04_tiled")["source"] == ladder["04_tiled"].source
+
+
+def test_demo_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    found = run_json(capsys, "demo")
+    assert (found["ok"], found["device"], found["not_run_because"]) == (True, "fake", None)
+    assert [item["correct"] for item in found["rungs"]] == [True, True, None]
+
+
+def test_demo_without_a_device_as_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, None)
+    found = run_json(capsys, "demo")
+    assert (found["ok"], found["device"], found["arch"]) == (True, None, "sm_90a")
+    assert "no driver" in found["not_run_because"]
+    assert found["rungs"][1]["shared_bytes"] == 8192
+    assert found["rungs"][2]["shared_bytes"] == 49_664  # dynamic
+
+
+def test_run_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    found = run_json(capsys, "run", "04_tiled", "-m", "3", "-n", "4", "-k", "5")
+    assert (found["m"], found["n"], found["k"], found["correct"], found["elements"]) == (3, 4, 5, True, 12)
+
+
+def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "doctor")
+    assert found["ok"]
+    assert found["versions"]["tilewise"] == tilewise.__version__
+    assert {"sm_75", "sm_90a"} <= {*found["archs"]}
+    assert found["cache"]["writable"]
+
+
+def test_bench_as_json_and_into_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "bench_toolchain", functools.partial(bench_toolchain, rungs=RUNGS))
+    file = tmp_path / "times.json"
+    found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
+    assert json.loads(file.read_text()) == found
+    assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
+    assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
+    assert found["import_ms"] > 0
+    assert found["machine"]["cores"] > 0
+    assert found["versions"]["NVRTC"]
+
+
+def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str]) -> None:
+    draw.write_json({"a": [float("nan"), float("inf")], "b": (1.5, None)})
+    assert json.loads(capsys.readouterr().out) == {"a": ["nan", "inf"], "b": [1.5, None]}
+
+
+# ── when things go wrong ──
+
+
+def test_a_wrong_result_fails_the_demo(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that writes nothing leaves the poison in the output, and nothing may pass for correct."""
+    use(monkeypatch, FakeDevice(lazy=True))
+    code, out, _ = run(capsys, "demo")
+    assert code == 1
+    assert "WRONG: 04_tiled with seed" in out
+    assert "36,000 of 36,000 elements outside the bound" in out
+    assert "within" not in out
+    code, out, _ = run(capsys, "demo", "--json")
+    assert (code, json.loads(out)["ok"]) == (1, False)
+    code, out, _ = run(capsys, "run", "04_tiled")
+    assert code == 1
+    assert "correct       NO: " in out
+
+
+def test_a_rung_that_cannot_run_fails_the_demo_and_the_others_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tired(FakeDevice):
+        def run(
+            self,
+            binary: Binary,
+            entry: str,
+            launch: Launch,
+            packed: list[bytes],
+            timeout: float | None = None,
+        ) -> None:
+            if entry == "one_block":
+                raise DeviceError("CUDA_ERROR_LAUNCH_FAILED while running one_block")
+            super().run(binary, entry, launch, packed, timeout)
+
+    use(monkeypatch, Tired("sm_75"))
+    code, out, _ = run(capsys, "demo")
+    assert code == 1
+    assert "WRONG: 02_one_block CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
+    assert out.splitlines()[3].split()[3] == "yes"
+
+
+WRONG_USE = {
+    "unknown command": (["lader"], "command 'lader' is not known; did you mean 'ladder'?"),
+    "unknown option": (["demo", "--jsn"], "unrecognized arguments: --jsn; see tilewise --help"),
+    "unknown rung": (["ladder", "4_tiled"], "rung '4_tiled' is not known; did you mean '04_tiled'"),
+    "rung missing": (["run"], "the following arguments are required: rung; see tilewise run --help"),
+    "source of no rung": (["ladder", "--source"], "--source needs the name of a rung; such as 04_tiled"),
+    "size of no number": (["run", "04_tiled", "-m", "x"], "argument -m: invalid integer value: 'x'"),
+    "size of nothing": (["run", "04_tiled", "-m", "0"], "argument -m: must be at least 1, not 0"),
+    "setting without a value": (
+        ["run", "04_tiled", "--set", "tile"],
+        "--set must look like name=value, not 'tile'",
+    ),
+    "unknown setting": (["run", "04_tiled", "--set", "tlie=16"], "setting of 04_tiled 'tlie' is not known"),
+    "setting of a wrong value": (
+        ["run", "04_tiled", "--set", "tile=7"],
+        "tile must be one of 32, 16, 8, not 7",
+    ),
+    "unknown device": (["run", "04_tiled", "--device", "cpu"], "device must be"),
+    "unknown arch": (["bench", "toolchain", "--arch", "sm_1"], "arch 'sm_1' is not known"),
+    "nothing to measure": (["bench"], "the following arguments are required: what"),
+    "file in no directory": (
+        ["bench", "toolchain", "--out", "/no/x.json"],
+        "--out must lie in a directory that exists",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_one_line_and_code_2(
+    capsys: pytest.CaptureFixture[str], case: tuple[list[str], str]
+) -> None:
+    argv, said = case
+    for extra in ([], ["--json"] if len(argv) > 1 else []):
+        code, out, err = run(capsys, *argv, *extra)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"tilewise: error: {said}")
+        assert err.count("\n") == 1
+
+
+def test_a_size_that_the_rung_refuses(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+    code, _, err = run(capsys, "run", "02_one_block", "-m", "100", "-n", "100", "-k", "1")
+    assert code == 2
+    assert err.startswith("tilewise: error: m*n must be at most 1,024")
+
+
+def test_what_nobody_expected_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_clear: bool) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(commands, "examine", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["doctor"])
+
+
+def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_clear: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "examine", interrupted)
+    assert run(capsys, "doctor") == (130, "", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_closed_pipe_is_quiet(options: list[str]) -> None:
+    command = [sys.executable, "-m", "tilewise", "ladder", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_the_doctor_tells_what_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.bench.doctor.PACKAGES", {**PACKAGES, "numpy": "no-such-package"})
+    monkeypatch.setattr(
+        "tilewise.bench.doctor.versions", lambda: {**dict.fromkeys(PACKAGES, "1"), "numpy": None}
+    )
+    monkeypatch.setenv("TILEWISE_DEVICE", "gpx")
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1
+    assert "✗ numpy is not installed; pip install no-such-package" in out
+    assert "✗ TILEWISE_DEVICE must be" in out
+    assert out.endswith("✗ tilewise does not work here\n")
+
+
+def test_the_doctor_empties_the_cache(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    ladder["03_simple"].kernel("sm_75")
+    assert run_json(capsys, "doctor")["cache"]["entries"] == 1
+    assert run_json(capsys, "doctor", "--clear-cache")["cache"]["entries"] == 0
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with draw.progress("demo") as step:
+            step(0, 2, "first")
+            step(1, 2, "second")
+        assert bool(stream.getvalue()) == drawn

@@ -1,0 +1,128 @@
+"""The documentation: its Python runs and prints what it says, its commands parse, its tables are fresh."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.fake_device import FakeDevice
+from tilewise import devices, ladder
+from tilewise.bench import toolchain
+from tilewise.bench.ladder import ARCHS
+from tilewise.bench.ladder import markdown as resources
+from tilewise.cli.parser import parse
+from tilewise.errors import DeviceUnavailable
+from tilewise.toolchain.nvrtc import version
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+# A block of Python, and what it prints where the very next block is text.
+EXAMPLE = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([^)\s]+))?\)")
+
+
+@pytest.fixture
+def some_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device there is; where there is none, one that can do nothing but multiply matrices."""
+    try:
+        devices.device()
+    except DeviceUnavailable:
+        fake = FakeDevice()
+        monkeypatch.setattr(devices, "_default", lambda: fake)
+
+
+def agrees(printed: str, promised: str) -> bool:
+    """Whether the text is as promised; an ellipsis stands for anything within a line."""
+    pattern = "[^\n]*".join(map(re.escape, promised.split("…")))
+    return re.fullmatch(pattern, printed) is not None
+
+
+@every_document
+def test_python_runs_and_prints_what_it_says(document: Path, some_device: None) -> None:
+    names: dict[str, object] = {}
+    text = document.read_text(encoding="utf-8")
+    for match in EXAMPLE.finditer(text):
+        line = text[: match.start()].count("\n") + 2
+        code = compile("\n" * (line - 1) + match[1], str(document), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        assert match[2] is None or agrees(printed.getvalue(), match[2]), (
+            f"line {line} prints {printed.getvalue()!r}"
+        )
+
+
+def test_there_are_examples() -> None:
+    assert sum(len(EXAMPLE.findall(path.read_text(encoding="utf-8"))) for path in DOCUMENTS) >= 5
+
+
+@every_document
+def test_commands_are_commands(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for block in SHELL.findall(document.read_text(encoding="utf-8")):
+        for line in filter(None, block.splitlines()):
+            program, *arguments = shlex.split(line, comments=True)
+            if program == "tilewise":
+                parse(arguments)
+            elif program == "make":
+                assert {*arguments} <= targets
+            else:
+                assert (ROOT / program).is_file(), line
+
+
+@every_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for path, anchor in LINK.findall(document.read_text(encoding="utf-8")):
+        if "://" in path:
+            continue
+        target = document.parent / path if path else document
+        assert target.exists(), path
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+            }
+
+
+def test_the_ladder_has_a_line_for_every_rung_with_its_requirements() -> None:
+    text = (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8")
+    for rung in ladder.values():
+        line = next(line for line in text.splitlines() if line.startswith(f"| {rung.name} | "))
+        told = re.sub(r"D1–D7", "D1 D2 D3 D4 D5 D6 D7", line).replace("C1–C4", "C1 C2 C3 C4")
+        assert {*rung.rows} <= {*re.findall(r"[A-E]\d+", told)}, rung.name
+
+
+def table(document: str, command: str) -> str:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return text.partition(f"<!-- begin: {command} -->\n")[2].partition("<!-- end -->")[0]
+
+
+def test_the_resource_table_is_what_the_compiler_says() -> None:
+    shown = table("docs/ladder.md", "tilewise ladder --markdown")
+    assert all(arch in shown for arch in ARCHS)
+    assert all(f"| {name} | " in shown for name in ladder)
+    if f"NVRTC {'.'.join(map(str, version()))}," in shown:  # another version chooses other registers
+        assert shown == resources(ladder), "stale: paste what `tilewise ladder --markdown` prints"
+
+
+def newest(results: list[Path]) -> Path:
+    return max(results, key=lambda path: path.name)
+
+
+def test_the_compile_times_are_those_of_the_kept_result() -> None:
+    kept = newest([*ROOT.glob("docs/results/toolchain-*.json")])
+    result = json.loads(kept.read_text(encoding="utf-8"))
+    assert result["date"] in kept.name
+    assert {row["rung"] for row in result["rungs"]} == {*ladder}
+    shown = table("docs/toolchain.md", "tilewise bench toolchain --markdown")
+    assert shown == toolchain.markdown(result)
+    assert f"results/{kept.name}" in (ROOT / "docs" / "toolchain.md").read_text(encoding="utf-8")

@@ -1,0 +1,566 @@
+"""The GPU side of the seam, as far as it goes without a GPU: the real cuda.core, and no driver behind it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.devices import _gpu_driver as words
+from tilewise.devices import _gpu_exchange as exchange
+from tilewise.devices import _gpu_launch, _gpu_memory, gpu
+from tilewise.devices._gpu_arrays import GpuArray
+from tilewise.devices._gpu_memory import Memory
+from tilewise.devices._gpu_strides import contiguous, extent, is_contiguous, rectangles, sliced
+from tilewise.errors import ArgumentError, DeviceError, LaunchError
+from tilewise.launch import Launch
+
+SOURCES = str(Path(gpu.__file__).parents[2])
+
+
+# ── without a GPU ──────────────────────────────────────────────────────────────────────────────────────
+
+ASK = """
+import json, sys
+from tilewise.devices import gpu
+light = not any(name.split(".")[0] == "cuda" for name in sys.modules)
+import cuda.core
+answer = {"light": light, "count": gpu.count(), "why": gpu.why_not()}
+for name in ("open", "open again"):
+    try:
+        gpu.open(0)
+    except Exception as error:
+        answer[name] = [type(error).__name__, str(error)]
+print(json.dumps(answer))
+"""
+
+
+def test_without_a_gpu_it_says_why_and_imports_nothing() -> None:
+    hidden = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": SOURCES,
+    }  # where there is one, it is hidden
+    ran = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, env=hidden, check=False)
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert answer["light"], "importing tilewise.devices.gpu imported cuda"
+    assert answer["count"] == 0
+    assert "driver" in answer["why"] or "CUDA_VISIBLE_DEVICES" in answer["why"]
+    assert ";" in answer["why"], "the reason lacks what to do about it"
+    for name in ("open", "open again"):
+        assert answer[name] == ["DeviceUnavailable", f"there is no GPU to use: {answer['why']}"]
+
+
+def driver_that(**calls: Any) -> Callable[[], Any]:
+    """A driver of which only these calls exist."""
+    results = words.driver().CUresult
+    made = {
+        name: lambda *_, answer=answer: (getattr(results, answer),) if isinstance(answer, str) else answer
+        for name, answer in calls.items()
+    }
+    return lambda: SimpleNamespace(**made, CUresult=results)
+
+
+@pytest.mark.parametrize(
+    ("visible", "calls", "expected"),
+    [
+        ("", {"cuInit": "CUDA_ERROR_NO_DEVICE"}, "CUDA_VISIBLE_DEVICES='' hides every GPU"),
+        ("7", {"cuInit": "CUDA_ERROR_NO_DEVICE"}, "CUDA_VISIBLE_DEVICES='7'"),
+        (None, {"cuInit": "CUDA_ERROR_NO_DEVICE"}, "finds no NVIDIA GPU"),
+        (None, {"cuInit": "CUDA_ERROR_STUB_LIBRARY"}, "take the toolkit's stubs folder off it"),
+        (None, {"cuInit": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}, "restart after the update"),
+        (
+            None,
+            {"cuInit": (0,), "cuDriverGetVersion": (0, 12_040)},
+            "it supports CUDA 12.4 and cuda-bindings",
+        ),
+        (
+            None,
+            {"cuInit": (0,), "cuDriverGetVersion": (0, 13_000), "cuDeviceGetCount": (0, 0)},
+            "finds no NVIDIA",
+        ),
+        (None, {"cuInit": (0,)}, "cannot be used"),  # a driver that lacks a call
+    ],
+)
+def test_the_reason_names_the_cause(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, calls: dict[str, Any], expected: str
+) -> None:
+    monkeypatch.setattr(words, "driver", driver_that(**calls))
+    monkeypatch.setattr(words, "_started_in", None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu.count() == 0
+    assert expected in gpu.why_not()
+    assert "\n" not in gpu.why_not()
+
+
+def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_started_in", os.getpid() + 1)
+    assert gpu.count() == 0
+    assert "spawn" in gpu.why_not()
+
+
+def test_every_word_of_the_tables_is_the_drivers() -> None:
+    names = {result.name for result in words.driver().CUresult}
+    assert not set(words.ADVICE) - names
+    assert not words.LOST - names
+    assert len(words.ADVICE) >= 12
+
+
+def test_errors_say_what_happened_when_and_what_to_do() -> None:
+    results = words.driver().CUresult
+    assert words.check((results.CUDA_SUCCESS,), "resting") is None
+    assert words.check((results.CUDA_SUCCESS, 5), "resting") == 5
+    assert words.check((results.CUDA_SUCCESS, 5, 6), "resting") == (5, 6)
+    with pytest.raises(DeviceError) as caught:
+        words.check((results.CUDA_ERROR_ILLEGAL_ADDRESS,), "running kernel 'tiled'")
+    said = str(caught.value)
+    assert said.startswith("CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert "while running kernel 'tiled'; find it on the emulator" in said
+    assert said.endswith("the context is lost: start a new process")
+    assert "lost" not in words.explain(results.CUDA_ERROR_OUT_OF_MEMORY, "allocating")
+    raised_by_cuda_core = words.translated(
+        Exception("CUDA_ERROR_OUT_OF_MEMORY: The API call failed"), "allocating"
+    )
+    assert "while allocating; free arrays" in str(raised_by_cuda_core)
+    assert words.translated(KeyError("x"), "allocating") is None
+
+
+# ── strides ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@st.composite
+def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
+    """An index that fits ``shape``: integers, slices of either direction, an ellipsis, new axes."""
+    parts: list[Any] = [
+        draw(st.slices(size) if not size or draw(st.booleans()) else st.integers(-size, size - 1))
+        for size in shape[: draw(st.integers(0, len(shape)))]
+    ]
+    if draw(st.booleans()):
+        parts.append(...)
+    if draw(st.booleans()):
+        parts.insert(draw(st.integers(0, len(parts))), None)
+    return tuple(parts)
+
+
+@given(st.data(), st.lists(st.integers(0, 5), max_size=4), st.sampled_from([1, 2, 4, 8, 16]))
+def test_a_slice_is_numpys_slice(data: st.DataObject, sizes: list[int], itemsize: int) -> None:
+    whole = np.zeros(sizes, f"V{itemsize}").transpose(data.draw(st.permutations(range(len(sizes)))))
+    key = data.draw(keys(whole.shape))
+    offset, shape, strides = sliced(whole.shape, whole.strides, key)
+    expected = whole[(*key, ...)] if ... not in key else whole[key]
+    assert shape == expected.shape
+    if expected.size:
+        assert offset == address(expected) - address(whole)
+        assert [step for size, step in zip(shape, strides, strict=True) if size > 1] == [
+            step for size, step in zip(shape, expected.strides, strict=True) if size > 1
+        ]
+        first, end = extent(shape, strides, itemsize)
+        assert 0 <= offset + first < offset + end <= whole.nbytes
+
+
+@pytest.mark.parametrize(
+    "key", [[0, 1], True, (0, False), np.zeros(3, bool), 1.0, "a", 3, (0, 0, 0), slice("a")]
+)
+def test_a_key_that_is_no_basic_index_is_refused(key: Any) -> None:
+    with pytest.raises(ArgumentError, match="index must"):
+        sliced((3, 4), (16, 4), key)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, shape: tuple[int, ...], itemsize: int) -> npt.NDArray[Any]:
+    """An array of this shape in some order of axes, with gaps, some axes backwards."""
+    axes = range(len(shape))
+    order = draw(st.permutations(axes))
+    steps = [draw(st.integers(1, 3)) for _ in axes]
+    gaps = [draw(st.integers(1, 3)) for _ in axes]
+    sizes = [size * step + gap for size, step, gap in zip(shape, steps, gaps, strict=True)]
+    whole = np.frombuffer(bytearray(math.prod(sizes) * itemsize), f"V{itemsize}")
+    whole = whole.reshape([sizes[axis] for axis in order]).transpose(np.argsort(order))
+    apart: Any = (*(slice(0, size * step, step) for size, step in zip(shape, steps, strict=True)), ...)
+    backwards: Any = (*(slice(None, None, draw(st.sampled_from([1, -1]))) for _ in axes), ...)
+    view: npt.NDArray[Any] = whole[apart][backwards]
+    return view
+
+
+@given(st.data(), st.lists(st.integers(0, 5), max_size=4).map(tuple), st.sampled_from([1, 2, 4, 8]))
+def test_rectangles_copy_every_element_and_no_other(
+    data: st.DataObject, shape: tuple[int, ...], itemsize: int
+) -> None:
+    to, from_ = data.draw(layouts(shape, itemsize)), data.draw(layouts(shape, itemsize))
+    below, beneath = whole_of(to), whole_of(from_)
+    below[:], beneath[:] = (np.frombuffer(random.randbytes(x.size), np.uint8) for x in (below, beneath))
+    wanted = below.copy()
+    start = address(to) - address(below)
+    np.ndarray(shape, to.dtype, wanted.data, start, to.strides)[...] = from_
+    for part in rectangles(shape, itemsize, to.strides, from_.strides):
+        assert part.height == 1 or min(part.to_pitch, part.from_pitch) >= part.width
+        for row in range(part.height):
+            ctypes.memmove(
+                address(to) + part.to + row * part.to_pitch,
+                address(from_) + part.from_ + row * part.from_pitch,
+                part.width,
+            )
+    assert np.array_equal(below, wanted)
+
+
+def test_rectangles_are_few() -> None:
+    dense = contiguous((64, 32, 16), 4)
+    assert [part.width for part in rectangles((64, 32, 16), 4, dense, dense)] == [64 * 32 * 16 * 4]
+    pitched = list(rectangles((640, 448), 4, (448 * 4, 4), (512 * 4, 4)))
+    assert pitched == [(0, 0, 448 * 4, 640, 448 * 4, 512 * 4)]
+    assert len(list(rectangles((640, 448), 4, (448 * 4, 4), (4, 640 * 4)))) <= 448  # a transposed one
+    assert not list(rectangles((3, 0), 4, (0, 4), (0, 4)))
+
+
+@given(st.lists(st.integers(0, 4), max_size=4).map(tuple), st.sampled_from([1, 2, 8]))
+def test_contiguous_is_numpys(shape: tuple[int, ...], itemsize: int) -> None:
+    made = np.empty(shape, f"V{itemsize}")
+    assert is_contiguous(shape, made.strides, itemsize)
+    assert is_contiguous(shape, contiguous(shape, itemsize), itemsize)
+    if made.size:
+        assert contiguous(shape, itemsize) == made.strides
+    assert is_contiguous(shape, made.T.strides[::-1], itemsize)
+    assert is_contiguous(made.T.shape, made.T.strides, itemsize) == made.T.flags.c_contiguous
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def whole_of(view: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """All the bytes that a view was cut from."""
+    while isinstance(view.base, np.ndarray):
+        view = view.base
+    return view.view(np.uint8)
+
+
+# ── DLPack and the CUDA array interface ────────────────────────────────────────────────────────────────
+
+
+class Exported:
+    """A host array handed over by our capsules: NumPy reads them only from the CPU."""
+
+    def __init__(self, array: npt.NDArray[Any], **how: Any) -> None:
+        self.array, self.how = array, how
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return exchange.CPU, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        x = self.array
+        return exchange.capsule(address(x), x.shape, x.strides, x.dtype, (exchange.CPU, 0), self, **self.how)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint64, np.bool_, np.complex64]
+)
+def test_numpy_reads_our_capsules_and_lets_go(versioned: bool, dtype: Any) -> None:
+    if versioned and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        return  # that NumPy knows only the first generation, which the other case covers
+    values = np.random.default_rng().integers(0, 100, (5, 7)).astype(dtype)[::-2, 1::2]
+    exported = Exported(values, versioned=versioned)
+    taken = np.from_dlpack(exported)
+    assert taken.dtype == values.dtype
+    assert taken.strides == values.strides
+    assert np.array_equal(taken, values)
+    watched = weakref.ref(exported)
+    del exported
+    gc.collect()
+    assert watched() is not None, "the memory was let go while NumPy looked at it"
+    del taken
+    gc.collect()
+    assert watched() is None, "the memory is held after NumPy let go of it"
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.complex128, *exchange._CODES])
+def test_we_read_our_capsules_of_every_type(versioned: bool, dtype: Any) -> None:
+    values = np.zeros((3, 4), getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)[:, ::2]
+    read = exchange.from_capsule(Exported(values, versioned=versioned).__dlpack__(), None)
+    assert read[:5] == (address(values), values.shape, values.strides, values.dtype, False)
+    assert (read.device_type, read.ordinal) == (exchange.CPU, 0)
+
+
+def test_we_read_numpys_capsules_and_let_go() -> None:
+    values = np.arange(24.0).reshape(4, 6)[1:, ::-2]
+    watched = weakref.ref(values)
+    read = exchange.from_capsule(values.__dlpack__(), None)
+    assert read[:4] == (address(values), (3, 3), (48, -16), np.dtype(float))
+    del values
+    assert watched() is not None
+    del read
+    assert watched() is None
+
+
+def test_a_capsule_that_nobody_takes_lets_go() -> None:
+    before = len(exchange._lent)
+    for versioned in (False, True):
+        exported = Exported(np.zeros(3), versioned=versioned)
+        watched = weakref.ref(exported)
+        given_away = exported.__dlpack__()
+        del exported
+        assert watched() is not None
+        del given_away
+        assert watched() is None
+    assert len(exchange._lent) == before
+
+
+def test_what_dlpack_cannot_tell_is_refused() -> None:
+    read_only = Exported(np.zeros(3), read_only=True)
+    assert exchange.from_capsule(read_only.__dlpack__(), None).read_only
+    for refused in (
+        Exported(np.zeros(3), read_only=True, versioned=False),
+        Exported(np.zeros(3, [("a", "i1"), ("b", "f4")])["b"]),  # strides of 5 bytes
+        Exported(np.zeros(3, "S4")),
+    ):
+        with pytest.raises(BufferError):
+            refused.__dlpack__()
+    used = Exported(np.zeros(3)).__dlpack__()
+    exchange.from_capsule(used, None)
+    for refused_source in (used, object()):
+        with pytest.raises(ArgumentError, match="unused DLPack capsule"):
+            exchange.from_capsule(refused_source, None)
+
+
+def test_the_cuda_array_interface_is_read() -> None:
+    described = {"version": 3, "shape": (2, 3), "typestr": "<f4", "data": (4096, True), "stream": 7}
+    array, stream = exchange.from_interface(described, None)
+    assert array[:5] == (4096, (2, 3), (12, 4), np.dtype(np.float32), True)
+    assert stream == 7
+    array, stream = exchange.from_interface({**described, "strides": (4, 8), "stream": None}, None)
+    assert (array.strides, stream) == ((4, 8), None)
+    for wrong in ({"mask": object()}, {"stream": 0}, {"typestr": "|V2"}, {"typestr": ">f4"}):
+        with pytest.raises(ArgumentError, match="source must"):
+            exchange.from_interface({**described, **wrong}, None)
+
+
+# ── which stream waits for which ───────────────────────────────────────────────────────────────────────
+
+
+class PretendStream:
+    """Writes down what it is told to wait for."""
+
+    def __init__(self, device: PretendDevice, handle: int) -> None:
+        self.device, self.handle = device, handle
+
+    def wait(self, other: PretendStream) -> None:
+        self.device.told.append((self.handle, "waits for", other.handle))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PretendStream) and other.handle == self.handle
+
+    def __hash__(self) -> int:
+        return self.handle
+
+
+class PretendDevice:
+    """What an array asks of its device; no GPU behind it."""
+
+    name, ordinal, forked, _capturing = "gpu:0", 0, False, None
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.current_stream = self.stream(1)
+        self._ledger = SimpleNamespace(
+            keep_until_done=lambda thing, streams: self.told.append(("kept for", [s.handle for s in streams]))
+        )
+
+    def stream(self, handle: int) -> PretendStream:
+        return PretendStream(self, handle)
+
+    def _scope(self, doing: str) -> PretendDevice:
+        return self
+
+    def _refuse_in_capture(self, what: str) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def allocate(self, **how: Any) -> Memory:
+        buffer = SimpleNamespace(close=lambda: self.told.append(("freed",)))
+        return Memory(self, 4096, self.current_stream, **(how or {"buffer": buffer}))  # type: ignore[arg-type]
+
+
+def array_on(device: PretendDevice, **how: Any) -> GpuArray:
+    return GpuArray(device.allocate(**how), 0, (4, 6), (24, 4), np.dtype(np.float32))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> PretendDevice:
+    pretended = PretendDevice()
+
+    def wait() -> tuple[int]:
+        pretended.told.append(("host waits",))
+        return (0,)
+
+    monkeypatch.setattr(_gpu_memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
+    return pretended
+
+
+def test_memory_is_freed_after_every_stream_that_used_it(device: PretendDevice) -> None:
+    x = array_on(device)
+    assert x.ptr == 4096
+    assert not device.told, "one stream alone waits for nothing"
+    device.current_stream = device.stream(7)
+    view = x[1:, ::2]
+    assert view.ptr == 4096 + 24
+    assert x.ptr == 4096
+    assert device.told == [(7, "waits for", 1)], (
+        "the first use on a stream waits for the others, and only that"
+    )
+    device.told.clear()
+    del x
+    assert not device.told, "a view keeps the memory"
+    del view
+    assert device.told == [(1, "waits for", 7), ("freed",)]
+
+
+def test_free_ends_every_view(device: PretendDevice) -> None:
+    x = array_on(device)
+    view = x[2:]
+    x.free()
+    x.free()
+    assert device.told == [("freed",)]
+    for dead in (x, view):
+        with pytest.raises(ArgumentError, match="must not be used after free"):
+            _ = dead.ptr
+        with pytest.raises(ArgumentError, match="must not be used after free"):
+            _ = dead[0]
+    assert "freed" in repr(view)
+
+
+def test_foreign_memory_is_kept_until_our_work_is_done(device: PretendDevice) -> None:
+    x = array_on(device, owner=object())
+    device.current_stream = device.stream(7)
+    _ = x.ptr
+    del x
+    assert device.told == [(7, "waits for", 1), ("kept for", [1, 7])]
+
+
+@pytest.mark.parametrize(
+    ("stream", "waits", "at_the_end"),
+    [
+        (None, [], [("freed",)]),  # the default stream, which is ours too
+        (1, [], [("freed",)]),
+        (-1, [], [("host waits",), ("freed",)]),  # the receiver orders its work itself, we know not how
+        (2, [(2, "waits for", 1)], [("host waits",), ("freed",)]),
+        (4096, [(4096, "waits for", 1)], [("host waits",), ("freed",)]),
+    ],
+)
+def test_dlpack_waits_as_its_stream_says(
+    device: PretendDevice, stream: int | None, waits: list[Any], at_the_end: list[Any]
+) -> None:
+    x = array_on(device)
+    handed = x[1:, ::2].__dlpack__(stream=stream, max_version=(1, 0))
+    assert device.told == waits
+    device.told.clear()
+    read = exchange.from_capsule(handed, x)
+    assert read[:5] == (4096 + 24, (3, 3), (24, 8), np.dtype(np.float32), False)
+    assert (read.device_type, read.ordinal) == x.__dlpack_device__() == (exchange.CUDA, 0)
+    del x, handed
+    gc.collect()
+    assert not device.told, "the receiver still has the memory"
+    del read
+    gc.collect()
+    assert device.told == at_the_end
+
+
+@pytest.mark.parametrize("stream", [0, True, "1", 1.0])
+def test_dlpack_refuses_what_is_no_stream(device: PretendDevice, stream: Any) -> None:
+    with pytest.raises(ArgumentError, match="stream must be"):
+        array_on(device).__dlpack__(stream=stream)
+
+
+def test_dlpack_goes_nowhere_but_to_its_gpu(device: PretendDevice) -> None:
+    x = array_on(device)
+    with pytest.raises(BufferError, match="gpu:0"):
+        x.__dlpack__(dl_device=(exchange.CPU, 0))
+    del x
+    gc.collect()
+    assert device.told == [("freed",)]
+
+
+def test_the_cuda_array_interface_is_told(device: PretendDevice) -> None:
+    x = array_on(device)
+    told = x.__cuda_array_interface__
+    assert told == {
+        "version": 3,
+        "shape": (4, 6),
+        "typestr": "<f4",
+        "data": (4096, False),
+        "strides": None,
+        "stream": 1,
+    }
+    assert x[:, ::2].__cuda_array_interface__["strides"] == (24, 8)
+    narrow = GpuArray(x._memory, 0, (4,), (2,), np.dtype(ml_dtypes.bfloat16))
+    assert not hasattr(narrow, "__cuda_array_interface__"), (
+        "NumPy's text for bfloat16 means nothing to others"
+    )
+    del x, narrow
+    assert device.told == [("host waits",), ("freed",)], "nobody knows on which stream it is used"
+
+
+def test_numpy_does_not_copy_it_by_accident(device: PretendDevice) -> None:
+    x = array_on(device)
+    careless: list[Callable[[Any], Any]] = [np.asarray, list, np.sum, lambda array: np.ones(3) + array]
+    for function in careless:
+        with pytest.raises(TypeError):
+            function(x)
+    assert len(x) == 4
+    assert x.T.strides == (4, 24)
+
+
+# ── launches ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.binary(max_size=200), max_size=12))
+def test_arguments_lie_where_the_pointers_say(packed: list[bytes]) -> None:
+    keep, table = _gpu_launch._arguments(packed)
+    pointers = (ctypes.c_void_p * len(packed)).from_address(table)
+    assert [ctypes.string_at(at or 0, len(part)) for at, part in zip(pointers, packed, strict=True)] == packed
+    assert all((at or 0) % 64 == 0 for at in pointers)
+    del keep
+
+
+def test_a_kernel_refuses_arguments_that_do_not_fit() -> None:
+    # NOTE: the driver would read past the end of what it is given.
+    kernel = object.__new__(_gpu_launch.Function)
+    kernel.entry, kernel.sizes, kernel.threads, kernel.registers = "tiled", (8, 4), 640, 96
+    launch = Launch((1, 1, 1), (640, 1, 1))
+    kernel.check(launch, [b"12345678", b"1234"])
+    for wrong in ([], [b"12345678"], [b"12345678", b"123"], [b"12345678", b"1234", b""]):
+        with pytest.raises(LaunchError, match="packed must hold arguments of \\[8, 4\\] bytes"):
+            kernel.check(launch, wrong)
+    with pytest.raises(LaunchError, match="at most 640 threads for kernel 'tiled', which takes 96 registers"):
+        kernel.check(Launch((1, 1, 1), (672, 1, 1)), [b"12345678", b"1234"])
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
+)
+def test_the_arch_has_its_suffix_from_hopper_on(capability: tuple[int, int], arch: str) -> None:
+    device = object.__new__(gpu.GpuDevice)
+    device._capability = capability
+    assert device.arch == arch

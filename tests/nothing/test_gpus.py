@@ -1,0 +1,332 @@
+"""The GPU table: rows agree with themselves and with what the vendor prints, and every name finds its GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise import _gpu_table as table
+from tilewise import gpus
+from tilewise.errors import ArgumentError, LaunchError, UnknownNameError
+from tilewise.gpus import Gpu, find
+from tilewise.launch import Launch, check_launch
+
+every_gpu = pytest.mark.parametrize("gpu", list(gpus.GPUS.values()), ids=gpus.names())
+KIB = 1024
+
+
+def test_the_table_is_whole() -> None:
+    assert len(gpus.names()) >= 28
+    assert list(table.HARDWARE) == list(table.PUBLISHED) == list(table.NAMES) == gpus.names()
+    assert tuple(field.name for field in dataclasses.fields(gpus.Peaks)) == table.KINDS
+    assert {gpu.capability for gpu in gpus.GPUS.values()} | {(8, 8)} == set(table.PER_CAPABILITY)
+    assert set(table.TENSOR_MHZ) <= set(gpus.names())
+
+
+@every_gpu
+def test_a_row_agrees_with_itself(gpu: Gpu) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", gpu.name)
+    assert re.fullmatch(r"sm_\d{2,3}a?", gpu.arch)
+    assert gpu.arch.endswith("a") == (gpu.capability >= (9, 0))
+    assert gpus.arch_capability(gpu.arch) == gpu.capability == gpu.limits.capability
+    assert gpu.limits is gpus.limits(gpu.capability)
+    assert gpu.base_mhz is None or gpu.base_mhz < gpu.boost_mhz
+    assert gpu.tensor_mhz <= gpu.boost_mhz < 3500
+    assert gpu.l2_bytes < gpu.memory_bytes
+    assert gpu.peaks.fp32 == pytest.approx(gpu.fp32_peak)
+    assert gpu.source
+    if gpu.memory_mhz is not None:  # two bits a clock on every wire of the bus
+        assert gpu.memory_bandwidth == pytest.approx(
+            gpu.memory_mhz * 1e6 * 2 * gpu.memory_bus_bits / 8, rel=0.01
+        )
+
+
+@every_gpu
+def test_derived_peaks_meet_the_vendors_figures(gpu: Gpu) -> None:
+    for kind in table.KINDS:
+        printed, peak = getattr(gpu.published, kind), getattr(gpu.peaks, kind)
+        if printed is not None:
+            assert peak == pytest.approx(printed, rel=0.03), kind
+
+
+@every_gpu
+def test_no_peak_is_a_sparse_one(gpu: Gpu) -> None:
+    """Halving the elements doubles the dense rate; a sparse figure among dense ones would show as four."""
+    peaks = gpu.peaks
+    if peaks.int8 is not None and peaks.fp16_fp16 is not None:
+        assert peaks.int8 == pytest.approx(2 * peaks.fp16_fp16, rel=0.01)
+    if peaks.fp8_fp16 is not None and peaks.fp16_fp16 is not None:
+        assert peaks.fp8_fp16 == pytest.approx(2 * peaks.fp16_fp16, rel=0.01)
+    if peaks.tf32 is not None and peaks.bf16 is not None:
+        assert peaks.bf16 == pytest.approx(2 * peaks.tf32, rel=0.01)
+    if peaks.fp4 is not None and peaks.fp8_fp16 is not None:
+        assert peaks.fp4 in (pytest.approx(2 * peaks.fp8_fp16, rel=0.01), 3 * peaks.fp8_fp16)  # 3: B300
+
+
+@every_gpu
+def test_every_name_finds_its_gpu(gpu: Gpu) -> None:
+    for name in (gpu.name, gpu.title, *gpu.aliases):
+        for spelt in (name, name.upper(), name.replace("-", " "), name.replace(" ", "_"), f"NVIDIA {name}"):
+            assert find(spelt) is gpu, spelt
+    assert find(gpu) is gpu
+    assert gpus.from_driver_name(gpu.title, gpu.sms) is gpu
+    assert gpus.from_driver_name(gpu.title, gpu.sms + 2) is None
+
+
+@every_gpu
+def test_a_gpu_is_plain_data(gpu: Gpu) -> None:
+    told = json.loads(json.dumps(gpu.to_dict()))
+    assert told["sms"] == gpu.sms
+    assert told["arch"] == gpu.arch
+    assert told["limits"]["shared_per_sm"] == gpu.shared_per_sm
+    assert told["peaks"]["fp32"] == gpu.peaks.fp32
+    assert gpu.title in str(gpu)
+    assert f"{gpu.sms} SMs" in str(gpu)
+    assert "None" not in str(gpu)
+    assert hash(gpu) == hash(find(gpu.name))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gpu.sms = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a100", "a100-sxm-80gb"),
+        ("h100", "h100-sxm"),
+        ("rtx2060super", "rtx-2060-super"),
+        ("RTX 2060 SUPER", "rtx-2060-super"),
+        ("rtx 2060", "rtx-2060"),
+        ("NVIDIA H200", "h200"),
+        ("4090", "rtx-4090"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA GeForce RTX 4080 Laptop GPU", "rtx-4080-laptop"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("NVIDIA Thor", "jetson-agx-thor"),
+    ],
+)
+def test_aliases_and_driver_names(name: str, expected: str) -> None:
+    assert find(name).name == expected
+    found = gpus.from_driver_name(name)
+    assert found is not None
+    assert found.name == expected
+
+
+def test_a_driver_name_of_several_boards_needs_the_multiprocessor_count() -> None:
+    assert gpus.from_driver_name("Orin", 16) is find("jetson-agx-orin")
+    assert gpus.from_driver_name("Orin", 8) is None
+    assert gpus.from_driver_name("NVIDIA A100-SXM4-40GB MIG 1g.5gb") is None
+    assert gpus.from_driver_name("llvmpipe") is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("h20", "h200"),
+        ("rtx-2080-super", "rtx-2060-super"),
+        ("rtx-2060-supper", "rtx-2060-super"),
+        ("b20", "b200"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(wrong: str, nearest: str) -> None:
+    with pytest.raises(
+        UnknownNameError, match=rf"^gpu '{wrong}' is not known; did you mean .*'{nearest}'"
+    ) as caught:
+        find(wrong)
+    assert caught.value.argument == "gpu"
+
+
+@pytest.mark.parametrize("wrong", ["", "   ", "nvidia", "gpu"])
+def test_an_empty_name_is_not_a_gpu(wrong: str) -> None:
+    with pytest.raises(UnknownNameError, match="known: 't4'"):
+        find(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 4090, b"h200"])
+def test_a_gpu_is_asked_for_by_name(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="gpu must be a name"):
+        find(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "accumulate", "tera"),
+    [
+        ("t4", "float16", "float32", 65),
+        ("t4", "float32", "float32", 8.1),
+        ("rtx-2060-super", "float16", "float16", 57.4),
+        ("rtx-2060-super", "float16", "float32", 28.7),
+        ("a100", "float32", "float32", 19.5),
+        ("a100", "float16", "float32", 312),
+        ("a100", "float64", "float64", 19.5),
+        ("a100", "tfloat32", "float32", 156),
+        ("rtx-3090", "float16", "float32", 71),
+        ("rtx-a6000", "float16", "float32", 154.8),
+        ("rtx-4090", "float32", "float32", 82.6),
+        ("rtx-4090", "float8_e4m3", "float16", 660.6),
+        ("rtx-4090", "float8_e5m2", "float32", 330.3),
+        ("h100-sxm", "bfloat16", "float32", 989),
+        ("h100-sxm", "float8_e4m3fn", "float32", 1979),
+        ("h100-pcie", "float16", "float32", 756),
+        ("h200", "float64", "float32", 67),
+        ("h200", "int8", "int32", 1979),
+        ("b200", "float4", "float32", 9000),
+        ("rtx-5090", "float4", "float32", 1676),
+    ],
+)
+def test_published_peaks(name: str, dtype: str, accumulate: str, tera: float) -> None:
+    assert find(name).peak(dtype, accumulate) == pytest.approx(tera * 1e12, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "accumulate"),
+    [
+        ("t4", "bfloat16", "float32"),
+        ("t4", "tfloat32", "float32"),
+        ("a100", "float8_e4m3", "float32"),
+        ("h200", "float4", "float32"),
+        ("h200", "bfloat16", "float16"),
+        ("h200", "float64", "float16"),
+        ("h200", "int64", "float32"),
+        ("jetson-agx-orin", "float16", "float32"),
+    ],
+)
+def test_what_a_gpu_lacks_or_does_not_publish_is_none(name: str, dtype: str, accumulate: str) -> None:
+    assert find(name).peak(dtype, accumulate) is None
+
+
+def test_peak_refuses_names_it_does_not_know() -> None:
+    with pytest.raises(UnknownNameError, match="dtype 'bfloat' is not known; did you mean 'bfloat16'"):
+        find("h200").peak("bfloat")
+    with pytest.raises(UnknownNameError, match="accumulate 'float23' is not known; did you mean 'float32'"):
+        find("h200").peak("float16", "float23")
+
+
+def test_hardware_figures() -> None:
+    assert [find(name).sms for name in ("rtx-2060-super", "rtx-4080-laptop", "h200")] == [34, 58, 132]
+    assert find("h200").memory_bandwidth == 4.8e12
+    assert find("h200").l2_bytes == 60 * 2**20
+    assert find("rtx-4080-laptop").memory_bytes == 12 * 2**30
+    assert find("rtx-4080-laptop").l2_bytes == 48 * 2**20
+    assert find("rtx-2060-super").cores_per_sm * 34 == 2176
+    assert find("h100-sxm").shared_bandwidth == pytest.approx(33.45e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("capability", "threads", "blocks", "barriers", "shared", "optin"),
+    [
+        ((7, 5), 1024, 16, 32, 64, 64),
+        ((8, 0), 2048, 32, 64, 164, 163),
+        ((8, 6), 1536, 16, 16, 100, 99),
+        ((8, 7), 1536, 16, 16, 164, 163),
+        ((8, 8), 1536, 16, 16, 100, 99),
+        ((8, 9), 1536, 24, 24, 100, 99),
+        ((9, 0), 2048, 32, 64, 228, 227),
+        ((10, 0), 2048, 32, 64, 228, 227),
+        ((10, 3), 2048, 32, 32, 228, 227),
+        ((11, 0), 1536, 24, 24, 228, 227),
+        ((12, 0), 1536, 24, 24, 100, 99),
+        ((12, 1), 1536, 24, 24, 100, 99),
+    ],
+)
+def test_limits(
+    capability: gpus.Capability, threads: int, blocks: int, barriers: int, shared: int, optin: int
+) -> None:
+    bounds = gpus.limits(capability)
+    assert gpus.limits(bounds.arch) is bounds
+    assert (bounds.threads_per_sm, bounds.blocks_per_sm, bounds.barriers_per_sm) == (
+        threads,
+        blocks,
+        barriers,
+    )
+    assert (bounds.shared_per_sm, bounds.shared_per_block_optin) == (shared * KIB, optin * KIB)
+    assert bounds.shared_reserved_per_block == (0 if capability < (8, 0) else 1024)
+    assert bounds.shared_unit == (256 if capability < (8, 0) else 128)
+    assert bounds.warps_per_sm * bounds.threads_per_warp == threads
+    assert bounds.shared_carveouts == tuple(sorted(bounds.shared_carveouts))
+    assert bounds.shared_carveouts[-1] == bounds.shared_per_sm
+    assert bounds.clusters == (capability >= (9, 0))
+    assert (bounds.registers_per_sm, bounds.max_registers_per_thread, bounds.register_unit) == (
+        65_536,
+        255,
+        256,
+    )
+    assert (bounds.threads_per_block, bounds.shared_per_block) == (1024, 48 * KIB)
+
+
+def test_unknown_capabilities() -> None:
+    with pytest.raises(UnknownNameError, match=r"capability '7\.0' is not known; did you mean .*'7\.5'"):
+        gpus.limits((7, 0))
+    with pytest.raises(ArgumentError, match="capability must be a pair"):
+        gpus.limits(90)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"capability\[0\] must be an integer"):
+        gpus.limits((9.0, 0))  # type: ignore[arg-type]
+
+
+@given(
+    prefix=st.sampled_from(["sm_", "compute_"]),
+    major=st.integers(1, 20),
+    minor=st.integers(0, 9),
+    suffix=st.sampled_from(["", "a", "f"]),
+)
+def test_any_arch_tells_its_capability(prefix: str, major: int, minor: int, suffix: str) -> None:
+    assert gpus.arch_capability(f"{prefix}{major}{minor}{suffix}") == (major, minor)
+
+
+@given(st.text(string.ascii_letters + string.digits + "_-. ", max_size=12))
+def test_what_is_not_an_arch_is_refused(text: str) -> None:
+    if re.fullmatch(r"(sm|compute)_\d\d+[af]?", text):
+        assert gpus.arch_capability(text)
+    else:
+        with pytest.raises(UnknownNameError, match=r"^arch "):
+            gpus.arch_capability(text)
+
+
+def test_a_misspelt_arch_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="arch 'sm90a' is not known; did you mean 'sm_90a'"):
+        gpus.arch_capability("sm90a")
+
+
+def test_launch_limits() -> None:
+    turing, hopper, future = (gpus.launch_limits(arch) for arch in ("sm_75", "sm_90a", "sm_199a"))
+    assert (turing.shared_bytes_per_block, turing.clusters) == (64 * KIB, False)
+    assert (hopper.shared_bytes_per_block, hopper.clusters) == (227 * KIB, True)
+    assert (future.shared_bytes_per_block, future.clusters) == (227 * KIB, True)
+    launch = Launch((1, 1, 1), (32, 1, 1), shared=100 * KIB)
+    check_launch(launch, hopper)
+    with pytest.raises(LaunchError, match="65,536 bytes on sm_75"):
+        check_launch(launch, turing)
+
+
+@every_gpu
+def test_memory_spaces(gpu: Gpu) -> None:
+    spaces = gpus.memory_spaces(gpu)
+    assert [space.name for space in spaces] == ["register", "local", "shared", "constant", "global"]
+    register, local, shared, constant, memory = spaces
+    assert register.cycles < shared.cycles < memory.cycles == local.cycles
+    assert register.size_bytes == 1020
+    assert shared.size_bytes == gpu.shared_per_block_optin
+    assert constant.size_bytes == 64 * KIB
+    assert memory.size_bytes == gpu.memory_bytes
+    assert shared.bandwidth is not None
+    assert memory.bandwidth == gpu.memory_bandwidth < shared.bandwidth
+    assert ("cluster" in shared.scope) == gpu.limits.clusters
+    for space in (local, shared, constant, memory):
+        assert gpus.LATENCY_LABEL in space.cost
+        assert space.name in str(space)
+
+
+def test_memory_spaces_by_name() -> None:
+    assert gpus.memory_spaces("RTX 2060 SUPER") == gpus.memory_spaces(find("rtx-2060-super"))
+    assert "64 KiB a block (48 KiB without opting in), 64 KiB an SM" in str(gpus.memory_spaces("t4")[2])

@@ -1,0 +1,136 @@
+"""Plain data: it survives the trip through JSON, and its sums are the ones on paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise import Epilogue, Launch, Plan, Problem, Tile
+from tilewise.launch import LaunchLimits, check_launch, dim3
+from tilewise.plan import LEVELS, RASTERS
+from tilewise.problem import ELEMENT_BYTES
+
+floats = st.floats(allow_nan=False, allow_infinity=False)
+counts = st.integers(0, 2**40)
+positive = st.integers(1, 2**20)
+element_types = st.sampled_from(sorted(ELEMENT_BYTES))
+layouts = st.sampled_from(["row", "column"])
+tiles = st.builds(Tile, positive, positive, positive)
+epilogues = st.builds(
+    Epilogue, floats, floats, st.booleans(), st.sampled_from(["none", "relu", "gelu", "silu"]), st.booleans()
+)
+problems = st.builds(
+    Problem,
+    counts,
+    counts,
+    counts,
+    batch=counts,
+    a=element_types,
+    b=element_types,
+    c=element_types,
+    accumulate=element_types,
+    a_layout=layouts,
+    b_layout=layouts,
+    c_layout=layouts,
+    epilogue=epilogues,
+)
+plans = st.builds(
+    Plan,
+    problems,
+    st.text(min_size=1),
+    st.text(min_size=1),
+    tiles=st.dictionaries(st.sampled_from(LEVELS), tiles),
+    stages=positive,
+    raster=st.sampled_from(RASTERS),
+    split=positive,
+    parameters=st.dictionaries(st.text(min_size=1), st.integers() | st.text() | st.booleans()),
+)
+
+
+def through_json(data: dict[str, Any]) -> dict[str, Any]:
+    back: dict[str, Any] = json.loads(json.dumps(data))
+    return back
+
+
+@given(problems)
+def test_a_problem_comes_back_from_json(problem: Problem) -> None:
+    assert Problem.from_dict(through_json(problem.to_dict())) == problem
+
+
+@given(plans)
+def test_a_plan_comes_back_from_json(plan: Plan) -> None:
+    again = Plan.from_dict(through_json(plan.to_dict()))
+    assert again == plan
+    assert list(again.tiles) == [level for level in LEVELS if level in plan.tiles]
+
+
+def test_a_plan_comes_back_from_a_file(tmp_path: Path) -> None:
+    plan = Plan(Problem(4096, 4096, 512), "h200", "09_warp_tiled", {"block": Tile(256, 128, 8)}, stages=4)
+    for _ in range(2):  # a second save replaces the first
+        plan.save(tmp_path / "plan.json")
+        assert Plan.load(tmp_path / "plan.json") == plan
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+    assert json.loads((tmp_path / "plan.json").read_text())["tiles"] == {"block": [256, 128, 8]}
+
+
+def test_a_plan_prints_itself_from_the_grid_down() -> None:
+    tiles = {"thread": Tile(8, 16, 1), "block": Tile(256, 128, 8), "warp": Tile(64, 64, 8)}
+    text = str(Plan(Problem(1024, 1024, 512), "h200", "09_warp_tiled", tiles, stages=4, raster="hilbert"))
+    assert text.splitlines() == [
+        "1024×1024×512 float32, sums in float32",
+        "  on h200 by 09_warp_tiled",
+        "  block       256×128×8",
+        "  warp        64×64×8",
+        "  thread      8×16×1",
+        "  stages 4, raster hilbert, split 1",
+    ]
+
+
+@given(tiles, tiles)
+def test_tiles_cover_and_never_by_one_too_many(tile: Tile, whole: Tile) -> None:
+    count = tile.count(whole)
+    for part, size, number in zip(
+        (tile.m, tile.n, tile.k), (whole.m, whole.n, whole.k), (count.m, count.n, count.k), strict=True
+    ):
+        assert part * (number - 1) < size <= part * number
+    exact = Tile(tile.m * count.m, tile.n * count.n, tile.k * count.k)
+    assert tile.divides(exact)
+    assert tile.divides(whole) == (exact == whole)
+
+
+def test_flops_bytes_and_intensity() -> None:
+    problem = Problem(1024, 512, 256, batch=2, a="float16", b="float16", c="float32")
+    assert problem.flops == 2 * 2 * 1024 * 512 * 256
+    assert problem.bytes == 2 * (2 * 1024 * 256 + 2 * 256 * 512 + 4 * 1024 * 512)
+    assert problem.intensity == problem.flops / problem.bytes
+    assert Problem(0, 0, 0).intensity == math.inf
+
+
+@given(st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=3))
+def test_a_dim3_is_filled_up_with_ones(sizes: list[int]) -> None:
+    assert dim3("grid", sizes) == dim3("grid", tuple(sizes)) == tuple([*sizes, 1, 1][:3])
+    assert dim3("grid", sizes[0]) == (sizes[0], 1, 1)
+
+
+@given(st.tuples(*[st.integers(1, 1100)] * 3), st.integers(0, 300_000))
+def test_a_launch_is_refused_exactly_when_it_breaks_a_limit(block: tuple[int, int, int], shared: int) -> None:
+    limits = LaunchLimits("any GPU", 1024, 227 * 1024)
+    fits = max(block) <= 1024 and block[2] <= 64 and math.prod(block) <= 1024 and 1000 + shared <= 227 * 1024
+    launch = Launch((1, 1, 1), block, shared=shared)
+    if fits:
+        check_launch(launch, limits, static_shared=1000)
+    else:
+        with pytest.raises(ValueError, match="any GPU"):
+            check_launch(launch, limits, static_shared=1000)
+
+
+def test_a_launch_prints_itself() -> None:
+    assert str(Launch((2, 3, 1), (32, 1, 1))) == "grid (2, 3, 1) × block (32, 1, 1)"
+    text = str(Launch((2, 2, 1), (64, 1, 1), shared=49_664, cluster=(2, 1, 1)))
+    assert text == "grid (2, 2, 1) × block (64, 1, 1), cluster (2, 1, 1), 49,664 dynamic shared bytes"

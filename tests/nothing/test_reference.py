@@ -1,0 +1,153 @@
+"""The yardstick itself: it passes what is rounded correctly and fails everything else."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewise.reference import compare, multiply, poisoned
+
+TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+every_type = pytest.mark.parametrize("kind", TYPES)
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.integers(1, 40)
+
+
+def operands(seed: int, m: int, n: int, k: int, dtype: npt.DTypeLike = np.float32) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((m, k)).astype(dtype), random.standard_normal((k, n)).astype(dtype)
+
+
+def summed(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A·B with every product and every partial sum rounded to ``dtype``, first to last."""
+    left, right = a.astype(dtype), b.astype(dtype)
+    total = np.zeros((a.shape[0], b.shape[1]), dtype)
+    for k in range(a.shape[1]):
+        total = (total + left[:, k : k + 1] * right[k]).astype(dtype)
+    return total
+
+
+@every_type
+@given(seed=seeds, m=sizes, n=sizes, k=st.integers(0, 300))
+@settings(max_examples=25, deadline=None)
+def test_sums_in_any_type_pass(kind: str, seed: int, m: int, n: int, k: int) -> None:
+    dtype = TYPES[kind]
+    a, b = operands(seed, m, n, k, dtype)
+    assert compare(summed(a, b, dtype), a, b, accumulate=kind)
+
+
+@every_type
+@given(seed=seeds, k=st.integers(1, 100))
+@settings(max_examples=25, deadline=None)
+def test_the_exact_result_rounded_once_passes(kind: str, seed: int, k: int) -> None:
+    a, b = operands(seed, 9, 7, k, TYPES[kind])
+    assert compare(multiply(a, b).astype(TYPES[kind]), a, b, accumulate=kind)
+
+
+def test_the_reference_is_exact_where_float64_can_be() -> None:
+    a, b = operands(5, 4, 3, 20)
+    exact = [
+        [sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(row, col, strict=True)) for col in b.T]
+        for row in a
+    ]
+    got = multiply(a, b)
+    assert all(
+        abs(Fraction(got[i, j]) - exact[i][j]) < Fraction(1, 10**13) for i in range(4) for j in range(3)
+    )
+
+
+@given(seed=seeds, m=sizes, n=sizes, k=st.integers(1, 200), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_one_element_that_was_not_written_fails(
+    seed: int, m: int, n: int, k: int, data: st.DataObject
+) -> None:
+    a, b = operands(seed, m, n, k)
+    result = multiply(a, b).astype(np.float32)
+    where = (data.draw(st.integers(0, m - 1)), data.draw(st.integers(0, n - 1)))
+    result[where] = poisoned((1,), np.float32)[0]
+    verdict = compare(result, a, b)
+    assert not verdict
+    assert (verdict.failures, verdict.where) == (1, where)
+    assert "1 of" in str(verdict)
+    assert "nan" in str(verdict)
+
+
+@given(seed=seeds, m=st.integers(1, 40), tile=st.sampled_from([8, 16, 32]), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_dropped_tile_of_k_fails(seed: int, m: int, tile: int, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["float64", "float32", "float16"]))
+    # NOTE: the bound for long sums in float16 is as wide as what a dropped tile changes.
+    steps = data.draw(st.integers(1, 2 if kind == "float16" else 8))
+    a, b = operands(seed, 16 + m, 16 + m, tile * steps, TYPES[kind])
+    step = data.draw(st.integers(0, steps - 1)) * tile
+    short = a.copy()
+    short[:, step : step + tile] = 0
+    assert not compare(summed(short, b, TYPES[kind]), a, b, accumulate=kind)
+
+
+@given(seed=seeds, m=st.integers(2, 40), k=st.integers(1, 60))
+@settings(max_examples=25, deadline=None)
+def test_a_transposed_result_fails(seed: int, m: int, k: int) -> None:
+    a, b = operands(seed, m, m, k)
+    assert not compare(multiply(a, b).T.astype(np.float32), a, b)
+
+
+@pytest.mark.parametrize(
+    ("promised", "kept"), [("float64", "float32"), ("float32", "float16"), ("float32", "bfloat16")]
+)
+def test_sums_kept_in_a_shorter_type_than_promised_fail(promised: str, kept: str) -> None:
+    a, b = operands(7, 32, 32, 500, TYPES[kept])
+    result = summed(a, b, TYPES[kept]).astype(TYPES[promised])
+    assert compare(result, a, b, accumulate=kept)
+    assert not compare(result, a, b, accumulate=promised)
+
+
+@given(seed=seeds, special=st.sampled_from([np.inf, -np.inf, np.nan]), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_what_is_not_finite_must_be_the_same(seed: int, special: float, data: st.DataObject) -> None:
+    a, b = operands(seed, 6, 5, 4)
+    a[data.draw(st.integers(0, 5)), data.draw(st.integers(0, 3))] = special
+    good = multiply(a, b).astype(np.float32)
+    assert compare(good, a, b)
+    at = tuple(np.argwhere(~np.isfinite(good))[0])
+    for wrong in (np.inf, -np.inf, np.nan, 1.0):
+        changed = good.copy()
+        changed[at] = wrong
+        assert bool(compare(changed, a, b)) == np.array_equal(changed, good, equal_nan=True)
+
+
+def test_an_infinity_where_the_reference_has_none_fails() -> None:
+    a, b = operands(11, 8, 8, 8)
+    for special in (np.inf, np.nan):
+        result = multiply(a, b).astype(np.float32)
+        result[3, 4] = special
+        verdict = compare(result, a, b)
+        assert (verdict.ok, verdict.where, verdict.worst) == (False, (3, 4), np.inf)
+
+
+def test_a_sum_beyond_the_types_range_may_be_infinite() -> None:
+    a, b = np.full((2, 16), 200, np.float16), np.full((16, 2), 200, np.float16)
+    with np.errstate(over="ignore"):
+        result = multiply(a, b).astype(np.float16)
+    assert np.isinf(result).all()
+    assert compare(result, a, b)
+    assert not compare(-result, a, b)
+
+
+def test_integers_are_poisoned_too() -> None:
+    assert (poisoned((3, 2), np.int32) == np.iinfo(np.int32).min).all()
+    assert np.isnan(poisoned((3, 2), ml_dtypes.bfloat16).astype(np.float32)).all()
+
+
+def test_nothing_to_compare_passes() -> None:
+    assert compare(np.empty((0, 4), np.float32), np.empty((0, 3), np.float32), np.empty((3, 4), np.float32))
+    no_terms = np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)
+    assert compare(np.zeros((2, 3), np.float32), *no_terms)
+    assert not compare(np.ones((2, 3), np.float32), *no_terms)

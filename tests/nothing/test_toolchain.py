@@ -1,0 +1,369 @@
+"""CUDA C++ → PTX → machine code: resources, errors in the user's own lines, headers, the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewise import Kernel, ladder
+from tilewise.errors import ArchError, CompileError, ToolError
+from tilewise.gpus import arch_capability
+from tilewise.kernels import Rung
+from tilewise.toolchain import cache, nvrtc
+from tilewise.toolchain import compile as toolchain
+from tilewise.toolchain.binary import Binary, Resources
+from tilewise.toolchain.compile import compile_source, known_archs
+from tilewise.toolchain.report import constant_bytes, read_report
+from tilewise.toolchain.signature import read_entries
+
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+
+COPY = """\
+extern "C" __global__ void copy(float *x)
+{
+    __shared__ float y[4];
+    unsigned to = __cvta_generic_to_shared(y);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(x));
+    x[1] = y[0];
+}
+"""
+
+
+def compiled(source: str, name: str = "f", arch: str = "sm_80", **rest: object) -> Binary:
+    return compile_source(source, [name], arch, **rest)  # type: ignore[arg-type]
+
+
+def refused(source: str, name: str = "f", arch: str = "sm_80", **rest: object) -> str:
+    with pytest.raises(CompileError) as caught:
+        compiled(source, name, arch, **rest)
+    return str(caught.value)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The file name of each real compilation."""
+    calls: list[str] = []
+    real = nvrtc.compile_program
+
+    def count(source: str, filename: str, *rest: object) -> nvrtc.Output:
+        calls.append(filename)
+        return real(source, filename, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nvrtc, "compile_program", count)
+    return calls
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+# ── the rungs ──
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("rung", ladder.values(), ids=ladder)
+def test_every_rung_compiles_without_spills_or_says_what_it_needs(rung: Rung, arch: str) -> None:
+    if arch_capability(arch) < rung.least:
+        with pytest.raises(ArchError, match=f"{rung.name} needs sm_{rung.least[0]}{rung.least[1]} or newer"):
+            rung.kernel(arch)
+        return
+    for entry in rung.entries:
+        kernel = rung.kernel(arch, entry=entry)
+        assert kernel.resources.spills == 0
+        assert not kernel.warnings
+        assert 0 < kernel.resources.registers <= 255
+        assert kernel.cubin.startswith(b"\x7fELF")
+        assert f".entry {entry}" in kernel.ptx
+
+
+def test_rung_04_takes_what_was_published() -> None:
+    """On sm_75: 40 registers, 8,192 shared bytes, one barrier, 424 constant bytes, no spills.
+
+    The registers are the compiler's choice, and vary a little between its versions.
+    """
+    kernel = ladder["04_tiled"].kernel("sm_75")
+    found = kernel.resources
+    assert (found.shared_bytes, found.barriers, found.constant_bytes, found.spills) == (8192, 1, 424, 0)
+    assert 36 <= found.registers <= 44
+    assert [parameter.size for parameter in kernel.parameters] == [24, 24, 24]
+
+
+@pytest.mark.parametrize("tile", [8, 16, 32])
+def test_a_setting_reaches_the_source(tile: int) -> None:
+    assert ladder["04_tiled"].kernel("sm_75", tile=tile).resources.shared_bytes == 2 * 4 * tile * tile
+
+
+# ── the report ──
+
+
+def test_spills_are_counted() -> None:
+    values = " ".join(f"float v{i} = x[{i}];" for i in range(64))
+    sums = " ".join(f"x[{i}] = v{i} * v{63 - i} + v0;" for i in range(64))
+    source = f'extern "C" __global__ void f(volatile float *x) {{ {values} __syncthreads(); {sums} }}'
+    found = compiled(source, options=["--maxrregcount=32"]).entries["f"].resources
+    assert found is not None
+    assert found.spill_store_bytes > 0
+    assert found.spills == found.spill_store_bytes + found.spill_load_bytes == found.to_dict()["spills"]
+    assert compiled(source).entries["f"].resources != found
+
+
+def test_a_report_of_several_kernels_is_told_apart() -> None:
+    log = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'one' for 'sm_75'
+ptxas info    : Function properties for one
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 2 barriers, 8192+16 bytes smem, 424 bytes cmem[0], 8 bytes cmem[2]
+ptxas info    : Compiling entry function 'two' for 'sm_75'
+ptxas info    : Function properties for two
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 6 registers, 352 bytes cmem[0]
+"""
+    assert read_report(log, b"") == {
+        "one": Resources(40, 8208, 432, 2, 8, 4, 12),
+        "two": Resources(6, 0, 352, 0, 0, 0, 0),
+    }
+
+
+def test_constant_bytes_come_from_the_machine_code_where_the_report_is_silent() -> None:
+    """From sm_90 on; the parameters start at byte 0x210 of the bank, so 8 of them end at 536."""
+    binary = compiled('extern "C" __global__ void f(float *x) { *x = 1; }', arch="sm_90a")
+    assert binary.cubin
+    assert binary.entries["f"].resources
+    assert constant_bytes(binary.cubin)["f"] == binary.entries["f"].resources.constant_bytes == 0x210 + 8
+    assert constant_bytes(b"no ELF file") == {}
+
+
+# ── errors ──
+
+
+def test_an_error_shows_the_line_and_a_caret() -> None:
+    source = 'extern "C" __global__ void f(float *x)\n{\n    *x = 2 * wrong;\n}\n'
+    assert refused(source, filename="mine.cu").splitlines() == [
+        'mine.cu:3: error: identifier "wrong" is undefined',
+        " 3 |     *x = 2 * wrong;",
+        "   |              ^",
+    ]
+
+
+def test_a_caret_stays_below_its_place_after_tabs() -> None:
+    text = refused("__global__ void f(float *x)\n{\n\t\t*x =\twrong;\n}\n")
+    assert text.splitlines()[1:] == [" 3 | \t\t*x =\twrong;", "   | \t\t    \t^"]
+
+
+def test_an_error_in_a_header_shows_the_headers_line() -> None:
+    source = '#include "scale.cuh"\n__global__ void f(float *x) { *x = scale(*x); }\n'
+    text = refused(
+        source, headers={"scale.cuh": "__device__ float scale(float x)\n{\n    return x * y;\n}\n"}
+    )
+    assert text.splitlines() == [
+        'scale.cuh:3: error: identifier "y" is undefined',
+        " 3 |     return x * y;",
+        "   |                ^",
+    ]
+
+
+def test_wrong_inline_ptx_is_traced_to_the_cuda_line() -> None:
+    text = refused(COPY.replace("cp.async.ca", "cp.asink.ca"), "copy")
+    first, source, caret = text.splitlines()[:3]
+    assert first.startswith("kernel.cu:5: error: Unknown modifier '.asink' (PTX line ")
+    assert "cp.asink.ca.shared.global" in first
+    assert source.startswith(" 5 |     asm volatile(")
+    assert caret == "   |     ^"
+
+
+def test_an_instruction_that_the_arch_lacks_names_the_arch_that_has_it() -> None:
+    with pytest.raises(ArchError) as caught:
+        compiled(COPY, "copy", "sm_75")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "kernel.cu needs sm_80 or newer, not sm_75; compile it for sm_80"
+    assert lines[1].startswith("kernel.cu:5: error: Feature 'cp.async' requires .target sm_80 or higher")
+    assert compiled(COPY, "copy", "sm_80").cubin
+
+
+def test_a_failing_static_assert_says_why() -> None:
+    source = 'template <int N> __global__ void tiled(float *x) { static_assert(N > 4, "too small"); *x = N; }'
+    assert 'static assertion failed with "too small"' in refused(source, "tiled<3>")
+
+
+def test_a_header_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "_toolkit_folder", lambda: "")
+    assert "include_dirs= or the text in headers=" in refused("#include <vector>\n__global__ void f() {}")
+    assert "tilewise[cuda-headers]" in refused("#include <cuda_fp16.h>\n__global__ void f() {}")
+
+
+def test_a_warning_is_kept_with_its_line() -> None:
+    source = 'extern "C" __global__ void f(float *x)\n{\n    int idle;\n    *x = 2;\n}\n'
+    for _ in range(2):  # the second comes from the cache
+        kernel = Kernel(source, "f", "sm_75")
+        assert kernel.warnings == (
+            'kernel.cu:3: warning: variable "idle" was declared but never referenced [177-D]\n'
+            " 3 |     int idle;\n"
+            "   |         ^",
+        )
+
+
+# ── names and parameters ──
+
+
+def test_templates_are_named_with_their_arguments() -> None:
+    source = (
+        "template <int N> __global__ void tiled(float *x)"
+        " { __shared__ float s[N]; s[threadIdx.x] = *x; __syncthreads(); *x = s[0]; }"
+    )
+    kernels = {tile: Kernel(source, f"tiled<{tile}>", "sm_75") for tile in (32, 64)}
+    assert {tile: kernel.resources.shared_bytes for tile, kernel in kernels.items()} == {32: 128, 64: 256}
+    assert kernels[32].entry_in(kernels[32].build()) == "_Z5tiledILi32EEvPf"
+
+
+def test_a_c_plus_plus_name_is_found_without_its_mangling() -> None:
+    assert compiled("__global__ void f(float *x, int n) { *x = n; }").lowered == {"f": "_Z1fPfi"}
+    assert compiled("namespace a { __global__ void f(float *x) { *x = 1; } }", "a::f").lowered == {
+        "a::f": "_ZN1a1fEPf"
+    }
+
+
+def test_parameters_are_read_from_the_ptx() -> None:
+    source = (
+        "struct Matrix { unsigned width, height, pitch; float *elements; };\n"
+        'extern "C" __global__ void f(Matrix m, const double *p, float s, short i, bool b)'
+        " { m.elements[i] = *p + s * b; }"
+    )
+    (entry,) = compiled(source).entries.values()
+    assert [(p.type, p.size, p.align, p.is_struct) for p in entry.parameters] == [
+        ("b8", 24, 8, True),
+        ("u64", 8, 8, False),
+        ("f32", 4, 4, False),
+        ("u16", 2, 2, False),
+        ("u8", 1, 1, False),
+    ]
+
+
+def test_parameters_of_other_compilers_are_read_too() -> None:
+    ptx = """
+.version 8.7
+.target sm_80 // a comment
+.visible .entry triton(
+    .param .u64 .ptr .global .align 1 triton_param_0,
+    .param .align 4 .b8 triton_param_1[12], /* a struct */
+    .param .u32 triton_param_2
+) .reqntid 128 { ret; }
+.entry bare { ret; }
+"""
+    entries = read_entries(ptx)
+    assert [(p.type, p.size, p.align) for p in entries["triton"]] == [
+        ("u64", 8, 8),
+        ("b8", 12, 4),
+        ("u32", 4, 4),
+    ]
+    assert entries["bare"] == ()
+    kernel = Kernel.from_ptx(ptx, "triton")
+    assert kernel.arch == "sm_80"
+    for unknown in ("cubin", "resources", "sass"):
+        with pytest.raises(ToolError, match="foreign PTX"):
+            getattr(kernel, unknown)
+
+
+def test_archs_are_those_of_the_library() -> None:
+    archs = known_archs()
+    assert {*ARCHS} <= {*archs}
+    assert archs == sorted(archs, key=lambda arch: (arch_capability(arch), arch))
+
+
+# ── headers and the cache ──
+
+
+def test_our_own_headers_are_found_and_nobody_has_to_say_where() -> None:
+    source = (
+        '#include <tilewise/matrix.cuh>\nextern "C" __global__ void f(Matrix<float> m) { m.at(0, 1) = 2; }'
+    )
+    assert compiled(source).entries["f"].parameters[0].size == 24
+
+
+def test_the_second_compilation_comes_from_the_cache(empty_cache: Path, counted: list[str]) -> None:
+    source = "__global__ void f(float *x) { *x = 3; }"
+    first = compiled(source)
+    again = compiled(source)
+    assert (again.ptx, again.cubin, again.entries, again.lowered, again.key) == (
+        first.ptx,
+        first.cubin,
+        first.entries,
+        first.lowered,
+        first.key,
+    )
+    assert len(counted) == 1
+    assert cache.default().stats().entries == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": "__global__ void f(float *x) { *x = 4; }"},
+        {"arch": "sm_86"},
+        {"defines": {"TILE": 16}},
+        {"options": ["--use_fast_math"]},
+        {"filename": "other.cu"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_whatever_changes_the_result_changes_the_key(
+    empty_cache: Path, counted: list[str], change: dict[str, object]
+) -> None:
+    given: dict[str, object] = {"source": "__global__ void f(float *x) { *x = 3; }", "arch": "sm_80"}
+    keys = {compiled(**how).key for how in (given, {**given, **change})}  # type: ignore[arg-type]
+    assert (len(keys), len(counted)) == (2, 2)
+
+
+def test_a_changed_header_is_compiled_again(empty_cache: Path, counted: list[str], tmp_path: Path) -> None:
+    """Whether it is included itself or by another header, from memory or from a folder."""
+    source = '#include "outer.cuh"\nextern "C" __global__ void f(int *x) { *x = VALUE; }'
+    outer, folder = '#include "inner.cuh"\n', tmp_path / "include"
+    folder.mkdir()
+    (folder / "outer.cuh").write_text(outer)
+
+    def ptx(value: int) -> tuple[str, str]:
+        inner = f"#define VALUE {value}\n"
+        (folder / "inner.cuh").write_text(inner)
+        from_memory = compiled(source, headers={"outer.cuh": outer, "inner.cuh": inner})
+        return from_memory.ptx, compiled(source, include_dirs=[folder]).ptx
+
+    one, two, again = ptx(1234567), ptx(7654321), ptx(1234567)
+    assert one == again
+    assert all("1234567;" in text for text in one)
+    assert all("7654321;" in text for text in two)
+    assert len(counted) == 4
+
+
+def test_a_computed_include_is_never_taken_from_the_cache(
+    empty_cache: Path, counted: list[str], tmp_path: Path
+) -> None:
+    """Which file it names is known to nobody but the preprocessor."""
+    source = '#define WHICH "value.cuh"\n#include WHICH\nextern "C" __global__ void f(int *x) { *x = VALUE; }'
+    found = []
+    for value in (1234567, 7654321):
+        (tmp_path / "value.cuh").write_text(f"#define VALUE {value}\n")
+        found.append(compiled(source, include_dirs=[tmp_path]))
+    assert [binary.key for binary in found] == ["", ""]
+    assert "7654321;" in found[1].ptx
+    assert len(counted) == 2
+
+
+def test_a_damaged_entry_is_made_again(empty_cache: Path, counted: list[str]) -> None:
+    source = "__global__ void f(float *x) { *x = 3; }"
+    first = compiled(source)
+    (entry,) = [file for file in empty_cache.rglob("*") if file.name == first.key]
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 1
+    entry.write_bytes(data)
+    assert compiled(source).cubin == first.cubin
+    assert len(counted) == 2
+
+
+def test_no_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file"))
+    assert compiled("__global__ void f(float *x) { *x = 3; }").cubin
+    assert "file" in (cache.default().problem or "")
