@@ -1,6 +1,8 @@
 # make demo    see it work: on a GPU if there is one, on the CPU otherwise
 # make test    the tests that need no GPU
 # make check   format, lint, types, architecture
+# make format  put the format right
+# make docs    write the generated tables of docs/ anew
 # make clean   remove what the others made
 #
 # The first call makes .venv and needs the network; later ones do not. PYTHON=… chooses another Python.
@@ -9,7 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: demo test check format clean help
+.PHONY: demo test check format docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -31,13 +33,16 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.installed
+	@$(BIN)/python .ci/refresh-docs
+
 clean:
 	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each stamp says that what pyproject.toml asks for is installed: while it is newer, no pip is called.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	@echo "Installing tilewise and what it needs into $(VENV) (once; about 170 MB to download) …"
+	@echo "Installing tilewise and what it needs into $(VENV) (once; about 160 MB to download) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

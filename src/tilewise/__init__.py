@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewise.devices import device
     from tilewise.errors import TilewiseError
     from tilewise.kernel import Kernel
-    from tilewise.kernels import ladder
+    from tilewise.kernels.ladder import ladder
     from tilewise.launch import Launch
     from tilewise.matmul import matmul
     from tilewise.plan import Plan

@@ -35,34 +35,39 @@ def matmul(a: Any, b: Any, *, out: Any = None, device: Device | str | None = Non
     for argument, operand in (("a", a), ("b", b)):
         _check(argument, operand)
     if str(a.dtype) != str(b.dtype):
-        raise ArgumentError("b", f"must have the type of a, {a.dtype}", str(b.dtype), "convert one with .astype")
+        rule = f"must have the type of a, {a.dtype}"
+        raise ArgumentError("b", rule, str(b.dtype), "convert one with .astype")
     if len(a.shape) == len(b.shape) == 2:
         return _multiply(a, b, out, device)
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
-        raise ArgumentError("a and b", "must have two dimensions on a device", f"{len(a.shape)} and {len(b.shape)}")
+        rule = "must have two dimensions on a device"
+        raise ArgumentError("a and b", rule, f"{len(a.shape)} and {len(b.shape)}")
     return _stacked(a, b, out, device)
 
 
 def _check(argument: str, operand: Any) -> None:
     if not isinstance(operand, np.ndarray | Array):
         raise ArgumentError(
-            argument, "must be a NumPy array or a device array", type(operand).__name__, "wrap it in numpy.asarray"
+            argument, "must be a NumPy array or a device array", type(operand).__name__, "use numpy.asarray"
         )
     if str(operand.dtype) not in _TYPES:
-        known = ", ".join(_TYPES)
-        raise ArgumentError(argument, f"must have elements of type {known}", str(operand.dtype), "convert with .astype")
+        rule = f"must have elements of type {', '.join(_TYPES)}"
+        raise ArgumentError(argument, rule, str(operand.dtype), "convert with .astype")
     if not operand.shape:
         raise ArgumentError(argument, "must have at least one dimension", "a scalar")
 
 
 def _multiply(a: Any, b: Any, out: Any, device: Device | str | None) -> Any:
     if a.shape[1] != b.shape[0]:
-        raise ArgumentError(
-            "b", f"must have as many rows as a has columns ({a.shape[1]})", f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
-        )
+        raise _mismatch(a.shape[1], a, b)
     target = device if isinstance(device, Device) else _target(a, b, device)
     rung, settings = choose(int(a.shape[0]), int(b.shape[1]), int(a.shape[1]), str(a.dtype), target)
     return rung(a, b, out=out, device=target, **settings)
+
+
+def _mismatch(k: int, a: Any, b: Any) -> ArgumentError:
+    rule = f"must have as many rows as a has columns ({k})"
+    return ArgumentError("b", rule, f"shapes {tuple(a.shape)} and {tuple(b.shape)}")
 
 
 def _target(a: Any, b: Any, device: str | None) -> Device:
@@ -92,11 +97,12 @@ def _stacked(a: npt.NDArray[Any], b: npt.NDArray[Any], out: Any, device: Device 
     left = a[None, :] if a.ndim == 1 else a
     right = b[:, None] if b.ndim == 1 else b
     if left.shape[-1] != right.shape[-2]:
-        raise ArgumentError("b", f"must have as many rows as a has columns ({left.shape[-1]})", f"shapes {a.shape} and {b.shape}")
+        raise _mismatch(left.shape[-1], a, b)
     try:
         stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     except ValueError:
-        raise ArgumentError("a and b", "must have stacks that broadcast", f"shapes {a.shape} and {b.shape}") from None
+        shapes = f"shapes {a.shape} and {b.shape}"
+        raise ArgumentError("a and b", "must have stacks that broadcast", shapes) from None
     left = np.broadcast_to(left, (*stack, *left.shape[-2:]))
     right = np.broadcast_to(right, (*stack, *right.shape[-2:]))
     result = np.empty((*stack, left.shape[-2], right.shape[-1]), a.dtype)
@@ -109,6 +115,7 @@ def _stacked(a: npt.NDArray[Any], b: npt.NDArray[Any], out: Any, device: Device 
     if out is None:
         return result
     if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        raise ArgumentError("out", f"must be a NumPy array of shape {result.shape} and type {result.dtype}")
+        rule = f"must be a NumPy array of shape {result.shape} and type {result.dtype}"
+        raise ArgumentError("out", rule)
     np.copyto(out, result)
     return out

@@ -142,7 +142,6 @@ def test_it_says_what_it_is(device: GpuDevice) -> None:
     assert gpu.open(0) is device
     assert isinstance(device, Device)
     assert not gpu.why_not()
-    assert device.name == "gpu:0"
     assert 1 <= device.multiprocessors <= 1000
     assert device.limits.threads_per_block == 1024
     assert 48 * 1024 <= device.limits.shared_bytes_per_block <= 256 * 1024
@@ -150,7 +149,6 @@ def test_it_says_what_it_is(device: GpuDevice) -> None:
     free, total = device.memory()
     assert 0 < free <= total
     assert device.clocks.multiprocessor > 10**8 < device.clocks.memory
-    assert device.clocks.memory_bits >= 32
     with pytest.raises(DeviceUnavailable, match="does not exist"):
         gpu.open(gpu.count())
 
@@ -373,7 +371,6 @@ def test_streams_run_side_by_side_and_wait_when_told(device: GpuDevice) -> None:
         fast.synchronize()
         assert marked.done
     assert holds(array, 2.0)
-    assert device.current_stream not in (slow, fast)
 
 
 def test_memory_is_not_reused_while_another_stream_works_on_it(device: GpuDevice) -> None:
@@ -530,8 +527,10 @@ def test_other_gpus_are_refused(device: GpuDevice) -> None:
         lambda: device.array(array),
         lambda: device.array(Foreign(array, "interface")),
         lambda: filled(device, 0.0).copy_from(array),
+        lambda: device.stream(other.stream()),
+        lambda: device.stream(other.stream().handle),
     ):
-        with pytest.raises(ArgumentError, match="must lie on gpu:0, but lies on gpu:1"):
+        with pytest.raises(ArgumentError, match=r"must (lie on gpu:0, but lies on gpu:1|belong to gpu:0)"):
             mixed()
     assert holds(array, 1.0)
 

@@ -14,7 +14,6 @@ import pytest
 
 import tilewise
 from tests.fake_device import FakeDevice
-from tilewise import ladder
 from tilewise.bench.demo import run_demo
 from tilewise.bench.machine import PACKAGES
 from tilewise.bench.toolchain import bench_toolchain
@@ -23,6 +22,7 @@ from tilewise.cli import commands, draw
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
 from tilewise.errors import DeviceError, DeviceUnavailable
+from tilewise.kernels import ladder
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary
 
@@ -50,7 +50,7 @@ CARD_TAIL = """
 
   requirements  A3
   runs on       sm_75 and newer
-  types         float32 → float32
+  types         float32
   settings      none
   kernels       one_block
   launch        grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
@@ -185,7 +185,7 @@ def test_run_reports_one_trial(capsys: pytest.CaptureFixture[str], device: FakeD
 
 def test_a_seed_makes_a_run_again(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     seed = run_json(capsys, "run", "04_tiled")["seed"]
-    a, b = (random_operands(ladder["04_tiled"], (3, 4, 5), seed) for _ in range(2))
+    a, b = (random_operands("float32", (3, 4, 5), seed) for _ in range(2))
     assert (a[0] == b[0]).all()
     assert run_json(capsys, "run", "04_tiled")["seed"] != seed
 
@@ -287,7 +287,7 @@ def test_a_rung_that_cannot_run_fails_the_demo_and_the_others_are_shown(
     use(monkeypatch, Tired("sm_75"))
     code, out, _ = run(capsys, "demo")
     assert code == 1
-    assert "WRONG: 02_one_block CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
+    assert "FAILED: 02_one_block: CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
     assert out.splitlines()[3].split()[3] == "yes"
 
 

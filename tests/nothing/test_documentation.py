@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.fake_device import FakeDevice
-from tilewise import devices, ladder
+from tilewise import devices
 from tilewise.bench import toolchain
 from tilewise.bench.ladder import ARCHS
 from tilewise.bench.ladder import markdown as resources
 from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
+from tilewise.kernels import ladder
 from tilewise.toolchain.nvrtc import version
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,15 @@ def test_links_lead_somewhere(document: Path) -> None:
             }
 
 
+def test_the_architecture_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "tilewise"
+    files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    for name in re.findall(r"`?\b([a-z_/0-9]+\.py)\b", text.replace("tests/nothing/", "")):
+        if not (ROOT / "tests" / "nothing" / name).is_file():
+            assert any(file == name or file.endswith(f"/{name}") for file in files), name
+
+
 def test_the_ladder_has_a_line_for_every_rung_with_its_requirements() -> None:
     text = (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8")
     for rung in ladder.values():
@@ -111,7 +121,7 @@ def test_the_resource_table_is_what_the_compiler_says() -> None:
     assert all(arch in shown for arch in ARCHS)
     assert all(f"| {name} | " in shown for name in ladder)
     if f"NVRTC {'.'.join(map(str, version()))}," in shown:  # another version chooses other registers
-        assert shown == resources(ladder), "stale: paste what `tilewise ladder --markdown` prints"
+        assert shown == resources(ladder), "stale: make docs"
 
 
 def newest(results: list[Path]) -> Path:
@@ -124,5 +134,5 @@ def test_the_compile_times_are_those_of_the_kept_result() -> None:
     assert result["date"] in kept.name
     assert {row["rung"] for row in result["rungs"]} == {*ladder}
     shown = table("docs/toolchain.md", "tilewise bench toolchain --markdown")
-    assert shown == toolchain.markdown(result)
+    assert shown == toolchain.markdown(result), "stale: make docs"
     assert f"results/{kept.name}" in (ROOT / "docs" / "toolchain.md").read_text(encoding="utf-8")

@@ -20,7 +20,6 @@ from tilewise import (
     TilewiseError,
     device,
     gpus,
-    ladder,
     reference,
 )
 from tilewise.devices.arguments import pack
@@ -33,6 +32,7 @@ from tilewise.errors import (
     UnknownNameError,
     integer,
 )
+from tilewise.kernels import ladder
 from tilewise.kernels.rung import Operand
 from tilewise.launch import LaunchLimits, Parameter, check_launch, dim3
 from tilewise.toolchain.compile import compile_source, read_ptx
@@ -321,7 +321,7 @@ CASES: dict[str, Case] = {
         ("'til'", "'tiled'?"),
     ),
     "operand of another type": (
-        lambda: ladder["04_tiled"](A.astype(np.float64), A),
+        lambda: ladder["03_simple"](A.astype(np.float64), A),
         ArgumentError,
         ("a must have elements of type float32", "float64", "a.astype('float32')"),
     ),

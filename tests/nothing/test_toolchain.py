@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tilewise import Kernel, ladder
+from tilewise import Kernel
 from tilewise.errors import ArchError, CompileError, ToolError
 from tilewise.gpus import arch_capability
-from tilewise.kernels import Rung
+from tilewise.kernels import Rung, ladder
 from tilewise.toolchain import cache, nvrtc
 from tilewise.toolchain import compile as toolchain
 from tilewise.toolchain.binary import Binary, Resources

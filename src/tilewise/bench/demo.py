@@ -15,7 +15,7 @@ from tilewise.errors import DeviceUnavailable, TilewiseError
 from tilewise.kernels import Rung, ladder
 from tilewise.toolchain.binary import Resources
 
-__all__ = ["Broken", "Compiled", "Demo", "Result", "TooNew", "run_demo", "wrong"]
+__all__ = ["Broken", "Compiled", "Demo", "Result", "TooNew", "run_demo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,10 @@ class Demo:
     @property
     def ok(self) -> bool:
         """Whether no result was wrong, and none failed to come."""
-        return not any(wrong(rung) for rung in self.rungs)
+        return not any(
+            isinstance(rung, Broken) or (isinstance(rung, Trial) and not rung.comparison.ok)
+            for rung in self.rungs
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -138,11 +141,6 @@ def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
         if device is not None:
             raise
         return None, str(error)
-
-
-def wrong(result: Result) -> bool:
-    """Whether a rung ran and its result is wrong, or should have run and could not."""
-    return isinstance(result, Broken) or (isinstance(result, Trial) and not result.comparison.ok)
 
 
 def _tried(rung: Rung, device: Device, seed: int) -> Trial | Broken:

@@ -25,7 +25,7 @@ class RungCard:
     about: str
     rows: tuple[str, ...]
     least: str
-    operand_type: str
+    operand_types: tuple[str, ...]
     result_types: tuple[str, ...]
     settings: Mapping[str, tuple[int | str, ...]]
     entries: tuple[str, ...]
@@ -35,12 +35,14 @@ class RungCard:
     @property
     def types(self) -> str:
         """What the operands hold, and what the result does."""
-        return f"{self.operand_type} → {' or '.join(self.result_types)}"
+        taken, given = " or ".join(self.operand_types), " or ".join(self.result_types)
+        return taken if taken == given else f"{taken}, result {given}"
 
     @property
     def settings_text(self) -> str:
         """Each setting with its values, the default first."""
-        return ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in self.settings.items())
+        shown = {name: "|".join(map(str, values)) for name, values in self.settings.items()}
+        return ", ".join(f"{name}={values}" for name, values in shown.items())
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,14 +52,15 @@ def card(rung: Rung) -> RungCard:
     """What there is to say of a rung."""
     size = example_size(rung, on_gpu=True)
     launch = geometry(rung, size, {})
+    elements = tuple(map(str, rung.settings.get("element", ())))
     return RungCard(
         name=rung.name,
         title=rung.title,
         about="\n".join(_header(rung.source)),
         rows=rung.rows,
         least=needs(rung),
-        operand_type=rung.operand_type,
-        result_types=rung.result_types,
+        operand_types=elements or (rung.operand_type,),
+        result_types=elements or rung.result_types,
         settings=rung.settings,
         entries=rung.entries,
         example=size,

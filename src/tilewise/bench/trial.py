@@ -125,11 +125,11 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return found
 
 
-def random_operands(rung: Rung, size: Size, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """A and B of the rung's element type, from the normal distribution."""
+def random_operands(element: str, size: Size, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """A and B of an element type, from the normal distribution."""
     m, n, k = size
     random = np.random.default_rng(seed)
-    dtype = dtype_named(rung.operand_type)
+    dtype = dtype_named(element)
     return random.standard_normal((m, k)).astype(dtype), random.standard_normal((k, n)).astype(dtype)
 
 
@@ -147,10 +147,9 @@ def geometry(rung: Rung, size: Size, settings: Mapping[str, Any], multiprocessor
     """How the rung would launch for a size, with no device and no matrices."""
     m, n, k = size
     complete = _complete(rung, size, settings, multiprocessors)
-    result = str(complete.get("result", rung.result_types[0]))
-    a = Operand(0, m, k, k, rung.operand_type)
-    b = Operand(0, k, n, n, rung.operand_type)
-    c = Operand(0, m, n, n, result)
+    a = Operand(0, m, k, k, rung.element(complete))
+    b = Operand(0, k, n, n, rung.element(complete))
+    c = Operand(0, m, n, n, rung.result_type(complete))
     return _geometry(rung.steps(a, b, c, 0, complete))
 
 
@@ -173,11 +172,10 @@ def try_rung(
 ) -> Trial:
     """Multiply once with every output poisoned beforehand, compare with float64, and only then time."""
     given = dict(settings or {})
-    a, b = random_operands(rung, size, seed)
     complete = _complete(rung, size, given, device.multiprocessors)
-    result = str(complete.get("result", rung.result_types[0]))
+    a, b = random_operands(rung.element(complete), size, seed)
     left, right = device.array(a), device.array(b)
-    out = device.array(poisoned((size[0], size[1]), dtype_named(result)))
+    out = device.array(poisoned((size[0], size[1]), dtype_named(rung.result_type(complete))))
     rung(left, right, out=out, device=device, **given)
     partial_sums = complete.get("split", 0)
     comparison = compare(

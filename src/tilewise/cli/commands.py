@@ -7,7 +7,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from tilewise.bench.demo import Broken, Compiled, Demo, Result, TooNew, run_demo, wrong
+from tilewise.bench.demo import Broken, Compiled, Demo, Result, TooNew, run_demo
 from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.ladder import RungCard, card
 from tilewise.bench.ladder import markdown as resources_markdown
@@ -58,15 +58,19 @@ def _print_demo(found: Demo) -> None:
         columns, rows, right=[name for name in columns if name not in ("rung", "device", "arch", "correct")]
     )
     draw.line()
-    for rung in filter(wrong, found.rungs):
-        why = rung.error if isinstance(rung, Broken) else ""
-        if isinstance(rung, Trial):
-            why = f"with seed {rung.seed}: {rung.comparison}"
-        draw.line(f"WRONG: {rung.rung} {why}", "bold red")
+    for rung in found.rungs:
+        if isinstance(rung, Broken):
+            draw.line(f"FAILED: {rung.rung}: {rung.error}", "bold red")
+        elif isinstance(rung, Trial) and not rung.comparison.ok:
+            draw.line(f"WRONG: {rung.rung} with seed {rung.seed}: {rung.comparison}", "bold red")
     if found.missing:
         draw.line(f"Not run: {found.missing}")
         draw.line("What is shown is the compiler's own report; no result was computed, so none was checked.")
-    elif found.ok:
+    elif found.device == "emulator":
+        draw.line(
+            f"Registers, shared bytes and spills are the compiler's, for {found.arch}; the time is the CPU's."
+        )
+    if found.device and found.ok:
         draw.line(f"Every result is within the rounding bound of the float64 reference (seed {found.seed}).")
 
 
@@ -74,7 +78,7 @@ def _demo_row(rung: Result, width: int) -> list[str]:
     if isinstance(rung, TooNew):
         return [rung.rung, rung.arch, f"needs {rung.needs}", *[""] * (width - 3)]
     if isinstance(rung, Broken):
-        return [rung.rung, rung.device, "", "NO", *[""] * (width - 4)]
+        return [rung.rung, rung.device, "", "failed", *[""] * (width - 4)]
     figures = [str(rung.resources.registers), f"{rung.shared_bytes:,}", str(rung.resources.spills)]
     if isinstance(rung, Compiled):
         return [rung.rung, rung.arch, "not run", *figures, draw.duration(rung.seconds)]

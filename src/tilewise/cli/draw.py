@@ -76,7 +76,7 @@ def _print_trimmed(drawn: Table) -> None:
 def _style(cell: str) -> str:
     if cell.startswith("yes"):
         return "green"
-    return "bold red" if cell.startswith(("NO", "WRONG", "over")) else ""
+    return "bold red" if cell.startswith(("NO", "failed", "over")) else ""
 
 
 def duration(seconds: float) -> str:

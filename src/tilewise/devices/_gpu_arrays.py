@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuArray"]
 
+_Place = tuple[int, tuple[int, ...]]  # the address of an array's first element, and its strides
+
 
 class GpuArray:
     """An array in a GPU's memory.
@@ -150,7 +152,8 @@ class GpuArray:
             self.device._refuse_in_capture("a copy from host memory that is not pinned")
             host = np.asarray(host, order="C")
         stream = self._settled()
-        self._copy(stream, "to", host)
+        dense = host.ctypes.data, contiguous(host.shape, host.itemsize)
+        self._transfer(stream, "to", to=(self._address, self.strides), from_=dense)
         self._finish(stream, host, pinned)
 
     def copy_to(self, target: npt.NDArray[Any]) -> None:
@@ -168,7 +171,8 @@ class GpuArray:
             self.device._refuse_in_capture("a copy to host memory that is not pinned")
         host = target if dense else np.empty(target.shape, target.dtype)
         stream = self._settled()
-        self._copy(stream, "from", host)
+        layout = host.ctypes.data, contiguous(host.shape, host.itemsize)
+        self._transfer(stream, "from", to=layout, from_=(self._address, self.strides))
         self._finish(stream, host, pinned)
         if host is not target:
             target[...] = host
@@ -207,23 +211,6 @@ class GpuArray:
         else:
             stream.synchronize()
 
-    def _copy(self, stream: Stream, way: str, host: npt.NDArray[Any]) -> None:
-        """Copy to or from a dense host array."""
-        dense, address = contiguous(host.shape, host.itemsize), host.ctypes.data
-        to, from_ = (self.strides, dense) if way == "to" else (dense, self.strides)
-        doing = f"copying {self.nbytes:,} bytes {way} {self.device.name}"
-        cuda = driver()
-        with self.device._scope(doing):
-            for part in rectangles(self.shape, self.dtype.itemsize, to, from_):
-                if part.height > 1:
-                    check(cuda.cuMemcpy2DAsync(self._rectangle(part, way, address), stream.raw), doing)
-                elif way == "to":
-                    to_, from__ = self._address + part.to, address + part.from_
-                    check(cuda.cuMemcpyHtoDAsync(to_, from__, part.width, stream.raw), doing)
-                else:
-                    to_, from__ = address + part.to, self._address + part.from_
-                    check(cuda.cuMemcpyDtoHAsync(to_, from__, part.width, stream.raw), doing)
-
     def _copy_within(self, source: GpuArray) -> None:
         """Copy from another array on the same GPU, in stream order; the host does not wait."""
         if source.device is not self.device:
@@ -231,43 +218,28 @@ class GpuArray:
         self._fits("source", source)
         if source._memory is self._memory:  # they may overlap, and the copy engine minds
             source = source.copy()
-        stream = source._settled()
-        self._settled()
-        doing = f"copying {self.nbytes:,} bytes on {self.device.name}"
-        cuda = driver()
+        source._settled()
+        stream = self._settled()
+        from_ = (source._address, source.strides)
+        self._transfer(stream, "on", to=(self._address, self.strides), from_=from_)
+
+    def _transfer(self, stream: Stream, way: str, to: _Place, from_: _Place) -> None:
+        """Copy every element: ``way`` is "to" the GPU, "from" it, or "on" it."""
+        cuda, doing = driver(), f"copying {self.nbytes:,} bytes {way} {self.device.name}"
+        rows = {"to": cuda.cuMemcpyHtoDAsync, "from": cuda.cuMemcpyDtoHAsync, "on": cuda.cuMemcpyDtoDAsync}
+        row = rows[way]
         with self.device._scope(doing):
-            for part in rectangles(self.shape, self.dtype.itemsize, self.strides, source.strides):
-                if part.height > 1:
-                    check(
-                        cuda.cuMemcpy2DAsync(self._rectangle(part, "within", source._address), stream.raw),
-                        doing,
-                    )
+            for part in rectangles(self.shape, self.dtype.itemsize, to[1], from_[1]):
+                target, source = to[0] + part.to, from_[0] + part.from_
+                if part.height == 1:
+                    check(row(target, source, part.width, stream.raw), doing)
                 else:
-                    to, from_ = self._address + part.to, source._address + part.from_
-                    check(cuda.cuMemcpyDtoDAsync(to, from_, part.width, stream.raw), doing)
+                    check(cuda.cuMemcpy2DAsync(_described(part, way, target, source), stream.raw), doing)
 
     def copy(self) -> GpuArray:
         """A dense copy on the same GPU, in stream order; the host does not wait."""
         made = self.device.empty(self.shape, self.dtype)
         made._copy_within(self)
-        return made
-
-    def _rectangle(self, part: Rectangle, way: str, other: int) -> Any:
-        """The driver's description of a two-dimensional copy between this array and ``other``."""
-        cuda = driver()
-        host, here = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-        made = cuda.CUDA_MEMCPY2D()
-        made.WidthInBytes, made.Height = part.width, part.height
-        made.dstPitch, made.srcPitch = part.to_pitch, part.from_pitch
-        if way == "from":
-            made.dstMemoryType, made.dstHost = host, other + part.to
-            made.srcMemoryType, made.srcDevice = here, self._address + part.from_
-        else:
-            made.dstMemoryType, made.dstDevice = here, self._address + part.to
-            if way == "to":
-                made.srcMemoryType, made.srcHost = host, other + part.from_
-            else:
-                made.srcMemoryType, made.srcDevice = here, other + part.from_
         return made
 
     # ── to other libraries ──
@@ -337,3 +309,21 @@ class GpuArray:
             # for then: the memory is freed after a wait for the whole GPU instead.
             self._memory.streams.remove(receiver)
             self._memory.lend()
+
+
+def _described(part: Rectangle, way: str, target: int, source: int) -> Any:
+    """The driver's description of a two-dimensional copy."""
+    cuda = driver()
+    host, here = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    made = cuda.CUDA_MEMCPY2D()
+    made.WidthInBytes, made.Height = part.width, part.height
+    made.dstPitch, made.srcPitch = part.to_pitch, part.from_pitch
+    if way == "from":
+        made.dstMemoryType, made.dstHost = host, target
+    else:
+        made.dstMemoryType, made.dstDevice = here, target
+    if way == "to":
+        made.srcMemoryType, made.srcHost = host, source
+    else:
+        made.srcMemoryType, made.srcDevice = here, source
+    return made

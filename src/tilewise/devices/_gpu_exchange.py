@@ -22,6 +22,7 @@ __all__ = [
     "CUDA",
     "CUDA_MANAGED",
     "LEGACY_STREAM",
+    "THREAD_STREAM",
     "Foreign",
     "capsule",
     "from_capsule",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLPack's device types
-LEGACY_STREAM = 1  # what both protocols call the driver's default stream; 2 is the default stream per thread
+LEGACY_STREAM, THREAD_STREAM = 1, 2  # what both protocols call the driver's default streams
 _READ_ONLY = 1
 _VERSION = (1, 0)
 _BUILTIN = {0: "i", 1: "u", 2: "f", 5: "c"}

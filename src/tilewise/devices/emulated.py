@@ -87,7 +87,9 @@ class EmulatedArray:
         source = np.asarray(value)
         if source.shape != self.shape or source.dtype != self.dtype:
             raise ArgumentError(
-                "value", f"must have shape {self.shape} and type {self.dtype}", f"{source.shape} of {source.dtype}"
+                "value",
+                f"must have shape {self.shape} and type {self.dtype}",
+                f"{source.shape} of {source.dtype}",
             )
         np.copyto(self._view, source)
 
@@ -190,7 +192,9 @@ class EmulatedDevice:
         check_launch(launch, limits, build.shared_bytes)
         tables = self._variables(binary, build)
         with _LOCK:
-            ranges = [emulator.Range(item.address, item.size, item.name) for item in _ALLOCATIONS if item.size]
+            ranges = [
+                emulator.Range(item.address, item.size, item.name) for item in _ALLOCATIONS if item.size
+            ]
         emulator.Runner(
             build,
             launch,
@@ -232,7 +236,9 @@ class EmulatedDevice:
                 data = bytearray(bytes.fromhex(item.data) if item.data else bytes(item.size))
                 for offset, name, addend in item.links:
                     if name not in places:
-                        raise DeviceError(f"the variable {item.name} holds the address of {name}, which has none here")
+                        raise DeviceError(
+                            f"the variable {item.name} holds the address of {name}, which has none here"
+                        )
                     data[offset : offset + 8] = (places[name] + addend).to_bytes(8, "little")
                 place.bytes[: item.size] = np.frombuffer(bytes(data), np.uint8)
             self._globals[key] = made

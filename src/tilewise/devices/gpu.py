@@ -33,7 +33,7 @@ from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, integ
 from tilewise.launch import Launch, LaunchLimits, check_launch
 from tilewise.toolchain.binary import Binary
 
-__all__ = ["Clocks", "Event", "Free", "GpuArray", "GpuDevice", "Graph", "Stream", "count", "open", "why_not"]
+__all__ = ["Clocks", "Event", "GpuArray", "GpuDevice", "Graph", "Space", "Stream", "count", "open", "why_not"]
 
 _ARCH_SPECIFIC_FROM = (9, 0)  # sm_90a and later have instructions that only their own arch has
 
@@ -69,7 +69,7 @@ def open(ordinal: int = 0) -> GpuDevice:
         return _opened.setdefault((os.getpid(), ordinal), GpuDevice(ordinal))
 
 
-class Free(NamedTuple):
+class Space(NamedTuple):
     """Bytes of a GPU's memory. ``free`` counts what our pool holds and would reuse."""
 
     free: int
@@ -133,13 +133,13 @@ class GpuDevice:
         had = self._properties
         return Clocks(had.clock_rate * 1000, had.memory_clock_rate * 1000, had.global_memory_bus_width)
 
-    def memory(self) -> Free:
+    def memory(self) -> Space:
         """How much memory is free and how much there is."""
         with self._scope(f"asking for the free memory of {self.name}"):
             free, total = check(driver().cuMemGetInfo(), f"asking for the free memory of {self.name}")
             pool = getattr(self._resource, "attributes", None)  # absent where the GPU has no pools
             spare = pool.reserved_mem_current - pool.used_mem_current if pool is not None else 0
-        return Free(int(free) + max(0, int(spare)), int(total))
+        return Space(int(free) + max(0, int(spare)), int(total))
 
     # ── arrays ──
 
@@ -261,6 +261,8 @@ class GpuDevice:
     def stream(self, other: Any = None) -> Stream:
         """A new stream, or another library's as one of ours (with ``__cuda_stream__``, or a bare handle)."""
         if isinstance(other, Stream):
+            if other.device is not self:
+                raise ArgumentError("stream", f"must belong to {self.name}", other)
             return other
         if other is not None and not hasattr(other, "__cuda_stream__"):
             handle = getattr(other, "cuda_stream", other)  # torch had no protocol at first
@@ -268,7 +270,12 @@ class GpuDevice:
                 raise ArgumentError("stream", "must be another library's CUDA stream", type(other).__name__)
             other = Handle(handle, other)
         with self._scope(f"making a stream on {self.name}"):
-            return Stream(self, self._context.device().create_stream(other))
+            made = Stream(self, self._context.device().create_stream(other))
+            # The driver's default streams belong to whichever GPU is current.
+            foreign = other is not None and made.handle > exchange.THREAD_STREAM
+            if foreign and made._native.device.device_id != self.ordinal:
+                raise ArgumentError("stream", f"must belong to {self.name}", made._native.device)
+            return made
 
     def capture(self) -> Graph:
         """``with device.capture() as graph:`` captures launches and runs none; see :class:`Graph`."""
@@ -299,6 +306,7 @@ class GpuDevice:
     ) -> None:
         """Start a launch on the current stream; with ``timeout``, wait that many seconds for it.
 
+        The arrays that it uses are those in ``launch.args`` and those whose ``ptr`` was taken for it.
         NOTE: a GPU cannot be interrupted. When the time is over this raises, and the kernel runs on.
         """
         if timeout is not None:

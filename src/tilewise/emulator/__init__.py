@@ -6,6 +6,7 @@ from tilewise.emulator import (
     arithmetic,
     barriers,
     convert,
+    copies,
     floats,
     integers,
     memory,
@@ -18,4 +19,4 @@ from tilewise.emulator.run import Range, Runner
 __all__ = ["Build", "Range", "Runner", "Store", "Target", "build_kernel", "host"]
 
 # The tables of instructions fill in when their modules are imported.
-FAMILIES = (arithmetic, barriers, convert, floats, integers, memory, moves)
+FAMILIES = (arithmetic, barriers, convert, copies, floats, integers, memory, moves)

@@ -54,7 +54,11 @@ def mad(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
 
 @pure("div", "rem", form=same(2))
 def div(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
-    return floats.binary(e, instruction, a, b) if _is_float(instruction) else integers.divide(e, instruction, a, b)
+    return (
+        floats.binary(e, instruction, a, b)
+        if _is_float(instruction)
+        else integers.divide(e, instruction, a, b)
+    )
 
 
 @pure("min", "max", form=same(2))

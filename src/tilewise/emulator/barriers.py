@@ -1,4 +1,4 @@
-"""Barriers of a block: ``bar`` and ``barrier``, whole or counted, arriving or waiting, with or without a vote."""
+"""Barriers of a block: ``bar`` and ``barrier``, whole or counted, arriving or waiting, with a vote or not."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 from tilewise.emulator import native
+from tilewise.emulator.lower import Lowering
 from tilewise.emulator.parse import parse
 from tilewise.emulator.program import Program, make_program
 
@@ -63,9 +64,11 @@ class Build:
 def own_version() -> str:
     """A digest of this package: machine code made by another version of it is not used."""
     digest = hashlib.sha256()
-    for file in sorted(resources.files("tilewise.emulator").iterdir(), key=lambda item: item.name):
-        if file.name.endswith(".py"):
-            digest.update(file.read_bytes())
+    folder = resources.files("tilewise.emulator")
+    for place in (folder, folder / "runtime"):
+        for file in sorted(place.iterdir(), key=lambda item: item.name):
+            if file.name.endswith((".py", ".ll")):
+                digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -109,8 +112,6 @@ def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Targe
 
 
 def _text(program: Program, general: bool, symbol: str) -> tuple[str, int]:
-    from tilewise.emulator.lower import Lowering
-
     lowering = Lowering(program, general, symbol)
     body = lowering.text()
     parts = [*lowering.globals, body, *lowering.declared.values(), _ATTRIBUTES]
@@ -136,7 +137,9 @@ def _describe(program: Program, symbol: str, hints: int, target: native.Target) 
         [(program.places[p.name].offset, p.size) for p in program.function.parameters],
         program.constants,
         [
-            Global(v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link) for link in v.links])
+            Global(
+                v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link) for link in v.links]
+            )
             for v in program.globals
         ],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
@@ -152,8 +155,8 @@ def _written(build: Build) -> dict[str, bytes]:
     about = {
         name: getattr(build, name)
         for name in (
-            "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes", "parameters",
-            "hints", "symbol",
+            "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
+            "parameters", "hints", "symbol",
         )
     }  # fmt: skip
     about["globals"] = [[g.name, g.size, g.align, g.data, g.links] for g in build.globals]

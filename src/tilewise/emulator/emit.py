@@ -219,9 +219,7 @@ class Emitter:
         other = b.ref if b else "poison"
         chosen = ", ".join(f"i32 {pick}" for pick in picks)
         type_ = f"<{len(picks)} x {scalar}>"
-        return self.set(
-            type_, f"shufflevector {a}, {a.type} {other}, <{len(picks)} x i32> <{chosen}>"
-        )
+        return self.set(type_, f"shufflevector {a}, {a.type} {other}, <{len(picks)} x i32> <{chosen}>")
 
     def bits(self, mask: Value) -> Value:
         """A mask of lanes as an i32, and the other way round."""

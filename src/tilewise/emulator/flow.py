@@ -14,6 +14,7 @@ __all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
 
 EXIT = -1  # the successor of lanes that leave the kernel
 _SUSPENDING = {"bar", "barrier"}
+_EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
 _MOST_BLOCKS = 100_000
 
 
@@ -22,7 +23,8 @@ class Terminator:
     """How a block ends.
 
     ``kind`` is "go" (one target), "branch" (condition: first target where true, second where false),
-    "table" (an index into targets) or "wait" (a barrier; then one target).
+    "table" (an index into targets), "wait" (a barrier; then one target) or "meet" (lanes of the warp wait
+    for one another; then one target).
     """
 
     kind: str
@@ -80,7 +82,6 @@ class Flow:
         return self._after.get(branch)
 
 
-
 def build_flow(function: Function) -> Flow:
     """Cut a function's body into blocks and number them."""
     raw, entry = _cut(function)
@@ -111,6 +112,9 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
                 pieces.append([])
             starts[item.name] = len(pieces) - 1
             continue
+        if item.opcode in _EXCHANGING and "sync" in item.parts:
+            pieces[-1].append(_meeting_before(item))
+            pieces.append([])
         pieces[-1].append(item)
         if _ends_block(item):
             pieces.append([])
@@ -129,13 +133,17 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
         terminator = _terminator(final, following, starts, function)
         if terminator.kind == "wait" and "red" in final.parts:
             # What the barrier found is read in a block of its own, once it has let the lanes through.
-            result = Instruction(final.line, "bar_result", final.parts, final.operands, None, False, final.source)
+            result = Instruction(
+                final.line, "bar_result", final.parts, final.operands, None, False, final.source
+            )
             extra.append(([result], Terminator("go", [following])))
             terminator.targets = [last + len(extra) - 1]
-        if final.guard is not None and terminator.kind in ("wait", "table"):
+        if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
             # A guarded barrier or switch stands in a block of its own, branched around.
             extra.append(([], terminator))
-            around = Terminator("branch", [last + len(extra) - 1, following], final.guard, final.negated, final)
+            around = Terminator(
+                "branch", [last + len(extra) - 1, following], final.guard, final.negated, final
+            )
             raw.append((body, around))
         else:
             raw.append((body, terminator))
@@ -145,18 +153,24 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
 def _ends_block(item: Instruction) -> bool:
     if item.opcode in ("bra", "brx", "ret", "exit"):
         return True
-    return item.opcode in _SUSPENDING and "arrive" not in item.parts and "warp" not in item.parts
+    return item.opcode in _SUSPENDING and "arrive" not in item.parts
 
 
-def _terminator(
-    item: Instruction, following: int, starts: dict[str, int], function: Function
-) -> Terminator:
+def _meeting_before(item: Instruction) -> Instruction:
+    """The ``bar.warp.sync`` that an instruction which lanes run with one another begins with."""
+    return Instruction(
+        item.line, "bar", ("warp", "sync"), item.operands[-1:], item.guard, item.negated, item.source, item.file
+    )
+
+
+def _terminator(item: Instruction, following: int, starts: dict[str, int], function: Function) -> Terminator:
     if item.opcode in ("ret", "exit"):
         if item.guard is None:
             return Terminator("go", [EXIT], instruction=item)
         return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
     if item.opcode in _SUSPENDING:
-        return Terminator("wait", [following], instruction=item)
+        kind = "meet" if "warp" in item.parts else "wait"
+        return Terminator(kind, [following], instruction=item)
     if item.opcode == "brx":
         return _table(item, starts, function)
     if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol | Register):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
+    "BARRIER",
     "BARRIERS",
     "BLOCK",
-    "BARRIER",
     "FAULT",
     "GENERIC_LOCAL",
     "GENERIC_SHARED",
@@ -93,6 +93,7 @@ class BLOCK:
     LIVE = 20  # threads that have not left
     DONE = 24  # warps that are done
     NUMBER = 32
+    ACTIVE = 40  # whether it has been started and is not done
     BARRIERS = 64
     WARPS = 1024
 
@@ -119,8 +120,10 @@ class WARP:
     LINE = 24  # of the PTX, where it waits
     LOCAL = 32  # pointer to its threads' local memory
     WAITING = 40  # lanes that wait, by barrier
-    PENDING = 104  # pointer-sized room, then the masks of waiting lanes by block
-    HEADER = 128
+    PENDING = 104  # lanes that run, where the warp stopped while they were apart
+    MEETING = 108  # lanes that wait for other lanes of the warp
+    NAMED = 128  # by lane: which lanes it waits for
+    HEADER = 256  # then come the masks of waiting lanes by block
 
 
 class FAULT:

@@ -9,51 +9,33 @@ then in the warp's memory.
 
 from __future__ import annotations
 
-from tilewise.emulator.emit import Emitter, Value, vector
+from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.flow import EXIT, Block
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer
+from tilewise.emulator.instructions import Instructions
+from tilewise.emulator.keep import APART
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.program import Program
-from tilewise.emulator.shapes import UNIFORM, Analysis, Shape
-from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
-from tilewise.emulator.tables import OTHER, PURE, Form, unknown
-from tilewise.emulator.types import bits_of, is_signed, literal_bits, llvm_scalar
+from tilewise.emulator.shapes import UNIFORM
+from tilewise.emulator.types import llvm_scalar
 
-__all__ = ["Lowering", "lower"]
+__all__ = ["Lowering"]
 
 _POLL = 1024  # turns of loops between looks at the stop flag
-# Resume numbers: 0 starts the kernel, 1 goes on where lanes are apart, then come the guarded instructions,
-# which both builds number alike, then what each build needs for itself.
-_FIRST_DEOPT = 2
 _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
 
 
-def lower(program: Program, general: bool, name: str) -> str:
-    """LLVM text of one build of a kernel: the fast one, or the general one it falls back to."""
-    return Lowering(program, general, name).text()
-
-
-class Lowering(Emitter):
-    """The state of lowering one kernel. Instruction tables work through its methods."""
+class Lowering(Instructions):
+    """The whole of one kernel."""
 
     def __init__(self, program: Program, general: bool, name: str) -> None:
-        super().__init__()
-        self.program, self.name, self.general = program, name, general
-        self.analysis: Analysis = program.general if general else program.fast
-        self.types = program.function.registers
-        self.registers: dict[str, str] = {}
-        self.resumes: list[str] = []  # labels by resume number
-        self.block: Block = program.flow.blocks[0]
-        self.guard: Value | None = None  # lanes for which the current instruction is guarded
-        self._buffers: tuple[str, str] | None = None
-        self.hints = 0  # memory instructions so far
-        blocks = program.flow.blocks
-        apart = self.analysis.divergent
+        super().__init__(program, general, name)
+        apart, blocks = self.analysis.divergent, program.flow.blocks
         self.chain = sorted(apart | self._meetings())
-        self.pending = {index: "" for index in self.chain}
-        self.waits_apart = any(blocks[index].terminator.kind == "wait" for index in apart)
+        self.pending = dict.fromkeys(self.chain, "")
+        self.meets_apart = any(blocks[index].terminator.kind == "meet" for index in apart)
+        self.waits_apart = self.meets_apart or any(blocks[index].terminator.kind == "wait" for index in apart)
         self.full = program.thread_count % 32 == 0 and not self._lanes_leave()
-        self.deopts = self._deopt_points()
-        self._resumes = _FIRST_DEOPT + len(self.deopts)
+        self.grouped = not general and self.full
 
     # -- the whole ------------------------------------------------------------------------------
     def text(self) -> str:
@@ -71,7 +53,8 @@ class Lowering(Emitter):
         body = self.lines
         self.lines = []
         self._entry()
-        head = f"define i32 @{self.name}(ptr noalias %ctx, ptr noalias %worker, ptr %block, ptr noalias %warp) #0 {{"
+        arguments = "ptr noalias %ctx, ptr noalias %worker, ptr %block, ptr noalias %warp"
+        head = f"define i32 @{self.name}({arguments}) #0 {{"
         return "\n".join([head, "entry:", *self.allocas, *self.lines, *body, "}"])
 
     def _meetings(self) -> set[int]:
@@ -94,21 +77,6 @@ class Lowering(Emitter):
             ):
                 return True
         return False
-
-    def _deopt_points(self) -> dict[int, tuple[int, int]]:
-        """Guarded instructions by id → (resume number, position in the block)."""
-        points: dict[int, tuple[int, int]] = {}
-        number = _FIRST_DEOPT
-        for block in self.program.flow.blocks:
-            for position, instruction in enumerate(block.instructions):
-                if id(instruction) in self.program.fast.guarded:
-                    points[id(instruction)] = (number, position)
-                    number += 1
-        return points
-
-    def _new_resume(self) -> int:
-        self._resumes += 1
-        return self._resumes
 
     def _prologue(self) -> None:
         for name, type_ in self.types.items():
@@ -136,7 +104,7 @@ class Lowering(Emitter):
         for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
             self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
         for name, slot in self.registers.items():
-            self.store(self.zero(self._stored_type(name)), slot, 4)
+            self.store(self.zero(self.stored_type(name)), slot, 4)
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)
         for slot in (self.current, self.turns, self.fairness, *self.pending.values()):
@@ -155,15 +123,7 @@ class Lowering(Emitter):
     def _resume_labels(self) -> list[tuple[int, str]]:
         return [(int(label.split(".")[1]), label) for label in self.resumes]
 
-    def _stored_type(self, name: str) -> str:
-        scalar = llvm_scalar(self.types[name])
-        return vector(scalar) if self.analysis.shapes.get(name, UNIFORM) is None else scalar
-
     # -- blocks ---------------------------------------------------------------------------------
-    @property
-    def is_apart(self) -> bool:
-        return self.block.index in self.analysis.divergent
-
     def _block(self, block: Block) -> None:
         self.block = block
         if block.index in self.pending:
@@ -174,7 +134,7 @@ class Lowering(Emitter):
                 number, _ = self.deopts[id(instruction)]
                 here = self.label("at")
                 self.jump(here)
-                self._resume(number, self._needed(block, position), here, from_fast=True)
+                self.resume(number, self.needed(block, position), here, from_fast=True)
                 self.place(here)
             self.instruction(instruction)
         self._terminator(block)
@@ -190,6 +150,9 @@ class Lowering(Emitter):
         else:
             free, rest = waiting, self.const("i32", 0)
         some = self.compare("icmp ne", free, self.const("i32", 0))
+        if self.waits_apart and block.index not in self.analysis.divergent:
+            # A block that all lanes run together waits for those that are held up at a barrier.
+            some = self.op("and", some, self.compare("icmp eq", free, self.load("i32", self.live, 4)))
         take = self.label("take")
         self.branch(some, take, self._next_check(block.index))
         self.place(take)
@@ -206,6 +169,8 @@ class Lowering(Emitter):
         terminator = block.terminator
         if terminator.kind == "wait":
             self._wait(block)
+        elif terminator.kind == "meet":
+            self._meet(block)
         elif self.is_apart:
             self._end_apart(block)
         elif terminator.kind == "go":
@@ -239,7 +204,7 @@ class Lowering(Emitter):
             self.jump(self.labels[target])
 
     def _turn(self, target: int) -> None:
-        """One more turn of a loop: look at the stop flag now and then; let others run if it waits for them."""
+        """One more turn of a loop: look at the stop flag now and then; let others run if it waits for some."""
         spins = target in self.analysis.spins
         label, look = self.label("turn"), self.label("look")
         count = self.op("add", self.load("i32", self.turns, 4), self.const("i32", 1))
@@ -249,9 +214,9 @@ class Lowering(Emitter):
         self.place(look)
         self._poll(label if not spins else "")
         if spins:
-            number = self._new_resume()
-            self._stop(Answer.YIELD, number, self._needed(self.program.flow.blocks[target], 0))
-            self._resume(number, self._needed(self.program.flow.blocks[target], 0), label)
+            number = self.new_resume()
+            self.stop(Answer.YIELD, number, self.needed(self.program.flow.blocks[target], 0))
+            self.resume(number, self.needed(self.program.flow.blocks[target], 0), label)
         self.place(label)
 
     def _poll(self, on: str) -> None:
@@ -274,7 +239,7 @@ class Lowering(Emitter):
             self.place(label)
             self._go(block.index, target)
         self.place(bad)
-        self.fault_now(7, terminator.instruction)
+        self.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
 
     # -- lanes apart ----------------------------------------------------------------------------
     def _diverge(self, block: Block) -> None:
@@ -352,7 +317,7 @@ class Lowering(Emitter):
         bad, good = self.label("bad"), self.label("good")
         self.branch(self.compare("icmp eq", left, self.const("i32", 0)), good, bad, likely=True)
         self.place(bad)
-        self.fault_now(7, terminator.instruction)
+        self.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
         self.place(good)
 
     def _send(self, target: int, lanes: Value) -> None:
@@ -367,6 +332,9 @@ class Lowering(Emitter):
         live = self.op("and", self.load("i32", self.live, 4), self.op("xor", lanes, self.const("i32", -1)))
         self.store(live, self.live, 4)
         self.call("tw_depart", "void", *self.pointers(), lanes)
+        if self.meets_apart:
+            zero = self.const("i32", 0)
+            self.call("tw_meet", "void", Value("ptr", "%warp"), zero, zero)
 
     def _chain_end(self) -> None:
         """No lanes wait further down: start over from the top, stop, or leave."""
@@ -377,85 +345,32 @@ class Lowering(Emitter):
         some, over, first = self.label("some"), self.label("over"), f"check.{self.chain[0]}"
         self.branch(self.compare("icmp ne", waiting, self.const("i32", 0)), some, "leave")
         self.place(some)
-        needed = self._needed_apart()
+        needed = self.needed_apart()
         if self.waits_apart:
             blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
             free = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
             halt = self.label("halt")
             self.branch(self.compare("icmp ne", free, self.const("i32", 0)), over, halt)
             self.place(halt)
-            self._stop(Answer.WAIT, 1, needed)
+            self.stop(Answer.WAIT, APART, needed)
             self.place(over)
         self._poll("")
-        self._stop(Answer.YIELD, 1, needed)
-        self._resume(1, needed, first)
+        self.stop(Answer.YIELD, APART, needed)
+        self.resume(APART, needed, first)
 
-    # -- stopping and going on ------------------------------------------------------------------
-    def _needed(self, block: Block, position: int) -> set[str]:
-        """Registers to keep when the warp stops before an instruction of a block."""
-        needed = self.program.liveness.before(block, position)
-        return needed | self._needed_apart() if block.index in self.analysis.divergent else needed
+    def _meet(self, block: Block) -> None:
+        """Where lanes are apart, those that are here wait for the others that they name."""
+        from tilewise.emulator.warp import await_lanes
 
-    def _needed_apart(self) -> set[str]:
-        return set().union(*(self.program.liveness.entry[index] for index in self.chain))
-
-    def _stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
-        """Keep what is needed and return; ``to`` is the build that goes on, if it is not this one."""
-        for name in sorted(names):
-            shape = (to or self.analysis).shapes.get(name, UNIFORM)
-            value = self.load(self._stored_type(name), self.registers[name], 4)
-            if shape is None:
-                value = self.expand(value, self.analysis.shapes.get(name, UNIFORM))
-            if value.type == vector("i1"):
-                value = self.bits(value)
-            self.store(value, self.offset("%warp", self.program.slots[name]), 64)
-        for index in self.chain:
-            self.store(self.load("i32", self.pending[index], 4), self._pending_slot(index), 4)
-        if to is not None:
-            for index in {block.index for block in self.program.flow.blocks} - set(self.chain):
-                self.store(self.const("i32", 0), self._pending_slot(index), 4)
-        current = self.load("i32", self.current, 4)
-        self.store(current, self.offset("%warp", WARP.PENDING), 4)
-        self.store(self.const("i32", number), self.offset("%warp", WARP.RESUME), 4)
-        self.line(f"ret i32 {int(answer)}")
-
-    def _pending_slot(self, index: int) -> str:
-        return self.offset("%warp", WARP.HEADER + 4 * index)
-
-    def _resume(self, number: int, names: set[str], to: str, from_fast: bool = False) -> None:
-        """The point where a warp that stopped goes on."""
-        label = f"resume.{number}"
-        self.resumes.append(label)
-        self.place(label)
-        for name in sorted(names):
-            type_ = self._stored_type(name)
-            place = self.offset("%warp", self.program.slots[name])
-            if type_ == vector("i1"):
-                value = self.bits(self.load("i32", place, 64))
-            else:
-                value = self.load(type_, place, 64)
-            self.store(value, self.registers[name], 4)
-        for index in self.chain:
-            self.store(self.load("i32", self._pending_slot(index), 4), self.pending[index], 4)
-        current = self.load("i32", self.offset("%warp", WARP.PENDING), 4)
-        if from_fast and self.is_apart:
-            # The fast build may have run this block together: then all lanes are here.
-            live = self.load("i32", self.live, 4)
-            none = self.compare("icmp eq", current, self.const("i32", 0))
-            current = self.select(none, live, current)
-        self.store(current, self.current, 4)
-        self.jump(to)
-
-    def guard_lanes(self, instruction: Instruction, holds: Value) -> None:
-        """Go on in the general build unless ``holds``: the lanes are not where the shape says."""
-        number, position = self.deopts[id(instruction)]
-        on, off = self.label("as"), self.label("not")
-        self.branch(holds, on, off, likely=True)
-        self.place(off)
+        instruction, target = block.terminator.instruction, block.terminator.targets[0]
+        assert instruction is not None
         if not self.is_apart:
-            self.store(self.const("i32", 0), self.current, 4)
-        self._stop(Answer.DEOPT, number, self._needed(self.block, position), self.program.general)
-        self.place(on)
+            self._go(block.index, target)
+            return
+        self.now, self.guard = instruction, None
+        await_lanes(self, instruction)
+        self._send(target, self.load("i32", self.current, 4))
+        self._after(block)
 
     def _wait(self, block: Block) -> None:
         """A barrier: go on if it lets the lanes through at once, else stop."""
@@ -474,249 +389,10 @@ class Lowering(Emitter):
             return
         through, halt = self.label("through"), self.label("halt")
         self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), through, halt)
-        needed = set() if target == EXIT else self._needed(self.program.flow.blocks[target], 0)
-        number = self._new_resume()
+        needed = set() if target == EXIT else self.needed(self.program.flow.blocks[target], 0)
+        number = self.new_resume()
         self.place(halt)
-        self._stop(Answer.WAIT, number, needed)
-        self._resume(number, needed, through)
+        self.stop(Answer.WAIT, number, needed)
+        self.resume(number, needed, through)
         self.place(through)
         self._go(block.index, target)
-
-    # -- what instruction tables use ------------------------------------------------------------
-    def pointers(self) -> tuple[Value, Value, Value, Value]:
-        """The arguments that every function of the run-time support takes first."""
-        return Value("ptr", "%ctx"), Value("ptr", "%worker"), Value("ptr", "%block"), Value("ptr", "%warp")
-
-    def buffers(self) -> tuple[str, str]:
-        """Room for an address of every lane, and for 32 bytes of every lane."""
-        if not self._buffers:
-            self._buffers = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
-        return self._buffers
-
-    def mask(self) -> Value:
-        """The lanes that run the current instruction, as an i32."""
-        if self.is_apart:
-            lanes = self.load("i32", self.current, 4)
-        else:
-            lanes = self.const("i32", -1) if self.full else self.load("i32", self.live, 4)
-        return self.op("and", lanes, self.guard) if self.guard else lanes
-
-    @property
-    def masked(self) -> bool:
-        """Whether some lanes may have to be left alone."""
-        return self.is_apart or self.guard is not None or not self.full
-
-    def shape_of(self, operand: Operand) -> Shape | None:
-        """The shape of an operand as it is read here."""
-        match operand:
-            case Register(name=name):
-                if name in self.program.threads:
-                    return self.program.threads[name][1]
-                if name == "%laneid":
-                    return Shape(tuple(range(32)), 64, 0)
-                if name.startswith("%lanemask"):
-                    return None
-                return self.analysis.shapes.get(name, UNIFORM)
-            case Not(item=item):
-                return self.shape_of(item)
-            case Address(base=Register() as base):
-                return self.shape_of(base)
-        return UNIFORM
-
-    def result_shape(self, instruction: Instruction) -> Shape | None:
-        return self.analysis.results.get(id(instruction), UNIFORM)
-
-    def read(self, operand: Operand, type_: str, as_vector: bool) -> Value:
-        """An operand as a value of a PTX type.
-
-        As a scalar, it is the ``u`` of its shape; as a vector, what each lane has.
-        """
-        scalar = llvm_scalar(type_)
-        match operand:
-            case Immediate(value=value, width=width):
-                constant = self.const(scalar, literal_bits(value, width, type_))
-                return self.splat(constant) if as_vector else constant
-            case Not(item=item):
-                value_ = self.read(item, "pred", as_vector)
-                return self.op("xor", value_, self.const(value_, 1))
-            case Register(name=name) if name in self.types:
-                stored = self.load(self._stored_type(name), self.registers[name], 4)
-                shape = self.analysis.shapes.get(name, UNIFORM)
-                if as_vector and not stored.is_vector:
-                    stored = self.expand(stored, shape)
-                return self.fit(stored, type_, self.types[name])
-            case Register(name=name):
-                from tilewise.emulator.special import special
-
-                value_, own = special(self, name)
-                shape = self.shape_of(operand)
-                if as_vector and not value_.is_vector:
-                    value_ = self.expand(value_, shape)
-                return self.fit(value_, type_, own)
-            case Symbol():
-                from tilewise.emulator.memory import address_of
-
-                value_ = address_of(self, operand)
-                value_ = self.splat(value_) if as_vector else value_
-                return self.fit(value_, type_, "u64")
-        raise unknown(self.now, "an operand of a kind that does not fit here")
-
-    def fit(self, value: Value, type_: str, own: str) -> Value:
-        """A register's value as another type: the same bits, cut or filled with zeros if widths differ."""
-        want = llvm_scalar(type_)
-        have = value.scalar
-        if have == want:
-            return value
-        if have == "i1" or want == "i1":
-            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
-        wide, narrow = bits_of(own), bits_of(type_)
-        value = self.cast("bitcast", value, f"i{wide}")
-        if wide != narrow:
-            value = self.resize(value, f"i{narrow}", is_signed(own) and narrow > wide)
-        return self.cast("bitcast", value, want)
-
-    def expand(self, value: Value, shape: Shape | None) -> Value:
-        """``u`` in every lane, plus what its shape says of each."""
-        if value.is_vector:
-            return value
-        wide = self.splat(value)
-        if shape is None or shape.uniform:
-            return wide
-        return self.op("add", wide, self.lanes(value.type, shape.lanes))
-
-    def write(self, register: Register, value: Value, type_: str, shape: Shape | None = UNIFORM) -> None:
-        """Set a register, in the lanes that run the current instruction."""
-        if register.name == "_":
-            return
-        own = self.types[register.name]
-        value = self._fit_result(value, type_, own)
-        slot = self.registers[register.name]
-        stored = self._stored_type(register.name)
-        if stored.startswith("<"):
-            value = self.expand(value, shape)
-        merge = self.guard is not None or (self.is_apart and register.name not in self.analysis.local)
-        if merge:
-            old = self.load(stored, slot, 4)
-            if value.is_vector:
-                value = self.select(self.bits(self.mask()), value, old)
-            else:
-                some = self.compare("icmp ne", self.mask(), self.const("i32", 0))
-                value = self.select(some, value, old)
-        self.store(value, slot, 4)
-
-    def _fit_result(self, value: Value, type_: str, own: str) -> Value:
-        want = llvm_scalar(own)
-        if value.scalar == want:
-            return value
-        if value.scalar == "i1" or want == "i1":
-            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
-        have_bits = bits_of(type_)
-        value = self.cast("bitcast", value, f"i{have_bits}")
-        # A result narrower than its register fills it by its own sign.
-        value = self.resize(value, f"i{bits_of(own)}", is_signed(type_))
-        return self.cast("bitcast", value, want)
-
-    def fault_now(self, kind: int, instruction: Instruction) -> None:
-        """End the launch with a fault of the current lanes."""
-        self.call(
-            "tw_fault",
-            "void",
-            *self.pointers(),
-            self.const("i32", kind),
-            self.const("i32", instruction.line),
-            self.mask(),
-        )
-        self.jump("failed")
-
-    # -- instructions ---------------------------------------------------------------------------
-    def instruction(self, instruction: Instruction) -> None:
-        self.now = instruction
-        opcode = instruction.opcode
-        if opcode not in PURE and opcode not in OTHER:
-            raise unknown(instruction)
-        around = ""
-        self.guard = None
-        if instruction.guard is not None:
-            around = self._guarded(instruction)
-        if opcode in PURE:
-            self._pure(instruction)
-        else:
-            OTHER[opcode](self, instruction)
-        if around:
-            self.jump(around)
-            self.place(around)
-        self.guard = None
-
-    def _guarded(self, instruction: Instruction) -> str:
-        """Run the instruction only where its guard holds; returns the label that goes on."""
-        assert instruction.guard is not None
-        around, do = self.label("around"), self.label("do")
-        condition = self.read(instruction.guard, "pred", False)
-        if instruction.negated:
-            condition = self.op("xor", condition, self.const(condition, 1))
-        if not condition.is_vector:
-            self.branch(condition, do, around)
-            self.place(do)
-            return around
-        self.guard = self.bits(condition)
-        if instruction.opcode in PURE:
-            return ""
-        some = self.compare("icmp ne", self.mask(), self.const("i32", 0))
-        self.branch(some, do, around)
-        self.place(do)
-        return around
-
-    def _pure(self, instruction: Instruction) -> None:
-        entry = PURE[instruction.opcode]
-        form = self._form(instruction)
-        shape = self.result_shape(instruction)
-        sources = [
-            self.read(operand, type_, shape is None)
-            for operand, type_ in zip(instruction.operands[1:], form.sources, strict=True)
-        ]
-        if id(instruction) in self.analysis.guarded:
-            self._guard_widening(instruction, sources)
-        results = entry.lower(self, instruction, *sources)
-        values = results if isinstance(results, tuple) and not isinstance(results, Value) else (results,)
-        from tilewise.emulator.syntax import Pair, Vector
-
-        first = instruction.operands[0]
-        targets = (
-            (first.first, first.second)
-            if isinstance(first, Pair)
-            else first.items
-            if isinstance(first, Vector)
-            else (first,)
-        )
-        for target, value, type_ in zip(targets, values, form.results, strict=False):
-            if not isinstance(target, Register):
-                raise unknown(instruction, "its destination must be a register")
-            self.write(target, value, type_, shape)
-
-    def _form(self, instruction: Instruction) -> Form:
-        try:
-            form = PURE[instruction.opcode].form(instruction)
-            for type_ in (*form.results, *form.sources):
-                bits_of(type_)
-        except (IndexError, KeyError):
-            raise unknown(instruction, "not in this form") from None
-        if len(form.sources) != len(instruction.operands) - 1:
-            raise unknown(instruction, f"it takes {len(form.sources)} sources")
-        return form
-
-    def _guard_widening(self, instruction: Instruction, sources: list[Value]) -> None:
-        """A 32-bit index is made wider: check that none of its lanes wraps around."""
-        for operand, value in zip(instruction.operands[1:], sources, strict=True):
-            shape = self.shape_of(operand)
-            if shape is None or shape.uniform or value.type != "i32":
-                continue
-            low, high = min(shape.lanes), max(shape.lanes)
-            signed = instruction.parts[-1].startswith("s")
-            base = self.cast("sext" if signed else "zext", value, "i64")
-            least = -(2**31) if signed else 0
-            most = 2**31 - 1 if signed else 2**32 - 1
-            ok = self.compare("icmp sge", self.op("add", base, self.const("i64", low)), self.const("i64", least))
-            top = self.compare("icmp sle", self.op("add", base, self.const("i64", high)), self.const("i64", most))
-            self.guard_lanes(instruction, self.op("and", ok, top))
-
-

@@ -25,8 +25,18 @@ from tilewise.emulator.types import TYPE_BYTES, llvm_scalar
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
+    from tilewise.emulator.values import Values
 
-__all__ = ["Access", "access_of", "address_of"]
+__all__ = [
+    "Access",
+    "access_of",
+    "address_of",
+    "every_address",
+    "fast_path",
+    "learn",
+    "pointers",
+    "take_address",
+]
 
 _SPACES = {
     "global": Space.GLOBAL,
@@ -51,7 +61,7 @@ class Access(NamedTuple):
 
     space: Space
     type: str  # of an element
-    count: int  # elements of each lane
+    elements: int  # of each lane
     lanes: tuple[int, ...] | None  # bytes from the lowest lane's address to each lane's; None if not known
     base: Value  # i64: the lowest lane's address, or every lane's
     volatile: bool
@@ -64,7 +74,7 @@ class Access(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of one lane."""
-        return self.width * self.count
+        return self.width * self.elements
 
     @property
     def span(self) -> int:
@@ -97,12 +107,12 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access
         place = e.program.places.get(operand.base.name)
         if place and space in (Space.GENERIC, Space.PARAM):
             space = _SPACES[place.space]  # a variable names its space; a function's own .param is local
-    base, lanes = _address(e, operand)
+    base, lanes = take_address(e, operand)
     volatile = bool({"volatile", "relaxed", "acquire", "release", "mmio"} & set(instruction.parts))
     return Access(space, type_, count, lanes, base, volatile, instruction.line)
 
 
-def _address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
+def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
     if operand.base is None:
         return e.const("i64", operand.offset), (0,) * 32
     if isinstance(operand.base, Symbol):
@@ -119,7 +129,7 @@ def _address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | No
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
-def address_of(e: Lowering, symbol: Symbol) -> Value:
+def address_of(e: Values, symbol: Symbol) -> Value:
     """Where a variable lies, within its own space."""
     place = e.program.places.get(symbol.name)
     if place is None:
@@ -137,11 +147,14 @@ def load(e: Lowering, instruction: Instruction) -> None:
     access = access_of(e, instruction, instruction.operands[1])
     first = instruction.operands[0]
     targets = first.items if isinstance(first, Vector) else (first,)
-    if len(targets) != access.count:
-        raise unknown(instruction, f"it loads {access.count} elements")
-    slow, done = e.label("slow"), e.label("done")
+    if len(targets) != access.elements:
+        raise unknown(instruction, f"it loads {access.elements} elements")
     scalar = access.uniform and e.result_shape(instruction) is not None
-    pointer = _fast_path(e, access, slow)
+    if _covered(e, instruction):
+        _set_all(e, targets, _fast_load(e, access, _pointer(e, access, access.base), scalar), access.type)
+        return
+    slow, done = e.label("slow"), e.label("done")
+    pointer = fast_path(e, access, slow)
     if pointer is not None:
         _set_all(e, targets, _fast_load(e, access, pointer, scalar), access.type)
         e.jump(done)
@@ -160,7 +173,7 @@ def _set_all(e: Lowering, targets: tuple[Operand, ...], values: list[Value], typ
         e.write(target, value, type_)
 
 
-def _fast_path(e: Lowering, access: Access, slow: str) -> str | None:
+def fast_path(e: Lowering, access: Access, slow: str) -> str | None:
     """Branch to ``slow`` unless all of the access is plainly allowed; a pointer to its start, or "" for
     lanes that lie anywhere. None if there is no fast path."""
     if access.space in (Space.GENERIC, Space.LOCAL):
@@ -184,6 +197,25 @@ def _fast_path(e: Lowering, access: Access, slow: str) -> str | None:
     return _pointer(e, access, access.base)
 
 
+def _covered(e: Lowering, instruction: Instruction) -> bool:
+    """Whether one check covers a group of accesses that this one is of; the first of them makes it."""
+    if not e.grouped or id(instruction) not in e.program.covered:
+        return False
+    group = e.program.leaders.get(id(instruction))
+    if group is not None:
+        own = e.types.get(group.base.name, "u64")
+        value = e.read(group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
+        base = e.resize(value, "i64", False)
+        start = e.op("add", base, e.const("i64", group.low))
+        room = e.op("add", Value("i64", "%shared_bytes"), e.const("i64", 1))
+        limit = e.intrinsic("llvm.usub.sat", room, e.const("i64", group.high - group.low))
+        good = e.compare("icmp ult", start, limit)
+        place = e.op("add", base, e.const("i64", group.anchor))
+        odd = e.op("and", place, e.const("i64", group.align - 1))
+        e.guard_lanes(instruction, e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0))))
+    return True
+
+
 def _window_of(e: Lowering, access: Access) -> tuple[Value, Value]:
     """Where the bytes that may be touched begin, and how far from there an access may start."""
     span = access.span if access.lanes is not None else access.size
@@ -191,7 +223,9 @@ def _window_of(e: Lowering, access: Access) -> tuple[Value, Value]:
         hint = _hint(e)
         start, room = e.load("i64", hint, 8), e.load("i64", e.offset(hint, 8), 8)
     else:
-        name = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}[access.space]
+        name = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}[
+            access.space
+        ]
         start, room = e.const("i64", 0), e.op("add", Value("i64", name), e.const("i64", 1))
     return start, e.intrinsic("llvm.usub.sat", room, e.const("i64", span))
 
@@ -209,22 +243,30 @@ def _pointer(e: Lowering, access: Access, address: Value) -> str:
 
 
 def _pointers(e: Lowering, access: Access) -> Value:
-    """A pointer for every lane."""
+    """A pointer for every lane of an access whose lanes lie anywhere."""
     if access.space == Space.GLOBAL:
         return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
 
 
+def pointers(e: Lowering, access: Access, start: str | None) -> Value:
+    """A pointer for every lane, once the fast path has been taken."""
+    if not start:
+        return _pointers(e, access)
+    assert access.lanes is not None
+    return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
+
+
 def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
-        return [_gather(e, access, _pointers(e, access), i) for i in range(access.count)]
+        return [_gather(e, access, _pointers(e, access), i) for i in range(access.elements)]
     assert access.lanes is not None
     if access.uniform:
         values = [
             e.load(element, e.offset(pointer, i * access.width), access.width, access.volatile)
-            for i in range(access.count)
+            for i in range(access.elements)
         ]
         return values if scalar else [e.splat(value) for value in values]
     chunks = sorted(set(access.lanes))
@@ -234,16 +276,19 @@ def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[
         whole = _load_row(e, f"<{access.span // width} x {element}>", pointer, access)
         starts = [lane // width for lane in access.lanes]
     elif len(chunks) <= 8:
-        pieces = [_load_row(e, f"<{access.count} x {element}>", e.offset(pointer, chunk), access) for chunk in chunks]
+        pieces = [
+            _load_row(e, f"<{access.elements} x {element}>", e.offset(pointer, chunk), access)
+            for chunk in chunks
+        ]
         whole = _join(e, pieces)
-        starts = [chunks.index(lane) * access.count for lane in access.lanes]
+        starts = [chunks.index(lane) * access.elements for lane in access.lanes]
     else:
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
-        return [_gather(e, access, rows, i) for i in range(access.count)]
+        return [_gather(e, access, rows, i) for i in range(access.elements)]
     if whole.type == vector(element) and starts == list(range(32)):
         return [whole]
-    return [e.shuffle(whole, [start + i for start in starts]) for i in range(access.count)]
+    return [e.shuffle(whole, [start + i for start in starts]) for i in range(access.elements)]
 
 
 def _load_row(e: Lowering, type_: str, pointer: str, access: Access) -> Value:
@@ -271,9 +316,7 @@ def _gather(e: Lowering, access: Access, rows: Value, index: int) -> Value:
     name = f"llvm.masked.gather.v32{suffix}.v32p0"
     e.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
     mask = e.bits(e.mask())
-    return e.set(
-        type_, f"call {type_} @{name}({rows}, i32 {access.width}, {mask}, {type_} zeroinitializer)"
-    )
+    return e.set(type_, f"call {type_} @{name}({rows}, i32 {access.width}, {mask}, {type_} zeroinitializer)")
 
 
 def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:
@@ -281,16 +324,19 @@ def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:
     if scalar:
         pointer = _resolve(e, access, write=0)
         return [
-            e.load(element, e.offset(pointer, i * access.width), 1, access.volatile) for i in range(access.count)
+            e.load(element, e.offset(pointer, i * access.width), 1, access.volatile)
+            for i in range(access.elements)
         ]
     buffer = _careful(e, access, "tw_load")
-    whole = e.load(f"<{32 * access.count} x {element}>", buffer, 64)
-    if access.count == 1:
+    whole = e.load(f"<{32 * access.elements} x {element}>", buffer, 64)
+    if access.elements == 1:
         return [whole]
-    return [e.shuffle(whole, [lane * access.count + i for lane in range(32)]) for i in range(access.count)]
+    return [
+        e.shuffle(whole, [lane * access.elements + i for lane in range(32)]) for i in range(access.elements)
+    ]
 
 
-def _learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
+def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
     """Let the instruction remember the array that a global address lies in."""
     if access.space == Space.GLOBAL:
         size = e.const("i64", access.size)
@@ -319,7 +365,7 @@ def _resolve(e: Lowering, access: Access, write: int) -> str:
     good = e.label("good")
     e.branch(e.compare("icmp ne", pointer, Value("ptr", "null")), good, "failed")
     e.place(good)
-    _learn(e, access, address)
+    learn(e, access, address)
     return pointer.ref
 
 
@@ -354,7 +400,7 @@ def _careful(e: Lowering, access: Access, function: str) -> str:
     if access.space == Space.GLOBAL:
         from tilewise.emulator.barriers import first_lane
 
-        _learn(e, access, first_lane(e, listed))
+        learn(e, access, first_lane(e, listed))
     return buffer
 
 
@@ -364,12 +410,15 @@ def store(e: Lowering, instruction: Instruction) -> None:
     access = access_of(e, instruction, instruction.operands[0])
     source = instruction.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)
-    if len(items) != access.count:
-        raise unknown(instruction, f"it stores {access.count} elements")
+    if len(items) != access.elements:
+        raise unknown(instruction, f"it stores {access.elements} elements")
     scalar = access.uniform and all(_is_scalar(e, item) for item in items)
     values = [e.read(item, access.type, not scalar) for item in items]
+    if _covered(e, instruction):
+        _fast_store(e, access, _pointer(e, access, access.base), values)
+        return
     slow, done = e.label("slow"), e.label("done")
-    pointer = _fast_path(e, access, slow)
+    pointer = fast_path(e, access, slow)
     if pointer is not None:
         _fast_store(e, access, pointer, values)
         e.jump(done)
@@ -406,9 +455,9 @@ def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) 
         e.store(whole, pointer, access.width, access.volatile)
         return
     mask = e.bits(e.mask())
-    if access.count > 1:
-        mask = e.shuffle(mask, [lane for lane in range(32) for _ in range(access.count)])
-    count, element = 32 * access.count, llvm_scalar(access.type)
+    if access.elements > 1:
+        mask = e.shuffle(mask, [lane for lane in range(32) for _ in range(access.elements)])
+    count, element = 32 * access.elements, llvm_scalar(access.type)
     suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
     name = f"llvm.masked.store.v{count}{suffix}.p0"
     e.declare(name, "void", [whole.type, "ptr", "i32", mask.type])
@@ -491,7 +540,17 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     e.write(target, result, "pred", shape)
 
 
-@other("membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "createpolicy", "nanosleep", "pmevent")
+@other(
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "discard",
+    "applypriority",
+    "createpolicy",
+    "nanosleep",
+    "pmevent",
+)
 def no_effect(e: Lowering, instruction: Instruction) -> None:
     """Order and hints: memory here is in order already, and there is no cache to steer."""
     if instruction.opcode == "createpolicy":
@@ -500,5 +559,3 @@ def no_effect(e: Lowering, instruction: Instruction) -> None:
             e.write(first, e.const("i64", 0), "u64")
     if instruction.opcode in ("membar", "fence"):
         e.line("fence seq_cst")
-
-

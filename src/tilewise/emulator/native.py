@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tilewise.emulator.runtime import runtime_text
+from tilewise.emulator.support import support_functions, support_text
 
 __all__ = ["Code", "Target", "assemble", "host", "load", "support"]
 
@@ -46,11 +46,11 @@ def _initialize() -> None:
 def _machine(target: Target) -> Any:
     _initialize()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+        cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small"
     )
 
 
-def assemble(text: str, target: Target, level: int = 2) -> bytes:
+def assemble(text: str, target: Target, level: int = 1) -> bytes:
     """Compile LLVM text to an object file."""
     with _LOCK:
         machine = _machine(target)
@@ -88,22 +88,16 @@ def load(data: bytes, target: Target) -> Code:
         return Code(engine, file)
 
 
-_SUPPORT = (
-    "tw_fault_at", "tw_fault", "tw_find", "tw_resolve", "tw_load", "tw_store", "tw_release", "tw_barrier",
-    "tw_depart", "tw_run", "tw_work",
-)  # fmt: skip
-
-
 @functools.cache
 def _support_code() -> tuple[Code, dict[str, int]]:
     target = host()
-    data = assemble(runtime_text(), target)
+    data = assemble(support_text(), target)
     with _LOCK:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
         file = llvm.ObjectFileRef.from_data(data)
         engine.add_object_file(file)
         engine.finalize_object()
-        addresses = {name: int(engine.get_function_address(name)) for name in _SUPPORT}
+        addresses = {name: int(engine.get_function_address(name)) for name in support_functions()}
         for name, address in addresses.items():
             llvm.add_symbol(name, address)
         return Code(engine, file), addresses

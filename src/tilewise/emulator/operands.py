@@ -28,8 +28,8 @@ def registers_in(operand: Operand) -> Iterator[Register]:
             yield from registers_in(first)
             yield from registers_in(second)
         case Vector(items=items):
-            for item in items:
-                yield from registers_in(item)
+            for each in items:
+                yield from registers_in(each)
 
 
 def has_destination(instruction: Instruction) -> bool:

@@ -277,7 +277,8 @@ class _Parser:
             self.expect("]")
         if count < 0 or count * element > _MOST_BYTES:
             raise PtxError(line, f"a variable of {count * element:,} bytes")
-        data, links = None, ()
+        data: bytes | None = None
+        links: tuple[tuple[int, str, int], ...] = ()
         if self.accept("="):
             data, links, count = self.initial(type_, element, count, is_array)
         size = count * element
@@ -346,7 +347,7 @@ class _Parser:
 
     def performance(self, function: Function) -> None:
         part = self.take().text
-        numbers = []
+        numbers: list[int] = []
         while self.now.kind == "int" or (self.now.text == "," and numbers):
             if not self.accept(","):
                 numbers.append(self.integer())
@@ -609,7 +610,11 @@ def _integer(text: str) -> int:
         return int(text, 16)
     if text[:2] in ("0b", "0B"):
         return int(text, 2)
-    return int(text, 8) if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text else int(text)
+    return (
+        int(text, 8)
+        if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text
+        else int(text)
+    )
 
 
 def _as_type(value: Immediate, type_: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewise.emulator.flow import Flow, build_flow
+from tilewise.emulator.groups import Group, find_groups
 from tilewise.emulator.liveness import Liveness
 from tilewise.emulator.shapes import Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.syntax import Function, Module, PtxError, Variable
@@ -43,7 +44,14 @@ class Program:
     local_bytes: int  # of one thread
     parameter_bytes: int
     constants: bytes
+    leaders: dict[int, Group]  # by id of the instruction that checks for its group
+    covered: set[int]
     globals: list[Variable] = field(default_factory=list)
+
+    @property
+    def deopts(self) -> set[int]:
+        """Ids of the instructions before which the fast build may hand a warp to the general one."""
+        return self.fast.guarded | self.leaders.keys()
 
     @property
     def warps(self) -> int:
@@ -68,8 +76,9 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     local = {name for name, place in places.items() if place.space == "local"}
     fast = analyse(flow, function.registers, shapes, local, True)
     general = analyse(flow, function.registers, shapes, local, False) if fast.guarded else fast
+    leaders, covered = find_groups(flow, fast)
     liveness = Liveness(flow, function.registers)
-    slots, stride = _slots(function, flow, liveness, fast)
+    slots, stride = _slots(function, flow, liveness, fast.guarded | leaders.keys())
     return Program(
         module,
         function,
@@ -86,6 +95,8 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         sizes["local"],
         sizes["param"],
         constants,
+        leaders,
+        covered,
         variables,
     )
 
@@ -128,14 +139,16 @@ def _put(places: dict[str, Place], sizes: dict[str, int], variable: Variable, sp
     sizes[space] = start + variable.size
 
 
-def _slots(function: Function, flow: Flow, liveness: Liveness, fast: Analysis) -> tuple[dict[str, int], int]:
+def _slots(
+    function: Function, flow: Flow, liveness: Liveness, deopts: set[int]
+) -> tuple[dict[str, int], int]:
     """Room in the warp's memory for every register that may be live where a warp stops."""
     from tilewise.emulator.layout import WARP
 
     kept: set[str] = set().union(*liveness.entry)
     for block in flow.blocks:
         for position, instruction in enumerate(block.instructions):
-            if id(instruction) in fast.guarded:
+            if id(instruction) in deopts:
                 kept |= liveness.before(block, position)
     at = -(-(WARP.HEADER + 4 * len(flow.blocks)) // 64) * 64
     slots = {}

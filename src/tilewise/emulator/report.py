@@ -31,7 +31,9 @@ def fault(build: Build, record: bytes, ranges: Sequence[Range], shared_bytes: in
     size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
     what = _what(FaultKind(kind), address, size, Space(space), bool(write), ranges, build, shared_bytes)
     thread = _thread(linear, build.block)
-    return KernelFault(f"{what}\n  in kernel {build.entry}, block ({x}, {y}, {z}), thread {thread}{_lines(build, line)}")
+    return KernelFault(
+        f"{what}\n  in kernel {build.entry}, block ({x}, {y}, {z}), thread {thread}{_lines(build, line)}"
+    )
 
 
 def _what(
@@ -50,7 +52,7 @@ def _what(
             where = _nearest(address, ranges) if space == Space.GLOBAL else _room(space, build, shared_bytes)
             return f"out-of-bounds {verb} of {size} bytes at {name} address {address:#x}: {where}"
         case FaultKind.MISALIGNED:
-            return f"misaligned {verb} of {size} bytes at {name} address {address:#x}, which is not a multiple of {size}"
+            return f"misaligned {verb} of {size} bytes at {name} address {address:#x}: no multiple of {size}"
         case FaultKind.READ_ONLY:
             return f"write of {size} bytes to {name} address {address:#x}, which can only be read"
         case FaultKind.TRAP:
@@ -58,7 +60,7 @@ def _what(
         case FaultKind.ASSERT:
             return "an assertion of the kernel failed"
         case FaultKind.BAD_BARRIER:
-            return "a barrier number above 15, a thread count that is no multiple of 32, or counts that differ at one barrier"
+            return "a barrier above 15, a count of threads that is no multiple of 32, or two counts at one barrier"
         case FaultKind.BAD_INDEX:
             return "a brx.idx index beyond its table of targets"
     return f"fault {int(kind)}"

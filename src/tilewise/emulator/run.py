@@ -15,7 +15,7 @@ from tilewise.emulator.build import Build, Store, build_general
 from tilewise.emulator.layout import BLOCK, FAULT, LAUNCH, WARP, Status
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.report import Range, deadlock, fault
-from tilewise.emulator.runtime import ACTIVE, Outcome
+from tilewise.emulator.support import Outcome
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch
 
@@ -57,7 +57,7 @@ class Resident:
 
     @property
     def active(self) -> bool:
-        return bool(self.memory.get(ACTIVE))
+        return bool(self.memory.get(BLOCK.ACTIVE))
 
     def waiting(self, build: Build) -> list[tuple[int, int, list[int], int]]:
         """Warps that are not done: number, status, the barriers that their lanes wait at, PTX line."""
@@ -185,8 +185,8 @@ class _Work:
             done = self.context.get(LAUNCH.DONE, 8)
             self._fail(
                 LaunchTimeout(
-                    f"kernel {self.build.entry} did not end within {timeout:g} s: {done:,} of {self.total:,} blocks "
-                    "were done; give more time, or look for a loop that does not end"
+                    f"kernel {self.build.entry} did not end within {timeout:g} s: {done:,} of {self.total:,} "
+                    "blocks were done; give more time, or look for a loop that does not end"
                 )
             )
         if self.runner.progress:
@@ -202,7 +202,9 @@ class _Work:
         try:
             self._work(number)
         except MemoryError:
-            self._fail(DeviceError(f"the host's memory does not hold another block of kernel {self.build.entry}"))
+            self._fail(
+                DeviceError(f"the host's memory does not hold another block of kernel {self.build.entry}")
+            )
         except TilewiseError as error:
             self._fail(error)
         except BaseException as error:  # handed to the thread that waits, which raises it
@@ -222,9 +224,7 @@ class _Work:
         at = 0
         stuck = 0
         while True:
-            outcome = self.work(
-                self.context.address, own.address, residents[at].memory.address
-            )
+            outcome = self.work(self.context.address, own.address, residents[at].memory.address)
             if outcome == Outcome.FINISHED:
                 residents.pop(at)
                 if not residents:
@@ -262,5 +262,3 @@ class _Work:
                 build_general(self.build, self.runner.store)
             assert self.build.general is not None
             self.context.set(LAUNCH.GENERAL, self.build.general.address(self.build.symbol + "g"))
-
-

@@ -88,7 +88,11 @@ class Analysis:
 
 
 def analyse(
-    flow: Flow, types: Mapping[str, str], threads: Mapping[str, Shape | None], local_symbols: set[str], speculate: bool
+    flow: Flow,
+    types: Mapping[str, str],
+    threads: Mapping[str, Shape | None],
+    local_symbols: set[str],
+    speculate: bool,
 ) -> Analysis:
     """Find the shape of every register.
 
@@ -220,7 +224,19 @@ class _Analyser:
         opcode, parts = instruction.opcode, instruction.parts
         if opcode in ("ld", "ldu"):
             return self.loaded(instruction)
-        if opcode in ("atom", "shfl", "match", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma", "call", "fns"):
+        if opcode in (
+            "atom",
+            "shfl",
+            "match",
+            "elect",
+            "ldmatrix",
+            "mma",
+            "wmma",
+            "movmatrix",
+            "wgmma",
+            "call",
+            "fns",
+        ):
             return VECTOR
         if opcode in ("vote", "activemask", "redux", "bar_result", "mbarrier"):
             return UNIFORM
@@ -230,7 +246,15 @@ class _Analyser:
         if any(shape is VECTOR for shape in sources):
             return VECTOR
         known = [shape for shape in sources if shape is not None]
-        if all(shape.uniform for shape in known) and opcode not in ("add", "sub", "mul", "mad", "shl", "and", "or"):
+        if all(shape.uniform for shape in known) and opcode not in (
+            "add",
+            "sub",
+            "mul",
+            "mad",
+            "shl",
+            "and",
+            "or",
+        ):
             return UNIFORM
         if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
             return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
@@ -248,13 +272,23 @@ class _Analyser:
         if len(destination) > 1:
             return UNIFORM if shape is not None and shape.uniform else VECTOR
         if shape is None or shape.uniform:
-            return shape if instruction.parts[-1:] != ("pred",) and instruction.opcode == "mov" else shape and UNIFORM
+            return (
+                shape
+                if instruction.parts[-1:] != ("pred",) and instruction.opcode == "mov"
+                else shape and UNIFORM
+            )
         return shape if instruction.opcode == "mov" else Shape(shape.lanes, min(shape.zeros, 32))
 
     def loaded(self, instruction: Instruction) -> Shape | None:
-        space = next((part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), "")
+        space = next(
+            (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
+        )
         address = instruction.operands[1]
-        if isinstance(address, Address) and isinstance(address.base, Symbol) and address.base.name in self.local_symbols:
+        if (
+            isinstance(address, Address)
+            and isinstance(address.base, Symbol)
+            and address.base.name in self.local_symbols
+        ):
             return VECTOR
         if space not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
             return VECTOR
@@ -381,7 +415,13 @@ def _trailing_zeros(value: int) -> int:
 def _add(a: Shape | None, b: Shape | None) -> Shape | None:
     if a is None or b is None:
         return VECTOR
-    lanes = a.lanes if b.uniform else b.lanes if a.uniform else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
+    lanes = (
+        a.lanes
+        if b.uniform
+        else b.lanes
+        if a.uniform
+        else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
+    )
     value = a.value + b.value if a.value is not None and b.value is not None else None
     return _small(Shape(lanes, min(a.zeros, b.zeros) if value is None else _trailing_zeros(value), value))
 
@@ -404,14 +444,19 @@ def _small(shape: Shape) -> Shape | None:
 def _shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
     if a.uniform:
         known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
-        return Shape(zeros=max(0, min(a.zeros, bits) - by), value=a.value >> by if known and a.value is not None else None)
+        return Shape(
+            zeros=max(0, min(a.zeros, bits) - by),
+            value=a.value >> by if known and a.value is not None else None,
+        )
     if not a.apart or (a.value is None and a.zeros < by):
         return VECTOR
     if a.value is not None and not 0 <= a.value < 2**31:
         return VECTOR
     if a.value is not None:
         values = [(a.value + lane) >> by for lane in a.lanes]
-        return Shape(tuple(v - (a.value >> by) for v in values), _trailing_zeros(a.value >> by), a.value >> by)
+        return Shape(
+            tuple(v - (a.value >> by) for v in values), _trailing_zeros(a.value >> by), a.value >> by
+        )
     return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
 
 
@@ -431,7 +476,7 @@ def _masked(sources: list[Shape]) -> Shape | None:
     low = (1 << a.zeros) - 1
     if mask.value >= 0 and mask.value & ~low == 0:
         return Shape(lanes, _TOP_ZEROS, 0)
-    return Shape(lanes, a.zeros)
+    return Shape(lanes, max(a.zeros, _trailing_zeros(mask.value)))
 
 
 def _joined(sources: list[Shape], bits: int) -> Shape | None:
@@ -445,7 +490,7 @@ def _joined(sources: list[Shape], bits: int) -> Shape | None:
         return VECTOR
     if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
         return Shape(a.lanes, b.zeros)
-    if b.value is not None and 0 <= b.value and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
+    if b.value is not None and b.value >= 0 and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
         return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
     return VECTOR
 

@@ -9,7 +9,7 @@ from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.tables import unknown
 
 if TYPE_CHECKING:
-    from tilewise.emulator.lower import Lowering
+    from tilewise.emulator.values import Values
 
 __all__ = ["special"]
 
@@ -32,7 +32,7 @@ _LANE_MASKS = {
 _NONE = {"%tid.w", "%ctaid.w", "%nsmid_reserved", "%envreg0", "%gridid", "%is_explicit_cluster"}
 
 
-def special(e: Lowering, name: str) -> tuple[Value, str]:
+def special(e: Values, name: str) -> tuple[Value, str]:
     """A special register: the ``u`` of its shape, or its vector if it has none; and its PTX type."""
     if name in e.program.threads:
         return _thread(e, name), "u32"
@@ -63,7 +63,7 @@ def special(e: Lowering, name: str) -> tuple[Value, str]:
     raise unknown(e.now, f"the special register {name} is not supported")
 
 
-def _thread(e: Lowering, name: str) -> Value:
+def _thread(e: Values, name: str) -> Value:
     """A thread index: from a table with a row for each warp."""
     rows, shape = e.program.threads[name]
     if shape is not None and shape.value is not None:
@@ -81,13 +81,13 @@ def _thread(e: Lowering, name: str) -> Value:
     return e.load("<32 x i32>", place.ref, 128)
 
 
-def _table(e: Lowering, name: str, text: str) -> None:
+def _table(e: Values, name: str, text: str) -> None:
     line = f"@{name} = private unnamed_addr constant {text}, align 128"
     if line not in e.globals:
         e.globals.append(line)
 
 
-def _time(e: Lowering, name: str) -> tuple[Value, str]:
+def _time(e: Values, name: str) -> tuple[Value, str]:
     e.declare("llvm.readcyclecounter", "i64", [])
     now = e.set("i64", "call i64 @llvm.readcyclecounter()")
     if name in ("%clock64", "%globaltimer"):

@@ -38,7 +38,7 @@ class Pure:
 
 
 PURE: dict[str, Pure] = {}
-OTHER: dict[str, Callable[["Lowering", Instruction], None]] = {}
+OTHER: dict[str, Callable[[Any, Instruction], None]] = {}  # given the Lowering
 
 
 def pure(*opcodes: str, form: Callable[[Instruction], Form]) -> Callable[[Any], Any]:
@@ -55,7 +55,7 @@ def pure(*opcodes: str, form: Callable[[Instruction], Form]) -> Callable[[Any], 
 def other(*opcodes: str) -> Callable[[Any], Any]:
     """Enter a lowering of instructions that touch memory, other lanes or the course of the program."""
 
-    def enter(function: Callable[["Lowering", Instruction], None]) -> Any:
+    def enter(function: Callable[[Lowering, Instruction], None]) -> Any:
         for opcode in opcodes:
             OTHER[opcode] = function
         return function

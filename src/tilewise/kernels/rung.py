@@ -156,7 +156,8 @@ class Rung:
     def _sizes(self, a: Any, b: Any, element: str) -> tuple[int, int, int]:
         for argument, operand in (("a", a), ("b", b)):
             if not hasattr(operand, "shape") or not hasattr(operand, "dtype"):
-                raise ArgumentError(argument, "must be a NumPy array or a device array", type(operand).__name__)
+                rule = "must be a NumPy array or a device array"
+                raise ArgumentError(argument, rule, type(operand).__name__)
             if len(operand.shape) != 2:
                 raise ArgumentError(argument, "must have two dimensions", f"shape {tuple(operand.shape)}")
             if str(operand.dtype) != element:
@@ -169,9 +170,8 @@ class Rung:
                 )
         (m, k), (other, n) = a.shape, b.shape
         if k != other:
-            raise ArgumentError(
-                "b", f"must have as many rows as a has columns ({k})", f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
-            )
+            rule = f"must have as many rows as a has columns ({k})"
+            raise ArgumentError("b", rule, f"shapes {tuple(a.shape)} and {tuple(b.shape)}")
         return int(m), int(n), int(k)
 
     def result_type(self, settings: Settings) -> str:

@@ -1,0 +1,228 @@
+; The scheduler: blocks one after another, and of each block the warps that can run.
+
+define i32 @tw_run(ptr %ctx, ptr %worker, ptr %block) noinline {
+entry:
+  %wp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.WARPS}
+  %warps = load i64, ptr %wp
+  %sp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.WARP_STRIDE}
+  %stride = load i64, ptr %sp
+  %op = getelementptr i8, ptr %ctx, i64 ${LAUNCH.ORDER}
+  %order = load i64, ptr %op
+  %fp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.FAST}
+  %fast = load ptr, ptr %fp
+  %gp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.GENERAL}
+  %general = load ptr, ptr %gp
+  %stop.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.STOP}
+  %seed.p = getelementptr i8, ptr %worker, i64 16
+  %done.p = getelementptr i8, ptr %block, i64 ${BLOCK.DONE}
+  %last = sub i64 %warps, 1
+  br label %round
+round:
+  %stop = load atomic i32, ptr %stop.p acquire, align 4
+  %stopped = icmp ne i32 %stop, 0
+  br i1 %stopped, label %ended, label %each
+each:
+  %i = phi i64 [ 0, %round ], [ %i2, %next ]
+  %progress = phi i1 [ false, %round ], [ %progress2, %next ]
+  %ready = phi i1 [ false, %round ], [ %ready2, %next ]
+  %more = icmp ult i64 %i, %warps
+  br i1 %more, label %pick, label %over
+pick:
+  %backwards = sub i64 %last, %i
+  %seed = load i64, ptr %seed.p
+  %s1 = mul i64 %seed, 6364136223846793005
+  %s2 = add i64 %s1, 1442695040888963407
+  %seeded = icmp eq i64 %order, 2
+  %start = icmp eq i64 %i, 0
+  %s3 = select i1 %start, i64 %s2, i64 %seed
+  store i64 %s3, ptr %seed.p
+  %s4 = lshr i64 %s3, 33
+  %s5 = add i64 %s4, %i
+  %random = urem i64 %s5, %warps
+  %late = icmp eq i64 %order, 1
+  %c1 = select i1 %late, i64 %backwards, i64 %i
+  %chosen = select i1 %seeded, i64 %random, i64 %c1
+  %wo = mul i64 %chosen, %stride
+  %w0 = getelementptr i8, ptr %block, i64 ${BLOCK.WARPS}
+  %warp = getelementptr i8, ptr %w0, i64 %wo
+  %st.p = getelementptr i8, ptr %warp, i64 ${WARP.STATUS}
+  %status = load i32, ptr %st.p
+  %can = icmp eq i32 %status, ${Status.READY}
+  br i1 %can, label %start.warp, label %next
+start.warp:
+  %gen.p = getelementptr i8, ptr %warp, i64 ${WARP.GENERAL}
+  %gen = load i32, ptr %gen.p
+  %slow = icmp ne i32 %gen, 0
+  %code = select i1 %slow, ptr %general, ptr %fast
+  %missing = icmp eq ptr %code, null
+  br i1 %missing, label %need, label %call
+call:
+  %answer = call i32 %code(ptr %ctx, ptr %worker, ptr %block, ptr %warp)
+  switch i32 %answer, label %ended [ i32 ${Answer.EXIT}, label %exit i32 ${Answer.WAIT}, label %wait i32 ${Answer.YIELD}, label %yield i32 ${Answer.DEOPT}, label %deopt ]
+exit:
+  call void @tw_depart(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 -1)
+  store i32 ${Status.DONE}, ptr %st.p
+  %done = load i32, ptr %done.p
+  %done2 = add i32 %done, 1
+  store i32 %done2, ptr %done.p
+  %done.wide = zext i32 %done2 to i64
+  %finished = icmp eq i64 %done.wide, %warps
+  br i1 %finished, label %complete, label %next
+wait:
+  %bl.p = getelementptr i8, ptr %warp, i64 ${WARP.BLOCKED}
+  %blocked = load i32, ptr %bl.p
+  %waits = icmp ne i32 %blocked, 0
+  %new = select i1 %waits, i32 ${Status.WAITING}, i32 ${Status.READY}
+  store i32 %new, ptr %st.p
+  br label %next
+yield:
+  br label %next
+deopt:
+  store i32 1, ptr %gen.p
+  br label %start.warp
+next:
+  %did = phi i1 [ false, %pick ], [ true, %exit ], [ true, %wait ], [ false, %yield ]
+  %was = phi i1 [ false, %pick ], [ false, %exit ], [ false, %wait ], [ true, %yield ]
+  %progress2 = or i1 %progress, %did
+  %ready2 = or i1 %ready, %was
+  %i2 = add i64 %i, 1
+  br label %each
+over:
+  br i1 %progress, label %round, label %still
+still:
+  br i1 %ready, label %stuck, label %deadlock
+complete:
+  ret i32 ${Outcome.FINISHED}
+stuck:
+  ret i32 ${Outcome.STUCK}
+need:
+  ret i32 ${Outcome.GENERAL}
+deadlock:
+  ret i32 ${Outcome.DEADLOCK}
+ended:
+  ret i32 ${Outcome.ENDED}
+}
+
+define i32 @tw_work(ptr %ctx, ptr %worker, ptr %block) noinline {
+entry:
+  %active.p = getelementptr i8, ptr %block, i64 ${BLOCK.ACTIVE}
+  %next.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.NEXT}
+  %total.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.TOTAL}
+  %total = load i64, ptr %total.p
+  %stop.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.STOP}
+  %done.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.DONE}
+  br label %loop
+loop:
+  %stop = load atomic i32, ptr %stop.p acquire, align 4
+  %stopped = icmp ne i32 %stop, 0
+  br i1 %stopped, label %ended, label %look
+look:
+  %active = load i32, ptr %active.p
+  %running = icmp ne i32 %active, 0
+  br i1 %running, label %run, label %new
+new:
+  %number = atomicrmw add ptr %next.p, i64 1 monotonic
+  %exists = icmp ult i64 %number, %total
+  br i1 %exists, label %init, label %finished
+init:
+  call void @tw_init(ptr %ctx, ptr %block, i64 %number)
+  br label %run
+run:
+  %outcome = call i32 @tw_run(ptr %ctx, ptr %worker, ptr %block)
+  %complete = icmp eq i32 %outcome, ${Outcome.FINISHED}
+  br i1 %complete, label %count, label %pass
+count:
+  store i32 0, ptr %active.p
+  %before = atomicrmw add ptr %done.p, i64 1 monotonic
+  br label %loop
+pass:
+  ret i32 %outcome
+finished:
+  ret i32 ${Outcome.FINISHED}
+ended:
+  ret i32 ${Outcome.ENDED}
+}
+
+define void @tw_init(ptr %ctx, ptr %block, i64 %number) noinline {
+entry:
+  %gx.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.GRID_X}
+  %gx = load i64, ptr %gx.p
+  %gy.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.GRID_Y}
+  %gy = load i64, ptr %gy.p
+  %x = urem i64 %number, %gx
+  %r = udiv i64 %number, %gx
+  %y = urem i64 %r, %gy
+  %z = udiv i64 %r, %gy
+  %x32 = trunc i64 %x to i32
+  %y32 = trunc i64 %y to i32
+  %z32 = trunc i64 %z to i32
+  %bx = getelementptr i8, ptr %block, i64 ${BLOCK.X}
+  store i32 %x32, ptr %bx
+  %by = getelementptr i8, ptr %block, i64 ${BLOCK.Y}
+  store i32 %y32, ptr %by
+  %bz = getelementptr i8, ptr %block, i64 ${BLOCK.Z}
+  store i32 %z32, ptr %bz
+  %bn = getelementptr i8, ptr %block, i64 ${BLOCK.NUMBER}
+  store i64 %number, ptr %bn
+  %bd = getelementptr i8, ptr %block, i64 ${BLOCK.DONE}
+  store i32 0, ptr %bd
+  %ba = getelementptr i8, ptr %block, i64 ${BLOCK.ACTIVE}
+  store i32 1, ptr %ba
+  %th.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.THREADS}
+  %threads = load i64, ptr %th.p
+  %threads32 = trunc i64 %threads to i32
+  %bl = getelementptr i8, ptr %block, i64 ${BLOCK.LIVE}
+  store i32 %threads32, ptr %bl
+  %bars = getelementptr i8, ptr %block, i64 ${BLOCK.BARRIERS}
+  call void @llvm.memset.p0.i64(ptr %bars, i8 0, i64 ${BARRIERS_SIZE}, i1 false)
+  %sh.p = getelementptr i8, ptr %block, i64 ${BLOCK.SHARED}
+  %shared = load ptr, ptr %sh.p
+  %sb.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.SHARED_BYTES}
+  %sb = load i64, ptr %sb.p
+  call void @llvm.memset.p0.i64(ptr %shared, i8 ${POISON}, i64 %sb, i1 false)
+  %wp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.WARPS}
+  %warps = load i64, ptr %wp
+  %sp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.WARP_STRIDE}
+  %stride = load i64, ptr %sp
+  %lb.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.LOCAL_BYTES}
+  %lb = load i64, ptr %lb.p
+  %local = mul i64 %lb, 32
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i2, %loop ]
+  %wo = mul i64 %i, %stride
+  %w0 = getelementptr i8, ptr %block, i64 ${BLOCK.WARPS}
+  %warp = getelementptr i8, ptr %w0, i64 %wo
+  %resume = getelementptr i8, ptr %warp, i64 ${WARP.RESUME}
+  store i32 0, ptr %resume
+  %status = getelementptr i8, ptr %warp, i64 ${WARP.STATUS}
+  store i32 0, ptr %status
+  %blocked = getelementptr i8, ptr %warp, i64 ${WARP.BLOCKED}
+  store i32 0, ptr %blocked
+  %meeting = getelementptr i8, ptr %warp, i64 ${WARP.MEETING}
+  store i32 0, ptr %meeting
+  %general = getelementptr i8, ptr %warp, i64 ${WARP.GENERAL}
+  store i32 0, ptr %general
+  %index = getelementptr i8, ptr %warp, i64 ${WARP.INDEX}
+  %i32 = trunc i64 %i to i32
+  store i32 %i32, ptr %index
+  %waiting = getelementptr i8, ptr %warp, i64 ${WARP.WAITING}
+  call void @llvm.memset.p0.i64(ptr %waiting, i8 0, i64 64, i1 false)
+  %first = shl i32 %i32, 5
+  %room = sub i32 %threads32, %first
+  %partial = icmp ult i32 %room, 32
+  %safe = and i32 %room, 31
+  %bit = shl i32 1, %safe
+  %some = sub i32 %bit, 1
+  %mask = select i1 %partial, i32 %some, i32 -1
+  %live = getelementptr i8, ptr %warp, i64 ${WARP.LIVE}
+  store i32 %mask, ptr %live
+  %mem.p = getelementptr i8, ptr %warp, i64 ${WARP.LOCAL}
+  %mem = load ptr, ptr %mem.p
+  call void @llvm.memset.p0.i64(ptr %mem, i8 ${POISON}, i64 %local, i1 false)
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, %warps
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}

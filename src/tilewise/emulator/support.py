@@ -1,0 +1,55 @@
+"""The run-time support that compiled kernels call: LLVM text beside this file, with names for offsets.
+
+``${BLOCK.LIVE}`` in ``runtime/*.ll`` stands for the figure of that name in ``layout.py``. The text is
+compiled once per process and linked to every kernel. Nothing in it knows an instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from importlib import resources
+
+from tilewise.emulator import layout
+
+__all__ = ["POISON", "Outcome", "support_functions", "support_text"]
+
+POISON = 0xFF  # shared and local memory before it is written: NaN as a float
+
+
+class Outcome(IntEnum):
+    """What ``tw_work`` returns."""
+
+    FINISHED = 0  # no block is left to start
+    STUCK = 1  # the block's warps all wait for something outside it
+    GENERAL = 2  # the general build is needed
+    ENDED = 3  # by a fault or the stop flag
+    DEADLOCK = 4
+
+
+def support_text() -> str:
+    """The whole module."""
+    folder = resources.files("tilewise.emulator") / "runtime"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".ll")), key=lambda f: f.name)
+    return "\n".join(_filled(file.read_text(encoding="utf-8")) for file in files)
+
+
+def support_functions() -> list[str]:
+    """The names of all functions that kernels may call."""
+    return re.findall(r"^define [^@]*@(tw_\w+)", support_text(), re.MULTILINE)
+
+
+def _filled(text: str) -> str:
+    return re.sub(r"\$\{([\w.]+)\}", lambda match: str(_figure(match[1])), text)
+
+
+def _figure(name: str) -> int:
+    if name == "BARRIERS_SIZE":
+        return layout.BARRIERS * layout.BARRIER.SIZE
+    if name == "POISON":
+        return POISON
+    owner, _, field = name.rpartition(".")
+    if owner == "Outcome":
+        return int(Outcome[field])
+    place = getattr(layout, owner) if owner else layout
+    return int(getattr(place, field))
