@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewise.kernel import Kernel
     from tilewise.kernels.ladder import ladder
     from tilewise.launch import Launch
-    from tilewise.matmul import matmul
+    from tilewise.multiply import matmul
     from tilewise.plan import Plan
     from tilewise.problem import Epilogue, Problem, Tile
 
@@ -47,7 +47,7 @@ _HOMES = {
     "TilewiseError": "errors",
     "device": "devices",
     "ladder": "kernels",
-    "matmul": "matmul",
+    "matmul": "multiply",
 }
 
 

@@ -21,6 +21,8 @@ __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
+_LONG = 64  # terms from which they are
+_SHORT = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def compare(
     """Compare ``result`` with A·B, element by element.
 
     The bound of an element is what the sums' type and the length of the sum allow of rounding, times the
-    sum of |a|·|b|, plus one rounding to the result's type. ``terms`` adds to the length of the sum, for
+    sum of |a|·|b|, plus one rounding to the result's type. Long sums kept in float16 or bfloat16 lose so
+    much that this would let a wrong result pass: for them |a|·|b| gives way to how large the partial sums
+    of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
@@ -78,8 +82,16 @@ def compare(
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
         sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
+        if accumulate in _SHORT and left.shape[-1] + terms > _LONG:
+            sizes = np.minimum(sizes, _walk(left, right, expected))
         bound = _bound(expected, sizes, left.shape[-1] + terms, accumulate, got.dtype.name)
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _walk(left: npt.NDArray[Any], right: npt.NDArray[Any], expected: npt.NDArray[np.float64]) -> Any:
+    """How large the partial sums of each element get on their way: a random walk to the result."""
+    squares = (left.astype(np.float64) ** 2) @ (right.astype(np.float64) ** 2)
+    return np.abs(expected) + 4 * np.sqrt(squares)
 
 
 def _largest(dtype: np.dtype[Any]) -> float:
@@ -100,7 +112,7 @@ def _growth(terms: int, unit: float) -> float:
     """
     certain = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
     likely = _DEVIATIONS * math.sqrt(terms) * unit
-    return min(certain, likely) if terms > 64 else certain
+    return min(certain, likely) if terms > _LONG else certain
 
 
 def _bound(

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from tilewise.devices import gpu
-from tilewise.devices.emulated import open_emulator
+from tilewise.devices.emulated import EmulatedDevice, open_emulator
 from tilewise.devices.seam import Array, Device
 from tilewise.errors import ArgumentError, DeviceUnavailable
 
@@ -33,7 +33,8 @@ def device(spec: Any = None, *, order: str | int | None = None, threads: int | N
         return _default()
     if isinstance(spec, str):
         return _named("device", spec)
-    if isinstance(spec, Device):
+    # The protocol's own check reads every property: what is known needs none.
+    if isinstance(spec, EmulatedDevice | gpu.GpuDevice) or isinstance(spec, Device):
         return spec
     raise ArgumentError("device", "must be 'gpu', 'gpu:N', 'emulator', a device or None", type(spec).__name__)
 

@@ -213,6 +213,12 @@ class Emitter:
         first = self.set(type_, f"insertelement {type_} poison, {a}, i64 0")
         return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")
 
+    def splat_pointer(self, pointer: str) -> str:
+        """A pointer in every lane."""
+        first = self.set("<32 x ptr>", f"insertelement <32 x ptr> poison, ptr {pointer}, i64 0")
+        text = f"shufflevector {first}, <32 x ptr> poison, <32 x i32> zeroinitializer"
+        return self.set("<32 x ptr>", text).ref
+
     def shuffle(self, a: Value, picks: list[int], b: Value | None = None) -> Value:
         """The elements ``picks`` of a (and b); the element type is read off a's type."""
         scalar = a.type.split(" x ")[1][:-1]

@@ -54,7 +54,7 @@ class Keeping(Values):
 
     def stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
         """Keep what is needed and return; ``to`` is the build that goes on, if it is not this one."""
-        for name in sorted(names):
+        for name in sorted(names - self.program.resident):
             shape = (to or self.analysis).shapes.get(name, UNIFORM)
             value = self.load(self.stored_type(name), self.registers[name], 4)
             if shape is None:
@@ -80,7 +80,7 @@ class Keeping(Values):
         label = f"resume.{number}"
         self.resumes.append(label)
         self.place(label)
-        for name in sorted(names):
+        for name in sorted(names - self.program.resident):
             type_ = self.stored_type(name)
             place = self.offset("%warp", self.program.slots[name])
             if type_ == vector("i1"):

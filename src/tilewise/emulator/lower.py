@@ -83,7 +83,10 @@ class Lowering(Instructions):
             shape = self.analysis.shapes.get(name, UNIFORM)
             scalar = llvm_scalar(type_)
             llvm = vector(scalar) if shape is None else scalar
-            self.registers[name] = self.alloca(llvm)
+            if name in self.program.resident:
+                self.registers[name] = f"%kept.{self.program.slots[name]}"
+            else:
+                self.registers[name] = self.alloca(llvm)
         self.live = self.alloca("i32")
         self.current = self.alloca("i32")
         self.turns = self.alloca("i32")
@@ -104,7 +107,11 @@ class Lowering(Instructions):
         for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
             self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
         for name, slot in self.registers.items():
-            self.store(self.zero(self.stored_type(name)), slot, 4)
+            if name in self.program.resident:
+                offset = self.program.slots[name]
+                self.line(f"{slot} = getelementptr i8, ptr %warp, i64 {offset}")
+            else:
+                self.store(self.zero(self.stored_type(name)), slot, 4)
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)
         for slot in (self.current, self.turns, self.fairness, *self.pending.values()):
@@ -114,6 +121,8 @@ class Lowering(Instructions):
         cases = " ".join(f"i32 {n}, label %{label}" for n, label in self._resume_labels())
         self.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")
         self.place("start")
+        for name in sorted(self.program.resident):
+            self.store(self.zero(self.stored_type(name)), self.registers[name], 64)
         if 0 in self.analysis.divergent:
             self.store(live, self.pending[0], 4)
             self.jump("check.0")

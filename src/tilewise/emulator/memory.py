@@ -53,7 +53,8 @@ _WINDOWS = {
 }
 HINT_BYTES = 16
 FIRST_HINT = 64  # in the worker's memory; what lies before is its own
-_DENSE_BYTES = 512
+_GAP_BYTES = 32  # read over rather than around
+_MOST_RUNS = 8
 
 
 class Access(NamedTuple):
@@ -261,7 +262,7 @@ def pointers(e: Lowering, access: Access, start: str | None) -> Value:
 def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
-        return [_gather(e, access, _pointers(e, access), i) for i in range(access.elements)]
+        return _load_anywhere(e, access, _pointers(e, access))
     assert access.lanes is not None
     if access.uniform:
         values = [
@@ -269,26 +270,47 @@ def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[
             for i in range(access.elements)
         ]
         return values if scalar else [e.splat(value) for value in values]
-    chunks = sorted(set(access.lanes))
-    width, size = access.width, access.size
-    dense = access.span <= max(_DENSE_BYTES, 32 * size) and len(chunks) * size * 2 >= access.span
-    if dense:
-        whole = _load_row(e, f"<{access.span // width} x {element}>", pointer, access)
-        starts = [lane // width for lane in access.lanes]
-    elif len(chunks) <= 8:
-        pieces = [
-            _load_row(e, f"<{access.elements} x {element}>", e.offset(pointer, chunk), access)
-            for chunk in chunks
-        ]
-        whole = _join(e, pieces)
-        starts = [chunks.index(lane) * access.elements for lane in access.lanes]
-    else:
+    return _load_runs(e, access, pointer)
+
+
+def _runs(access: Access) -> list[tuple[int, int]]:
+    """Start and end of each stretch of memory that the lanes touch, in bytes; small gaps belong to it."""
+    assert access.lanes is not None
+    runs: list[list[int]] = []
+    for lane in sorted(set(access.lanes)):
+        if runs and lane - runs[-1][1] <= _GAP_BYTES:
+            runs[-1][1] = max(runs[-1][1], lane + access.size)
+        else:
+            runs.append([lane, lane + access.size])
+    return [(start, end) for start, end in runs]
+
+
+def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
+    """Load each stretch as one vector and hand every lane its part."""
+    element, width, size = llvm_scalar(access.type), access.width, access.elements
+    assert access.lanes is not None
+    runs = _runs(access)
+    if len(runs) > _MOST_RUNS:
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
-        return [_gather(e, access, rows, i) for i in range(access.elements)]
-    if whole.type == vector(element) and starts == list(range(32)):
+        return [_gather(e, access, rows, i) for i in range(size)]
+    longest = max(end - start for start, end in runs)
+    pieces = []
+    for start, end in runs:
+        piece = _load_row(e, f"<{(end - start) // width} x {element}>", e.offset(pointer, start), access)
+        short = (longest - end + start) // width
+        filled = [*range((end - start) // width), *([0] * short)]
+        pieces.append(e.shuffle(piece, filled) if short else piece)
+    whole = _join(e, pieces)
+    places = [
+        index * (longest // width) + (lane - start) // width
+        for lane in access.lanes
+        for index, (start, end) in enumerate(runs)
+        if start <= lane < end
+    ]
+    if whole.type == vector(element) and places == list(range(32)):
         return [whole]
-    return [e.shuffle(whole, [start + i for start in starts]) for i in range(access.elements)]
+    return [e.shuffle(whole, [place + i for place in places]) for i in range(size)]
 
 
 def _load_row(e: Lowering, type_: str, pointer: str, access: Access) -> Value:
@@ -305,6 +327,23 @@ def _join(e: Lowering, pieces: list[Value]) -> Value:
             e.shuffle(pieces[i], list(range(2 * length)), pieces[i + 1]) for i in range(0, len(pieces), 2)
         ]
     return pieces[0]
+
+
+def _load_anywhere(e: Lowering, access: Access, rows: Value) -> list[Value]:
+    """Lanes that lie anywhere: one gather for single elements, a load for each lane for several."""
+    if access.elements == 1:
+        return [_gather(e, access, rows, 0)]
+    if e.masked:  # lanes that do not run read where reading is allowed
+        buffer = Value("<32 x ptr>", e.splat_pointer(e.buffers()[1]))
+        rows = e.select(e.bits(e.mask()), rows, buffer)
+    type_ = f"<{access.elements} x {llvm_scalar(access.type)}>"
+    pieces = []
+    for lane in range(32):
+        place = e.set("ptr", f"extractelement {rows}, i64 {lane}")
+        pieces.append(_load_row(e, type_, place.ref, access))
+    whole = _join(e, pieces)
+    size = access.elements
+    return [e.shuffle(whole, [lane * size + i for lane in range(32)]) for i in range(size)]
 
 
 def _gather(e: Lowering, access: Access, rows: Value, index: int) -> Value:
@@ -446,6 +485,10 @@ def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) 
             e.store(last, e.offset(pointer, i * access.width), access.width, access.volatile)
         return
     if list(access.lanes) != [lane * access.size for lane in range(32)]:
+        runs = _runs(access)
+        if not e.masked and len(runs) <= _MOST_RUNS and _filled(access, runs):
+            _store_runs(e, access, pointer, values, runs)
+            return
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
         _scatter(e, access, rows, values)
@@ -462,6 +505,28 @@ def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) 
     name = f"llvm.masked.store.v{count}{suffix}.p0"
     e.declare(name, "void", [whole.type, "ptr", "i32", mask.type])
     e.line(f"call void @{name}({whole}, ptr {pointer}, i32 {access.width}, {mask})")
+
+
+def _filled(access: Access, runs: list[tuple[int, int]]) -> bool:
+    """Whether the lanes write every byte of the stretches: a store may not touch a gap."""
+    assert access.lanes is not None
+    return sum(end - start for start, end in runs) == len(set(access.lanes)) * access.size
+
+
+def _store_runs(
+    e: Lowering, access: Access, pointer: str, values: list[Value], runs: list[tuple[int, int]]
+) -> None:
+    """Put the lanes' values in order of address and store each stretch at once."""
+    assert access.lanes is not None
+    whole = _interleave(e, values)
+    last = {offset: lane for lane, offset in enumerate(access.lanes)}  # of two lanes the later one stays
+    for start, end in runs:
+        picks = [
+            last[offset] * access.elements + i
+            for offset in range(start, end, access.size)
+            for i in range(access.elements)
+        ]
+        e.store(e.shuffle(whole, picks), e.offset(pointer, start), access.width, access.volatile)
 
 
 def _interleave(e: Lowering, values: list[Value]) -> Value:

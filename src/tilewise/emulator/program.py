@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from tilewise.emulator.flow import Flow, build_flow
 from tilewise.emulator.groups import Group, find_groups
 from tilewise.emulator.liveness import Liveness
-from tilewise.emulator.shapes import Analysis, Shape, analyse, thread_lanes
+from tilewise.emulator.schedule import schedule
+from tilewise.emulator.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.syntax import Function, Module, PtxError, Variable
 from tilewise.emulator.types import TYPE_BYTES, bits_of
 
 __all__ = ["Place", "Program", "make_program"]
 
+_CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
 _MOST_SLOT_BYTES = 1 << 26
 
 
@@ -46,6 +48,7 @@ class Program:
     constants: bytes
     leaders: dict[int, Group]  # by id of the instruction that checks for its group
     covered: set[int]
+    resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
     globals: list[Variable] = field(default_factory=list)
 
     @property
@@ -69,6 +72,7 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
 
     function = inlined(module, entry)
     flow = build_flow(function)
+    schedule(flow)
     warps = -(-(block[0] * block[1] * block[2]) // 32)
     threads = thread_lanes(block, warps)
     places, sizes, constants, variables = _lay_out(module, function)
@@ -97,6 +101,7 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         constants,
         leaders,
         covered,
+        _residents(function, flow, fast, slots),
         variables,
     )
 
@@ -137,6 +142,23 @@ def _put(places: dict[str, Place], sizes: dict[str, int], variable: Variable, sp
     start = -(-sizes[space] // variable.align) * variable.align
     places[variable.name] = Place(space, start, variable.size)
     sizes[space] = start + variable.size
+
+
+def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, int]) -> set[str]:
+    """Registers to keep in memory throughout.
+
+    A kernel with more sums than the CPU has registers would have them copied to the warp's memory and back
+    at every barrier, and to the stack and back in between. In memory from the start, each is read once and
+    written once where it is used.
+    """
+    if not any(block.terminator.kind == "wait" for block in flow.blocks):
+        return set()
+    vectors = {
+        name
+        for name in slots
+        if fast.shapes.get(name, UNIFORM) is None and function.registers[name] != "pred"
+    }
+    return vectors if len(vectors) > _CPU_REGISTERS else set()
 
 
 def _slots(

@@ -22,7 +22,7 @@ __all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_p
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_FORMAT = "1"  # of a cached binary
+_FORMAT = "2"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 
@@ -199,13 +199,14 @@ def _compile(
             return nvrtc.compile_program(source, filename, virtual, headers, expressions).ptx
 
         raise diagnostics.failure(output.log, source, filename, arch, only_ptx)
+    # NVRTC puts the working directory before the file's name; what a binary says must not depend on it.
+    ptx = output.ptx.replace(f'"{Path.cwd() / filename}"', f'"{filename}"')
     report = read_report(output.log, output.cubin)
     entries = {
-        name: Entry(name, parameters, report.get(name))
-        for name, parameters in read_entries(output.ptx).items()
+        name: Entry(name, parameters, report.get(name)) for name, parameters in read_entries(ptx).items()
     }
     found = diagnostics.warnings(output.log)
-    return Binary(arch, output.ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
+    return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
 
 
 def _store(key: str, binary: Binary) -> None:

@@ -1,4 +1,7 @@
-"""tw.matmul: the front door. Arrays in, array out."""
+"""tw.matmul: the front door. Arrays in, array out.
+
+NOTE: a module named as the function would take its place in the package once it is imported.
+"""
 
 from __future__ import annotations
 
