@@ -17,6 +17,7 @@ from tilewise.errors import ArgumentError, ToolError, UnknownNameError
 from tilewise.toolchain import lines as module
 from tilewise.toolchain import nvrtc
 from tilewise.toolchain.cache import default
+from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import (
     Instruction,
     Location,
@@ -62,9 +63,8 @@ ORIGINS = {"LDG": "ld.global", "STG": "st.global", "LDS": "ld.shared", "STS": "s
 
 @cache
 def compiled(source: str, arch: str, filename: str = "some.cu", line_info: bool = True) -> tuple[str, bytes]:
-    header = (PACKAGE / "include" / "tilewise" / "matrix.cuh").read_text(encoding="utf-8")
     options = [f"--gpu-architecture={arch}", "--std=c++17", *(["-lineinfo"] if line_info else [])]
-    output = nvrtc.compile_program(source, filename, options, {"tilewise/matrix.cuh": header})
+    output = nvrtc.compile_program(source, filename, options, own_headers())
     assert output.ok, output.log
     return output.ptx, output.cubin
 
@@ -87,10 +87,10 @@ def test_shared_accesses_of_the_tiled_rung_by_line_and_width(arch: str) -> None:
         return Counter((item.family, item.bits) for item in found if item.family in families)
 
     shared, all_memory = ("LDS", "STS"), ("LDS", "STS", "LDG", "STG")
-    assert accesses("sum += a_tile", all_memory) == {("LDS", 32): 32, ("LDS", 128): 8}
+    assert accesses("sum += widen(a_tile", all_memory) == {("LDS", 32): 32, ("LDS", 128): 8}
     assert accesses("a_tile[threadIdx.y][threadIdx.x] =", all_memory) == {("LDG", 32): 1, ("STS", 32): 1}
     assert accesses("b_tile[threadIdx.y][threadIdx.x] =", all_memory) == {("LDG", 32): 1, ("STS", 32): 1}
-    assert accesses("c.at(row, column) = sum", all_memory) == {("STG", 32): 1}
+    assert accesses("c.at(row, column) = narrow(sum)", all_memory) == {("STG", 32): 1}
     assert sum(item.family in shared for item in table.instructions) == 42
 
 

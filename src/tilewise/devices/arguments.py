@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulated import EmulatedDevice
 from tilewise.devices.seam import Array, Device
 from tilewise.errors import ArgumentError
 from tilewise.launch import Parameter
@@ -135,7 +136,7 @@ def _pointer(argument: str, parameter: Parameter, value: Any, device: Device, pa
 
 def _on_device(argument: str, value: Any, device: Device, packed: Packed) -> Array:
     if isinstance(value, Array):
-        if value.device is not device:
+        if value.device is not device and not _one_memory(value.device, device):
             raise ArgumentError(
                 argument,
                 f"must lie on {device.name}, where the kernel runs",
@@ -152,6 +153,11 @@ def _on_device(argument: str, value: Any, device: Device, packed: Packed) -> Arr
         "must be a device array, a NumPy array, a scalar, or bytes for a struct",
         type(value).__name__,
     )
+
+
+def _one_memory(a: Device, b: Device) -> bool:
+    """Whether two devices share their arrays: emulators do, whatever their order and threads."""
+    return isinstance(a, EmulatedDevice) and isinstance(b, EmulatedDevice)
 
 
 def _copied(argument: str, host: npt.NDArray[Any], device: Device, packed: Packed) -> Array:

@@ -130,11 +130,14 @@ class Rung:
         self.rule(m, n, k, given)
         host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
         result = self.result_type(given)
-        _check_out(out, (m, n), result, host)
         target = resolve(device if device is not None or host else _device_of(a, b))
+        _check_out(out, (m, n), result, None if host else target)
         on_device = out if out is not None and not host else target.empty((m, n), result)
         if m and n:
-            self._launch(target, _as_rows(target, a, "a"), _as_rows(target, b, "b"), on_device, settings)
+            left, right = _as_rows(target, a), _as_rows(target, b)
+            if out is not None and not host:
+                _check_apart(out, a=left, b=right)
+            self._launch(target, left, right, on_device, settings)
         if not host:
             return on_device
         values = on_device.numpy()
@@ -194,15 +197,16 @@ class Rung:
 
     def complete(self, given: Mapping[str, object], chosen: Settings | None = None) -> dict[str, int | str]:
         """The settings to build with: given ones first, then chosen ones, then the defaults."""
+        complete = {name: values[0] for name, values in self.settings.items()}
+        complete.update(chosen or {})
         for name, value in given.items():
             if name not in self.settings:
                 raise UnknownNameError(f"setting of {self.name}", name, self.settings)
-            if value not in self.settings[name]:
+            plain = value.__index__() if isinstance(value, np.integer) else value
+            if not isinstance(plain, int | str) or plain not in self.settings[name]:
                 known = ", ".join(map(repr, self.settings[name]))
                 raise ArgumentError(name, f"must be one of {known}", value)
-        complete = {name: values[0] for name, values in self.settings.items()}
-        complete.update(chosen or {})
-        complete.update({name: value for name, value in given.items() if isinstance(value, int | str)})
+            complete[name] = plain
         return complete
 
     def defines(self, settings: Settings) -> dict[str, int]:
@@ -231,9 +235,10 @@ def operand(argument: str, array: Array) -> Operand:
     return found
 
 
-def _as_rows(target: Device, source: Any, argument: str) -> Array:
+def _as_rows(target: Device, source: Any) -> Array:
     """``source`` on the device with contiguous rows: as it is where it lies so, else a copy."""
-    array = source if isinstance(source, Array) and source.device is target else target.array(source)
+    here = isinstance(source, Array) and source.device.name == target.name
+    array: Array = source if here else target.array(source)
     size = array.dtype.itemsize
     row, column = array.strides
     in_rows = (column == size or array.shape[1] <= 1) and row % size == 0
@@ -246,15 +251,46 @@ def _device_of(a: Any, b: Any) -> Device | None:
     return next((operand.device for operand in (a, b) if isinstance(operand, Array)), None)
 
 
-def _check_out(out: Any, shape: tuple[int, int], dtype: str, host: bool) -> None:
+def _check_out(out: Any, shape: tuple[int, int], dtype: str, target: Device | None) -> None:
+    """Refuse an output that cannot be written; ``target`` is the device it must lie on, None for the host."""
     if out is None:
         return
-    if isinstance(out, np.ndarray) is not host:
+    if isinstance(out, np.ndarray) is not (target is None):
         raise ArgumentError("out", "must be of the same kind as the operands", type(out).__name__)
     if tuple(getattr(out, "shape", ())) != shape or str(getattr(out, "dtype", "")) != dtype:
         got = f"{getattr(out, 'shape', '')} of {getattr(out, 'dtype', type(out).__name__)}"
         raise ArgumentError("out", f"must have shape {shape} and type {dtype}", got)
-    if host and not out.flags.writeable:
-        raise ArgumentError("out", "must be writable", "a read-only array")
-    if not host and shape[1] > 1 and out.strides[1] != out.dtype.itemsize:
-        raise ArgumentError("out", "must have contiguous rows", f"strides {out.strides}")
+    if target is None:
+        if not out.flags.writeable:
+            raise ArgumentError("out", "must be writable", "a read-only array")
+        return
+    if not isinstance(out, Array) or out.device.name != target.name:
+        where = f"an array on {out.device.name}" if isinstance(out, Array) else type(out).__name__
+        raise ArgumentError("out", f"must lie on {target.name}, where the result is made", where)
+    size = out.dtype.itemsize
+    if (shape[1] > 1 and out.strides[1] != size) or (shape[0] > 1 and out.strides[0] < shape[1] * size):
+        raise ArgumentError("out", "must have contiguous rows, one after another", f"strides {out.strides}")
+
+
+def _check_apart(out: Array, **operands: Array) -> None:
+    """Refuse an output that shares memory with an operand: it would be written while that is read."""
+    for argument, array in operands.items():
+        if np.shares_memory(_span(out), _span(array)):
+            raise ArgumentError("out", f"must not overlap {argument}", fix="give it memory of its own")
+
+
+class _Span:
+    """Where an array lies, as NumPy wants to be told it. Nothing reads what is there."""
+
+    def __init__(self, array: Array) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": f"|V{array.dtype.itemsize}",
+            "data": (array.ptr, True),
+        }
+
+
+def _span(array: Array) -> Any:
+    return np.asarray(_Span(array))

@@ -37,5 +37,5 @@ extern "C" __global__ void tiled(Matrix<const Element> a, Matrix<const Element> 
     }
 
     if (row < c.height && column < c.width)
-        narrow(c.at(row, column), sum);
+        c.at(row, column) = narrow(sum);
 }
