@@ -100,6 +100,8 @@ class Kernel:
         (typed by the kernel's own parameter), or a NumPy structured scalar or bytes for a struct by value.
         On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
         """
+        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
+            raise ArgumentError("timeout", "must be a number of seconds above 0, or None", timeout)
         launch = Launch(
             dim3("grid", grid),
             dim3("block", block),

@@ -108,17 +108,23 @@ def _stacked(a: npt.NDArray[Any], b: npt.NDArray[Any], out: Any, device: Device 
         raise ArgumentError("a and b", "must have stacks that broadcast", shapes) from None
     left = np.broadcast_to(left, (*stack, *left.shape[-2:]))
     right = np.broadcast_to(right, (*stack, *right.shape[-2:]))
-    result = np.empty((*stack, left.shape[-2], right.shape[-1]), a.dtype)
+    whole = np.empty((*stack, left.shape[-2], right.shape[-1]), a.dtype)
+    result = whole[..., 0, :] if a.ndim == 1 else whole
+    result = result[..., 0] if b.ndim == 1 else result
+    if out is not None:
+        _check_out(out, result)
     for index in np.ndindex(*stack):
-        result[index] = _multiply(left[index], right[index], None, device)
-    if a.ndim == 1:
-        result = result[..., 0, :]
-    if b.ndim == 1:
-        result = result[..., 0]
+        whole[index] = _multiply(left[index], right[index], None, device)
     if out is None:
-        return result
-    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        rule = f"must be a NumPy array of shape {result.shape} and type {result.dtype}"
-        raise ArgumentError("out", rule)
+        return result[()]  # a scalar where no dimension is left
     np.copyto(out, result)
     return out
+
+
+def _check_out(out: Any, result: npt.NDArray[Any]) -> None:
+    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
+        rule = f"must be a NumPy array of shape {result.shape} and type {result.dtype}"
+        got = f"{out.shape} of {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise ArgumentError("out", rule, got)
+    if not out.flags.writeable:
+        raise ArgumentError("out", "must be writable", "a read-only array")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -9,11 +10,12 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices._gpu_strides import as_dtype, as_shape, sliced
 from tilewise.devices.seam import Array
 from tilewise.errors import ArgumentError, DeviceError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
@@ -35,7 +37,7 @@ class _Allocation:
     def __init__(self, size: int, name: str) -> None:
         try:
             raw = np.empty(size + _ALIGNMENT, np.uint8)
-        except MemoryError:
+        except (MemoryError, ValueError):  # more than there is, or than an index reaches
             raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
         start = -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
@@ -46,10 +48,24 @@ class _Allocation:
 
 _LOCK = threading.RLock()
 _ALLOCATIONS: weakref.WeakSet[_Allocation] = weakref.WeakSet()
+_BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
+_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int]], Any] = OrderedDict()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _LOCK, _BUILDING
+    _LOCK, _BUILDING = threading.RLock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 class EmulatedArray:
     """An array of the emulator. Slicing gives a view of the same memory."""
+
+    __array_ufunc__ = None  # NumPy's functions refuse it, as they do a GPU's
 
     def __init__(self, device: EmulatedDevice, allocation: _Allocation, view: npt.NDArray[Any]) -> None:
         self._device, self._allocation, self._view = device, allocation, view
@@ -94,16 +110,25 @@ class EmulatedArray:
         np.copyto(self._view, source)
 
     def __getitem__(self, key: Any) -> EmulatedArray:
-        try:
-            view = self._view[key]
-        except (IndexError, TypeError) as error:
-            raise ArgumentError("index", f"does not fit an array of shape {self.shape}: {error}") from None
-        if not isinstance(view, np.ndarray) or (view.size and not np.may_share_memory(view, self._view)):
-            raise ArgumentError("index", "must be made of slices, so that the result is a view", key)
+        """A view of the same memory; integers, slices, ``...`` and None."""
+        offset, shape, strides = sliced(self.shape, self.strides, key)
+        memory = self._allocation.bytes
+        view: npt.NDArray[Any] = np.empty(shape, self.dtype)
+        if view.size:
+            offset += self.ptr - self._allocation.address
+            view = np.ndarray(shape, self.dtype, memory, offset, strides)
         return EmulatedArray(self._device, self._allocation, view)
 
+    def __iter__(self) -> NoReturn:
+        raise TypeError("an array on a device is not walked element by element; use .numpy()")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise TypeError("an array on a device becomes a NumPy array only by .numpy(), which copies it")
+
     def __len__(self) -> int:
-        return len(self._view)
+        if not self.shape:
+            raise TypeError("an array without axes has no length")
+        return self.shape[0]
 
     def __repr__(self) -> str:
         return f"<array of shape {self.shape}, {self.dtype}, on the emulator>"
@@ -124,8 +149,7 @@ class EmulatedDevice:
             raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
         self.order = order if isinstance(order, str) else integer("order", order)
         self._threads = None if threads is None else integer("threads", threads, least=1)
-        self._builds: OrderedDict[tuple[str, str, tuple[int, int, int]], Any] = OrderedDict()
-        self._globals: dict[str, list[_Allocation]] = {}
+        self._globals: dict[str, dict[str, _Allocation]] = {}
 
     @property
     def title(self) -> str:
@@ -160,18 +184,14 @@ class EmulatedDevice:
         if isinstance(source, EmulatedArray):
             return source
         host = source.numpy() if isinstance(source, Array) else np.asarray(source)
-        if host.dtype.hasobject:
-            raise ArgumentError("source", "must have elements of a fixed size", f"dtype {host.dtype}")
         made = self.empty(host.shape, host.dtype)
         np.copyto(made._view, host)
         return made
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
         """An array whose elements are not set."""
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        sizes = tuple(integer(f"shape[{i}]", size) for i, size in enumerate(sizes))
-        kind = np.dtype(dtype)
-        size = int(np.prod(sizes, dtype=object)) * kind.itemsize if sizes else kind.itemsize
+        sizes, kind = as_shape(shape), as_dtype(dtype)
+        size = math.prod(sizes) * kind.itemsize
         allocation = _Allocation(size, f"the {kind} array of shape {sizes}")
         view = allocation.bytes.view(kind).reshape(sizes) if size else np.empty(sizes, kind)
         return EmulatedArray(self, allocation, view)
@@ -192,9 +212,9 @@ class EmulatedDevice:
         check_launch(launch, limits, build.shared_bytes)
         tables = self._variables(binary, build)
         with _LOCK:
-            ranges = [
-                emulator.Range(item.address, item.size, item.name) for item in _ALLOCATIONS if item.size
-            ]
+            # Held until the launch is over, whatever other threads let go of meanwhile.
+            touchable = [item for item in _ALLOCATIONS if item.size]
+        ranges = [emulator.Range(item.address, item.size, item.name) for item in touchable]
         emulator.Runner(
             build,
             launch,
@@ -213,42 +233,48 @@ class EmulatedDevice:
         from tilewise import emulator
 
         key = (binary.key or binary.ptx, entry, block)
-        with _LOCK:
-            build = self._builds.get(key)
-        if build is None:
-            build = emulator.build_kernel(binary.ptx, entry, block, emulator.host(), cache.default())
-        with _LOCK:
-            self._builds[key] = build
-            self._builds.move_to_end(key)
-            while len(self._builds) > _BUILDS:
-                self._builds.popitem(last=False)
+        with _BUILDING:
+            build = _BUILT.get(key)
+            if build is None:
+                build = emulator.build_kernel(binary.ptx, entry, block, emulator.host(), cache.default())
+                _BUILT[key] = build
+            _BUILT.move_to_end(key)
+            while len(_BUILT) > _BUILDS:
+                _BUILT.popitem(last=False)
         return build
 
     def _variables(self, binary: Binary, build: Any) -> list[_Allocation]:
         """The module's own variables: made and initialised once, kept from launch to launch."""
-        key = binary.key or binary.ptx
         with _LOCK:
-            if key in self._globals:
-                return self._globals[key]
-            made = [_Allocation(max(item.size, 1), f"the variable {item.name}") for item in build.globals]
-            places = {item.name: place.address for item, place in zip(build.globals, made, strict=True)}
-            for item, place in zip(build.globals, made, strict=True):
-                data = bytearray(bytes.fromhex(item.data) if item.data else bytes(item.size))
-                for offset, name, addend in item.links:
-                    if name not in places:
-                        raise DeviceError(
-                            f"the variable {item.name} holds the address of {name}, which has none here"
-                        )
-                    data[offset : offset + 8] = (places[name] + addend).to_bytes(8, "little")
-                place.bytes[: item.size] = np.frombuffer(bytes(data), np.uint8)
-            self._globals[key] = made
-            return made
+            places = self._globals.setdefault(binary.key or binary.ptx, {})
+            fresh = {
+                item.name: _Allocation(max(item.size, 1), f"the variable {item.name}")
+                for item in build.globals
+                if item.name not in places
+            }
+            _initialise(build, fresh, {**places, **fresh})
+            places.update(fresh)
+            return [places[item.name] for item in build.globals]
 
     def synchronize(self) -> None:
         """Nothing to wait for: a launch here ends before its call does."""
 
     def __repr__(self) -> str:
         return f"<tilewise device: {self.title}>"
+
+
+def _initialise(build: Any, fresh: dict[str, _Allocation], places: dict[str, _Allocation]) -> None:
+    for item in build.globals:
+        if item.name not in fresh:
+            continue
+        data = bytearray(bytes.fromhex(item.data) if item.data else bytes(item.size))
+        for offset, name, addend in item.links:
+            if name not in places:
+                raise DeviceError(
+                    f"the variable {item.name} holds the address of {name}, which has none here"
+                )
+            data[offset : offset + 8] = (places[name].address + addend).to_bytes(8, "little")
+        fresh[item.name].bytes[: item.size] = np.frombuffer(bytes(data), np.uint8)
 
 
 def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
@@ -278,8 +304,6 @@ _EMULATORS: dict[tuple[str | int, int | None], EmulatedDevice] = {}
 
 def open_emulator(order: str | int = "eager", threads: int | None = None) -> EmulatedDevice:
     """The emulator with an order and a bound of threads; one device for each pair."""
+    made = EmulatedDevice(order, threads)
     with _LOCK:
-        key = (order, threads)
-        if key not in _EMULATORS:
-            _EMULATORS[key] = EmulatedDevice(order, threads)
-        return _EMULATORS[key]
+        return _EMULATORS.setdefault((made.order, made._threads), made)

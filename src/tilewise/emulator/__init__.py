@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from tilewise.emulator import (
+    approximate,
     arithmetic,
+    atomics,
     barriers,
+    bits,
     convert,
     copies,
     floats,
     integers,
+    matrix,
     memory,
+    mma,
     moves,
+    system,
+    video,
+    warp,
 )
 from tilewise.emulator.build import Build, Store, build_kernel
 from tilewise.emulator.native import Target, host
@@ -19,4 +27,21 @@ from tilewise.emulator.run import Range, Runner
 __all__ = ["Build", "Range", "Runner", "Store", "Target", "build_kernel", "host"]
 
 # The tables of instructions fill in when their modules are imported.
-FAMILIES = (arithmetic, barriers, convert, copies, floats, integers, memory, moves)
+FAMILIES = (
+    approximate,
+    arithmetic,
+    atomics,
+    barriers,
+    bits,
+    convert,
+    copies,
+    floats,
+    integers,
+    matrix,
+    memory,
+    mma,
+    moves,
+    system,
+    video,
+    warp,
+)

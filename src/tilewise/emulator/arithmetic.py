@@ -2,76 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewise.emulator import floats, integers
 from tilewise.emulator.emit import Emitter, Value
 from tilewise.emulator.syntax import Instruction
-from tilewise.emulator.tables import Form, pure, same, unknown
-from tilewise.emulator.types import is_float, is_signed
+from tilewise.emulator.tables import Form, pure, unknown
+from tilewise.emulator.types import is_float
 
 __all__: list[str] = []
+
+Results = Value | tuple[Value, ...]
 
 
 def _is_float(instruction: Instruction) -> bool:
     return bool(instruction.parts) and is_float(instruction.parts[-1])
 
 
-@pure("add", "sub", form=same(2))
-def add(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
+def _form(sources: int, integer: Callable[[Instruction], Form]) -> Callable[[Instruction], Form]:
+    """The form of floats, or of integers, which have a function for it."""
+
+    def form(instruction: Instruction) -> Form:
+        return floats.form(sources)(instruction) if _is_float(instruction) else integer(instruction)
+
+    return form
+
+
+def _carried(integer: Callable[[Instruction], Form]) -> Callable[[Instruction], Form]:
+    def form(instruction: Instruction) -> Form:
+        return (integers.carry_form if "cc" in instruction.parts else integer)(instruction)
+
+    return form
+
+
+@pure("add", "sub", form=_form(2, _carried(integers.sum_form)))
+def add(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     if _is_float(instruction):
         return floats.binary(e, instruction, a, b)
-    if "sat" in instruction.parts:
-        prefix = "s" if is_signed(instruction.parts[-1]) else "u"
-        return e.intrinsic(f"llvm.{prefix}{instruction.opcode}.sat", a, b)
-    return e.op(instruction.opcode, a, b)
+    if "cc" in instruction.parts:
+        return integers.with_carry(e, instruction, a, b)
+    return integers.sum_or_difference(e, instruction, a, b)
 
 
-def _product_form(instruction: Instruction) -> Form:
-    return same(2)(instruction) if _is_float(instruction) else integers.product_form(instruction)
-
-
-@pure("mul", form=_product_form)
-def mul(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
+@pure("mul", form=_form(2, integers.product_form))
+def mul(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     if _is_float(instruction):
         return floats.binary(e, instruction, a, b)
     return integers.product(e, instruction, a, b)
 
 
-def _mad_form(instruction: Instruction) -> Form:
-    return same(3)(instruction) if _is_float(instruction) else integers.mad_form(instruction)
-
-
-@pure("mad", "fma", form=_mad_form)
-def mad(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
+@pure("mad", form=_form(3, _carried(integers.product_form)))
+def mad(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Results:
     if _is_float(instruction):
         return floats.fma(e, instruction, a, b, c)
-    if instruction.opcode == "fma":
-        raise unknown(instruction, "not with this type")
-    product = integers.product(e, instruction, a, b)
-    if "sat" in instruction.parts:
-        return e.intrinsic("llvm.sadd.sat", product, c)
-    return e.op("add", product, c)
+    if "cc" in instruction.parts:
+        return integers.with_carry(e, instruction, a, b, c)
+    return integers.product_and_sum(e, instruction, a, b, c)
 
 
-@pure("div", "rem", form=same(2))
-def div(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
-    return (
-        floats.binary(e, instruction, a, b)
-        if _is_float(instruction)
-        else integers.divide(e, instruction, a, b)
-    )
+@pure("fma", form=floats.form(3))
+def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Results:
+    if not _is_float(instruction):
+        raise unknown(instruction, "its type must be a floating-point one")
+    return floats.fma(e, instruction, a, b, c)
 
 
-@pure("min", "max", form=same(2))
-def minmax(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
+@pure("div", form=_form(2, integers.typed(2, integers.WORDS)))
+def div(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     if _is_float(instruction):
-        return floats.minmax(e, instruction, a, b)
-    return integers.integer_minmax(e, instruction, a, b)
+        return floats.binary(e, instruction, a, b)
+    return integers.divide(e, instruction, a, b)
 
 
-@pure("neg", "abs", form=same(1))
-def sign(e: Emitter, instruction: Instruction, a: Value) -> Value:
+@pure("rem", form=integers.typed(2, integers.WORDS))
+def rem(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
+    return integers.divide(e, instruction, a, b)
+
+
+@pure("min", "max", form=_form(2, integers.minmax_form))
+def minmax(e: Emitter, instruction: Instruction, *sources: Value) -> Results:
+    if _is_float(instruction):
+        return floats.minmax(e, instruction, *sources)
+    return integers.minmax(e, instruction, *sources)
+
+
+@pure("neg", "abs", form=_form(1, integers.sign_form))
+def sign(e: Emitter, instruction: Instruction, a: Value) -> Results:
     if _is_float(instruction):
         return floats.sign(e, instruction, a)
-    if instruction.opcode == "neg":
-        return e.op("sub", e.zero(a.type), a)
-    return e.intrinsic("llvm.abs", a, extra=("i1 false",))
+    return integers.negate(e, instruction, a) if instruction.opcode == "neg" else integers.absolute(e, a)

@@ -49,6 +49,7 @@ class Build:
     parameter_bytes: int
     parameters: list[tuple[int, int]]  # offset and size of each
     constants: bytes
+    constant_links: list[tuple[int, int, int]]  # addresses in them: offset, which global, what is added
     globals: list[Global]
     hints: int
     symbol: str
@@ -136,9 +137,10 @@ def _describe(program: Program, symbol: str, hints: int, target: native.Target) 
         program.parameter_bytes,
         [(program.places[p.name].offset, p.size) for p in program.function.parameters],
         program.constants,
+        program.constant_links,
         [
             Global(
-                v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link) for link in v.links]
+                v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link[:3]) for link in v.links]
             )
             for v in program.globals
         ],
@@ -159,6 +161,7 @@ def _written(build: Build) -> dict[str, bytes]:
             "parameters", "hints", "symbol",
         )
     }  # fmt: skip
+    about["constant_links"] = build.constant_links
     about["globals"] = [[g.name, g.size, g.align, g.data, g.links] for g in build.globals]
     return {"about": json.dumps(about).encode(), "constants": build.constants, "object": build.object}
 
@@ -168,6 +171,7 @@ def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | N
         about = json.loads(parts["about"])
         x, y, z = about.pop("block")
         found = [Global(*item) for item in about.pop("globals")]
+        links = [(int(at), int(which), int(more)) for at, which, more in about.pop("constant_links")]
         parameters = [(int(offset), int(size)) for offset, size in about.pop("parameters")]
         return Build(
             **about,
@@ -175,6 +179,7 @@ def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | N
             parameters=parameters,
             globals=found,
             constants=parts["constants"],
+            constant_links=links,
             object=parts["object"],
             ptx=ptx,
             target=target,

@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tilewise.emulator import halves
 from tilewise.emulator.emit import Emitter, Value
+from tilewise.emulator.floats import flushed, rectify, saturate
+from tilewise.emulator.rounding import FORMATS, ROUNDINGS, from_integer, narrow
+from tilewise.emulator.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
 from tilewise.emulator.syntax import Instruction
 from tilewise.emulator.tables import Form, pure, unknown
 from tilewise.emulator.types import bits_of, is_float, is_signed, llvm_scalar
 
 __all__: list[str] = []
 
-_ROUND = {"rni": "llvm.roundeven", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
+# rint is roundeven in the rounding mode that is always set; every C library has it.
+_TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
+_FLOATS = {
+    "f16": 0,
+    "bf16": 0,
+    "f32": 1,
+    "f64": 2,
+}  # by what holds what: all of one rank hold all of a lower one
 
 
 def _form(instruction: Instruction) -> Form:
-    to, of = instruction.parts[-2:]
-    return Form((to,), (of,))
+    to, of = instruction.parts[-2], instruction.parts[-1]
+    return Form((to,), (of, of) if of == "f32" and to.endswith("x2") else (of,))
 
 
 @pure("cvt", form=_form)
-def cvt(e: Emitter, instruction: Instruction, a: Value) -> Value:
+def cvt(e: Emitter, instruction: Instruction, a: Value, b: Value | None = None) -> Value:
     to, of = instruction.parts[-2:]
+    if to.endswith("x2") or of.endswith("x2"):
+        return _packed(e, instruction, to, of, a, b)
     if is_float(of):
-        return _from_float(e, instruction, a, to, of)
+        if to == "tf32":
+            return _to_tf32(e, instruction, a, of)
+        if is_float(to):
+            return _between_floats(e, instruction, a, to, of)
+        return _to_integer(e, instruction, a, to, of)
     if is_float(to):
-        if {"rz", "rm", "rp"} & set(instruction.parts):
-            raise unknown(instruction, "this rounding is not supported")
-        return e.cast("sitofp" if is_signed(of) else "uitofp", a, llvm_scalar(to))
+        return _from_integer(e, instruction, a, to, of)
     return _integers(e, instruction, a, to, of)
 
 
+def _words(instruction: Instruction, ways: Iterable[str], others: str, must: bool = True) -> str:
+    """Refuse modifiers that this conversion does not have; returns how it rounds."""
+    words = instruction.parts[:-2]
+    found = [word for word in words if word in ways]
+    for word in words:
+        if word not in (*found, *others.split()) or words.count(word) > 1:
+            raise unknown(instruction, f"the modifier .{word} does not go with these types")
+    if len(found) > 1 or (must and not found):
+        raise unknown(instruction, "it must say in one way how to round")
+    return found[0] if found else ""
+
+
+# -- one number ---------------------------------------------------------------------------------------
 def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
     if "sat" in instruction.parts:
         wide = e.resize(a, "i128", is_signed(of))
@@ -40,24 +70,118 @@ def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) 
     return e.resize(a, llvm_scalar(to), is_signed(of))
 
 
-def _from_float(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
-    from tilewise.emulator.floats import flush, saturate
+def _between_floats(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
+    if to not in _FLOATS or of not in _FLOATS:
+        raise unknown(instruction, "not between these types")
+    exact = to == of or _FLOATS[to] > _FLOATS[of]
+    others = ("ftz " if "f32" in (to, of) else "") + ("sat " if to != "bf16" else "")
+    if {"relu", "satfinite"} & set(instruction.parts):
+        if (of, to) not in (("f32", "f16"), ("f32", "bf16")):
+            raise unknown(instruction, ".relu and .satfinite are not for these types")
+        way = _words(instruction, ("rn", "rz"), "relu satfinite ftz")
+    elif to == of:
+        way = _words(instruction, _TO_INTEGER, others, must=False)
+    else:
+        # NOTE: bf16 may be widened with a rounding, which then does nothing.
+        way = _words(instruction, ROUNDINGS if not exact or of == "bf16" else (), others, must=not exact)
+    if to == of and not way and "sat" not in instruction.parts:
+        return flushed(e, instruction, a) if of == "f32" else a
 
-    parts = instruction.parts
-    if "ftz" in parts and a.scalar == "float":
-        a = flush(e, a)
-    mode = next((part for part in parts if part in _ROUND), "")
-    if is_float(to):
-        if mode:
-            a = e.intrinsic(_ROUND[mode], a)
-        if {"rz", "rm", "rp"} & set(parts):
-            raise unknown(instruction, "this rounding is not supported")
-        result = a
-        if bits_of(to) != bits_of(of):
-            result = e.cast("fpext" if bits_of(to) > bits_of(of) else "fptrunc", a, llvm_scalar(to))
-        return saturate(e, result) if "sat" in parts else result
-    if not mode:
-        raise unknown(instruction, "a conversion to an integer must say how to round")
-    rounded = e.intrinsic(_ROUND[mode], a)
-    name = "llvm.fptosi.sat" if is_signed(to) else "llvm.fptoui.sat"
-    return e.convert(name, rounded, llvm_scalar(to))
+    value = halves.up(e, flushed(e, instruction, a) if of == "f32" else a)
+    if to == of and way:
+        value = e.intrinsic(_TO_INTEGER[way], value)
+    value = _limited(e, instruction, value)
+    if to in ("f16", "bf16"):
+        exact_way = way if way in ROUNDINGS else "rn"
+        return halves.down(e, value, to, exact_way, finite="satfinite" in instruction.parts)
+    if to == "f64":
+        return e.cast("fpext", value, "double")
+    if value.scalar == "double":
+        value = _to_single(e, value, way)
+    return flushed(e, instruction, value)
+
+
+def _limited(e: Emitter, instruction: Instruction, value: Value) -> Value:
+    """``.sat`` and ``.relu``, whose limits every format has, so that rounding may follow."""
+    if "sat" in instruction.parts:
+        return saturate(e, value)
+    return rectify(e, value) if "relu" in instruction.parts else value
+
+
+def _to_single(e: Emitter, value: Value, way: str) -> Value:
+    if way == "rn":
+        return e.cast("fptrunc", value, "float")
+    return e.cast("bitcast", narrow(e, value, FORMATS["f32"], way), "float")
+
+
+def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
+    """A float whose last 13 bits are zero."""
+    if of != "f32":
+        raise unknown(instruction, "not between these types")
+    relu = "relu" if "rna" not in instruction.parts else ""
+    way = _words(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
+    finite = "satfinite" in instruction.parts
+    bits = narrow(e, _limited(e, instruction, a), FORMATS["tf32"], way, finite)
+    return e.cast("bitcast", e.op("shl", bits, e.const(bits, 13)), "float")
+
+
+def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
+    """What is out of range becomes the nearest integer that is in it."""
+    if of not in _FLOATS or to[0] not in "us":
+        raise unknown(instruction, "not between these types")
+    way = _words(instruction, _TO_INTEGER, "sat ftz" if of == "f32" else "sat")
+    value = halves.up(e, flushed(e, instruction, a) if of == "f32" else a)
+    rounded = e.intrinsic(_TO_INTEGER[way], value)
+    result = e.convert("llvm.fptosi.sat" if is_signed(to) else "llvm.fptoui.sat", rounded, llvm_scalar(to))
+    if of != "f64" and bits_of(to) < 64:
+        return result  # NaN has become 0
+    nan = e.compare("fcmp uno", value, value)
+    return e.select(nan, e.const(result, 1 << (bits_of(to) - 1)), result)
+
+
+def _from_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
+    if to not in _FLOATS or of[0] not in "us":
+        raise unknown(instruction, "not between these types")
+    way = _words(instruction, ROUNDINGS, ("ftz " if to == "f32" else "") + ("sat" if to != "bf16" else ""))
+    result = from_integer(e, a, is_signed(of), to, way)
+    if to in ("f16", "bf16"):
+        result = e.cast("bitcast", result, llvm_scalar(to))
+    if "sat" not in instruction.parts:
+        return result
+    limited = saturate(e, halves.up(e, result))
+    return halves.down(e, limited, to) if to == "f16" else limited
+
+
+# -- two numbers in a register ------------------------------------------------------------------------
+def _packed(e: Emitter, instruction: Instruction, to: str, of: str, a: Value, b: Value | None) -> Value:
+    words = set(instruction.parts[:-2])
+    relu, finite = "relu" in words, "satfinite" in words
+    if (to in SMALL or to == "ue8m0x2") and of in ("f32", "f16x2", "bf16x2"):
+        if to in SMALL:
+            _words(instruction, ("rn",), "satfinite relu")
+            if not finite:
+                raise unknown(instruction, "it must be .satfinite")
+            return pack(e, to, *_floats(e, of, a, b), relu)
+        if of != "f16x2":
+            way = _words(instruction, ("rz", "rp"), "satfinite")
+            return pack_exponents(e, *_floats(e, of, a, b), way, finite)
+    if to in ("f16x2", "bf16x2") and of == "f32":
+        way = _words(instruction, ("rn", "rz"), "satfinite relu")
+        values = [_limited(e, instruction, value) for value in _floats(e, of, a, b)]
+        low, high = (halves.down(e, value, halves.PARTS[to], way, finite) for value in values)
+        return halves.join(e, low, high)
+    if to == "f16x2" and of in SMALL:
+        _words(instruction, ("rn",), "relu")
+        return unpack(e, of, a, relu)
+    if (to, of) == ("bf16x2", "ue8m0x2"):
+        _words(instruction, ("rn",), "")
+        return unpack_exponents(e, a)
+    raise unknown(instruction, "not between these types")
+
+
+def _floats(e: Emitter, of: str, a: Value, b: Value | None) -> tuple[Value, Value]:
+    """Low and high number of a packed operand, or of two: the first is the high one."""
+    if b is not None:
+        return b, a
+    low, high = halves.split(e, of, a)
+    return halves.up(e, low), halves.up(e, high)

@@ -1,16 +1,102 @@
-"""Floating-point instructions on f16, bf16, f32 and f64."""
+"""Floating-point instructions on f64, f32, f16, bf16 and the packed types.
+
+NaN: an f32 instruction "returns an unspecified NaN", says the PTX ISA; GPUs return 0x7FFFFFFF. Here add,
+sub, mul, fma, div, rcp, sqrt, rsqrt, abs and neg of f32 return the CPU's (the first NaN operand made
+quiet, or the CPU's own), because their plain forms are one machine instruction each. All f16 and bf16
+arithmetic returns 0x7FFF, min and max with ``.NaN`` return 0x7FFFFFFF, and f64 keeps payloads, as on GPUs.
+A subnormal result is flushed (``.ftz``) after it is rounded.
+"""
 
 from __future__ import annotations
 
-from tilewise.emulator.emit import Emitter, Value
-from tilewise.emulator.syntax import Instruction
-from tilewise.emulator.tables import unknown
+from collections.abc import Callable
 
-__all__ = ["binary", "flush", "fma", "minmax", "sign"]
+from tilewise.emulator import halves
+from tilewise.emulator.emit import Emitter, Value
+from tilewise.emulator.rounding import FORMATS, ROUNDINGS, directed, shaped
+from tilewise.emulator.syntax import Instruction
+from tilewise.emulator.tables import Form, pure, same, unknown
+
+__all__ = ["binary", "check", "comparable", "flush", "flushed", "fma", "form", "minmax", "saturate", "sign"]
 
 _OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_ANY = "rn rz rm rp"
+_SUM = {
+    "f32": f"{_ANY} ftz sat", "f32x2": f"{_ANY} ftz", "f64": _ANY, "f16": "rn ftz sat", "bf16": "rn",
+    "f32.f16": f"{_ANY} sat", "f32.bf16": f"{_ANY} sat",
+}  # fmt: skip
+_SIGN = {"f32": "ftz", "f64": "", "f16": "ftz", "bf16": ""}
+_ORDER = {"f32": "ftz NaN xorsign abs", "f64": "", "f16": "ftz NaN xorsign abs", "bf16": "NaN xorsign abs"}
+_WAVE = {"f32": "approx ftz"}
+
+# The modifiers that an instruction may have, by type. Packed two-byte types have those of their parts.
+_LEGAL: dict[str, dict[str, str]] = {
+    "add": _SUM,
+    "sub": _SUM,
+    "mul": {type_: words for type_, words in _SUM.items() if "." not in type_},
+    "fma": _SUM | {"f16": "rn ftz sat relu", "bf16": "rn relu"},
+    "mad": {"f32": _SUM["f32"], "f64": _ANY},
+    "div": {"f32": f"{_ANY} approx full ftz", "f64": _ANY},
+    "rcp": {"f32": f"{_ANY} approx ftz", "f64": f"{_ANY} approx ftz"},
+    "sqrt": {"f32": f"{_ANY} approx ftz", "f64": _ANY},
+    "rsqrt": {"f32": "approx ftz", "f64": "approx ftz"},
+    "min": _ORDER,
+    "max": _ORDER,
+    "neg": _SIGN,
+    "abs": _SIGN,
+    "copysign": {"f32": "", "f64": ""},
+    "sin": _WAVE,
+    "cos": _WAVE,
+    "lg2": _WAVE,
+    "ex2": {"f32": "approx ftz", "f16": "approx", "bf16": "approx ftz"},
+    "tanh": {"f32": "approx", "f16": "approx", "bf16": "approx"},
+}
+_WAYS = {*ROUNDINGS, "approx", "full"}
+_MUST_SAY = {"div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"}
 
 
+def _mixed(instruction: Instruction) -> bool:
+    """Two-byte operands and a float result: ``add.f32.f16``."""
+    parts = instruction.parts
+    return len(parts) > 1 and parts[-2] == "f32" and parts[-1] in ("f16", "bf16")
+
+
+def form(count: int) -> Callable[[Instruction], Form]:
+    """The form of a floating-point instruction with ``count`` sources, mixed types included."""
+
+    def found(instruction: Instruction) -> Form:
+        type_ = instruction.parts[-1]
+        if _mixed(instruction) and instruction.opcode in ("add", "sub", "fma"):
+            return Form(("f32",), (type_,) * (count - 1) + ("f32",))
+        if instruction.opcode in ("min", "max"):
+            return Form((type_,), (type_,) * max(2, len(instruction.operands) - 1))
+        return same(count)(instruction)
+
+    return found
+
+
+def check(instruction: Instruction) -> str:
+    """Refuse modifiers that the instruction does not have; returns how it rounds ("approx", "full" too)."""
+    parts = instruction.parts
+    mixed = _mixed(instruction)
+    type_ = ".".join(parts[-2:]) if mixed else parts[-1]
+    words = parts[: -2 if mixed else -1]
+    legal = _LEGAL[instruction.opcode].get(type_ if type_ == "f32x2" else type_.removesuffix("x2"))
+    if legal is None:
+        raise unknown(instruction, f"not with the type .{type_}")
+    for word in words:
+        if word not in legal.split() or words.count(word) > 1:
+            raise unknown(instruction, f"the modifier .{word} does not go with .{type_} here")
+    ways = [word for word in words if word in _WAYS]
+    if len(ways) > 1 or {"sat", "relu"} <= set(words):
+        raise unknown(instruction, "its modifiers exclude each other")
+    fused = instruction.opcode == "fma" and (mixed or type_ in ("f32", "f32x2", "f64"))
+    if not ways and (fused or instruction.opcode in _MUST_SAY):
+        raise unknown(instruction, "it must say how to round, or that it is approximate")
+    return ways[0] if ways else "rn"
+
+
+# -- before and after -------------------------------------------------------------------------------
 def flush(e: Emitter, value: Value) -> Value:
     """Subnormal numbers as zeros of their sign (``.ftz``)."""
     bits = e.cast("bitcast", value, "i32")
@@ -20,6 +106,15 @@ def flush(e: Emitter, value: Value) -> Value:
     return e.cast("bitcast", e.select(tiny, zero, bits), "float")
 
 
+def flushed(e: Emitter, instruction: Instruction, value: Value) -> Value:
+    """Flush a float or f16 number if the instruction says so."""
+    if "ftz" not in instruction.parts:
+        return value
+    if value.scalar == "float":
+        return flush(e, value)
+    return halves.flush(e, value) if value.scalar == "half" else value
+
+
 def saturate(e: Emitter, value: Value) -> Value:
     """Into [0, 1]; NaN becomes +0 (``.sat``)."""
     zero, one = e.real(value, 0.0), e.real(value, 1.0)
@@ -27,40 +122,226 @@ def saturate(e: Emitter, value: Value) -> Value:
     return e.select(e.compare("fcmp olt", above, one), above, one)
 
 
-def _around(e: Emitter, instruction: Instruction, result: Value) -> Value:
-    if "ftz" in instruction.parts and result.scalar == "float":
-        result = flush(e, result)
-    return saturate(e, result) if "sat" in instruction.parts else result
+def rectify(e: Emitter, value: Value) -> Value:
+    """Zero instead of what is negative; NaN stays (``.relu``)."""
+    zero = e.real(value, 0.0)
+    return e.select(e.compare("fcmp ugt", value, zero), value, zero)
 
 
-def _inputs(e: Emitter, instruction: Instruction, values: tuple[Value, ...]) -> list[Value]:
-    if "ftz" in instruction.parts and values[0].scalar == "float":
-        return [flush(e, value) for value in values]
-    return list(values)
+def comparable(e: Emitter, instruction: Instruction, *values: Value) -> list[Value]:
+    """The operands of a comparison: flushed if it says so, and of a type that LLVM compares rightly."""
+    return [halves.up(e, flushed(e, instruction, value)) for value in values]
 
 
+def _finish(e: Emitter, instruction: Instruction, type_: str, value: Value) -> Value:
+    """Limit a result, round it to a two-byte type, flush it."""
+    if "sat" in instruction.parts:
+        value = saturate(e, value)
+    if "relu" in instruction.parts:
+        value = rectify(e, value)
+    if type_ in ("f16", "bf16"):
+        value = halves.down(e, value, type_)
+    return flushed(e, instruction, value)
+
+
+# -- arithmetic -------------------------------------------------------------------------------------
 def binary(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
-    """add, sub, mul, div in round-to-nearest."""
-    if {"rz", "rm", "rp"} & set(instruction.parts) or instruction.opcode not in _OPS:
-        raise unknown(instruction, "this rounding is not supported")
-    left, right = _inputs(e, instruction, (a, b))
-    return _around(e, instruction, e.op(_OPS[instruction.opcode], left, right))
+    """add, sub, mul and div."""
+    way = check(instruction)
+    operation = _OPS[instruction.opcode]
+
+    def one(type_: str, a: Value, b: Value) -> Value:
+        left, right = comparable(e, instruction, a, b)
+        if way in ("rz", "rm", "rp"):
+            result = directed(e, operation, way, left, right)
+        else:
+            result = e.op(operation, left, right)
+        if way == "approx":
+            result = _small_quotient(e, left, right, result)
+        return _finish(e, instruction, type_, result)
+
+    if _mixed(instruction):
+        return one("f32", a, b)
+    return halves.each(e, instruction.parts[-1], one, a, b)
+
+
+def _small_quotient(e: Emitter, a: Value, b: Value, quotient: Value) -> Value:
+    """``div.approx`` by more than 2**126: zero, or NaN if the dividend is infinite."""
+    size, infinity = e.intrinsic("llvm.fabs", b), e.const(a, FORMATS["f32"].infinity)
+    large = e.op(
+        "and",
+        e.compare("fcmp ogt", size, e.real(a, 2.0**126)),
+        e.compare("fcmp olt", size, infinity),
+    )
+    sign = e.op("and", e.cast("bitcast", quotient, "i32"), e.const(shaped(a, "i32"), 1 << 31))
+    number = e.compare("fcmp olt", e.intrinsic("llvm.fabs", a), infinity)
+    nan = e.const(a, FORMATS["f32"].nan)
+    return e.select(large, e.select(number, e.cast("bitcast", sign, "float"), nan), quotient)
 
 
 def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """One rounding for product and sum together."""
-    if {"rz", "rm", "rp"} & set(instruction.parts):
-        raise unknown(instruction, "this rounding is not supported")
-    return _around(e, instruction, e.intrinsic("llvm.fma", *_inputs(e, instruction, (a, b, c))))
+    way = check(instruction)
+
+    def one(type_: str, a: Value, b: Value, c: Value) -> Value:
+        values = [flushed(e, instruction, value) for value in (a, b, c)]
+        if type_ in ("f16", "bf16"):
+            result = halves.fma(e, type_, *values)
+        elif way == "rn":
+            result = e.intrinsic("llvm.fma", *values)
+        else:
+            result = directed(e, "fma", way, *values)
+        return _finish(e, instruction, type_, result)
+
+    if _mixed(instruction):
+        return one("f32", halves.up(e, a), halves.up(e, b), c)
+    return halves.each(e, instruction.parts[-1], one, a, b, c)
 
 
-def minmax(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
-    """The number where one operand is NaN; with ``.NaN``, NaN."""
-    word = instruction.opcode
-    name = f"llvm.{word}imum" if "NaN" in instruction.parts else f"llvm.{word}imumnum"
-    return _around(e, instruction, e.intrinsic(name, *_inputs(e, instruction, (a, b))))
+@pure("rcp", form=same(1))
+def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
+    way = check(instruction)
+    if a.scalar == "double" and _upper_word_only(instruction, way):
+        return _upper_word(e, a, lambda value: e.op("fdiv", e.real(value, 1.0), value))
+    value = flushed(e, instruction, a)
+    one = e.real(value, 1.0)
+    if way in ("rz", "rm", "rp"):
+        return flushed(e, instruction, directed(e, "fdiv", way, one, value))
+    return flushed(e, instruction, e.op("fdiv", one, value))
+
+
+@pure("sqrt", form=same(1))
+def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
+    way = check(instruction)
+    value = flushed(e, instruction, a)
+    if way in ("rz", "rm", "rp"):
+        return directed(e, "sqrt", way, value)  # never subnormal
+    return e.intrinsic("llvm.sqrt", value)
+
+
+@pure("rsqrt", form=same(1))
+def rsqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
+    """Two roundings to the nearest: within 2**-23 of the exact number."""
+    way = check(instruction)
+
+    def inverse(value: Value) -> Value:
+        return e.op("fdiv", e.real(value, 1.0), e.intrinsic("llvm.sqrt", value))
+
+    if a.scalar == "double" and _upper_word_only(instruction, way):
+        return _upper_word(e, a, inverse)
+    return inverse(flushed(e, instruction, a))
+
+
+def _upper_word_only(instruction: Instruction, way: str) -> bool:
+    """``.approx.ftz.f64``, which reads and makes upper words alone."""
+    approximate, ftz = way == "approx", "ftz" in instruction.parts
+    if (ftz and not approximate) or (approximate and not ftz and instruction.opcode == "rcp"):
+        raise unknown(instruction, "with .f64, .approx and .ftz go together")
+    return ftz
+
+
+def _upper_word(e: Emitter, a: Value, function: Callable[[Value], Value]) -> Value:
+    """A function of doubles that sees upper words alone, with subnormal numbers as zeros."""
+
+    def cut(value: Value) -> Value:
+        bits = e.op("and", e.cast("bitcast", value, "i64"), e.const(shaped(value, "i64"), ~0xFFFF_FFFF))
+        exponent = e.op("and", bits, e.const(bits, 0x7FF0_0000_0000_0000))
+        zero = e.op("and", bits, e.const(bits, 1 << 63))
+        bits = e.select(e.compare("icmp eq", exponent, e.const(bits, 0)), zero, bits)
+        return e.cast("bitcast", bits, "double")
+
+    result = function(cut(a))
+    nan = e.op("or", e.compare("fcmp uno", a, a), e.compare("fcmp uno", result, result))
+    return e.select(nan, e.const(a, 0x7FFF_FFFF_0000_0000), cut(result))
+
+
+# -- order and sign ---------------------------------------------------------------------------------
+def minmax(e: Emitter, instruction: Instruction, *sources: Value) -> Value:
+    """The number where the other operand is NaN; with ``.NaN``, NaN. -0 is less than +0."""
+    check(instruction)
+    words = set(instruction.parts)
+    three = len(sources) > 2
+    allowed = ({"abs"}, set()) if three else ({"abs", "xorsign"}, set())
+    if words & {"abs", "xorsign"} not in allowed:
+        raise unknown(instruction, ".xorsign and .abs go together, and with three sources .abs alone")
+    if three and (instruction.parts[-1] != "f32" or len(sources) > 3):
+        raise unknown(instruction, "three sources go with .f32 alone")
+    name = f"llvm.{instruction.opcode}imum" + ("" if "NaN" in words else "num")
+
+    def one(type_: str, *numbers: Value) -> Value:
+        values = comparable(e, instruction, *numbers)
+        given = values
+        if "abs" in words:
+            values = [e.intrinsic("llvm.fabs", value) for value in values]
+        result = values[0]
+        for value in values[1:]:
+            result = e.intrinsic(name, result, value)
+        if "xorsign" in words:
+            result = _sign_of_product(e, result, *given)
+        if "NaN" in words:
+            nan = e.compare("fcmp uno", result, result)
+            result = e.select(nan, e.const(result, FORMATS["f32"].nan), result)
+        return halves.down(e, result, type_) if type_ in ("f16", "bf16") else result
+
+    return halves.each(e, instruction.parts[-1], one, *sources)
+
+
+def _sign_of_product(e: Emitter, size: Value, a: Value, b: Value) -> Value:
+    first, second = (e.cast("bitcast", value, "i32") for value in (a, b))
+    return e.intrinsic("llvm.copysign", size, e.cast("bitcast", e.op("xor", first, second), "float"))
 
 
 def sign(e: Emitter, instruction: Instruction, a: Value) -> Value:
-    (value,) = _inputs(e, instruction, (a,))
-    return e.negate(value) if instruction.opcode == "neg" else e.intrinsic("llvm.fabs", value)
+    """neg and abs: the sign bit alone, also of NaN."""
+    check(instruction)
+
+    def one(type_: str, a: Value) -> Value:
+        value = flushed(e, instruction, a)
+        if type_ in ("f32", "f64"):
+            return e.negate(value) if instruction.opcode == "neg" else e.intrinsic("llvm.fabs", value)
+        bits = e.cast("bitcast", value, "i16")
+        word, mask = ("xor", 0x8000) if instruction.opcode == "neg" else ("and", 0x7FFF)
+        return e.cast("bitcast", e.op(word, bits, e.const(bits, mask)), value.scalar)
+
+    return halves.each(e, instruction.parts[-1], one, a)
+
+
+@pure("copysign", form=same(2))
+def copysign(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
+    """b with the sign of a."""
+    check(instruction)
+    return e.intrinsic("llvm.copysign", b, a)
+
+
+def _test_form(instruction: Instruction) -> Form:
+    return Form(("pred",), (instruction.parts[-1],))
+
+
+@pure("testp", form=_test_form)
+def testp(e: Emitter, instruction: Instruction, a: Value) -> Value:
+    """What kind of number it is; zeros are normal."""
+    if len(instruction.parts) != 2 or instruction.parts[-1] not in ("f32", "f64"):
+        raise unknown(instruction, "not in this form")
+    of = FORMATS[instruction.parts[-1]]
+    whole = e.cast("bitcast", a, of.storage)
+    size = e.op("and", whole, e.const(whole, (1 << (of.bits - 1)) - 1))
+    infinity = e.const(size, of.infinity)
+    match instruction.parts[0]:
+        case "finite":
+            return e.compare("icmp ult", size, infinity)
+        case "infinite":
+            return e.compare("icmp eq", size, infinity)
+        case "number":
+            return e.compare("icmp ule", size, infinity)
+        case "notanumber":
+            return e.compare("icmp ugt", size, infinity)
+    # One less turns zero into the largest integer, so that one comparison finds the subnormal numbers.
+    smallest = e.const(size, (1 << of.fraction) - 1)
+    less = e.op("sub", size, e.const(size, 1))
+    match instruction.parts[0]:
+        case "subnormal":
+            return e.compare("icmp ult", less, smallest)
+        case "normal":
+            usual = e.compare("icmp uge", less, smallest)
+            return e.op("and", usual, e.compare("icmp ult", size, infinity))
+    raise unknown(instruction, f"no test {instruction.parts[0]!r}")

@@ -160,9 +160,7 @@ def _short_form(instruction: Instruction) -> Form:
 
 
 @pure("mul24", "mad24", form=_short_form)
-def short_product(
-    e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None
-) -> Value:
+def short_product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """The product of the low 24 bits: its low 32 bits, or bits 16 to 47."""
     shift = "ashr" if is_signed(instruction.parts[-1]) else "lshr"
     wide = []
@@ -238,7 +236,8 @@ def absolute(e: Emitter, a: Value) -> Value:
 
 # -- carries ---------------------------------------------------------------------------------------------
 # The parser makes the carry an operand: it is the second result of what sets it and the last source of
-# what uses it. A borrow is a carry of 1.
+# what uses it. NOTE: as on GPUs, a difference is a sum with the complement: its carry is set where there
+# is no borrow. PTX speaks of a borrow, which is the same unless sums and differences share one carry.
 def carry_form(instruction: Instruction) -> Form:
     """add.cc, addc, sub.cc, subc, mad.cc and madc."""
     opcode = instruction.opcode
@@ -262,17 +261,6 @@ def add_carry(e: Emitter, a: Value, b: Value, carry: Value | None) -> tuple[Valu
     return total, out
 
 
-def subtract_borrow(e: Emitter, a: Value, b: Value, borrow: Value | None) -> tuple[Value, Value]:
-    """A difference, with a borrow in if there is one, and the borrow out."""
-    rest = e.op("sub", a, b)
-    out = e.compare("icmp ult", a, b)
-    if borrow is not None:
-        one = e.cast("zext", borrow, a.scalar)
-        out = e.op("or", out, e.compare("icmp ult", rest, one))
-        rest = e.op("sub", rest, one)
-    return rest, out
-
-
 def with_carry(e: Emitter, instruction: Instruction, *sources: Value) -> tuple[Value, Value]:
     """Any of the instructions of :func:`carry_form`."""
     opcode = instruction.opcode
@@ -282,8 +270,11 @@ def with_carry(e: Emitter, instruction: Instruction, *sources: Value) -> tuple[V
         signed = is_signed(instruction.parts[-1])
         found = high_product(e, a, b, signed) if "hi" in instruction.parts else e.op("mul", a, b)
         return add_carry(e, found, c, carry)
-    step = subtract_borrow if opcode.startswith("sub") else add_carry
-    return step(e, sources[0], sources[1], carry)
+    a, b = sources[:2]
+    if opcode.startswith("sub"):
+        b = e.op("xor", b, e.const(b, -1))
+        carry = e.const("<32 x i1>" if a.is_vector else "i1", 1) if carry is None else carry
+    return add_carry(e, a, b, carry)
 
 
 pure("addc", "subc", "madc", form=carry_form)(with_carry)
@@ -291,10 +282,9 @@ pure("addc", "subc", "madc", form=carry_form)(with_carry)
 
 # -- products of packed numbers --------------------------------------------------------------------------
 def _dot_form(instruction: Instruction) -> Form:
-    *mode, of_a, of_b = instruction.parts
-    if not {of_a, of_b} <= {"u32", "s32"} or (instruction.opcode == "dp2a") != (mode in (["lo"], ["hi"])):
-        raise unknown(instruction, "not in this form")
-    if instruction.opcode == "dp4a" and mode:
+    *mode, of_a, of_b = ("", "", *instruction.parts)
+    modes = (["", "", "lo"], ["", "", "hi"]) if instruction.opcode == "dp2a" else (["", ""],)
+    if not {of_a, of_b} <= {"u32", "s32"} or mode not in modes:
         raise unknown(instruction, "not in this form")
     whole = "s32" if "s32" in (of_a, of_b) else "u32"
     return Form((whole,), (of_a, of_b, whole))

@@ -18,6 +18,7 @@ __all__ = [
     "WARP",
     "Answer",
     "FaultKind",
+    "Question",
     "Space",
     "Status",
 ]
@@ -60,6 +61,15 @@ class FaultKind(IntEnum):
     BAD_BARRIER = 5
     ASSERT = 6
     BAD_INDEX = 7
+    BAD_CALL = 8
+
+
+class Question(IntEnum):
+    """What compiled code asks the host."""
+
+    PRINT = 1
+    ASSERT = 2
+    TIME = 3
 
 
 class LAUNCH:
@@ -78,7 +88,7 @@ class LAUNCH:
     WARPS, THREADS = 160, 168
     WARP_STRIDE = 176
     DYNAMIC_BYTES = 184
-    PRINT, PRINT_BYTES, PRINT_USED = 192, 200, 208
+    HOST = 192  # pointer to the function that answers questions
     MULTIPROCESSORS = 216
     PROGRESS = 224  # counts what shows that the launch gets on
     GLOBALS = 232  # pointer to the addresses of module-level variables

@@ -451,7 +451,9 @@ def store(e: Lowering, instruction: Instruction) -> None:
     items = source.items if isinstance(source, Vector) else (source,)
     if len(items) != access.elements:
         raise unknown(instruction, f"it stores {access.elements} elements")
-    scalar = access.uniform and all(_is_scalar(e, item) for item in items)
+    # NOTE: one local address, or a generic one that is local, is another place for every lane.
+    one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
+    scalar = one_place and all(_is_scalar(e, item) for item in items)
     values = [e.read(item, access.type, not scalar) for item in items]
     if _covered(e, instruction):
         _fast_store(e, access, _pointer(e, access, access.base), values)

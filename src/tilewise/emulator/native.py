@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,11 @@ from tilewise.emulator.support import support_functions, support_text
 
 __all__ = ["Code", "Target", "assemble", "host", "load", "support"]
 
-_LOCK = threading.Lock()  # LLVM's global state: targets, symbols, engines
+# LLVM's global state: targets, symbols, engines. A fork waits until no thread is in there: in the child,
+# LLVM would be for ever where that thread had left it.
+_LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +58,18 @@ def _machine(target: Target) -> Any:
 def assemble(text: str, target: Target, level: int = 1) -> bytes:
     """Compile LLVM text to an object file."""
     with _LOCK:
-        machine = _machine(target)
-        module = llvm.parse_assembly(text)
-        module.verify()
-        module.data_layout = str(machine.target_data)
-        module.triple = llvm.get_default_triple()
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
-        builder.getModulePassManager().run(module, builder)
-        return bytes(machine.emit_object(module))
+        return _assemble(text, target, level)  # NOTE: a function of its own, so that its modules end in here
+
+
+def _assemble(text: str, target: Target, level: int) -> bytes:
+    machine = _machine(target)
+    module = llvm.parse_assembly(text)
+    module.verify()
+    module.data_layout = str(machine.target_data)
+    module.triple = llvm.get_default_triple()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
 
 
 @dataclass(slots=True)
@@ -71,7 +80,8 @@ class Code:
     file: Any
 
     def address(self, name: str) -> int:
-        found = int(self.engine.get_function_address(name))
+        with _LOCK:
+            found = int(self.engine.get_function_address(name))
         if not found:
             raise RuntimeError(f"the compiled code has no {name}")
         return found
@@ -79,32 +89,31 @@ class Code:
 
 def load(data: bytes, target: Target) -> Code:
     """Bring an object file into memory and resolve what it calls."""
-    support()
     with _LOCK:
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
-        file = llvm.ObjectFileRef.from_data(data)
-        engine.add_object_file(file)
-        engine.finalize_object()
-        return Code(engine, file)
+        _support_code()
+        return _load(data, target)
+
+
+def _load(data: bytes, target: Target) -> Code:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+    file = llvm.ObjectFileRef.from_data(data)
+    engine.add_object_file(file)
+    engine.finalize_object()
+    return Code(engine, file)
 
 
 @functools.cache
 def _support_code() -> tuple[Code, dict[str, int]]:
-    target = host()
-    data = assemble(support_text(), target)
-    with _LOCK:
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
-        file = llvm.ObjectFileRef.from_data(data)
-        engine.add_object_file(file)
-        engine.finalize_object()
-        addresses = {name: int(engine.get_function_address(name)) for name in support_functions()}
-        for name, address in addresses.items():
-            llvm.add_symbol(name, address)
-        return Code(engine, file), addresses
+    code = _load(assemble(support_text(), host()), host())
+    addresses = {name: code.address(name) for name in support_functions()}
+    for name, address in addresses.items():
+        llvm.add_symbol(name, address)
+    return code, addresses
 
 
 def support() -> Any:
     """The entry of the run-time support: work(launch, worker, block) -> outcome."""
-    _, addresses = _support_code()
+    with _LOCK:  # NOTE: two of them at once would each load it, and one be dropped under the other's kernels
+        _, addresses = _support_code()
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     return prototype(addresses["tw_work"])

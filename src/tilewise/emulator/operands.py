@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewise.emulator.syntax import Address, Instruction, Not, Operand, Pair, Register, Vector
+from tilewise.emulator.syntax import Address, Instruction, Not, Operand, Pair, Register, Symbol, Vector
 
-__all__ = ["reads", "registers_in", "writes"]
+__all__ = ["operands_in", "reads", "registers_in", "writes"]
 
 # Opcodes whose first operand is read, as the others are: they have no destination register.
 _NO_DESTINATION = {
@@ -30,6 +30,21 @@ def registers_in(operand: Operand) -> Iterator[Register]:
         case Vector(items=items):
             for each in items:
                 yield from registers_in(each)
+
+
+def operands_in(instruction: Instruction) -> Iterator[Operand]:
+    """Every operand of an instruction, those within vectors and addresses too."""
+    stack = list(reversed(instruction.operands))
+    while stack:
+        operand = stack.pop()
+        yield operand
+        match operand:
+            case Vector(items=items):
+                stack += reversed(items)
+            case Pair(first=first, second=second):
+                stack += [second, first]
+            case Address(base=Register() | Symbol() as base):
+                stack.append(base)
 
 
 def has_destination(instruction: Instruction) -> bool:

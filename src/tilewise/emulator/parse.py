@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from math import prod
 
+from tilewise.emulator.initial import initial_bytes
+from tilewise.emulator.spelling import MARKED, spelled
 from tilewise.emulator.syntax import (
     Address,
     Function,
     Immediate,
     Instruction,
     Label,
+    Link,
     Module,
     Not,
     Operand,
@@ -21,24 +24,11 @@ from tilewise.emulator.syntax import (
     Variable,
     Vector,
 )
+from tilewise.emulator.tokens import Token, integer_of, tokens
 from tilewise.emulator.types import TYPE_BYTES
 
-__all__ = ["parse"]
+__all__ = ["Parser", "parse"]
 
-_TOKEN = re.compile(
-    r"""
-    (?P<space>[ \t\r\f\v]+|//[^\n]*)
-  | (?P<newline>\n)
-  | (?P<comment>/\*.*?\*/)
-  | (?P<string>"(?:[^"\\\n]|\\.)*")
-  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
-  | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
-  | (?P<word>[%$A-Za-z_][\w$]*)
-  | (?P<dotted>\.[\w]+(?:::[\w]+)*)
-  | (?P<mark>[{}\[\](),;:|!@=<>+\-*/~&^?])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _SPACES = {".global", ".const", ".shared", ".local", ".param", ".tex"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
 _MOST_BYTES = 1 << 31  # of one variable
@@ -50,43 +40,16 @@ _SPECIAL = re.compile(
 )
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    line: int
-
-
 def parse(text: str) -> Module:
     """Read a PTX text; a mistake in it is a PtxError that names the line."""
-    return _Parser(text).module()
+    return Parser(text).module()
 
 
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
-    at, line = 0, 1
-    end = len(text)
-    match = _TOKEN.match
-    while at < end:
-        m = match(text, at)
-        if m is None:
-            if text[at] == "\0" and not text[at:].strip("\0 \n"):
-                break
-            raise PtxError(line, f"a character that PTX does not have: {text[at]!r}")
-        kind = m.lastgroup or ""
-        at = m.end()
-        if kind == "newline":
-            line += 1
-        elif kind == "comment":
-            line += m[0].count("\n")
-        elif kind != "space":
-            found.append(_Token(kind, m[0], line))
-    found.append(_Token("end", "", line))
-    return found
+class Parser:
+    """One pass over the words of a text."""
 
-
-class _Parser:
     def __init__(self, text: str) -> None:
-        self.tokens = _tokens(text)
+        self.tokens = tokens(text)
         self.at = 0
         self.result = Module((0, 0), "", text=text)
         self.function: Function | None = None
@@ -96,10 +59,10 @@ class _Parser:
 
     # -- tokens ---------------------------------------------------------------------------------
     @property
-    def now(self) -> _Token:
+    def now(self) -> Token:
         return self.tokens[self.at]
 
-    def take(self) -> _Token:
+    def take(self) -> Token:
         token = self.tokens[self.at]
         if token.kind != "end":
             self.at += 1
@@ -111,7 +74,7 @@ class _Parser:
             return True
         return False
 
-    def expect(self, text: str) -> _Token:
+    def expect(self, text: str) -> Token:
         if self.now.text != text:
             raise self.error(f"{text!r} expected")
         return self.take()
@@ -129,7 +92,7 @@ class _Parser:
         negative = self.accept("-")
         if self.now.kind != "int":
             raise self.error("an integer expected")
-        value = _integer(self.take().text)
+        value = integer_of(self.take().text)
         return -value if negative else value
 
     # -- the module -----------------------------------------------------------------------------
@@ -155,8 +118,10 @@ class _Parser:
                 self.section()
             elif token.text == ".loc":
                 self.loc()
-            elif token.text in (".pragma", ".alias"):
+            elif token.text == ".pragma":
                 self.skip_to(";")
+            elif token.text == ".alias":
+                self.alias()
             elif token.kind == "dotted":
                 self.declaration()
             elif token.text == ";":
@@ -166,6 +131,17 @@ class _Parser:
         if not self.result.target:
             raise PtxError(1, "there is no .target line: is this a PTX text?")
         return self.result
+
+    def alias(self) -> None:
+        """``.alias f, g;``: a call of f is one of g."""
+        self.expect(".alias")
+        name = self.word()
+        self.expect(",")
+        target = self.result.functions.get(self.word())
+        if target is None:
+            raise self.error("';' expected after two functions")
+        self.result.functions[name] = target
+        self.expect(";")
 
     def skip_to(self, text: str) -> None:
         while self.now.text != text:
@@ -268,63 +244,23 @@ class _Parser:
     ) -> Variable:
         name = self.word()
         element = TYPE_BYTES[type_] * vector
-        count, is_array = 1, False
+        sizes: list[int] = []
         if self.accept("<"):
             raise PtxError(line, "parameterised names are for registers only")
         while self.accept("["):
-            is_array = True
-            count *= 0 if self.now.text == "]" else self.integer()
+            sizes.append(0 if self.now.text == "]" else self.integer())
             self.expect("]")
-        if count < 0 or count * element > _MOST_BYTES:
-            raise PtxError(line, f"a variable of {count * element:,} bytes")
+        if any(size < 0 for size in sizes) or prod(sizes) * element > _MOST_BYTES:
+            raise PtxError(line, f"a variable of {prod(sizes) * element:,} bytes")
         data: bytes | None = None
-        links: tuple[tuple[int, str, int], ...] = ()
+        links: tuple[Link, ...] = ()
+        count = prod(sizes)
         if self.accept("="):
-            data, links, count = self.initial(type_, element, count, is_array)
+            dimensions = [*sizes, vector] if vector > 1 or not sizes else sizes
+            data, links, _ = initial_bytes(self, type_, dimensions, _MOST_BYTES)
+            count = len(data) // element
         size = count * element
         return Variable(name, space, type_, count, align or element, size, data, links, external, line)
-
-    def initial(
-        self, type_: str, element: int, count: int, is_array: bool
-    ) -> tuple[bytes, tuple[tuple[int, str, int], ...], int]:
-        """The bytes of an initialiser; nested braces are read flat, as PTX lays them out."""
-        width = TYPE_BYTES[type_]
-        out, links = bytearray(), []
-        depth = 0
-        while True:
-            if self.accept("{"):
-                depth += 1
-            elif self.accept("}"):
-                depth -= 1
-            elif self.now.text == "," and depth:
-                self.take()
-            else:
-                links += self.initial_item(out, width, type_)
-            if not depth:
-                break
-        count = count if count else len(out) // element
-        if len(out) > count * element:
-            raise self.error("an initialiser longer than its variable")
-        return bytes(out) + bytes(count * element - len(out)), tuple(links), count
-
-    def initial_item(self, out: bytearray, width: int, type_: str) -> list[tuple[int, str, int]]:
-        if self.now.kind == "word":
-            name = self.word()
-            mask = 0
-            if name == "generic":
-                self.expect("(")
-                name = self.word()
-                self.expect(")")
-            addend = 0
-            if self.now.text in "+-" and self.now.kind == "mark":
-                addend = self.integer() if self.now.text == "-" else (self.take(), self.integer())[1]
-            link = (len(out), name, addend)
-            out += mask.to_bytes(width, "little")
-            return [link]
-        value = self.immediate()
-        bits = _as_type(value, type_)
-        out += (bits % (1 << (8 * width))).to_bytes(width, "little")
-        return []
 
     # -- functions ------------------------------------------------------------------------------
     def parse_function(self, external: bool) -> None:
@@ -340,7 +276,11 @@ class _Parser:
             function.declared_only = True
             self.result.functions.setdefault(name, function)
             return
-        self.function, self.scopes, self.location = function, [], (0, 0)
+        self.function, self.scopes, self.location = function, [{}], (0, 0)
+        for variable in (*parameters, *returns):
+            if variable.space == "reg":
+                function.registers[variable.name] = variable.type
+                self.scopes[0][variable.name] = variable.name
         self.block()
         self.function = None
         self.result.functions[name] = function
@@ -366,12 +306,10 @@ class _Parser:
         self.expect("(")
         found: list[Variable] = []
         while not self.accept(")"):
-            if self.now.text == ".reg":
-                raise PtxError(self.now.line, "function parameters in registers are not supported")
-            if self.now.text != ".param":
+            if self.now.text not in (".param", ".reg"):
                 raise self.error("a parameter expected")
             line = self.now.line
-            self.take()
+            space = self.take().text[1:]
             align, type_ = 0, ""
             while self.now.kind == "dotted":
                 part = self.take().text
@@ -382,7 +320,7 @@ class _Parser:
                     type_ = part[1:]
             if not type_:
                 raise PtxError(line, "a parameter without a type")
-            found.append(self.one_variable("param", type_, align, 1, False, line))
+            found.append(self.one_variable(space, type_, align, 1, False, line))
             self.accept(",")
         return found
 
@@ -454,18 +392,20 @@ class _Parser:
         self.expect(";")
 
     def local_variables(self, function: Function) -> None:
+        linkage = set()
         while self.now.text in _LINKAGE:
-            self.take()
+            linkage.add(self.take().text)
         if self.now.text not in _SPACES:
             raise self.error("a variable expected")
-        for variable in self.variables():
-            unique = variable.name
-            if unique in function.variables:
+        for variable in self.variables(".extern" in linkage):
+            own = variable.space in ("local", "param")  # of each call; any other is there once
+            unique = variable.name if own else f"{function.name}::{variable.name}"
+            if unique in function.variables or unique in self.result.variables:
                 self.serial += 1
-                unique = f"{variable.name}#{self.serial}"
+                unique = f"{unique}#{self.serial}"
             self.scopes[-1][variable.name] = unique
             variable.name = unique
-            function.variables[unique] = variable
+            (function.variables if own else self.result.variables)[unique] = variable
 
     def label(self, function: Function) -> None:
         token = self.take()
@@ -493,14 +433,28 @@ class _Parser:
         parts = []
         while self.now.kind == "dotted":
             parts.append(self.take().text[1:])
-        operands = []
+        operands: list[Operand] = []
         while self.now.text != ";":
-            operands.append(self.operand())
+            operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand())
             if not self.accept(","):
                 break
         self.expect(";")
         file, source = self.location
-        return Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+        assert self.function is not None
+        return spelled(
+            Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file),
+            self.function.registers,
+        )
+
+    def marked(self, parts: list[str], place: int) -> Operand:
+        """An operand whose minus sign and selector, as in ``-r1.b0``, become parts of the instruction."""
+        if self.now.text == "-" and self.tokens[self.at + 1].kind == "word":
+            self.take()
+            parts.append(f"{place}:-")
+        operand = self.operand()
+        while self.now.kind == "dotted":
+            parts.append(f"{place}:{self.take().text[1:]}")
+        return operand
 
     def register(self, name: str) -> Register:
         for scope in reversed(self.scopes):
@@ -551,12 +505,16 @@ class _Parser:
         for scope in reversed(self.scopes):
             if name in scope:
                 unique = scope[name]
-                if self.function and unique in self.function.variables:
+                if unique in self.result.variables or (self.function and unique in self.function.variables):
                     return Symbol(unique, self.offset())
                 return Register(unique)
         if name.startswith("%"):
             raise PtxError(token.line, f"{name!r} is not declared")
         return Symbol(name, self.offset())
+
+    def variable_name(self, name: str) -> str:
+        """The name by which the module knows what is called ``name`` here."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), name)
 
     def offset(self) -> int:
         total = 0
@@ -600,25 +558,5 @@ class _Parser:
         if token.kind != "int":
             self.at -= 1
             raise self.error("a number expected")
-        value = _integer(token.text)
+        value = integer_of(token.text)
         return Immediate(-value if negative else value)
-
-
-def _integer(text: str) -> int:
-    text = text.rstrip("U")
-    if text[:2] in ("0x", "0X"):
-        return int(text, 16)
-    if text[:2] in ("0b", "0B"):
-        return int(text, 2)
-    return (
-        int(text, 8)
-        if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text
-        else int(text)
-    )
-
-
-def _as_type(value: Immediate, type_: str) -> int:
-    """The bits of a literal in a variable of ``type_``."""
-    from tilewise.emulator.types import literal_bits
-
-    return literal_bits(value.value, value.width, type_)

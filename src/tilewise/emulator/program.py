@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tilewise.emulator.flow import Flow, build_flow
 from tilewise.emulator.groups import Group, find_groups
 from tilewise.emulator.liveness import Liveness
+from tilewise.emulator.places import Place, lay_out
 from tilewise.emulator.schedule import schedule
 from tilewise.emulator.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.syntax import Function, Module, PtxError, Variable
@@ -16,15 +17,6 @@ __all__ = ["Place", "Program", "make_program"]
 
 _CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
 _MOST_SLOT_BYTES = 1 << 26
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a variable lies: an offset in its space, or for "global" a place in the table of addresses."""
-
-    space: str
-    offset: int
-    size: int
 
 
 @dataclass(slots=True)
@@ -46,6 +38,7 @@ class Program:
     local_bytes: int  # of one thread
     parameter_bytes: int
     constants: bytes
+    constant_links: list[tuple[int, int, int]]  # (offset, which global, what is added)
     leaders: dict[int, Group]  # by id of the instruction that checks for its group
     covered: set[int]
     resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
@@ -75,9 +68,9 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     schedule(flow)
     warps = -(-(block[0] * block[1] * block[2]) // 32)
     threads = thread_lanes(block, warps)
-    places, sizes, constants, variables = _lay_out(module, function)
+    laid = lay_out(module, function)
     shapes = {name: shape for name, (_, shape) in threads.items()}
-    local = {name for name, place in places.items() if place.space == "local"}
+    local = {name for name, place in laid.by_name.items() if place.space == "local"}
     fast = analyse(flow, function.registers, shapes, local, True)
     general = analyse(flow, function.registers, shapes, local, False) if fast.guarded else fast
     leaders, covered = find_groups(flow, fast)
@@ -92,56 +85,19 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         fast,
         general,
         threads,
-        places,
+        laid.by_name,
         slots,
         stride,
-        sizes["shared"],
-        sizes["local"],
-        sizes["param"],
-        constants,
+        laid.sizes["shared"],
+        laid.sizes["local"],
+        laid.sizes["param"],
+        laid.constants,
+        laid.constant_links,
         leaders,
         covered,
         _residents(function, flow, fast, slots),
-        variables,
+        laid.globals,
     )
-
-
-def _lay_out(
-    module: Module, function: Function
-) -> tuple[dict[str, Place], dict[str, int], bytes, list[Variable]]:
-    places: dict[str, Place] = {}
-    sizes = {"shared": 0, "local": 0, "param": 0, "const": 0}
-    constants = bytearray()
-    variables: list[Variable] = []
-    for variable in function.parameters:
-        _put(places, sizes, variable, "param")
-    dynamic: list[Variable] = []
-    for variable in [*module.variables.values(), *function.variables.values()]:
-        if variable.space == "global":
-            places[variable.name] = Place("global", len(variables), variable.size)
-            variables.append(variable)
-        elif variable.space == "shared" and variable.external:
-            dynamic.append(variable)
-        else:
-            space = "local" if variable.space == "param" else variable.space
-            _put(places, sizes, variable, space)
-            if space == "const":
-                constants += bytes(places[variable.name].offset - len(constants))
-                constants += variable.data or bytes(variable.size)
-    for variable in dynamic:  # all external arrays begin where the static ones end
-        start = -(-sizes["shared"] // max(variable.align, 16)) * max(variable.align, 16)
-        places[variable.name] = Place("shared", start, 0)
-    if any(variable.links for variable in module.variables.values() if variable.space == "const"):
-        raise PtxError(function.line, "addresses in constant initialisers are not supported")
-    if dynamic:
-        sizes["shared"] = max(places[variable.name].offset for variable in dynamic)
-    return places, sizes, bytes(constants), variables
-
-
-def _put(places: dict[str, Place], sizes: dict[str, int], variable: Variable, space: str) -> None:
-    start = -(-sizes[space] // variable.align) * variable.align
-    places[variable.name] = Place(space, start, variable.size)
-    sizes[space] = start + variable.size
 
 
 def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, int]) -> set[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.emulator.build import Build
-from tilewise.emulator.layout import FAULT, FaultKind, Space
+from tilewise.emulator.layout import FAULT, FaultKind, Space, Status
 from tilewise.emulator.parse import parse
 from tilewise.emulator.syntax import Instruction
 from tilewise.errors import Deadlock, KernelFault
 
-__all__ = ["Range", "deadlock", "fault"]
+__all__ = ["Range", "deadlock", "fault", "place_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,25 @@ class Range:
     name: str
 
 
-def fault(build: Build, record: bytes, ranges: Sequence[Range], shared_bytes: int) -> KernelFault:
-    """The error for a fault that compiled code recorded."""
+Said = Mapping[tuple[tuple[int, int, int], int], str]  # by block and thread
+
+
+def fault(
+    build: Build, record: bytes, ranges: Sequence[Range], shared_bytes: int, said: Said
+) -> KernelFault:
+    """The error for a fault that compiled code recorded; ``said`` is what failed assertions say."""
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
     size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
     what = _what(FaultKind(kind), address, size, Space(space), bool(write), ranges, build, shared_bytes)
-    thread = _thread(linear, build.block)
-    return KernelFault(
-        f"{what}\n  in kernel {build.entry}, block ({x}, {y}, {z}), thread {thread}{_lines(build, line)}"
-    )
+    if kind == FaultKind.ASSERT:
+        what = said.get(((x, y, z), linear), what)
+    return KernelFault(what + place_of(build, (x, y, z), linear, line))
+
+
+def place_of(build: Build, block: tuple[int, int, int], linear: int, line: int) -> str:
+    """Kernel, block, thread and lines, as further lines of a message."""
+    return f"\n  in kernel {build.entry}, block {block}, thread {_thread(linear, build.block)}{_lines(build, line)}"
 
 
 def _what(
@@ -63,6 +72,8 @@ def _what(
             return "a barrier above 15, a count of threads that is no multiple of 32, or two counts at one barrier"
         case FaultKind.BAD_INDEX:
             return "a brx.idx index beyond its table of targets"
+        case FaultKind.BAD_CALL:
+            return "a call through a pointer to no function that fits, or to one that is running already"
     return f"fault {int(kind)}"
 
 
@@ -123,10 +134,12 @@ def deadlock(
 ) -> Deadlock:
     """The error when no warp can go on: who waits for what."""
     shown = []
-    for warp, _, barriers, line in waiting[:8]:
+    for warp, status, barriers, line in waiting[:8]:
         if barriers:
             names = ", ".join(map(str, barriers))
             shown.append(f"  warp {warp} waits at barrier {names}{_lines(build, line)}")
+        elif status == Status.WAITING:
+            shown.append(f"  warp {warp} has lanes that wait for others of its lanes{_lines(build, line)}")
         else:
             shown.append(f"  warp {warp} waits in a loop for memory to change")
     if len(waiting) > 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
+from tilewise.emulator.questions import Host
 from tilewise.emulator.layout import BLOCK, FAULT, LAUNCH, WARP, Status
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.report import Range, deadlock, fault
@@ -24,6 +26,17 @@ __all__ = ["Range", "Runner"]
 _ORDERS = {"eager": 0, "late": 1}
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
 _LOOK = 0.02  # seconds between looks of the waiting thread
+_GENERAL = threading.Lock()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _GENERAL
+    _GENERAL = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 class Memory:
@@ -110,6 +123,8 @@ class _Work:
             self.parameters.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
         self.constants = Memory(len(build.constants) + 64)
         self.constants.bytes[: len(build.constants)] = np.frombuffer(build.constants, np.uint8)
+        for offset, which, addend in build.constant_links:
+            self.constants.set(offset, runner.globals[which] + addend)
         self.ranges = Memory(16 * len(runner.ranges) + 64)
         for i, item in enumerate(sorted(runner.ranges, key=lambda r: r.start)):
             self.ranges.set(16 * i, item.start)
@@ -118,6 +133,13 @@ class _Work:
         for i, address in enumerate(runner.globals):
             self.table.set(8 * i, address)
         self.shared_bytes = build.shared_bytes + launch.shared
+        self.host = Host(
+            build,
+            runner.ranges,
+            self.shared_bytes,
+            (self.constants.address, len(build.constants)),
+            (self.parameters.address, build.parameter_bytes),
+        )
         self.context = self._context()
         self.error: TilewiseError | None = None
         self.lock = threading.Lock()
@@ -153,6 +175,7 @@ class _Work:
             (LAUNCH.DYNAMIC_BYTES, launch.shared),
             (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
             (LAUNCH.GLOBALS, self.table.address),
+            (LAUNCH.HOST, self.host.entry),
         ):
             context.set(offset, value)
         return context
@@ -173,10 +196,12 @@ class _Work:
             self.context.set(LAUNCH.STOP, 1, 4)
             for worker in workers:
                 worker.join()
-        if self.error:
-            raise self.error
+            self.host.write_out()
+        if error := self.error or self.host.error:
+            raise error
         if self.fault.get(FAULT.KIND):
-            raise fault(self.build, self.fault.bytes.tobytes(), self.runner.ranges, self.shared_bytes)
+            record, said = self.fault.bytes.tobytes(), self.host.said
+            raise fault(self.build, record, self.runner.ranges, self.shared_bytes, said)
 
     def _look(self, started: float) -> None:
         now = time.monotonic()
@@ -257,7 +282,9 @@ class _Work:
         time.sleep(0.0005)
 
     def _generalize(self) -> None:
-        with self.lock:
+        # NOTE: launches share a build, so a lock of one launch would not do: a second general build would
+        # take the place of the first while warps of another launch run in that one.
+        with _GENERAL:
             if self.build.general is None:
                 build_general(self.build, self.runner.store)
             assert self.build.general is not None

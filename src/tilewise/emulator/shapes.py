@@ -45,6 +45,9 @@ UNIFORM = Shape()
 VECTOR: Shape | None = None  # no scalar shape
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
+_EACH_ITS_OWN = {"atom", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma"}
+_ODD_PARTS = {"cc", "sat", "hi", "relu", "pack"}  # with which an operation is not what its name says
+_FEWEST_SOURCES = {"mad": 3, "selp": 3, "cvt": 1}  # where an operand is missing, lowering says so
 _SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
 
 
@@ -224,21 +227,11 @@ class _Analyser:
         opcode, parts = instruction.opcode, instruction.parts
         if opcode in ("ld", "ldu"):
             return self.loaded(instruction)
-        if opcode in (
-            "atom",
-            "shfl",
-            "match",
-            "elect",
-            "ldmatrix",
-            "mma",
-            "wmma",
-            "movmatrix",
-            "wgmma",
-            "call",
-            "fns",
-        ):
+        if opcode in _EACH_ITS_OWN or opcode.startswith("call"):
             return VECTOR
-        if opcode in ("vote", "activemask", "redux", "bar_result", "mbarrier"):
+        if opcode in ("shfl", "vote", "redux", "match"):
+            return self.exchanged(instruction)
+        if opcode in ("activemask", "bar_result", "mbarrier"):
             return UNIFORM
         if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
             return self.moved(instruction)
@@ -259,6 +252,23 @@ class _Analyser:
         if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
             return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
         return self.integer(instruction, known)
+
+    def exchanged(self, instruction: Instruction) -> Shape | None:
+        """What lanes of a warp get from one another: the same in all of them, or not."""
+        operands, parts = instruction.operands, instruction.parts
+
+        def same(operand: Operand) -> bool:
+            shape = self.operand(operand)
+            return shape is not None and shape.uniform
+
+        if instruction.opcode == "shfl" and len(operands) >= 4:
+            whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
+            if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
+                return UNIFORM
+            return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
+        if instruction.opcode == "match" and "any" in parts and not same(operands[1]):
+            return VECTOR
+        return UNIFORM if "sync" not in parts or same(operands[-1]) else VECTOR
 
     def moved(self, instruction: Instruction) -> Shape | None:
         source = instruction.operands[1]
@@ -300,7 +310,7 @@ class _Analyser:
 
     def integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
         opcode, parts = instruction.opcode, instruction.parts
-        if {"cc", "sat", "hi"} & set(parts) or opcode in ("addc", "subc", "madc"):
+        if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(opcode, 2):
             return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
         if opcode == "setp":
             return self.decided(instruction, sources)
@@ -314,10 +324,10 @@ class _Analyser:
             case "mad":
                 product = self.product(instruction, sources[0], sources[1])
                 return _add(product, sources[2])
-            case "shl" if sources[1].value is not None and 0 <= sources[1].value < 64:
-                return _times(sources[0], 1 << sources[1].value)
-            case "shr" if sources[1].value is not None and 0 <= sources[1].value < 32:
-                return _shifted_right(sources[0], sources[1].value, bits_of(parts[-1]))
+            case "shl" if (by := _constant(sources[1], 64)) is not None:
+                return _times(sources[0], 1 << by)
+            case "shr" if (by := _constant(sources[1], 32)) is not None:
+                return _shifted_right(sources[0], by, bits_of(parts[-1]))
             case "and":
                 return _masked(sources)
             case "or" | "xor":
@@ -330,34 +340,39 @@ class _Analyser:
         return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
 
     def product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
-        if a.uniform and b.uniform:
-            value = a.value * b.value if a.value is not None and b.value is not None else None
-            return Shape(zeros=min(a.zeros + b.zeros, _TOP_ZEROS), value=value)
+        type_ = instruction.parts[-1]
+        wide = "wide" in instruction.parts
         if b.value is None or not b.uniform:
             a, b = b, a
         if b.value is None or not b.uniform:
-            return VECTOR
-        if "wide" in instruction.parts:
+            zeros = min(a.zeros + b.zeros, _TOP_ZEROS)
+            return Shape(zeros=zeros) if a.uniform and b.uniform else VECTOR
+        factor = _exact(b.value, type_) if wide else b.value
+        if wide and a.uniform and a.value is not None:
+            a = Shape(a.lanes, a.zeros, _exact(a.value, type_))
+        elif wide and not a.uniform:
             widened = self.extend(instruction, a)
-            return _times(widened, b.value) if widened is not None else VECTOR
-        return _times(a, b.value)
+            return _times(widened, factor) if widened is not None else VECTOR
+        return _times(a, factor)
 
     def widened(self, instruction: Instruction, source: Shape) -> Shape | None:
-        to, of = instruction.parts[-2], instruction.parts[-1]
-        if source.uniform:
-            return Shape(zeros=source.zeros if bits_of(to) >= bits_of(of) else 0)
-        if "sat" in instruction.parts or of[0] == "f" or to[0] == "f" or bits_of(of) < 32:
-            return VECTOR
+        to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")
+        if to not in _WIDE or of not in _WIDE or source.uniform:
+            return UNIFORM if source.uniform else VECTOR
         if bits_of(to) > bits_of(of):
             return self.extend(instruction, source)
-        return Shape(source.lanes, min(source.zeros, bits_of(to))) if bits_of(to) == 32 else VECTOR
+        if any(bits_of(self.types.get(register.name, to)) != bits_of(to) for register in writes(instruction)):
+            return VECTOR  # the sum of u and lane is made wider there, not each of them
+        return Shape(source.lanes, min(source.zeros, bits_of(to)))
 
     def extend(self, instruction: Instruction, source: Shape) -> Shape | None:
         """The shape of a 32-bit value made wider: the same lanes, unless one of them wraps around."""
         if source.value is not None:
-            values = [source.value + lane for lane in source.lanes]
+            values = [source.value + lane for lane in (0, *source.lanes)]
             if min(values) >= 0 and max(values) < 2**31:
                 return source
+        # NOTE: a value is known modulo the register's width only: it says nothing of a wider one.
+        source = Shape(source.lanes, source.zeros)
         if source.apart and source.zeros < 32:
             return source
         if not self.speculate or max(source.lanes) - min(source.lanes) >= 2**31:
@@ -373,6 +388,7 @@ class _Analyser:
 
 
 _SPACES = ("param", "const", "global", "shared", "local")
+_WIDE = ("u32", "s32", "u64", "s64")
 
 
 def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[str, int] | None:
@@ -432,9 +448,25 @@ def _times(a: Shape, factor: int) -> Shape | None:
     return _small(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
 
 
+def _constant(shape: Shape, below: int) -> int | None:
+    """What a shape holds, if that is one number for all lanes, from 0 to below a bound."""
+    value = shape.value if shape.uniform else None
+    return value if value is not None and 0 <= value < below else None
+
+
+def _exact(value: int, type_: str) -> int:
+    """A value that is known modulo a type's width, as the number it is in the type."""
+    bits = bits_of(type_)
+    value %= 1 << bits
+    return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
+
+
 def _small(shape: Shape) -> Shape | None:
-    """Keep known figures within reach; the exact value is modular and need not be known."""
-    if not shape.uniform and (max(shape.lanes) >= 2**40 or min(shape.lanes) <= -(2**40)):
+    """Keep known figures within reach; the exact value is modular and need not be known.
+
+    NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
+    """
+    if not shape.uniform and (max(shape.lanes) >= 2**31 or min(shape.lanes) <= -(2**31)):
         return VECTOR
     if shape.value is not None and not -(2**62) < shape.value < 2**62:
         return Shape(shape.lanes, 0)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import BLOCK, LAUNCH
+from tilewise.emulator.layout import BLOCK, LAUNCH, Question
+from tilewise.emulator.system import ask_host
 from tilewise.emulator.tables import unknown
+from tilewise.emulator.types import llvm_scalar
 
 if TYPE_CHECKING:
     from tilewise.emulator.values import Values
 
 __all__ = ["special"]
 
-_BLOCK = {"%ctaid.x": BLOCK.X, "%ctaid.y": BLOCK.Y, "%ctaid.z": BLOCK.Z}
-_LAUNCH = {
-    "%nctaid.x": LAUNCH.GRID_X,
-    "%nctaid.y": LAUNCH.GRID_Y,
-    "%nctaid.z": LAUNCH.GRID_Z,
+_AXES = ("x", "y", "z")
+_BLOCK = {f"%ctaid.{axis}": place for axis, place in zip(_AXES, (BLOCK.X, BLOCK.Y, BLOCK.Z), strict=True)}
+_GRID = (LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z)
+_LAUNCH = {f"%nctaid.{axis}": place for axis, place in zip(_AXES, _GRID, strict=True)}
+_LAUNCH |= {
     "%nsmid": LAUNCH.MULTIPROCESSORS,
     "%dynamic_smem_size": LAUNCH.DYNAMIC_BYTES,
     "%total_smem_size": LAUNCH.SHARED_BYTES,
+    "%aggr_smem_size": LAUNCH.SHARED_BYTES,
 }
 _LANE_MASKS = {
     "%lanemask_eq": lambda lane: 1 << lane,
@@ -29,11 +33,36 @@ _LANE_MASKS = {
     "%lanemask_gt": lambda lane: 0xFFFF_FFFF & ~((2 << lane) - 1),
     "%lanemask_ge": lambda lane: 0xFFFF_FFFF & ~((1 << lane) - 1),
 }
-_NONE = {"%tid.w", "%ctaid.w", "%nsmid_reserved", "%envreg0", "%gridid", "%is_explicit_cluster"}
+# Without clusters every block is a cluster of its own.
+_ALONE = {f"%clusterid.{axis}": f"%ctaid.{axis}" for axis in _AXES}
+_ALONE |= {f"%nclusterid.{axis}": f"%nctaid.{axis}" for axis in _AXES}
+_FIXED = {
+    "%tid.w": (0, "u32"),
+    "%ntid.w": (1, "u32"),
+    "%ctaid.w": (0, "u32"),
+    "%nctaid.w": (1, "u32"),
+    "%laneid": (0, "u32"),  # the u of its shape
+    "%clusterid.w": (0, "u32"),
+    "%nclusterid.w": (1, "u32"),
+    "%cluster_ctarank": (0, "u32"),
+    "%cluster_nctarank": (1, "u32"),
+    "%is_explicit_cluster": (0, "pred"),
+    "%gridid": (0, "u64"),
+    "%current_graph_exec": (0, "u64"),
+    **{f"%cluster_ctaid.{axis}": (0, "u32") for axis in (*_AXES, "w")},
+    **{f"%cluster_nctaid.{axis}": (1, "u32") for axis in (*_AXES, "w")},
+    **{f"%envreg{i}": (0, "u32") for i in range(32)},
+    **{f"%pm{i}": (0, "u32") for i in range(8)},
+    **{f"%pm{i}_64": (0, "u64") for i in range(8)},
+    **{f"%reserved_smem_offset_{part}": (0, "u32") for part in ("begin", "end", "cap", "0", "1")},
+}
+# On x86 the cycle counter may be read by every program; elsewhere only a counter of fixed pace may.
+_COUNTER = "readcyclecounter" if platform.machine().lower() in ("x86_64", "amd64") else "readsteadycounter"
 
 
 def special(e: Values, name: str) -> tuple[Value, str]:
     """A special register: the ``u`` of its shape, or its vector if it has none; and its PTX type."""
+    name = _ALONE.get(name, name)
     if name in e.program.threads:
         return _thread(e, name), "u32"
     if name in _BLOCK:
@@ -42,10 +71,9 @@ def special(e: Values, name: str) -> tuple[Value, str]:
         return e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32"), "u32"
     if name in ("%ntid.x", "%ntid.y", "%ntid.z"):
         return e.const("i32", e.program.block["xyz".index(name[-1])]), "u32"
-    if name in ("%ntid.w", "%nctaid.w"):
-        return e.const("i32", 1), "u32"
-    if name == "%laneid":
-        return e.const("i32", 0), "u32"
+    if name in _FIXED:
+        value, type_ = _FIXED[name]
+        return e.const(llvm_scalar(type_), value), type_
     if name in _LANE_MASKS:
         return e.lanes("i32", [_LANE_MASKS[name](lane) for lane in range(32)]), "u32"
     if name == "%warpid":
@@ -56,10 +84,8 @@ def special(e: Values, name: str) -> tuple[Value, str]:
         number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         count = e.load("i64", e.offset("%ctx", LAUNCH.MULTIPROCESSORS), 8)
         return e.cast("trunc", e.op("urem", number, count), "i32"), "u32"
-    if name.startswith(("%clock", "%globaltimer")):
+    if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
         return _time(e, name)
-    if name in _NONE or name.startswith("%envreg"):
-        return e.const("i32", 0), "u32"
     raise unknown(e.now, f"the special register {name} is not supported")
 
 
@@ -88,8 +114,13 @@ def _table(e: Values, name: str, text: str) -> None:
 
 
 def _time(e: Values, name: str) -> tuple[Value, str]:
-    e.declare("llvm.readcyclecounter", "i64", [])
-    now = e.set("i64", "call i64 @llvm.readcyclecounter()")
+    """Cycles of the CPU, or nanoseconds."""
+    if name.startswith("%clock"):
+        e.declare(f"llvm.{_COUNTER}", "i64", [])
+        now = e.set("i64", f"call i64 @llvm.{_COUNTER}()")
+    else:
+        _, buffer = ask_host(e, Question.TIME, e.now.line, e.const("i32", 1))
+        now = e.load("i64", buffer, 64)
     if name in ("%clock64", "%globaltimer"):
         return now, "u64"
     if name in ("%clock_hi", "%globaltimer_hi"):

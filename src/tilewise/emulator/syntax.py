@@ -12,6 +12,7 @@ __all__ = [
     "Immediate",
     "Instruction",
     "Label",
+    "Link",
     "Module",
     "Not",
     "Operand",
@@ -98,20 +99,24 @@ class Instruction:
         return ".".join((self.opcode, *self.parts))
 
 
+Link = tuple[int, str, int, bool]  # offset, symbol, what is added, whether as a generic address
+
+
 @dataclass(slots=True)
 class Variable:
     """A variable of some memory space, or a parameter of a function."""
 
     name: str
-    space: str  # "global", "const", "shared", "local", "param"
+    space: str  # "global", "const", "shared", "local", "param"; "reg" for a parameter in a register
     type: str
     count: int  # elements; 0 for an external array of unknown size
     align: int
     size: int  # bytes
     data: bytes | None = None  # initial bytes
-    links: tuple[tuple[int, str, int], ...] = ()  # (offset, symbol, addend): addresses in the initial bytes
+    links: tuple[Link, ...] = ()  # addresses among the initial bytes
     external: bool = False
     line: int = 0
+    at: int | None = None  # its place in a thread's local memory, where the caller's and its own decide it
 
 
 @dataclass(slots=True)

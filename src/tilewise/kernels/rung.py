@@ -267,8 +267,9 @@ def _check_out(out: Any, shape: tuple[int, int], dtype: str, target: Device | No
     if not isinstance(out, Array) or out.device.name != target.name:
         where = f"an array on {out.device.name}" if isinstance(out, Array) else type(out).__name__
         raise ArgumentError("out", f"must lie on {target.name}, where the result is made", where)
+    rows, columns = shape if 0 not in shape else (0, 0)
     size = out.dtype.itemsize
-    if (shape[1] > 1 and out.strides[1] != size) or (shape[0] > 1 and out.strides[0] < shape[1] * size):
+    if (columns > 1 and out.strides[1] != size) or (rows > 1 and out.strides[0] < columns * size):
         raise ArgumentError("out", "must have contiguous rows, one after another", f"strides {out.strides}")
 
 

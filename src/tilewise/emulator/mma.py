@@ -1,0 +1,365 @@
+"""``mma.sync``: D = A·B + C, each matrix spread over the registers of a warp.
+
+Where an element lies is told by *layouts*, the formulas of the PTX ISA: from (lane, register, part of the
+register) to (row, column). All else follows from them: for every element of D that a lane holds and every
+k, a shuffle brings each lane the element of A and the element of B that it needs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.emit import Emitter, Value, vector
+from tilewise.emulator.syntax import Instruction, Operand, Register, Vector
+from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tensor_core import (ELEMENTS, accumulate, bit_counts, decode, encode, integer_sums)
+from tilewise.emulator.types import bits_of, llvm_scalar
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lower import Lowering
+
+__all__: list[str] = []
+
+Place = tuple[int, int, int]  # which of several independent products, row, column
+Layout = Callable[[int, int], Place]  # from lane and the number of its element
+Pick = tuple[int, int]  # which of a lane's elements, which lane
+
+
+# -- layouts ----------------------------------------------------------------------------------------
+def _a_by_rows(per: int, tall: bool) -> Layout:
+    """Lane 4·g + t has ``per`` neighbouring elements a register: of rows g and g + 8, then further right."""
+
+    def place(lane: int, index: int) -> Place:
+        register, part = divmod(index, per)
+        low, block = (register % 2, register // 2) if tall else (0, register)
+        return 0, lane // 4 + 8 * low, lane % 4 * per + part + 4 * per * block
+
+    return place
+
+
+def _b_by_columns(per: int) -> Layout:
+    def place(lane: int, index: int) -> Place:
+        register, part = divmod(index, per)
+        return 0, lane % 4 * per + part + 4 * per * register, lane // 4
+
+    return place
+
+
+def _sums(lane: int, index: int) -> Place:
+    return 0, lane // 4 + 8 * (index // 2), lane % 4 * 2 + index % 2
+
+
+# m8n8k4 of f16 are four products: lanes 4·q to 4·q + 3 and 16 + 4·q to 16 + 4·q + 3 share one.
+def _quad(lane: int) -> tuple[int, int, int]:
+    """Which product a lane is part of, its number in its group of four, and 4 for the second group."""
+    return lane % 16 // 4, lane % 4, lane // 16 * 4
+
+
+def _volta_whole(lane: int, index: int) -> Place:
+    """A by rows, and sums in f16: a lane has one row."""
+    product, own, half = _quad(lane)
+    return product, own + half, index
+
+
+def _volta_cut(lane: int, index: int) -> Place:
+    """B by rows: a lane has half a row."""
+    product, own, half = _quad(lane)
+    return product, own, index + half
+
+
+def _volta_sums(lane: int, index: int) -> Place:
+    product, _, half = _quad(lane)
+    return product, (lane & 1) + (index & 2) + half, (index & 4) + (lane & 2) + (index & 1)
+
+
+def _turned(layout: Layout) -> Layout:
+    def place(lane: int, index: int) -> Place:
+        product, row, column = layout(lane, index)
+        return product, column, row
+
+    return place
+
+
+@functools.cache
+def _where(layout: Layout, count: int) -> dict[Place, Pick]:
+    """For each place of a matrix, who holds it."""
+    return {layout(lane, index): (index, lane) for lane in range(32) for index in range(count)}
+
+
+# -- forms ------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One instruction's types, layouts, and how many elements of each matrix a lane holds."""
+
+    k: int  # steps: elements of a sum, or words of 32 for b1
+    a_type: str
+    b_type: str
+    c_type: str
+    d_type: str
+    a: Layout
+    b: Layout
+    c: Layout
+    d: Layout
+    a_count: int
+    b_count: int
+    d_count: int
+
+
+_HALF = ("f16", "f32")
+# Shape and element type → the types that sums may have.
+_DENSE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("m16n8k8", "f16"): _HALF,
+    ("m16n8k16", "f16"): _HALF,
+    ("m16n8k8", "bf16"): ("f32",),
+    ("m16n8k16", "bf16"): ("f32",),
+    ("m16n8k4", "tf32"): ("f32",),
+    ("m16n8k8", "tf32"): ("f32",),
+    ("m16n8k16", "f8"): _HALF,
+    ("m16n8k32", "f8"): _HALF,
+    ("m8n8k4", "f64"): ("f64",),
+    ("m16n8k4", "f64"): ("f64",),
+    ("m16n8k8", "f64"): ("f64",),
+    ("m16n8k16", "f64"): ("f64",),
+    ("m8n8k16", "i8"): ("s32",),
+    ("m16n8k16", "i8"): ("s32",),
+    ("m16n8k32", "i8"): ("s32",),
+    ("m8n8k32", "i4"): ("s32",),
+    ("m16n8k32", "i4"): ("s32",),
+    ("m16n8k64", "i4"): ("s32",),
+    ("m8n8k128", "b1"): ("s32",),
+    ("m16n8k128", "b1"): ("s32",),
+    ("m16n8k256", "b1"): ("s32",),
+}
+_KIND = {"e4m3": "f8", "e5m2": "f8", "s8": "i8", "u8": "i8", "s4": "i4", "u4": "i4"}
+
+
+def _form(instruction: Instruction, words: list[str]) -> Form:
+    """The form of what is left of an instruction's words: shape, layouts of A and B, and types."""
+    if len(words) != 7 or words[4] not in ELEMENTS or words[5] not in ELEMENTS:
+        raise unknown(instruction, "this form of mma is not supported")
+    shape, a_way, b_way, d_type, a_type, b_type, c_type = words
+    if (shape, a_type, b_type) == ("m8n8k4", "f16", "f16"):
+        return _volta(instruction, words)
+    kind = _KIND.get(a_type, a_type)
+    allowed = _DENSE.get((shape, kind))
+    if allowed is None or kind != _KIND.get(b_type, b_type):
+        raise unknown(instruction, f"not the shape {shape} with the types {a_type} and {b_type}")
+    if d_type not in allowed or c_type != d_type:
+        raise unknown(instruction, f"the types of C and D must be alike, and {' or '.join(allowed)}")
+    if (a_way, b_way) != ("row", "col"):
+        raise unknown(instruction, "A must be row and B col")
+    m, k = int(shape[1 : shape.index("n")]), int(shape[shape.index("k") + 1 :])
+    # b1 counts words: of 32 bits that lie side by side in both A and B.
+    bits = max(ELEMENTS[a_type].bits, 1)
+    per = 1 if bits in (1, 32, 64) else 32 // bits
+    k = k // 32 if bits == 1 else k
+    layouts = _a_by_rows(per, m == 16), _b_by_columns(per), _sums, _sums
+    return Form(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, 8 * k // 32, m * 8 // 32)
+
+
+def _volta(instruction: Instruction, words: list[str]) -> Form:
+    _, a_way, b_way, d_type, a_type, b_type, c_type = words
+    ways = {"row", "col"}
+    if a_way not in ways or b_way not in ways or d_type not in _HALF or c_type not in _HALF:
+        raise unknown(instruction, "A and B must be row or col, C and D f16 or f32")
+    if c_type == "f32" and d_type != "f32":
+        raise unknown(instruction, "with C in f32, D must be too")
+    sums = {"f16": _volta_whole, "f32": _volta_sums}
+    a = _volta_whole if a_way == "row" else _turned(_volta_cut)
+    b = _volta_cut if b_way == "row" else _turned(_volta_whole)
+    return Form(4, a_type, b_type, c_type, d_type, a, b, sums[c_type], sums[d_type], 4, 4, 8)
+
+
+# -- the instruction --------------------------------------------------------------------------------
+@other("mma")
+def mma(e: Lowering, instruction: Instruction) -> None:
+    words = list(instruction.parts)
+    if words[:2] != ["sync", "aligned"]:
+        raise unknown(instruction, "this form of mma is not supported")
+    saturate = "satfinite" in words
+    op = next((word for word in ("xor", "and") if word in words), "")
+    words = [word for word in words[2:] if word not in ("satfinite", "xor", "and", "popc", "rn")]
+    form = _form(instruction, words)
+    _check_modifiers(instruction, form, saturate, op)
+    if len(instruction.operands) != 4:
+        raise unknown(instruction, "it takes D, A, B and C")
+    function = "_".join((instruction.name.replace(".", "_"), "tile"))
+    if function not in e.declared:
+        _define(e, function, form, saturate, op)
+    d, a, b, c = instruction.operands
+    sums = _Sums(e, form, d, c)
+    factors = _factors(e, a, form.a_type, form.a_count) + _factors(e, b, form.b_type, form.b_count)
+    e.line(f"call void @{function}({', '.join(f'ptr {place}' for place in sums.places + factors)})")
+    sums.write()
+
+
+def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: str) -> None:
+    bits = form.a_type == "b1"
+    if bits != bool(op) or bits != ("popc" in instruction.parts):
+        raise unknown(instruction, "b1 takes and.popc or xor.popc, and no other type does")
+    if saturate and (bits or form.d_type != "s32"):
+        raise unknown(instruction, "satfinite is for integers")
+    if "rn" in instruction.parts and form.d_type != "f64":
+        raise unknown(instruction, "it does not say how to round")
+
+
+# -- registers in memory ----------------------------------------------------------------------------
+# NOTE: operands go to the function by address. The registers of one warp's sums are far more than a CPU
+# has, so they lie in memory anyway; as LLVM values they would be moved about there, and take long to
+# compile.
+_REGISTER = {"f16": "b32", "f32": "f32", "f64": "f64", "s32": "s32"}
+
+
+def _per_register(type_: str) -> int:
+    """Elements of A, B, C or D in one register; b1 counts words."""
+    bits = 16 if type_ == "f16" else ELEMENTS[type_].bits if type_ in ELEMENTS else 32
+    return 32 // bits if 1 < bits < 32 else 1
+
+
+def _items(e: Lowering, operand: Operand, count: int) -> tuple[Operand, ...]:
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        raise unknown(e.now, f"{len(items)} registers where it takes {count}")
+    return items
+
+
+def _in_memory(e: Lowering, item: Operand, type_: str) -> str | None:
+    """The address of a register that holds a vector of the type's width."""
+    if not isinstance(item, Register) or item.name not in e.types:
+        return None
+    held = e.types[item.name]
+    whole = e.stored_type(item.name).startswith("<32 x ") and held != "pred"
+    return e.registers[item.name] if whole and bits_of(held) == bits_of(type_) else None
+
+
+def _factors(e: Lowering, operand: Operand, type_: str, count: int) -> list[str]:
+    """The addresses of the registers of A or B."""
+    word = "f64" if type_ == "f64" else "b32"
+    found = []
+    for item in _items(e, operand, count // _per_register(type_)):
+        place = _in_memory(e, item, word)
+        found.append(place or _copied(e, e.read(item, word, True)))
+    return found
+
+
+def _copied(e: Lowering, value: Value) -> str:
+    place = e.alloca(value.type)
+    e.store(value, place, 4)
+    return place
+
+
+class _Sums:
+    """The registers of C, which the function turns into those of D: D's own where it can, else copies."""
+
+    def __init__(self, e: Lowering, form: Form, d: Operand, c: Operand) -> None:
+        self.e, self.type = e, _REGISTER[form.d_type]
+        started = [
+            (item, _REGISTER[form.c_type])
+            for item in _items(e, c, form.d_count // _per_register(form.c_type))
+        ]
+        self.targets: list[Register] = []
+        for item in _items(e, d, form.d_count // _per_register(form.d_type)):
+            if not isinstance(item, Register):
+                raise unknown(e.now, "its destination must be registers")
+            self.targets.append(item)
+        places = [_in_memory(e, item, type_) for item, type_ in started]
+        merged = e.guard is not None or e.is_apart
+        self.own = not merged and self.targets == [item for item, _ in started] and None not in places
+        if self.own:
+            self.places = [place for place in places if place]
+        else:
+            self.places = [_copied(e, e.read(item, type_, True)) for item, type_ in started]
+            self.places += [e.alloca(vector("float")) for _ in self.targets[len(self.places) :]]
+
+    def write(self) -> None:
+        if self.own:
+            return
+        e, type_ = self.e, vector(llvm_scalar(self.type))
+        for target, place in zip(self.targets, self.places, strict=False):
+            e.write(target, e.load(type_, place, 4), self.type)
+
+
+# -- the function -----------------------------------------------------------------------------------
+def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None:
+    """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
+    inner = Emitter()
+    counts = [
+        max(form.d_count // _per_register(form.c_type), form.d_count // _per_register(form.d_type)),
+        form.a_count // _per_register(form.a_type),
+        form.b_count // _per_register(form.b_type),
+    ]
+    names = [f"%p{i}" for i in range(sum(counts))]
+    sums, rest = names[: counts[0]], names[counts[0] :]
+    a = _elements(inner, form.a_type, rest[: counts[1]])
+    b = _elements(inner, form.b_type, rest[counts[1] :])
+    results = _multiply(inner, form, a, b, _start(inner, form, sums), saturate, op)
+    for place, value in zip(sums, encode(inner, form.d_type, results), strict=False):
+        inner.store(value, place, 4)
+    for key, text in inner.declared.items():
+        e.declared.setdefault(key, text)
+    head = f"define internal void @{name}({', '.join(f'ptr {place}' for place in names)})"
+    e.declared[name] = "\n".join([head + " noinline nounwind {", *inner.lines, "  ret void", "}"])
+
+
+def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:
+    """A lane's elements of A or B, as numbers."""
+    word = vector("double" if type_ == "f64" else "i32")
+    registers = [e.load(word, place, 4) for place in places]
+    parts = range(_per_register(type_))
+    return [ELEMENTS[type_].number(e, register, part) for register in registers for part in parts]
+
+
+def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
+    """C as the elements of D start from it."""
+    word = vector(llvm_scalar(_REGISTER[form.c_type]))
+    count = form.d_count // _per_register(form.c_type)
+    elements = decode(e, form.c_type, [e.load(word, place, 4) for place in places[:count]])
+    if form.c is form.d:
+        return elements
+    where = _where(form.c, form.d_count)
+    return [
+        _gathered(e, elements, tuple(where[form.d(lane, index)] for lane in range(32)))
+        for index in range(form.d_count)
+    ]
+
+
+def _multiply(
+    e: Emitter, form: Form, a: list[Value], b: list[Value], c: list[Value], saturate: bool, op: str
+) -> list[Value]:
+    """The elements of D that each lane holds."""
+    in_a, in_b = _where(form.a, form.a_count), _where(form.b, form.b_count)
+    brought: dict[tuple[str, tuple[Pick, ...]], Value] = {}
+
+    def bring(name: str, parts: list[Value], picks: tuple[Pick, ...]) -> Value:
+        if (name, picks) not in brought:
+            brought[name, picks] = _gathered(e, parts, picks)
+        return brought[name, picks]
+
+    steps = []
+    for k in range(form.k):
+        pairs = []
+        for index in range(form.d_count):
+            places = [form.d(lane, index) for lane in range(32)]
+            left = bring("a", a, tuple(in_a[product, row, k] for product, row, _ in places))
+            right = bring("b", b, tuple(in_b[product, k, column] for product, _, column in places))
+            pairs.append((left, right))
+        steps.append(pairs)
+    if op:
+        return bit_counts(e, c, steps, op)
+    if form.d_type == "s32":
+        return integer_sums(e, c, steps, saturate)
+    return accumulate(e, c, steps)
+
+
+def _gathered(e: Emitter, parts: list[Value], picks: tuple[Pick, ...]) -> Value:
+    """For each lane, the element that it is to have, out of several vectors."""
+    first, *others = sorted({index for index, _ in picks})
+    found = e.shuffle(parts[first], [lane for _, lane in picks])
+    for name in others:
+        # Lanes that take theirs from this vector; the others keep what they have.
+        chosen = [32 + lane if index == name else own for own, (index, lane) in enumerate(picks)]
+        found = e.shuffle(found, chosen, parts[name])
+    return found

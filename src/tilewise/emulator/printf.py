@@ -1,0 +1,157 @@
+"""``printf`` as C has it: a format, and arguments fetched one by one."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import Protocol
+
+__all__ = ["Arguments", "formatted"]
+
+_SPECIFICATION = re.compile(
+    rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|-?\d+)?(?P<dot>))?"
+    rb"(?P<length>hh|ll|[hljztL])?(?P<kind>[diouxXcspnfFeEgGaA%])",
+    re.DOTALL,
+)
+# A long of the device's C++ is as wide as the host's, for which the source was compiled.
+_WIDE = {b"ll", b"j", b"z", b"t"} | ({b"l"} if os.name != "nt" else set())
+_MOST_WIDTH = 1 << 16
+
+
+class Arguments(Protocol):
+    """Where arguments come from, in order; each call takes the next."""
+
+    def integer(self, size: int) -> int:
+        """The next one's bits."""
+
+    def real(self) -> float: ...
+
+    def text(self) -> bytes:
+        """The bytes that the next one, a pointer, points to."""
+
+
+def formatted(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
+    """The text, and how many arguments it took."""
+    out: list[bytes] = []
+    taken = at = 0
+    for match in _SPECIFICATION.finditer(form):
+        out.append(form[at : match.start()])
+        at = match.end()
+        if match["kind"] == b"%":
+            out.append(b"%")
+            continue
+        flags, numbers = match["flags"].decode(), []
+        for name in ("width", "precision"):
+            number = match[name]
+            if number == b"*":
+                number = _signed(arguments.integer(4), 32)
+                taken += 1
+            numbers.append(min(int(number), _MOST_WIDTH) if number is not None else None)
+        width, precision = numbers
+        if match["dot"] is not None and precision is None:
+            precision = 0
+        if width is not None and width < 0:
+            flags, width = flags + "-", min(-width, _MOST_WIDTH)
+        if precision is not None and precision < 0:
+            precision = None
+        body, zeros = _one(match["kind"].decode(), match["length"] or b"", flags, precision, arguments)
+        taken += 1
+        out.append(_padded(body, flags, width or 0, zeros))
+    out.append(form[at:])
+    return b"".join(out), taken
+
+
+def _one(
+    kind: str, length: bytes, flags: str, precision: int | None, arguments: Arguments
+) -> tuple[bytes, bool]:
+    """One argument's text, and whether zeros may stand before it."""
+    if kind in "diouxX":
+        bits = 64 if length in _WIDE else 32
+        value = arguments.integer(bits // 8)
+        bits = {b"h": 16, b"hh": 8}.get(length, bits)
+        return _integer(kind, value % (1 << bits), bits, flags, precision), precision is None
+    if kind == "c":
+        return bytes([arguments.integer(4) & 0xFF]), False
+    if kind == "s":
+        return arguments.text()[:precision], False
+    if kind == "p":
+        address = arguments.integer(8)
+        return (f"{address:#x}" if address else "(nil)").encode(), False
+    if kind == "n":
+        arguments.integer(8)  # it would write; CUDA's printf does not either
+        return b"", False
+    return _real(kind, arguments.real(), flags, precision)
+
+
+def _integer(kind: str, value: int, bits: int, flags: str, precision: int | None) -> bytes:
+    sign = ""
+    if kind in "di":
+        value = _signed(value, bits)
+        sign = "-" if value < 0 else "+" if "+" in flags else " " if " " in flags else ""
+    digits = format(abs(value), {"o": "o", "x": "x", "X": "X"}.get(kind, "d"))
+    if precision is not None:
+        digits = "" if not precision and not value else digits.zfill(precision)
+    if "#" in flags and kind == "o" and not digits.startswith("0"):
+        digits = "0" + digits
+    if "#" in flags and kind in "xX" and value:
+        sign = "0" + kind
+    return (sign + digits).encode()
+
+
+def _signed(value: int, bits: int) -> int:
+    value %= 1 << bits
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _real(kind: str, value: float, flags: str, precision: int | None) -> tuple[bytes, bool]:
+    minus = math.copysign(1.0, value) < 0
+    sign = "-" if minus else "+" if "+" in flags else " " if " " in flags else ""
+    if not math.isfinite(value):
+        word = "nan" if math.isnan(value) else "inf"
+        return (sign + (word.upper() if kind.isupper() else word)).encode(), False
+    if kind in "aA":
+        text = _hexadecimal(abs(value), precision, "#" in flags)
+        return (sign + (text.upper() if kind == "A" else text)).encode(), True
+    mark = "#" if "#" in flags else ""
+    digits = 6 if precision is None else precision
+    return (sign + f"%{mark}.{digits}{kind}" % abs(value)).encode(), True
+
+
+def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
+    """``%a``: one digit before the point, rounded to even where a precision cuts."""
+    if not value:
+        digits, exponent = 0, 0
+    else:
+        mantissa, exponent = math.frexp(value)
+        digits, exponent = int(math.ldexp(mantissa, 53)), exponent - 1
+        if exponent < -1022:  # a subnormal number keeps the least exponent
+            digits >>= -1022 - exponent
+            exponent = -1022
+    if precision is not None and precision < 13:
+        drop = 4 * (13 - precision)
+        half, rest = 1 << (drop - 1), digits & ((1 << drop) - 1)
+        digits >>= drop
+        digits += rest > half or (rest == half and digits & 1)
+        lead, tail = digits >> (4 * precision), format(digits & ((1 << 4 * precision) - 1), "x").zfill(precision)
+        tail = tail if precision else ""
+    else:
+        lead, tail = digits >> 52, format(digits & ((1 << 52) - 1), "013x")
+        tail = tail.rstrip("0") if precision is None else tail.ljust(precision, "0")
+    return f"0x{lead:x}{'.' if tail or point else ''}{tail}p{exponent:+d}"
+
+
+def _padded(body: bytes, flags: str, width: int, zeros: bool) -> bytes:
+    missing = width - len(body)
+    if missing <= 0:
+        return body
+    if "-" in flags:
+        return body + b" " * missing
+    if "0" not in flags or not zeros:
+        return b" " * missing + body
+    head = 0
+    if body[:1] in (b"-", b"+", b" "):
+        head = 1
+    if body[head : head + 2] in (b"0x", b"0X"):
+        head += 2
+    return body[:head] + b"0" * missing + body[head:]

@@ -1,0 +1,283 @@
+"""Shapes are only ever a shorter way to the same numbers: whole programs of index arithmetic against NumPy.
+
+Programs are drawn by hypothesis from thread indices, constants and parameters; every register they compute
+is stored. Parameters lie where 32-bit indices wrap around, so that warps have to leave the fast build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+
+
+Numbers = npt.NDArray[np.uint64]
+BLOCKS = [(32, 1, 1), (16, 16, 1), (256, 1, 1), (8, 4, 2), (20, 3, 1), (48, 1, 1)]
+GRID = 2
+MOST_32 = 2**32 - 1
+CONSTANTS = [0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 36, 64, 100, 128, 255, 256, 1023, 1024, 2**16, 2**20,
+             2**31 - 1, 2**31, 2**31 + 64, MOST_32, MOST_32 - 15, MOST_32 - 31]  # fmt: skip
+AMOUNTS = [0, 1, 2, 3, 4, 5, 8, 16, 27, 28, 30, 31, 32, 40, 63]
+PARAMETERS = [
+    (0, 0, 0),
+    (1, 64, 1000),
+    (2**32 - 16, 2**31 - 8, 2**32 - 64),
+    (2**31 - 1, 2**32 - 1, 4096),
+    (2**32 - 512, 2**32 - 20, 2**31),
+]
+
+
+def cut(values: Numbers) -> Numbers:
+    return values & np.uint64(MOST_32)
+
+
+def signed(values: Numbers, bits: int) -> npt.NDArray[np.int64]:
+    return values.astype(np.uint32).view(np.int32).astype(np.int64) if bits == 32 else values.view(np.int64)
+
+
+def plain(values: npt.NDArray[np.int64]) -> Numbers:
+    return values.astype(np.int64).view(np.uint64)
+
+
+def shift_left(a: Numbers, by: Numbers, bits: int) -> Numbers:
+    return np.where(by < bits, a << np.minimum(by, np.uint64(63)), np.uint64(0))
+
+
+def shift_right(a: Numbers, by: Numbers, bits: int, is_signed: bool) -> Numbers:
+    if is_signed:
+        return plain(signed(a, bits) >> np.minimum(by, np.uint64(bits - 1)).astype(np.int64))
+    return np.where(by < bits, a >> np.minimum(by, np.uint64(63)), np.uint64(0))
+
+
+Binary = Callable[[Numbers, Numbers], Numbers]
+COMPARE: dict[str, Callable[..., npt.NDArray[np.bool_]]] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def same_width(bits: int) -> dict[str, Binary]:
+    """Operations on two numbers of one width."""
+
+    def extreme(choose: Callable[..., npt.NDArray[np.int64]]) -> Binary:
+        return lambda a, b: plain(choose(signed(a, bits), signed(b, bits)))
+
+    return {
+        f"add.u{bits}": lambda a, b: a + b,
+        f"sub.u{bits}": lambda a, b: a - b,
+        f"mul.lo.u{bits}": lambda a, b: a * b,
+        f"and.b{bits}": lambda a, b: a & b,
+        f"or.b{bits}": lambda a, b: a | b,
+        f"xor.b{bits}": lambda a, b: a ^ b,
+        f"min.u{bits}": np.minimum,
+        f"max.u{bits}": np.maximum,
+        f"min.s{bits}": extreme(np.minimum),
+        f"max.s{bits}": extreme(np.maximum),
+    }
+
+
+SAME: dict[int, dict[str, Binary]] = {32: same_width(32), 64: same_width(64)}
+WIDE: dict[str, Binary] = {
+    "mul.wide.u32": lambda a, b: a * b,
+    "mul.wide.s32": lambda a, b: plain(signed(a, 32) * signed(b, 32)),
+}
+KINDS = [
+    "same", "same", "same", "left", "right", "fused", "wide", "wide_sum", "widen", "widen", "narrow", "compare",
+    "compare", "choose", "guarded", "branch", "loop", "lane_loop", "long_branch", "keep",
+]  # fmt: skip
+
+
+@dataclass
+class Program:
+    """PTX text as it grows, and what each of its registers holds in every thread."""
+
+    block: tuple[int, int, int]
+    parameters: list[tuple[int, ...]]
+    lines: list[str] = field(default_factory=list)
+    pools: dict[int, list[tuple[str, list[Numbers]]]] = field(default_factory=lambda: {1: [], 32: [], 64: []})
+
+    def __post_init__(self) -> None:
+        x, y, z = self.block
+        self.threads = x * y * z * GRID
+        index = np.arange(self.threads, dtype=np.uint64)
+        within = index % np.uint64(x * y * z)
+        for name, values in (
+            ("%ctaid.x", index // np.uint64(x * y * z)),
+            ("%tid.z", within // np.uint64(x * y)),
+            ("%tid.y", within // np.uint64(x) % np.uint64(y)),
+            ("%tid.x", within % np.uint64(x)),
+        ):
+            self.add(32, f"mov.u32 {{d}}, {name};", [values] * len(self.parameters))
+        for i in range(3):
+            given = [np.full(self.threads, values[i], np.uint64) for values in self.parameters]
+            self.add(32, f"ld.param.u32 {{d}}, [n{i}];", given)
+        self.add(32, "mov.u32 {d}, %tid.x;", self.pools[32][3][1])
+        self.add(64, "cvt.u64.u32 {d}, {a};", self.pools[32][-1][1], a=self.pools[32][-1][0])
+
+    def add(self, bits: int, text: str, values: list[Numbers], **names: str) -> None:
+        """A step that computes a new register."""
+        serial = sum(map(len, self.pools.values()))
+        register = f"{ {1: '%p', 32: '%r', 64: '%l'}[bits] }{serial}"
+        self.lines.append(text.format(d=register, n=serial, **names))
+        self.pools[bits].append((register, [cut(v) for v in values] if bits == 32 else values))
+
+    def take(self, bits: int, pick: tuple[str, int]) -> tuple[str, list[Numbers]]:
+        """An operand: one of the registers so far, counted from the last, or a constant."""
+        kind, number = pick
+        if kind == "constant" and bits > 1:
+            value = CONSTANTS[number % len(CONSTANTS)]
+            shown = f"-{number % 40}" if number % 5 == 4 else str(value)
+            given = (-(number % 40)) % (1 << bits) if number % 5 == 4 else value
+            return shown, [np.full(self.threads, given, np.uint64)] * len(self.parameters)
+        pool = self.pools[bits]
+        return pool[-1 - number % len(pool)]
+
+    def text(self) -> str:
+        x, y, z = self.block
+        stored = [*self.pools[32], *self.pools[64]]
+        rows = []
+        for i, (register, _) in enumerate(stored):
+            if register.startswith("%r"):
+                rows.append(f"cvt.u64.u32 %value, {register};")
+                register = "%value"
+            rows.append(f"st.global.u64 [%at+{8 * i * self.threads}], {register};")
+        return "\n".join([
+            ".version 9.0", ".target sm_90", ".address_size 64",
+            ".visible .entry k(.param .u64 out, .param .u32 n0, .param .u32 n1, .param .u32 n2) {",
+            ".reg .pred %p<99>; .reg .b32 %r<99>; .reg .b64 %l<99>;",
+            ".reg .b32 %x, %y, %z, %i, %m; .reg .pred %q; .reg .b64 %at, %value;",
+            *self.lines,
+            f"mov.u32 %x, %tid.z; mov.u32 %y, %tid.y; mad.lo.u32 %x, %x, {y}, %y;",
+            f"mov.u32 %y, %tid.x; mad.lo.u32 %x, %x, {x}, %y;",
+            f"mov.u32 %y, %ctaid.x; mad.lo.u32 %x, %y, {x * y * z}, %x;",
+            "ld.param.u64 %at, [out]; mul.wide.u32 %value, %x, 8; add.u64 %at, %at, %value;",
+            *rows, "ret; }",
+        ])  # fmt: skip
+
+    def check(self) -> None:
+        """Run with every set of parameters, and compare every register of every thread."""
+        stored = [*self.pools[32], *self.pools[64]]
+        text = self.text()
+        kernel = tw.Kernel.from_ptx(text, "k")
+        for i, values in enumerate(self.parameters):
+            out = np.zeros((len(stored), self.threads), np.uint64)
+            kernel(GRID, self.block, [out, *map(np.uint32, values)], device="emulator")
+            for row, (register, want) in zip(out, stored, strict=True):
+                np.testing.assert_array_equal(row, want[i], f"{register} with {values}, {self.block}\n{text}")
+
+
+Pick = tuple[str, int]
+Step = tuple[str, int, Pick, Pick, Pick]
+
+
+def apply(made: Program, step: Step) -> None:
+    """Add one step of a drawn program."""
+    kind, number, *picks = step
+    bits = 64 if number % 4 == 3 else 32
+    (a, xs), (b, ys), (c, zs) = (made.take(bits, pick) for pick in picks)
+    names = {"a": a, "b": b, "c": c}
+    names32 = dict(zip("abc", (made.take(32, pick)[0] for pick in picks), strict=True))
+    us, vs = (made.take(32, pick)[1] for pick in picks[:2])
+    sign = "us"[number % 2]
+    total = [x + y for x, y in zip(xs, ys, strict=True)]
+    if kind == "same":
+        name = list(SAME[bits])[number % len(SAME[bits])]
+        given = [SAME[bits][name](x, y) for x, y in zip(xs, ys, strict=True)]
+        made.add(bits, f"{name} {{d}}, {{a}}, {{b}};", given, **names)
+    elif kind in ("left", "right"):
+        by, ws = made.take(32, picks[1])
+        if number % 3:
+            amount = AMOUNTS[number % len(AMOUNTS)]
+            by, ws = str(amount), [np.full(made.threads, amount, np.uint64)] * len(xs)
+        if kind == "left":
+            given = [shift_left(x, w, bits) for x, w in zip(xs, ws, strict=True)]
+            made.add(bits, f"shl.b{bits} {{d}}, {{a}}, {{by}};", given, a=a, by=by)
+        else:
+            given = [shift_right(x, w, bits, sign == "s") for x, w in zip(xs, ws, strict=True)]
+            made.add(bits, f"shr.{sign}{bits} {{d}}, {{a}}, {{by}};", given, a=a, by=by)
+    elif kind == "fused":
+        given = [x * y + z for x, y, z in zip(xs, ys, zs, strict=True)]
+        made.add(bits, f"mad.lo.{sign}{bits} {{d}}, {{a}}, {{b}}, {{c}};", given, **names)
+    elif kind in ("wide", "wide_sum"):
+        given = [WIDE[f"mul.wide.{sign}32"](u, v) for u, v in zip(us, vs, strict=True)]
+        if kind == "wide":
+            made.add(64, f"mul.wide.{sign}32 {{d}}, {{a}}, {{b}};", given, **names32)
+        else:
+            more, ws = made.take(64, picks[2])
+            given = [x + w for x, w in zip(given, ws, strict=True)]
+            made.add(64, f"mad.wide.{sign}32 {{d}}, {{a}}, {{b}}, {{c}};", given, **names32 | {"c": more})
+    elif kind == "widen":
+        if not names32["a"].startswith("%"):
+            return
+        given = us if sign == "u" else [plain(signed(u, 32)) for u in us]
+        made.add(64, f"cvt.{sign}64.{sign}32 {{d}}, {{a}};", given, **names32)
+    elif kind == "narrow":
+        long, ws = made.take(64, ("register", picks[0][1]))
+        made.add(32, f"cvt.u32.{sign}64 {{d}}, {{a}};", ws, a=long)
+    elif kind == "keep":  # narrow numbers in wide registers
+        long, ws = made.take(64, ("register", picks[0][1]))
+        given = [cut(w) if sign == "u" else plain(signed(cut(w), 32)) for w in ws]
+        made.add(64, f"cvt.{sign}32.{sign}32 {{d}}, {{a}};", given, a=long)
+    elif kind == "compare":
+        name = list(COMPARE)[number % len(COMPARE)]
+        pairs = [
+            (signed(x, bits), signed(y, bits)) if sign == "s" else (x, y) for x, y in zip(xs, ys, strict=True)
+        ]
+        made.add(
+            1, f"setp.{name}.{sign}{bits} {{d}}, {{a}}, {{b}};", [COMPARE[name](*p) for p in pairs], **names
+        )
+    elif made.pools[1]:
+        p, holds = made.take(1, picks[2])
+        names["p"] = p
+        either = [np.where(h, x, y) for h, x, y in zip(holds, xs, ys, strict=True)]
+        summed = [np.where(h, t, z) for h, t, z in zip(holds, total, zs, strict=True)]
+        if kind == "choose":
+            made.add(bits, f"selp.b{bits} {{d}}, {{a}}, {{b}}, {{p}};", either, **names)
+        elif kind == "guarded":
+            made.add(
+                bits, f"mov.b{bits} {{d}}, {{c}}; @{{p}} add.u{bits} {{d}}, {{a}}, {{b}};", summed, **names
+            )
+        elif kind == "branch":
+            text = f"mov.b{bits} {{d}}, {{c}}; @!{{p}} bra L{{n}}; add.u{bits} {{d}}, {{a}}, {{b}}; L{{n}}:"
+            made.add(bits, text, summed, **names)
+        elif kind == "long_branch":
+            long, ws = made.take(64, picks[2])
+            product = [WIDE[f"mul.wide.{sign}32"](u, np.uint64(12) + 0 * u) for u in us]
+            given = [np.where(h, x, w) for h, x, w in zip(holds, product, ws, strict=True)]
+            text = f"mov.b64 {{d}}, {{c}}; @!{{p}} bra L{{n}}; mul.wide.{sign}32 {{d}}, {{a}}, 12; L{{n}}:"
+            made.add(64, text, given, a=names32["a"], c=long, p=p)
+        else:
+            times = [np.full(made.threads, 3, np.uint64)] * len(xs)
+            limit = "mov.u32 %m, 3;"
+            if kind == "lane_loop":
+                by, ws = made.take(32, picks[2])
+                times = [(w & np.uint64(3)) + np.uint64(1) for w in ws]
+                limit = f"and.b32 %m, {by}, 3; add.u32 %m, %m, 1;"
+            given = [x + y * t for x, y, t in zip(xs, ys, times, strict=True)]
+            text = (
+                f"mov.b{bits} {{d}}, {{a}}; mov.u32 %i, 0; {limit} L{{n}}: add.u{bits} {{d}}, {{d}}, {{b}};"
+                "add.u32 %i, %i, 1; setp.lt.u32 %q, %i, %m; @%q bra L{n};"
+            )
+            made.add(bits, text, given, **names)
+
+
+picks = st.tuples(st.sampled_from(["register", "register", "constant"]), st.integers(0, 60))
+steps = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 1000), picks, picks, picks), min_size=10, max_size=40
+)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=steps)
+def test_index_arithmetic(block: tuple[int, int, int], drawn: list[Step]) -> None:
+    made = Program(block, PARAMETERS)
+    for step in drawn:
+        apply(made, step)
+    made.check()
