@@ -77,8 +77,7 @@ def round_to(number: Number | Special, to: Format, mode: str = "rn", finite: boo
     if isinstance(number, Special):
         if number == NAN:
             return None
-        size = to.largest if finite else to.infinity
-        return size | (to.sign if number.sign < 0 else 0)
+        return (to.largest if finite else to.infinity) | (to.sign if number.sign < 0 else 0)
     sign = to.sign if number.negative else 0
     size = abs(number.value)
     if not size:
@@ -86,7 +85,9 @@ def round_to(number: Number | Special, to: Format, mode: str = "rn", finite: boo
     power = size.numerator.bit_length() - size.denominator.bit_length()
     power -= size < Fraction(2) ** power  # 2**power ≤ size < 2**(power + 1)
     power = max(power, 1 - to.bias)
-    digits, rest = divmod(size / Fraction(2) ** (power - to.fraction), 1)
+    scaled = size / Fraction(2) ** (power - to.fraction)
+    digits = scaled.__floor__()
+    rest = scaled - digits
     up = {
         "rz": False,
         "rm": number.negative and (rest > 0 or number.more),
@@ -94,7 +95,7 @@ def round_to(number: Number | Special, to: Format, mode: str = "rn", finite: boo
         "rna": rest >= Fraction(1, 2),
         "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and (number.more or bool(digits & 1))),
     }[mode]
-    result = ((power + to.bias - 1) << to.fraction) + int(digits) + up
+    result = ((power + to.bias - 1) << to.fraction) + digits + up
     if result > to.largest:
         inward = finite or mode == "rz" or mode == ("rp" if number.negative else "rm")
         result = to.largest if inward else to.infinity

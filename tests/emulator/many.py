@@ -15,16 +15,16 @@ __all__ = ["Array", "refused", "run"]
 Array = npt.NDArray[Any]
 _WORDS = {8: "u8", 16: "u16", 32: "u32", 64: "u64"}
 _REGISTERS = {8: "%c", 16: "%h", 32: "%r", 64: "%l"}
-_NAMES = "abcd"
+_NAMES = "abcx"
 _LANES = 32
 
 
 def run(instructions: Sequence[tuple[str, int]], inputs: Sequence[Array], way: str = "vector") -> list[Array]:
     """Run PTX text such as "add.f32 {d}, {a}, {b};" on arrays of unsigned integers of one length.
 
-    Each comes with the bits of its result ``{d}``; ``{p}`` and ``{q}`` are predicates. Ways: "vector", an
-    element in each lane; "uniform", one element in all lanes; "guarded", odd lanes run and even lanes keep
-    the bits of ``{a}``, cut or filled with zeros.
+    Each comes with the bits of its result ``{d}``; the inputs are ``{a}``, ``{b}``, ``{c}``, ``{x}``, and
+    ``{p}`` and ``{q}`` are predicates. Ways: "vector", an element in each lane; "uniform", one element in
+    all lanes; "guarded", odd lanes run and even lanes keep the bits of ``{a}``, cut or filled with zeros.
     """
     size = len(inputs[0])
     assert all(len(array) == size for array in inputs)
@@ -53,7 +53,7 @@ def _text(instructions: Sequence[tuple[str, int]], widths: Sequence[int], way: s
     names = {}
     for i, bits in enumerate(widths):
         names[_NAMES[i]] = f"{_REGISTERS[bits]}{i + 1}"
-        lines += _place(i, bits) + [f"ld.global.{_WORDS[bits]} {names[_NAMES[i]]}, [%at];"]
+        lines += [*_place(i, bits), f"ld.global.{_WORDS[bits]} {names[_NAMES[i]]}, [%at];"]
     for i, (text, bits) in enumerate(instructions, len(widths)):
         target = f"{_REGISTERS[bits]}{i + 1}"
         words = text.format(d=target, p="%p", q="%q", **names)

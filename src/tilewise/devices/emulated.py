@@ -42,12 +42,39 @@ class _Allocation:
         start = -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
         self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
-        with _LOCK:
-            _ALLOCATIONS.add(self)
+        _ALLOCATIONS.add(self)
+
+
+class _Allocations:
+    """All allocations that there are, and the table of them that launches search."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._all: dict[int, weakref.ref[_Allocation]] = {}
+        self._table: Any = None  # an emulator.RangeTable of those that it held when it was made
+
+    def add(self, item: _Allocation) -> None:
+        number = id(item)
+        with self.lock:
+            # NOTE: it dies whenever it likes, in this thread too, and the callback takes no lock.
+            self._all[number] = weakref.ref(item, lambda _: self._all.pop(number, None))
+            self._table = None
+
+    def reachable(self) -> tuple[Any, list[_Allocation]]:
+        """The table, and what is in it: held until the launch is over, whatever others let go of."""
+        from tilewise import emulator
+
+        with self.lock:
+            held = [item for known in list(self._all.values()) if (item := known()) is not None and item.size]
+            if self._table is None or len(self._table.ranges) != len(held):  # one was added, or some are gone
+                self._table = emulator.RangeTable(
+                    [emulator.Range(item.address, item.size, item.name) for item in held]
+                )
+            return self._table, held
 
 
 _LOCK = threading.RLock()
-_ALLOCATIONS: weakref.WeakSet[_Allocation] = weakref.WeakSet()
+_ALLOCATIONS = _Allocations()
 _BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
 _BUILT: OrderedDict[tuple[str, str, tuple[int, int, int]], Any] = OrderedDict()
 
@@ -56,6 +83,7 @@ def _unlock() -> None:
     """In a fork, nobody is left to release what another thread had locked."""
     global _LOCK, _BUILDING
     _LOCK, _BUILDING = threading.RLock(), threading.Lock()
+    _ALLOCATIONS.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -211,10 +239,7 @@ class EmulatedDevice:
         limits = launch_limits(binary.arch)
         check_launch(launch, limits, build.shared_bytes)
         tables = self._variables(binary, build)
-        with _LOCK:
-            # Held until the launch is over, whatever other threads let go of meanwhile.
-            touchable = [item for item in _ALLOCATIONS if item.size]
-        ranges = [emulator.Range(item.address, item.size, item.name) for item in touchable]
+        ranges, held = _ALLOCATIONS.reachable()
         emulator.Runner(
             build,
             launch,
@@ -227,6 +252,7 @@ class EmulatedDevice:
             multiprocessors=self.multiprocessors,
             store=cache.default(),
             progress=_progress_bar(entry),
+            keep=held,
         )()
 
     def _build(self, binary: Binary, entry: str, block: tuple[int, int, int]) -> Any:

@@ -22,9 +22,9 @@ from tilewise.emulator import (
 )
 from tilewise.emulator.build import Build, Store, build_kernel
 from tilewise.emulator.native import Target, host
-from tilewise.emulator.run import Range, Runner
+from tilewise.emulator.run import Range, RangeTable, Runner
 
-__all__ = ["Build", "Range", "Runner", "Store", "Target", "build_kernel", "host"]
+__all__ = ["Build", "Range", "RangeTable", "Runner", "Store", "Target", "build_kernel", "host"]
 
 # The tables of instructions fill in when their modules are imported.
 FAMILIES = (

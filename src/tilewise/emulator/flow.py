@@ -15,7 +15,8 @@ __all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
 EXIT = -1  # the successor of lanes that leave the kernel
 _SUSPENDING = {"bar", "barrier"}
 _EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
-_MOST_BLOCKS = 100_000
+_MOST_BLOCKS = 8_192
+_MOST_IN_LOOPS = 1 << 18  # blocks of all loops together: nesting counts each of them again
 
 
 @dataclass(slots=True)
@@ -48,7 +49,6 @@ class Flow:
     loop_end: dict[int, int]  # target of a retreating edge → the last block before which its lanes gather
     loops: list[set[int]]  # the blocks of each loop
     reducible: bool
-    region: dict[int, set[int]] = field(default_factory=dict)
     _after: dict[int, int | None] = field(default_factory=dict)
 
     def divergent_region(self, branch: int) -> set[int]:
@@ -56,11 +56,6 @@ class Flow:
 
         Lanes that leave the kernel are gone: they do not keep the others apart.
         """
-        if branch not in self.region:
-            self.region[branch] = self._region(branch)
-        return self.region[branch]
-
-    def _region(self, branch: int) -> set[int]:
         starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
         if len(starts) < 2:
             return set()
@@ -88,7 +83,7 @@ def build_flow(function: Function) -> Flow:
     order, loops, reducible = _order(raw, entry)
     number = {old: new for new, old in enumerate(order)}
     number[EXIT] = EXIT
-    blocks = []
+    blocks: list[Block] = []
     for new, old in enumerate(order):
         instructions, terminator = raw[old]
         terminator.targets = [number[t] for t in terminator.targets]
@@ -137,6 +132,10 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
                 final.line, "bar_result", final.parts, final.operands, None, False, final.source
             )
             extra.append(([result], Terminator("go", [following])))
+            terminator.targets = [last + len(extra) - 1]
+        if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
+            # Lanes leave once it has let them through, not when they come to it.
+            extra.append(([], Terminator("go", [EXIT])))
             terminator.targets = [last + len(extra) - 1]
         if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
             # A guarded barrier or switch stands in a block of its own, branched around.
@@ -199,42 +198,62 @@ def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
 def _order(
     raw: list[tuple[list[Instruction], Terminator]], entry: int
 ) -> tuple[list[int], list[set[int]], bool]:
-    """Reverse post-order with the blocks of each loop together."""
-    first = _post_order(raw, entry, {})[::-1]
+    """Reverse post-order with the blocks of each loop together, and in front of those that it leads to."""
+    first = _post_order(raw, entry)[::-1]
     position = {block: i for i, block in enumerate(first)}
     dominators = _dominators(raw, first, position)
-    loops: dict[int, set[int]] = {}
-    reducible = True
     predecessors: dict[int, list[int]] = {block: [] for block in first}
     for block in first:
         for target in raw[block][1].targets:
             if target != EXIT:
                 predecessors[target].append(block)
+    loops: dict[int, set[int]] = {}
+    reducible, total = True, 0
     for block in first:
         for target in raw[block][1].targets:
             if target == EXIT or position[target] > position[block]:
                 continue
-            if not _dominates(target, block, dominators):
+            if _dominates(target, block, dominators, position):
+                total += _grow(loops.setdefault(target, {target}), block, predecessors)
+            else:
                 reducible = False
-                continue
-            body = loops.setdefault(target, {target})
-            stack = [block]
-            while stack:
-                item = stack.pop()
-                if item not in body:
-                    body.add(item)
-                    stack += predecessors[item]
-    depth = {block: sum(block in body for body in loops.values()) for block in first}
-    return _post_order(raw, entry, depth)[::-1], list(loops.values()), reducible
+        if total > _MOST_IN_LOOPS:
+            raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
+    if reducible:
+        first.sort(key=_nested(position, loops).__getitem__)
+    return first, list(loops.values()), reducible
 
 
-def _post_order(
-    raw: list[tuple[list[Instruction], Terminator]], entry: int, depth: dict[int, int]
-) -> list[int]:
-    # Visiting the way out of a loop first puts it after the loop's own blocks in reverse post-order.
+def _grow(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int:
+    """Add to a loop, which has its header, the blocks that lead to its latch; how many they are."""
+    before = len(body)
+    stack = [latch]
+    while stack:
+        block = stack.pop()
+        if block not in body:
+            body.add(block)
+            stack += predecessors[block]
+    return len(body) - before
+
+
+def _nested(position: dict[int, int], loops: dict[int, set[int]]) -> dict[int, tuple[int, ...]]:
+    """For each block its place: that of the loops around it, the outermost first, then its own."""
+    around: dict[int, tuple[int, ...]] = dict.fromkeys(position, ())
+    for header, body in sorted(loops.items(), key=lambda item: len(item[1]), reverse=True):
+        for block in body:
+            around[block] += (position[header],)
+    return {block: (*places, position[block]) for block, places in around.items()}
+
+
+def _line_of(piece: tuple[list[Instruction], Terminator]) -> int:
+    instructions, terminator = piece
+    instruction = terminator.instruction or (instructions[-1] if instructions else None)
+    return instruction.line if instruction else 0
+
+
+def _post_order(raw: list[tuple[list[Instruction], Terminator]], entry: int) -> list[int]:
     def successors(block: int) -> list[int]:
-        targets = [t for t in dict.fromkeys(raw[block][1].targets) if t != EXIT]
-        return sorted(targets, key=lambda t: depth.get(t, 0))
+        return [t for t in dict.fromkeys(raw[block][1].targets) if t != EXIT]
 
     seen = {entry}
     out: list[int] = []
@@ -291,14 +310,10 @@ def _immediate_dominators(
     return found
 
 
-def _dominates(a: int, b: int, dominators: dict[int, int]) -> bool:
-    while True:
-        if a == b:
-            return True
-        above = dominators.get(b, b)
-        if above == b:
-            return False
-        b = above
+def _dominates(a: int, b: int, dominators: dict[int, int], position: dict[int, int]) -> bool:
+    while position[b] > position[a]:
+        b = dominators[b]
+    return a == b
 
 
 def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
@@ -363,10 +378,10 @@ def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int
 
 def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
     """Where lanes that went back wait for the rest: after the last block of the loop."""
+    last = {min(loop): max(loop) for loop in loops}
     ends: dict[int, int] = {}
     for block in blocks:
         for target in block.terminator.targets:
             if target != EXIT and target <= block.index:
-                body = [max(loop) for loop in loops if min(loop) == target and block.index in loop]
-                ends[target] = max(ends.get(target, 0), block.index, *body)
+                ends[target] = max(ends.get(target, 0), block.index, last.get(target, 0))
     return ends

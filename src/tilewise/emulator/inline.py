@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tilewise.emulator.library import add_library
 from tilewise.emulator.operands import operands_in
 from tilewise.emulator.passing import pass_in_registers
 from tilewise.emulator.spelling import CARRY
@@ -29,7 +30,7 @@ from tilewise.emulator.syntax import (
     Variable,
     Vector,
 )
-from tilewise.emulator.system import EXTERNAL, add_library
+from tilewise.emulator.system import EXTERNAL
 from tilewise.emulator.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
@@ -47,15 +48,13 @@ def inlined(module: Module, entry: str) -> Function:
     if function is None or not function.entry or function.declared_only:
         raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
     add_library(module)
-    result = _Inliner(module, function).run()
-    pass_in_registers(result)
-    return result
+    return _Inliner(module, function).run()
 
 
 def function_addresses(module: Module) -> dict[str, int]:
     """The number that stands for the address of each device function."""
-    functions = [f.name for f in module.functions.values() if not f.entry]
-    return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(functions)}
+    names = [name for name, function in module.functions.items() if not function.entry]
+    return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(names)}
 
 
 @dataclass(slots=True)
@@ -94,6 +93,7 @@ class _Inliner:
     def run(self) -> Function:
         self.result.registers.update(self.entry.registers)
         self.expand(_Frame(self.entry, "", None, (self.entry.name,)))
+        pass_in_registers(self.result)
         self.lay_out()
         return self.result
 
@@ -205,7 +205,9 @@ class _Inliner:
         for frame in self.frames:
             at = ends[id(frame.parent)] if frame.parent else 0
             for name in frame.own:
-                variable = self.result.variables[name]
+                variable = self.result.variables.get(name)
+                if variable is None:  # it is in registers
+                    continue
                 at = -(-at // variable.align) * variable.align
                 self.result.variables[name] = replace(variable, at=at)
                 at += variable.size
@@ -391,7 +393,7 @@ class _Inliner:
 def _addressed(module: Module) -> Iterator[str]:
     """The functions whose address a module takes, in code or in the initial bytes of a variable."""
     for variable in module.variables.values():
-        yield from (name for _, name, _ in variable.links if name in module.functions)
+        yield from (link[1] for link in variable.links if link[1] in module.functions)
     for function in module.functions.values():
         for item in function.body:
             if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):

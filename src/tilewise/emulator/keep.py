@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from tilewise.emulator.emit import Value, vector
-from tilewise.emulator.flow import Block
+from tilewise.emulator.flow import EXIT, Block
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.program import Program
 from tilewise.emulator.shapes import UNIFORM, Analysis
 from tilewise.emulator.syntax import Instruction
-from tilewise.emulator.values import Values
+from tilewise.emulator.values import Values, shape_in
 
-__all__ = ["APART", "Keeping"]
+__all__ = ["APART", "Keeping", "chain_of", "parts"]
 
 # Resume numbers: 0 starts the kernel, 1 goes on where lanes are apart, then come the instructions at which
 # the fast build may give up, which both builds number alike, then what each build needs for itself.
 APART = 1
 _FIRST_DEOPT = 2
+
+
+def parts(program: Program, analysis: Analysis, block: Block) -> bool:
+    """Whether lanes may leave a block in different ways."""
+    condition = block.terminator.condition
+    if condition is None:
+        return False
+    shape = shape_in(program, analysis, condition)
+    return shape is None or not shape.uniform
+
+
+def chain_of(program: Program, analysis: Analysis) -> list[int]:
+    """The blocks that lanes may wait for: those run apart, and those that lanes come to from apart."""
+    found = set(analysis.divergent)
+    for block in program.flow.blocks:
+        if block.index in analysis.divergent or parts(program, analysis, block):
+            found |= {t for t in block.terminator.targets if t != EXIT}
+    return sorted(found)
 
 
 class Keeping(Values):
@@ -65,7 +83,7 @@ class Keeping(Values):
         for index in self.chain:
             self.store(self.load("i32", self.pending[index], 4), self.pending_slot(index), 4)
         if to is not None:
-            for index in {block.index for block in self.program.flow.blocks} - set(self.chain):
+            for index in sorted(set(chain_of(self.program, to)) - set(self.chain)):
                 self.store(self.const("i32", 0), self.pending_slot(index), 4)
         current = self.load("i32", self.current, 4)
         self.store(current, self.offset("%warp", WARP.PENDING), 4)

@@ -3,16 +3,18 @@
 The function is entered at the warp's resume point, runs all lanes together where they cannot diverge
 (*together* blocks: plain jumps, no masks beyond the lanes that have left) and block by block with masks
 where they can (*apart* blocks: the lanes that wait for each block are a mask; the lowest block with lanes
-goes next). It returns when the warp leaves, waits, yields or fails. Registers that are still needed are
+goes next, and at the end of a loop the lanes that went back). It returns when the warp leaves, waits, yields or fails. Registers that are still needed are
 then in the warp's memory.
 """
 
 from __future__ import annotations
 
+import bisect
+
 from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.flow import EXIT, Block
 from tilewise.emulator.instructions import Instructions
-from tilewise.emulator.keep import APART
+from tilewise.emulator.keep import APART, chain_of, parts
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.program import Program
 from tilewise.emulator.shapes import UNIFORM
@@ -22,6 +24,7 @@ __all__ = ["Lowering"]
 
 _POLL = 1024  # turns of loops between looks at the stop flag
 _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
+_ROUNDS = 16  # times that lanes start over from the top before other warps are let run
 
 
 class Lowering(Instructions):
@@ -30,8 +33,9 @@ class Lowering(Instructions):
     def __init__(self, program: Program, general: bool, name: str) -> None:
         super().__init__(program, general, name)
         apart, blocks = self.analysis.divergent, program.flow.blocks
-        self.chain = sorted(apart | self._meetings())
+        self.chain = chain_of(program, self.analysis)
         self.pending = dict.fromkeys(self.chain, "")
+        self.stations = self._stations()
         self.meets_apart = any(blocks[index].terminator.kind == "meet" for index in apart)
         self.waits_apart = self.meets_apart or any(blocks[index].terminator.kind == "wait" for index in apart)
         self.full = program.thread_count % 32 == 0 and not self._lanes_leave()
@@ -42,6 +46,9 @@ class Lowering(Instructions):
         self._prologue()
         for block in self.program.flow.blocks:
             self._block(block)
+        for target in self.program.flow.loop_end:
+            if target in self.pending:
+                self._back(target)
         if self.chain:
             self._chain_end()
         self.place("leave")
@@ -57,17 +64,16 @@ class Lowering(Instructions):
         head = f"define i32 @{self.name}({arguments}) #0 {{"
         return "\n".join([head, "entry:", *self.allocas, *self.lines, *body, "}"])
 
-    def _meetings(self) -> set[int]:
-        """Blocks run together that lanes come to from apart."""
-        found = set()
-        for block in self.program.flow.blocks:
-            if block.index in self.analysis.divergent or self._diverges(block):
-                found |= {t for t in block.terminator.targets if t != EXIT}
-        return found
+    def _stations(self) -> list[tuple[int, int, int, str]]:
+        """What lanes apart pass on their way down: blocks, and the ends of loops, inner ones first."""
+        found = [(index, 0, 0, f"check.{index}") for index in self.chain]
+        for target, end in self.program.flow.loop_end.items():
+            if target in self.pending:
+                found.append((end, 1, -target, f"back.{target}"))
+        return sorted(found)
 
     def _diverges(self, block: Block) -> bool:
-        condition = block.terminator.condition
-        return condition is not None and self.shape_of(condition) is None
+        return parts(self.program, self.analysis, block)
 
     def _lanes_leave(self) -> bool:
         """Whether some lanes may leave before others."""
@@ -151,28 +157,34 @@ class Lowering(Instructions):
     def _check(self, block: Block) -> None:
         """Take the lanes that wait for a block, or pass on to the next."""
         self.place(f"check.{block.index}")
-        waiting = self.load("i32", self.pending[block.index], 4)
-        if self.waits_apart:
-            blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
-            free = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
-            rest = self.op("and", waiting, blocked)
-        else:
-            free, rest = waiting, self.const("i32", 0)
-        some = self.compare("icmp ne", free, self.const("i32", 0))
-        if self.waits_apart and block.index not in self.analysis.divergent:
-            # A block that all lanes run together waits for those that are held up at a barrier.
-            some = self.op("and", some, self.compare("icmp eq", free, self.load("i32", self.live, 4)))
+        free, some = self._ready(block.index)
         take = self.label("take")
-        self.branch(some, take, self._next_check(block.index))
+        self.branch(some, take, self._next_station(block.index))
         self.place(take)
-        self.store(rest, self.pending[block.index], 4)
+        left = self.op("xor", self.load("i32", self.pending[block.index], 4), free)
+        self.store(left, self.pending[block.index], 4)
         if block.index in self.analysis.divergent:
             self.store(free, self.current, 4)
         self.jump(self.labels[block.index])
 
-    def _next_check(self, index: int) -> str:
-        later = [other for other in self.chain if other > index]
-        return f"check.{later[0]}" if later else "chain.end"
+    def _ready(self, index: int) -> tuple[Value, Value]:
+        """The lanes that wait for a block and are not held up; whether they can run it.
+
+        A block that all lanes run together waits until all are there.
+        """
+        free = self.load("i32", self.pending[index], 4)
+        if self.waits_apart:
+            blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
+            free = self.op("and", free, self.op("xor", blocked, self.const("i32", -1)))
+        some = self.compare("icmp ne", free, self.const("i32", 0))
+        if index not in self.analysis.divergent:
+            live = self.const("i32", -1) if self.full else self.load("i32", self.live, 4)
+            some = self.op("and", some, self.compare("icmp eq", free, live))
+        return free, some
+
+    def _next_station(self, index: int, kind: int = 0, target: int = 0) -> str:
+        at = bisect.bisect_right(self.stations, (index, kind, -target, "~"))
+        return self.stations[at][3] if at < len(self.stations) else "chain.end"
 
     def _terminator(self, block: Block) -> None:
         terminator = block.terminator
@@ -216,10 +228,7 @@ class Lowering(Instructions):
         """One more turn of a loop: look at the stop flag now and then; let others run if it waits for some."""
         spins = target in self.analysis.spins
         label, look = self.label("turn"), self.label("look")
-        count = self.op("add", self.load("i32", self.turns, 4), self.const("i32", 1))
-        self.store(count, self.turns, 4)
-        rare = self.op("and", count, self.const("i32", (16 if spins else _POLL) - 1))
-        self.branch(self.compare("icmp eq", rare, self.const("i32", 0)), look, label, likely=False)
+        self.branch(self._seldom(self.turns, 16 if spins else _POLL), look, label, likely=False)
         self.place(look)
         self._poll(label if not spins else "")
         if spins:
@@ -257,43 +266,37 @@ class Lowering(Instructions):
         if all(t == EXIT or t not in self.pending for t in block.terminator.targets):
             self.jump("leave")
             return
-        targets = sorted(t for t in block.terminator.targets if t != EXIT)
-        if any(t <= block.index for t in targets):
-            self._turn_apart()
-        self.jump(f"check.{targets[0]}")
+        down = [t for t in block.terminator.targets if t > block.index]
+        self.jump(f"check.{min(down)}" if down else self._next_station(block.index))
 
     def _end_apart(self, block: Block) -> None:
         self._split(block, self.load("i32", self.current, 4))
-        self._after(block)
-
-    def _after(self, block: Block) -> None:
-        for target, end in self.program.flow.loop_end.items():
-            if end == block.index and target in self.pending:
-                self._back(target)
-        self.jump(self._next_check(block.index))
+        self.jump(self._next_station(block.index))
 
     def _back(self, target: int) -> None:
         """Lanes gathered at a loop's end go round again, but let the rest of the warp run now and then."""
-        waiting = self.load("i32", self.pending[target], 4)
-        again, on = self.label("again"), self.label("on")
-        self.branch(self.compare("icmp ne", waiting, self.const("i32", 0)), again, on)
+        self.place(f"back.{target}")
+        _, some = self._ready(target)
+        again, on = self.label("again"), self._next_station(self.program.flow.loop_end[target], 1, target)
+        self.branch(some, again, on)
         self.place(again)
         self._turn_apart()
         if target in self.analysis.spins:
-            count = self.op("add", self.load("i32", self.fairness, 4), self.const("i32", 1))
-            self.store(count, self.fairness, 4)
-            rare = self.op("and", count, self.const("i32", _FAIR - 1))
-            self.branch(self.compare("icmp eq", rare, self.const("i32", 0)), on, f"check.{target}")
+            rare = self._seldom(self.fairness, _FAIR)
+            self.branch(rare, on, f"check.{target}")
         else:
             self.jump(f"check.{target}")
-        self.place(on)
+
+    def _seldom(self, counter: str, every: int) -> Value:
+        """Count, and say whether the count is a multiple of a power of two."""
+        count = self.op("add", self.load("i32", counter, 4), self.const("i32", 1))
+        self.store(count, counter, 4)
+        low = self.op("and", count, self.const("i32", every - 1))
+        return self.compare("icmp eq", low, self.const("i32", 0))
 
     def _turn_apart(self) -> None:
         label, look = self.label("turn"), self.label("look")
-        count = self.op("add", self.load("i32", self.turns, 4), self.const("i32", 1))
-        self.store(count, self.turns, 4)
-        rare = self.op("and", count, self.const("i32", _POLL - 1))
-        self.branch(self.compare("icmp eq", rare, self.const("i32", 0)), look, label, likely=False)
+        self.branch(self._seldom(self.turns, _POLL), look, label, likely=False)
         self.place(look)
         self._poll(label)
         self.place(label)
@@ -348,22 +351,26 @@ class Lowering(Instructions):
     def _chain_end(self) -> None:
         """No lanes wait further down: start over from the top, stop, or leave."""
         self.place("chain.end")
-        waiting = self.const("i32", 0)
+        waiting = able = self.const("i32", 0)
         for index in self.chain:
             waiting = self.op("or", waiting, self.load("i32", self.pending[index], 4))
-        some, over, first = self.label("some"), self.label("over"), f"check.{self.chain[0]}"
+            if self.waits_apart:
+                free, ready = self._ready(index)
+                able = self.op("or", able, self.select(ready, free, self.const("i32", 0)))
+        some, over, first = self.label("some"), self.label("over"), self.stations[0][3]
         self.branch(self.compare("icmp ne", waiting, self.const("i32", 0)), some, "leave")
         self.place(some)
         needed = self.needed_apart()
         if self.waits_apart:
-            blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
-            free = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
             halt = self.label("halt")
-            self.branch(self.compare("icmp ne", free, self.const("i32", 0)), over, halt)
+            self.branch(self.compare("icmp ne", able, self.const("i32", 0)), over, halt)
             self.place(halt)
             self.stop(Answer.WAIT, APART, needed)
             self.place(over)
         self._poll("")
+        others = self.label("others")
+        self.branch(self._seldom(self.fairness, _ROUNDS), others, first)
+        self.place(others)
         self.stop(Answer.YIELD, APART, needed)
         self.resume(APART, needed, first)
 
@@ -379,7 +386,7 @@ class Lowering(Instructions):
         self.now, self.guard = instruction, None
         await_lanes(self, instruction)
         self._send(target, self.load("i32", self.current, 4))
-        self._after(block)
+        self.jump(self._next_station(block.index))
 
     def _wait(self, block: Block) -> None:
         """A barrier: go on if it lets the lanes through at once, else stop."""
@@ -394,7 +401,7 @@ class Lowering(Instructions):
         self.place(good)
         if self.is_apart:
             self._send(target, self.load("i32", self.current, 4))
-            self._after(block)
+            self.jump(self._next_station(block.index))
             return
         through, halt = self.label("through"), self.label("halt")
         self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), through, halt)

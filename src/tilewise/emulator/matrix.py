@@ -2,17 +2,22 @@
 
 A matrix is 8×8 elements of 16 bits. A register of the warp holds one: lane 4·g + t has row g, columns 2t
 and 2t + 1. In memory each row is 16 bytes at a multiple of 16, and a lane gives its address: lane 8·i + r
-that of row r of matrix i.
+that of row r of matrix i. Lanes that name no row, or are not there, are left alone.
+
+Each form is compiled once, as two functions: one that checks all rows at once and moves them, or does
+nothing and says so; and one that moves them from or to a buffer, for which the run-time support moves
+them row by row and finds the fault, if there is one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.emit import Value, vector
+from tilewise.emulator.emit import Emitter, Value, vector
+from tilewise.emulator.fragments import Results, define, in_memory, items
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.memory import take_address
-from tilewise.emulator.syntax import Address, Instruction, Operand, Register, Vector
+from tilewise.emulator.syntax import Address, Instruction, Operand, Register
 from tilewise.emulator.tables import other, unknown
 
 if TYPE_CHECKING:
@@ -26,9 +31,7 @@ _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 
 # Where lane 4·g + t finds its two elements of a transposed matrix, among all of a matrix row by row:
 # rows 2t and 2t + 1 of column g.
-_TRANSPOSED = [
-    (2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32) for part in range(2)
-]  # fmt: skip
+_TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32) for part in range(2)]
 
 
 # -- the instructions -------------------------------------------------------------------------------
@@ -38,16 +41,11 @@ def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     count, transposed = _form(instruction)
     if len(instruction.operands) != 2:
         raise unknown(instruction, "it takes registers and an address")
-    targets = _registers(instruction, instruction.operands[0], count)
-    slow, done = e.label("slow"), e.label("done")
-    addresses = _Rows(e, instruction, instruction.operands[1], count)
-    addresses.check(slow)
-    _load(e, targets, addresses.pointers(), transposed)
-    e.jump(done)
-    e.place(slow)
-    _load(e, targets, addresses.fetch(), transposed)
-    e.jump(done)
-    e.place(done)
+    name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
+    _define_pair(e, name, count, transposed, loads=True)
+    results = Results(e, instruction.operands[0], ["b32"] * count)
+    _move(e, instruction, name, instruction.operands[1], count, results.places, loads=True)
+    results.write()
 
 
 @other("stmatrix")
@@ -56,18 +54,10 @@ def stmatrix(e: Lowering, instruction: Instruction) -> None:
     count, transposed = _form(instruction)
     if len(instruction.operands) != 2:
         raise unknown(instruction, "it takes an address and registers")
-    values = [e.read(item, "b32", True) for item in _items(instruction, instruction.operands[1], count)]
-    matrices = [_transpose(e, value) if transposed else value for value in values]
-    slow, done = e.label("slow"), e.label("done")
-    addresses = _Rows(e, instruction, instruction.operands[0], count)
-    addresses.check(slow)
-    for row, pointer in enumerate(addresses.pointers()):
-        e.store(_row(e, matrices, row), pointer, 4)
-    e.jump(done)
-    e.place(slow)
-    addresses.put([_row(e, matrices, row) for row in range(_ROWS * count)])
-    e.jump(done)
-    e.place(done)
+    name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
+    _define_pair(e, name, count, transposed, loads=False)
+    sources = [in_memory(e, item, "b32") for item in items(e, instruction.operands[1], count)]
+    _move(e, instruction, name, instruction.operands[0], count, sources, loads=False)
 
 
 @other("movmatrix")
@@ -94,141 +84,134 @@ def _form(instruction: Instruction) -> tuple[int, bool]:
     return _COUNTS[parts[3]], transposed
 
 
-def _items(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(items) != count:
-        raise unknown(instruction, f"it takes {count} registers")
-    return items
+def _move(
+    e: Lowering,
+    instruction: Instruction,
+    name: str,
+    operand: Operand,
+    count: int,
+    places: list[str],
+    loads: bool,
+) -> None:
+    """Check all rows and move them; where that does not do, row by row."""
+    addresses, buffer = e.buffers()
+    offsets = _offsets(e, instruction, operand)
+    e.store(offsets, addresses, 64)
+    listed = ", ".join(f"ptr {place}" for place in places)
+    shared = "ptr %shared, i64 %shared_bytes"
+    done = e.set("i1", f"call i1 @{name}(ptr {addresses}, {shared}, {e.mask()}, {listed})")
+    slow, on = e.label("slow"), e.label("on")
+    e.branch(done, on, slow, likely=True)
+    e.place(slow)
+    if loads:
+        # Zeros for the rows of lanes that are not there.
+        e.store(e.zero("<128 x i32>"), buffer, 64)
+        _row_by_row(e, instruction, "tw_load", offsets, count)
+        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+    else:
+        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+        _row_by_row(e, instruction, "tw_store", offsets, count)
+    e.jump(on)
+    e.place(on)
 
 
-def _registers(instruction: Instruction, operand: Operand, count: int) -> list[Register]:
-    found = []
-    for item in _items(instruction, operand, count):
-        if not isinstance(item, Register):
-            raise unknown(instruction, "its destination must be registers")
-        found.append(item)
-    return found
+def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """How far from the start of shared memory each lane's row is; all ones where it is nowhere in it."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction, "an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    if lanes is not None:
+        base = e.op("add", e.splat(base), e.lanes("i64", lanes))
+    if not {"shared", "shared::cta"} & set(instruction.parts):
+        base = e.op("sub", base, e.const(base, GENERIC_SHARED))
+    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFFF)), "i32", False)
 
 
-# -- matrices in registers --------------------------------------------------------------------------
-def _transpose(e: Lowering, matrix: Value) -> Value:
-    halves = e.set("<64 x i16>", f"bitcast {matrix} to <64 x i16>")
-    return e.set(vector("i32"), f"bitcast {e.shuffle(halves, _TRANSPOSED)} to {vector('i32')}")
+def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
+    addresses, buffer = e.buffers()
+    e.store(e.resize(offsets, "i64", False), addresses, 64)
+    answer = e.call(
+        function,
+        "i32",
+        *e.pointers(),
+        Value("ptr", addresses),
+        e.op("and", e.mask(), e.const("i32", _named(count))),
+        e.const("i32", _ROW_BYTES),
+        e.const("i32", int(Space.SHARED)),
+        e.const("i32", instruction.line),
+        Value("ptr", buffer),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
+    e.place(good)
 
 
-def _row(e: Lowering, matrices: list[Value], row: int) -> Value:
-    """The four words of a row; a register holds a matrix row by row."""
-    first = row % _ROWS * 4
-    return e.shuffle(matrices[row // _ROWS], list(range(first, first + 4)))
+def _named(count: int) -> int:
+    """The lanes that give the address of a row."""
+    return (1 << _ROWS * count) - 1
 
 
-def _load(e: Lowering, targets: list[Register], pointers: list[str], transposed: bool) -> None:
-    rows = [e.load("<4 x i32>", pointer, 4) for pointer in pointers]
-    for i, target in enumerate(targets):
+# -- the functions ----------------------------------------------------------------------------------
+def _define_pair(e: Lowering, name: str, count: int, transposed: bool, loads: bool) -> None:
+    if name in e.declared:
+        return
+    move = _load if loads else _store
+    places = [f"%m{i}" for i in range(count)]
+    listed = ", ".join(f"ptr {place}" for place in places)
+    inner = Emitter()
+    rows = range(_ROWS * count)
+    move(inner, [inner.offset("%buffer", row * _ROW_BYTES) for row in rows], places, transposed)
+    inner.line("ret void")
+    define(e, f"{name}_buffer", f"void @{name}_buffer(ptr %buffer, {listed})", inner)
+    inner = Emitter()
+    _check(inner, count)
+    offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
+    starts = [inner.offset("%shared", inner.resize(offset, "i64", False)) for offset in offsets]
+    move(inner, starts, places, transposed)
+    inner.line("ret i1 true")
+    inner.place("no")
+    inner.line("ret i1 false")
+    define(e, name, f"i1 @{name}(ptr %rows, ptr %shared, i64 %bytes, i32 %mask, {listed})", inner)
+
+
+def _check(e: Emitter, count: int) -> None:
+    """Go to ``no`` unless every row lies within shared memory, at a multiple of 16, and its lane is there."""
+    offsets = e.load(vector("i32"), "%rows", 4)
+    # Turned right by four bits, a row's offset is its number; a crooked one is beyond any number.
+    number = e.intrinsic("llvm.fshr", offsets, offsets, e.const(offsets, 4))
+    limit = e.op("lshr", Value("i64", "%bytes"), e.const("i64", 4))
+    good = e.compare("icmp ult", number, e.splat(e.resize(limit, "i32", False)))
+    named = e.const("i32", _named(count))
+    there = e.op("and", e.op("and", e.bits(good), Value("i32", "%mask")), named)
+    e.branch(e.compare("icmp eq", there, named), "yes", "no", likely=True)
+    e.place("yes")
+
+
+def _load(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+    rows = [e.load("<4 x i32>", start, 4) for start in starts]
+    for i, place in enumerate(places):
         matrix = _stacked(e, rows[i * _ROWS : (i + 1) * _ROWS])
-        e.write(target, _transpose(e, matrix) if transposed else matrix, "b32")
+        e.store(_transpose(e, matrix) if transposed else matrix, place, 4)
 
 
-def _stacked(e: Lowering, rows: list[Value]) -> Value:
-    """Vectors of one length one behind the other."""
+def _store(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+    for i, place in enumerate(places):
+        held = e.load(vector("i32"), place, 4)
+        matrix = _transpose(e, held) if transposed else held
+        for row in range(_ROWS):
+            words = e.shuffle(matrix, list(range(4 * row, 4 * row + 4)))
+            e.store(words, starts[i * _ROWS + row], 4)
+
+
+def _transpose(e: Emitter, matrix: Value) -> Value:
+    halves = e.set("<64 x i16>", f"bitcast {matrix} to <64 x i16>")
+    return e.set(matrix.type, f"bitcast {e.shuffle(halves, _TRANSPOSED)} to {matrix.type}")
+
+
+def _stacked(e: Emitter, rows: list[Value]) -> Value:
+    """The rows of a matrix one behind the other."""
     length = 4
     while len(rows) > 1:
         length *= 2
         rows = [e.shuffle(rows[i], list(range(length)), rows[i + 1]) for i in range(0, len(rows), 2)]
     return rows[0]
-
-
-# -- rows in memory ---------------------------------------------------------------------------------
-class _Rows:
-    """The rows that an instruction touches, by the lanes that give their addresses."""
-
-    def __init__(self, e: Lowering, instruction: Instruction, operand: Operand, count: int) -> None:
-        if not isinstance(operand, Address):
-            raise unknown(instruction, "an address in brackets expected")
-        self.e, self.line, self.count = e, instruction.line, _ROWS * count
-        self.named = (1 << self.count) - 1  # the lanes whose addresses are used
-        base, self.lanes = take_address(e, operand)
-        if not {"shared", "shared::cta"} & set(instruction.parts):
-            base = e.op("sub", base, e.const(base, GENERIC_SHARED))
-        self.base = base  # bytes from the start of shared memory: the lowest lane's, or every lane's
-
-    def check(self, slow: str) -> None:
-        """Branch to ``slow`` unless every row is plainly allowed and every lane is there."""
-        e = self.e
-        used = self._used() if self.lanes is not None else [0]
-        room = e.intrinsic("llvm.usub.sat", Value("i64", "%shared_bytes"), e.const("i64", max(used)))
-        rows = e.op("lshr", room, e.const("i64", 4))
-        limit = e.splat(rows) if self.base.is_vector else rows
-        # Turned right by four bits, a row's address is its number; a crooked one is beyond any number.
-        number = e.intrinsic("llvm.fshr", self.base, self.base, e.const(self.base, 4))
-        good = e.compare("icmp ult", number, limit)
-        if any(lane % _ROW_BYTES for lane in used):
-            good = e.const("i1", 0)
-        if good.is_vector:
-            missing = e.op("xor", e.bits(good), e.const("i32", -1))
-            if e.masked:
-                missing = e.op("or", missing, e.op("xor", e.mask(), e.const("i32", -1)))
-            missing = e.op("and", missing, e.const("i32", self.named))
-            good = e.compare("icmp eq", missing, e.const("i32", 0))
-        elif e.masked:
-            here = e.op("and", e.mask(), e.const("i32", self.named))
-            good = e.op("and", good, e.compare("icmp eq", here, e.const("i32", self.named)))
-        fast = e.label("fast")
-        e.branch(good, fast, slow, likely=True)
-        e.place(fast)
-
-    def _used(self) -> list[int]:
-        assert self.lanes is not None
-        return list(self.lanes[: self.count])
-
-    def pointers(self) -> list[str]:
-        """A pointer to each row, once the check has passed."""
-        e = self.e
-        if self.lanes is not None:
-            start = e.offset("%shared", self.base)
-            return [e.offset(start, lane) for lane in self._used()]
-        return [
-            e.offset("%shared", e.set("i64", f"extractelement {self.base}, i64 {lane}"))
-            for lane in range(self.count)
-        ]
-
-    def _every(self) -> Value:
-        """Every lane's address."""
-        e = self.e
-        if self.lanes is None:
-            return self.base
-        return e.op("add", e.splat(self.base), e.lanes("i64", self.lanes))
-
-    def _carefully(self, function: str, addresses: str, buffer: str) -> None:
-        e = self.e
-        e.store(self._every(), addresses, 64)
-        answer = e.call(
-            function,
-            "i32",
-            *e.pointers(),
-            Value("ptr", addresses),
-            e.op("and", e.mask(), e.const("i32", self.named)),
-            e.const("i32", _ROW_BYTES),
-            e.const("i32", int(Space.SHARED)),
-            e.const("i32", self.line),
-            Value("ptr", buffer),
-        )
-        good = e.label("good")
-        e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-        e.place(good)
-
-    def fetch(self) -> list[str]:
-        """Copy row by row to a buffer; zeros for rows of lanes that are not there."""
-        e = self.e
-        addresses, buffer = e.buffers()
-        e.store(e.zero("<128 x i32>"), buffer, 64)
-        self._carefully("tw_load", addresses, buffer)
-        return [e.offset(buffer, row * _ROW_BYTES) for row in range(self.count)]
-
-    def put(self, rows: list[Value]) -> None:
-        """Copy row by row from a buffer; lanes that are not there store nothing."""
-        e = self.e
-        addresses, buffer = e.buffers()
-        for row, value in enumerate(rows):
-            e.store(value, e.offset(buffer, row * _ROW_BYTES), 4)
-        self._carefully("tw_store", addresses, buffer)

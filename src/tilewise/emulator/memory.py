@@ -110,6 +110,9 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access
             space = _SPACES[place.space]  # a variable names its space; a function's own .param is local
     base, lanes = take_address(e, operand)
     volatile = bool({"volatile", "relaxed", "acquire", "release", "mmio"} & set(instruction.parts))
+    volatile = volatile or id(instruction) in e.analysis.polled
+    if base.is_vector:
+        base = _wrapped(e, base, space)
     return Access(space, type_, count, lanes, base, volatile, instruction.line)
 
 
@@ -128,6 +131,13 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
     if total:
         value = e.op("add", value, e.const(value, total))
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
+
+
+def _wrapped(e: Lowering, address: Value, space: Space) -> Value:
+    """Addresses of all spaces but global memory have 32 bits: what goes beyond comes round again."""
+    if space in (Space.GENERIC, Space.GLOBAL):
+        return address
+    return e.op("and", address, e.const(address, 0xFFFF_FFFF))
 
 
 def address_of(e: Values, symbol: Symbol) -> Value:
@@ -388,6 +398,7 @@ def _resolve(e: Lowering, access: Access, write: int) -> str:
     from tilewise.emulator.barriers import first_lane
 
     address = first_lane(e, access.base) if access.base.is_vector else access.base
+    address = _wrapped(e, address, access.space)
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
     pointer = e.call(
@@ -411,10 +422,11 @@ def _resolve(e: Lowering, access: Access, write: int) -> str:
 def every_address(e: Lowering, access: Access) -> Value:
     """The address of every lane."""
     if access.base.is_vector:
-        return access.base
+        return _wrapped(e, access.base, access.space)
     wide = e.splat(access.base)
     assert access.lanes is not None
-    return e.op("add", wide, e.lanes("i64", access.lanes)) if any(access.lanes) else wide
+    listed = e.op("add", wide, e.lanes("i64", access.lanes)) if any(access.lanes) else wide
+    return _wrapped(e, listed, access.space)
 
 
 def _careful(e: Lowering, access: Access, function: str) -> str:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Emitter, Value, vector
-from tilewise.emulator.syntax import Instruction, Operand, Register, Vector
+from tilewise.emulator.fragments import Results, define, in_memory, items
+from tilewise.emulator.syntax import Instruction, Operand
 from tilewise.emulator.tables import other, unknown
-from tilewise.emulator.tensor_core import (ELEMENTS, accumulate, bit_counts, decode, encode, integer_sums)
-from tilewise.emulator.types import bits_of, llvm_scalar
+from tilewise.emulator.tensor_core import ELEMENTS, accumulate, bit_counts, decode, encode, integer_sums
+from tilewise.emulator.types import llvm_scalar
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
@@ -190,10 +191,18 @@ def mma(e: Lowering, instruction: Instruction) -> None:
     if function not in e.declared:
         _define(e, function, form, saturate, op)
     d, a, b, c = instruction.operands
-    sums = _Sums(e, form, d, c)
-    factors = _factors(e, a, form.a_type, form.a_count) + _factors(e, b, form.b_type, form.b_count)
-    e.line(f"call void @{function}({', '.join(f'ptr {place}' for place in sums.places + factors)})")
-    sums.write()
+    started = [(item, _REGISTER[form.c_type]) for item in items(e, c, form.d_count // _per(form.c_type))]
+    results = Results(e, d, [_REGISTER[form.d_type]] * (form.d_count // _per(form.d_type)), started)
+    places = [*results.places, *_factors(e, a, form.a_type, form.a_count)]
+    places += _factors(e, b, form.b_type, form.b_count)
+    e.line(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
+    results.write()
+
+
+def _factors(e: Lowering, operand: Operand, type_: str, count: int) -> list[str]:
+    """The addresses of the registers of A or B."""
+    word = "f64" if type_ == "f64" else "b32"
+    return [in_memory(e, item, word) for item in items(e, operand, count // _per(type_))]
 
 
 def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: str) -> None:
@@ -206,80 +215,13 @@ def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: s
         raise unknown(instruction, "it does not say how to round")
 
 
-# -- registers in memory ----------------------------------------------------------------------------
-# NOTE: operands go to the function by address. The registers of one warp's sums are far more than a CPU
-# has, so they lie in memory anyway; as LLVM values they would be moved about there, and take long to
-# compile.
 _REGISTER = {"f16": "b32", "f32": "f32", "f64": "f64", "s32": "s32"}
 
 
-def _per_register(type_: str) -> int:
+def _per(type_: str) -> int:
     """Elements of A, B, C or D in one register; b1 counts words."""
     bits = 16 if type_ == "f16" else ELEMENTS[type_].bits if type_ in ELEMENTS else 32
     return 32 // bits if 1 < bits < 32 else 1
-
-
-def _items(e: Lowering, operand: Operand, count: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(items) != count:
-        raise unknown(e.now, f"{len(items)} registers where it takes {count}")
-    return items
-
-
-def _in_memory(e: Lowering, item: Operand, type_: str) -> str | None:
-    """The address of a register that holds a vector of the type's width."""
-    if not isinstance(item, Register) or item.name not in e.types:
-        return None
-    held = e.types[item.name]
-    whole = e.stored_type(item.name).startswith("<32 x ") and held != "pred"
-    return e.registers[item.name] if whole and bits_of(held) == bits_of(type_) else None
-
-
-def _factors(e: Lowering, operand: Operand, type_: str, count: int) -> list[str]:
-    """The addresses of the registers of A or B."""
-    word = "f64" if type_ == "f64" else "b32"
-    found = []
-    for item in _items(e, operand, count // _per_register(type_)):
-        place = _in_memory(e, item, word)
-        found.append(place or _copied(e, e.read(item, word, True)))
-    return found
-
-
-def _copied(e: Lowering, value: Value) -> str:
-    place = e.alloca(value.type)
-    e.store(value, place, 4)
-    return place
-
-
-class _Sums:
-    """The registers of C, which the function turns into those of D: D's own where it can, else copies."""
-
-    def __init__(self, e: Lowering, form: Form, d: Operand, c: Operand) -> None:
-        self.e, self.type = e, _REGISTER[form.d_type]
-        started = [
-            (item, _REGISTER[form.c_type])
-            for item in _items(e, c, form.d_count // _per_register(form.c_type))
-        ]
-        self.targets: list[Register] = []
-        for item in _items(e, d, form.d_count // _per_register(form.d_type)):
-            if not isinstance(item, Register):
-                raise unknown(e.now, "its destination must be registers")
-            self.targets.append(item)
-        places = [_in_memory(e, item, type_) for item, type_ in started]
-        merged = e.guard is not None or e.is_apart
-        self.own = not merged and self.targets == [item for item, _ in started] and None not in places
-        if self.own:
-            self.places = [place for place in places if place]
-        else:
-            self.places = [_copied(e, e.read(item, type_, True)) for item, type_ in started]
-            self.places += [e.alloca(vector("float")) for _ in self.targets[len(self.places) :]]
-
-    def write(self) -> None:
-        if self.own:
-            return
-        e, type_ = self.e, vector(llvm_scalar(self.type))
-        for target, place in zip(self.targets, self.places, strict=False):
-            e.write(target, e.load(type_, place, 4), self.type)
 
 
 # -- the function -----------------------------------------------------------------------------------
@@ -287,9 +229,9 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
     """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
     inner = Emitter()
     counts = [
-        max(form.d_count // _per_register(form.c_type), form.d_count // _per_register(form.d_type)),
-        form.a_count // _per_register(form.a_type),
-        form.b_count // _per_register(form.b_type),
+        max(form.d_count // _per(form.c_type), form.d_count // _per(form.d_type)),
+        form.a_count // _per(form.a_type),
+        form.b_count // _per(form.b_type),
     ]
     names = [f"%p{i}" for i in range(sum(counts))]
     sums, rest = names[: counts[0]], names[counts[0] :]
@@ -298,24 +240,22 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
     results = _multiply(inner, form, a, b, _start(inner, form, sums), saturate, op)
     for place, value in zip(sums, encode(inner, form.d_type, results), strict=False):
         inner.store(value, place, 4)
-    for key, text in inner.declared.items():
-        e.declared.setdefault(key, text)
-    head = f"define internal void @{name}({', '.join(f'ptr {place}' for place in names)})"
-    e.declared[name] = "\n".join([head + " noinline nounwind {", *inner.lines, "  ret void", "}"])
+    inner.line("ret void")
+    define(e, name, f"void @{name}({', '.join(f'ptr {place}' for place in names)})", inner)
 
 
 def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:
     """A lane's elements of A or B, as numbers."""
     word = vector("double" if type_ == "f64" else "i32")
     registers = [e.load(word, place, 4) for place in places]
-    parts = range(_per_register(type_))
+    parts = range(_per(type_))
     return [ELEMENTS[type_].number(e, register, part) for register in registers for part in parts]
 
 
 def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
     """C as the elements of D start from it."""
     word = vector(llvm_scalar(_REGISTER[form.c_type]))
-    count = form.d_count // _per_register(form.c_type)
+    count = form.d_count // _per(form.c_type)
     elements = decode(e, form.c_type, [e.load(word, place, 4) for place in places[:count]])
     if form.c is form.d:
         return elements

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -47,8 +47,8 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-@functools.cache
 def _machine(target: Target) -> Any:
+    """NOTE: an engine frees the machine that it was made with, so each has one of its own."""
     _initialize()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small"
@@ -78,13 +78,16 @@ class Code:
 
     engine: Any
     file: Any
+    _known: dict[str, int] = field(default_factory=dict, repr=False)
 
     def address(self, name: str) -> int:
-        with _LOCK:
-            found = int(self.engine.get_function_address(name))
-        if not found:
+        """Where a function lies. LLVM, which may be busy compiling, is asked once, not at every launch."""
+        if name not in self._known:
+            with _LOCK:
+                self._known[name] = int(self.engine.get_function_address(name))
+        if not self._known[name]:
             raise RuntimeError(f"the compiled code has no {name}")
-        return found
+        return self._known[name]
 
 
 def load(data: bytes, target: Target) -> Code:
@@ -111,6 +114,7 @@ def _support_code() -> tuple[Code, dict[str, int]]:
     return code, addresses
 
 
+@functools.cache
 def support() -> Any:
     """The entry of the run-time support: work(launch, worker, block) -> outcome."""
     with _LOCK:  # NOTE: two of them at once would each load it, and one be dropped under the other's kernels

@@ -44,6 +44,7 @@ def pass_in_registers(function: Function) -> None:
 def _pieces(function: Function) -> dict[str, set[_Piece]]:
     """The pieces of every variable that can live in registers."""
     pieces: dict[str, set[_Piece]] = defaultdict(set)
+    stored: dict[str, set[_Piece]] = defaultdict(set)
     unfit: set[str] = set()
     for item in function.body:
         if not isinstance(item, Instruction):
@@ -51,7 +52,10 @@ def _pieces(function: Function) -> dict[str, set[_Piece]]:
         access = _access(item)
         if access is not None and _passes(function, item, access):
             name, offset, width, items = access
-            pieces[name] |= {(offset + i * width, width) for i in range(len(items))}
+            found = {(offset + i * width, width) for i in range(len(items))}
+            pieces[name] |= found
+            if item.opcode == "st":
+                stored[name] |= found
         elif access is not None:
             unfit.add(access[0])
         counted = 1 if access is not None else 0
@@ -60,20 +64,28 @@ def _pieces(function: Function) -> dict[str, set[_Piece]]:
                 counted -= 1
                 if counted < 0:
                     unfit.add(operand.name)
-    return {
-        name: found
+    whole = {
+        name: _whole(found, stored[name], function.variables[name].size)
         for name, found in pieces.items()
-        if name not in unfit and name in function.variables and _apart(found, function.variables[name].size)
+        if name not in unfit and name in function.variables
     }
+    return {name: found for name, found in whole.items() if found}
 
 
-def _apart(pieces: set[_Piece], size: int) -> bool:
+def _whole(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_Piece]:
+    """The pieces without those that are only the beginning of another, from which they can be loaded; none
+    if some overlap in another way."""
+    widest: dict[int, int] = {}
+    for offset, width in pieces:
+        widest[offset] = max(width, widest.get(offset, 0))
     end = 0
-    for offset, width in sorted(pieces):
+    for offset, width in sorted(widest.items()):
         if offset < end:
-            return False
+            return set()
         end = offset + width
-    return end <= size
+    if end > size or any(widest[offset] != width for offset, width in stored):
+        return set()
+    return set(widest.items())
 
 
 def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
@@ -133,7 +145,7 @@ def _way(
         return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
     sign = "s" if is_signed(type_) else "u"
     if out:
-        return "cvt", (f"{sign}{8 * own}", f"{sign}{8 * width}")
+        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (f"{sign}{8 * own}", f"{sign}{8 * width}")
     if not _is_own(function, value):
         return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
     return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))

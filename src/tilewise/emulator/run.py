@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator import native
+from tilewise.emulator import native, workers
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.questions import Host
 from tilewise.emulator.layout import BLOCK, FAULT, LAUNCH, WARP, Status
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
+from tilewise.emulator.questions import Host
 from tilewise.emulator.report import Range, deadlock, fault
 from tilewise.emulator.support import Outcome
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch
 
-__all__ = ["Range", "Runner"]
+__all__ = ["Range", "RangeTable", "Runner"]
 
 _ORDERS = {"eager": 0, "late": 1}
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
 _LOOK = 0.02  # seconds between looks of the waiting thread
+_SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
+_INTEGERS = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _GENERAL = threading.Lock()
 
 
 def _unlock() -> None:
     """In a fork, nobody is left to release what another thread had locked."""
-    global _GENERAL
-    _GENERAL = threading.Lock()
+    global _GENERAL, _SPARES
+    _GENERAL, _SPARES = threading.Lock(), _Spares()
 
 
 if hasattr(os, "register_at_fork"):
@@ -43,23 +50,35 @@ class Memory:
     """Plain memory at an address that is a multiple of 64."""
 
     def __init__(self, size: int) -> None:
-        self._raw = np.zeros(size + 64, np.uint8)
-        start = -self._raw.ctypes.data % 64
-        self.bytes: npt.NDArray[np.uint8] = self._raw[start : start + size]
-        self.address = int(self.bytes.ctypes.data)
+        raw = np.zeros(size + 64, np.uint8)
+        address: int = raw.__array_interface__["data"][0]
+        start = -address % 64
+        self.bytes: npt.NDArray[np.uint8] = raw[start : start + size]
+        self.address = address + start
+        self._view = self.bytes.data
 
     def set(self, offset: int, value: int, size: int = 8) -> None:
-        data = (value % (1 << (8 * size))).to_bytes(size, "little")
-        self.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
+        _INTEGERS[size].pack_into(self._view, offset, value % (1 << (8 * size)))
 
     def get(self, offset: int, size: int = 4) -> int:
-        return int.from_bytes(self.bytes[offset : offset + size].tobytes(), "little")
+        return int(_INTEGERS[size].unpack_from(self._view, offset)[0])
+
+
+class RangeTable:
+    """Memory that launches may touch, in order, as compiled code searches it. Launches may share one."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self.ranges = sorted(ranges, key=lambda item: item.start)
+        self.memory = Memory(16 * len(ranges) + 64)
+        ends = [(item.start, item.start + item.size) for item in self.ranges]
+        self.memory.bytes[: 16 * len(ranges)] = np.array(ends, np.uint64).view(np.uint8).reshape(-1)
 
 
 class Resident:
     """One block's memory: its shared memory, its warps, their local memory."""
 
     def __init__(self, build: Build, shared_bytes: int) -> None:
+        self.size = build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes
         self.memory = Memory(BLOCK.WARPS + build.warps * build.stride)
         self.shared = Memory(shared_bytes + 64)
         self.memory.set(BLOCK.SHARED, self.shared.address)
@@ -88,14 +107,54 @@ class Resident:
         return self.memory.get(BLOCK.X), self.memory.get(BLOCK.Y), self.memory.get(BLOCK.Z)
 
 
+class _Spares:
+    """Blocks' memory of launches that are over, for later launches of the same kernel.
+
+    A block that has finished leaves its memory to the next one of its launch, and so it may to one of
+    another launch. What was interrupted is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spares: OrderedDict[tuple[Any, ...], list[Resident]] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, build: Build, shared_bytes: int) -> Resident:
+        with self._lock:
+            found = self._spares.get(self._key(build, shared_bytes))
+            if found:
+                resident = found.pop()
+                self._bytes -= resident.size
+                return resident
+        return Resident(build, shared_bytes)
+
+    def give(self, build: Build, shared_bytes: int, resident: Resident) -> None:
+        key = self._key(build, shared_bytes)
+        with self._lock:
+            self._spares.setdefault(key, []).append(resident)
+            self._spares.move_to_end(key)
+            self._bytes += resident.size
+            while self._bytes > _SPARE_BYTES:
+                _, dropped = self._spares.popitem(last=False)
+                self._bytes -= sum(item.size for item in dropped)
+
+    @staticmethod
+    def _key(build: Build, shared_bytes: int) -> tuple[Any, ...]:
+        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
+        return build.symbol, build.warps, build.stride, build.local_bytes, shared_bytes
+
+
+_SPARES = _Spares()
+
+
 @dataclass(slots=True)
 class Runner:
-    """One launch of a build."""
+    """One launch of a build. ``keep`` is anything that must live as long as the launch may touch memory."""
 
     build: Build
     launch: Launch
     packed: Sequence[bytes]
-    ranges: Sequence[Range]
+    ranges: Sequence[Range] | RangeTable
     globals: Sequence[int]
     threads: int = 1
     order: str | int = "eager"
@@ -104,6 +163,7 @@ class Runner:
     multiprocessors: int = 1
     store: Store | None = None
     progress: Callable[[int, int], None] | None = None
+    keep: object = None
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -125,17 +185,16 @@ class _Work:
         self.constants.bytes[: len(build.constants)] = np.frombuffer(build.constants, np.uint8)
         for offset, which, addend in build.constant_links:
             self.constants.set(offset, runner.globals[which] + addend)
-        self.ranges = Memory(16 * len(runner.ranges) + 64)
-        for i, item in enumerate(sorted(runner.ranges, key=lambda r: r.start)):
-            self.ranges.set(16 * i, item.start)
-            self.ranges.set(16 * i + 8, item.start + item.size)
+        given = runner.ranges
+        self.table_of_ranges = given if isinstance(given, RangeTable) else RangeTable(given)
+        self.ranges = self.table_of_ranges.ranges
         self.table = Memory(8 * len(runner.globals) + 64)
         for i, address in enumerate(runner.globals):
             self.table.set(8 * i, address)
         self.shared_bytes = build.shared_bytes + launch.shared
         self.host = Host(
             build,
-            runner.ranges,
+            self.ranges,
             self.shared_bytes,
             (self.constants.address, len(build.constants)),
             (self.parameters.address, build.parameter_bytes),
@@ -143,7 +202,8 @@ class _Work:
         self.context = self._context()
         self.error: TilewiseError | None = None
         self.lock = threading.Lock()
-        self.finished = threading.Event()
+        self.over: list[int] = []  # workers that have ended
+        self.wake: SimpleQueue[None] = SimpleQueue()
         self.moved = time.monotonic()
         self.work = native.support()
 
@@ -159,8 +219,8 @@ class _Work:
             (LAUNCH.GRID_Z, z),
             (LAUNCH.PARAMS, self.parameters.address),
             (LAUNCH.PARAM_BYTES, build.parameter_bytes),
-            (LAUNCH.RANGES, self.ranges.address),
-            (LAUNCH.RANGE_COUNT, len(self.runner.ranges)),
+            (LAUNCH.RANGES, self.table_of_ranges.memory.address),
+            (LAUNCH.RANGE_COUNT, len(self.ranges)),
             (LAUNCH.CONST, self.constants.address),
             (LAUNCH.CONST_BYTES, len(build.constants)),
             (LAUNCH.SHARED_BYTES, self.shared_bytes),
@@ -182,26 +242,42 @@ class _Work:
 
     # -- the waiting thread -----------------------------------------------------------------------
     def run(self) -> None:
-        count = max(1, min(self.runner.threads, self.total))
-        workers = [threading.Thread(target=self._worker, args=(i,), daemon=True) for i in range(count)]
-        left = [count]
-        self.left = left
+        begun = 0
         started = time.monotonic()
-        for worker in workers:
-            worker.start()
         try:
-            while not self.finished.wait(_LOOK):
-                self._look(started)
+            for number in range(max(1, min(self.runner.threads, self.total))):
+                try:
+                    workers.start(partial(self._worker, number), partial(self._end, number))
+                except RuntimeError:  # the system gives no more threads: fewer will do
+                    if not begun:
+                        raise DeviceError("the system has no thread left to run a kernel on") from None
+                    break
+                begun += 1
+            while len(self.over) < begun:
+                if not self._nap():
+                    self._look(started)
         finally:
             self.context.set(LAUNCH.STOP, 1, 4)
-            for worker in workers:
-                worker.join()
+            while len(self.over) < begun:
+                self._nap()
             self.host.write_out()
         if error := self.error or self.host.error:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.runner.ranges, self.shared_bytes, said)
+            raise fault(self.build, record, self.ranges, self.shared_bytes, said)
+
+    def _end(self, number: int) -> None:
+        self.over.append(number)
+        self.wake.put(None)
+
+    def _nap(self) -> bool:
+        """Wait a moment; whether a worker's end cut it short."""
+        try:
+            self.wake.get(timeout=_LOOK)
+        except Empty:
+            return False
+        return True
 
     def _look(self, started: float) -> None:
         now = time.monotonic()
@@ -233,25 +309,21 @@ class _Work:
         except TilewiseError as error:
             self._fail(error)
         except BaseException as error:  # handed to the thread that waits, which raises it
-            self._fail(DeviceError(f"the emulator failed: {type(error).__name__}: {error}"))
-            raise
-        finally:
-            with self.lock:
-                self.left[0] -= 1
-                if not self.left[0]:
-                    self.finished.set()
+            failure = DeviceError(f"the emulator failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
 
     def _work(self, number: int) -> None:
         own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
-        residents = [Resident(self.build, self.shared_bytes)]
+        residents = [_SPARES.take(self.build, self.shared_bytes)]
         at = 0
         stuck = 0
         while True:
             outcome = self.work(self.context.address, own.address, residents[at].memory.address)
             if outcome == Outcome.FINISHED:
-                residents.pop(at)
+                _SPARES.give(self.build, self.shared_bytes, residents.pop(at))
                 if not residents:
                     return
                 stuck = 0
@@ -273,7 +345,7 @@ class _Work:
         """Every block of this worker waits for another: bring in one more, or give others time."""
         started = self.context.get(LAUNCH.NEXT, 8)
         if started < self.total and len(residents) < self.runner.residents:
-            residents.append(Resident(self.build, self.shared_bytes))
+            residents.append(_SPARES.take(self.build, self.shared_bytes))
             self.moved = time.monotonic()
             return
         if time.monotonic() - self.moved > _STUCK_SECONDS and self.runner.timeout is None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.emulator.flow import EXIT, Flow
-from tilewise.emulator.operands import reads, writes
+from tilewise.emulator.operands import reads, registers_in, writes
 from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.types import bits_of
 
@@ -84,6 +84,7 @@ class Analysis:
     guarded: set[int]  # ids of instructions whose lanes must not wrap around
     local: set[str]  # registers that live within one block
     spins: set[int]  # blocks at whose back edge other warps must be let run
+    polled: set[int]  # ids of loads that a loop waits on: each must look anew
     results: dict[int, Shape | None]  # by id of instruction: what it computes, whatever holds it then
 
     def shape(self, name: str) -> Shape | None:
@@ -121,6 +122,9 @@ class _Analyser:
         self.guarded: set[int] = set()
         self.local = _block_locals(flow)
         self.results: dict[int, Shape | None] = {}
+        self.polled: set[int] = set()
+        self.spinning = [loop for loop in flow.loops if self.spins(loop)]
+        self.parted: set[int] = set()  # blocks whose branch is known to send lanes apart
 
     def run(self) -> Analysis:
         while True:
@@ -130,11 +134,13 @@ class _Analyser:
             if found == self.divergent:
                 break
             self.divergent = found
-        spins = {block for loop in self.flow.loops if self.spinning(loop) for block in loop}
+        spins = {block for loop in self.spinning for block in loop}
         for target, end in self.flow.loop_end.items():
             if not self.flow.reducible:
                 spins |= set(range(target, end + 1))
-        return Analysis(self.shapes, self.divergent, self.guarded, self.local, spins, self.results)
+        return Analysis(
+            self.shapes, self.divergent, self.guarded, self.local, spins, self.polled, self.results
+        )
 
     def propagate(self) -> bool:
         changed = False
@@ -170,26 +176,57 @@ class _Analyser:
         found = set(self.divergent)
         for block in self.flow.blocks:
             condition = block.terminator.condition
-            if condition is None or self.operand(condition) is not VECTOR:
+            if block.index in self.parted or condition is None:
                 continue
+            shape = self.operand(condition)
+            if shape is not None and shape.uniform:
+                continue
+            self.parted.add(block.index)
             targets = {t for t in block.terminator.targets if t != EXIT}
             if not self.flow.reducible and len(set(block.terminator.targets)) > 1:
                 return set(range(len(self.flow.blocks)))
             if len(targets) > 1:
                 found |= self.flow.divergent_region(block.index)
-            for loop in self.flow.loops:
-                leaves = any(t not in loop for t in block.terminator.targets)
-                if block.index in loop and leaves and self.spinning(loop):
+            for loop in self.spinning:
+                if block.index in loop and any(t not in loop for t in block.terminator.targets):
                     # Lanes that left may have to act before the others can leave: they run on apart.
                     found |= self.reachable(loop)
         return found
 
-    def spinning(self, loop: set[int]) -> bool:
-        return any(
-            instruction.opcode in ("atom", "nanosleep") or _SPIN_PARTS & set(instruction.parts)
-            for block in loop
-            for instruction in self.flow.blocks[block].instructions
+    def spins(self, loop: set[int]) -> bool:
+        """Whether a loop may wait for something that others do."""
+        inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
+        polled = self.waited_on(loop, inside)
+        self.polled |= polled
+        return bool(polled) or any(
+            item.opcode in ("atom", "nanosleep") or _SPIN_PARTS & set(item.parts) for item in inside
         )
+
+    def waited_on(self, loop: set[int], inside: list[Instruction]) -> set[int]:
+        """Plain loads of a loop, always from the same address, that decide whether it ends."""
+        written = {register.name for item in inside for register in writes(item)}
+        loads = [
+            item
+            for item in inside
+            if item.opcode == "ld"
+            and not {"param", "const"} & {part.split("::")[0] for part in item.parts}
+            and not any(register.name in written for register in _address_registers(item))
+        ]
+        if not loads:
+            return set()
+        conditions = set()
+        for index in loop:
+            terminator = self.flow.blocks[index].terminator
+            if terminator.condition and any(target not in loop for target in terminator.targets):
+                conditions.add(terminator.condition.name)
+        changed = True
+        while changed:  # what those conditions come from
+            before = len(conditions)
+            for item in inside:
+                if any(register.name in conditions for register in writes(item)):
+                    conditions |= {register.name for register in reads(item)}
+            changed = len(conditions) > before
+        return {id(item) for item in loads if any(r.name in conditions for r in writes(item))}
 
     def reachable(self, start: set[int]) -> set[int]:
         seen: set[int] = set()
@@ -413,6 +450,10 @@ def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[st
     if type_[0] == "s" and left.zeros >= bits_of(type_):
         return None
     return comparison, bound
+
+
+def _address_registers(instruction: Instruction) -> list[Register]:
+    return [register for operand in instruction.operands[1:] for register in registers_in(operand)]
 
 
 def _flat(operands: tuple[Operand, ...]) -> list[Operand]:

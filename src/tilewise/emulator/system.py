@@ -1,7 +1,7 @@
 """What ends a kernel or asks the host: traps, assertions, printf; and the functions that CUDA provides.
 
 A call of a function that the PTX does not define is one of these, or it is refused. ``vprintf`` and
-``__assertfail`` ask the host (:mod:`questions`); ``malloc`` and ``free`` are a few lines of PTX of their own.
+``__assertfail`` ask the host (:mod:`questions`); ``malloc`` and ``free`` are PTX (:mod:`library`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.layout import LAUNCH, FaultKind, Question
-from tilewise.emulator.syntax import Instruction, Module, Register
+from tilewise.emulator.syntax import Instruction, Register
 from tilewise.emulator.tables import other, unknown
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
     from tilewise.emulator.values import Values
 
-__all__ = ["EXTERNAL", "HEAP_BYTES", "add_library", "ask_host"]
+__all__ = ["EXTERNAL", "ask_host"]
 
 
 class External(NamedTuple):
@@ -96,11 +96,3 @@ def assertfail(e: Lowering, instruction: Instruction) -> None:
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
     ask_host(e, Question.ASSERT, instruction.line, e.mask())
     _end(e, FaultKind.ASSERT, instruction)
-
-
-# -- functions written in PTX ---------------------------------------------------------------------------
-HEAP_BYTES = 8 << 20  # of a module, as CUDA has it unless told otherwise
-
-
-def add_library(module: Module) -> None:
-    """Define what a module declares and CUDA provides."""

@@ -10,7 +10,25 @@ from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Opera
 from tilewise.emulator.tables import unknown
 from tilewise.emulator.types import bits_of, is_signed, literal_bits, llvm_scalar
 
-__all__ = ["Values"]
+__all__ = ["Values", "shape_in"]
+
+
+def shape_in(program: Program, analysis: Analysis, operand: Operand) -> Shape | None:
+    """The shape of an operand, as a build with this analysis reads it."""
+    match operand:
+        case Register(name=name):
+            if name in program.threads:
+                return program.threads[name][1]
+            if name == "%laneid":
+                return Shape(tuple(range(32)), 64, 0)
+            if name.startswith("%lanemask"):
+                return None
+            return analysis.shapes.get(name, UNIFORM)
+        case Not(item=item):
+            return shape_in(program, analysis, item)
+        case Address(base=Register() as base):
+            return shape_in(program, analysis, base)
+    return UNIFORM
 
 
 class Values(Emitter):
@@ -64,20 +82,7 @@ class Values(Emitter):
 
     def shape_of(self, operand: Operand) -> Shape | None:
         """The shape of an operand as it is read here."""
-        match operand:
-            case Register(name=name):
-                if name in self.program.threads:
-                    return self.program.threads[name][1]
-                if name == "%laneid":
-                    return Shape(tuple(range(32)), 64, 0)
-                if name.startswith("%lanemask"):
-                    return None
-                return self.analysis.shapes.get(name, UNIFORM)
-            case Not(item=item):
-                return self.shape_of(item)
-            case Address(base=Register() as base):
-                return self.shape_of(base)
-        return UNIFORM
+        return shape_in(self.program, self.analysis, operand)
 
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)
