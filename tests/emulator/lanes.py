@@ -46,7 +46,8 @@ def run(snippets: Sequence[str], inputs: Sequence[Array], lanes: int = ALL) -> l
     body.append("and.b32 %d, %a, 1; setp.ne.u32 %pa, %d, 0; and.b32 %d, %ua, 1; setp.ne.u32 %upa, %d, 0;")
     body.append("mov.b64 %A, {%a, %b};")
     body.append("ld.param.u32 %active, [mask]; shr.u32 %bit, %active, %lane; and.b32 %bit, %bit, 1;")
-    body.append("setp.eq.u32 %off_p, %bit, 0; @%off_p bra done;")
+    if lanes != ALL:
+        body.append("setp.eq.u32 %off_p, %bit, 0; @%off_p bra done;")
     for i, snippet in enumerate(snippets):
         registers = {**where, "d": "%d", "p": "%p", "q": "%q", "A": "%A", "pa": "%pa", "upa": "%upa"}
         body.append(f"mov.u32 %d, {KEPT};\n{snippet.format(**registers)}")

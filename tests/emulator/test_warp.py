@@ -9,6 +9,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.lanes import ALL, KEPT, Array, entry, run
+from tilewise.emulator.warp import shuffled_from
 from tilewise.errors import Deadlock, PtxError
 
 LANES = range(32)
@@ -44,41 +45,54 @@ def source_of(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
     return (source if good else lane), good
 
 
+CLAMPS = [0, 31, 0x1807, 0x101F, 0x1C1F, 0x1F1F]
+
+
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 def test_shuffles(active: int, rng: np.random.Generator) -> None:
     a, b, c = words(rng), words(rng), words(rng)
     cases, rows = [], []
     for mode in ("up", "down", "bfly", "idx"):
-        choices = [(int(rng.integers(0, 40)), int(rng.choice([0, 31, 0x1807, 0x101F, 0x1C1F, 0x1F1F]))) for _ in range(4)]
         for way in ("immediate", "uniform b", "every b", "every c", "uniform a", "plain"):
-            for by, clamp in choices:
-                first = "{ua}" if way == "uniform a" else "{a}"
-                second = {"uniform b": "{ub}", "every b": "{b}", "every c": "{b}"}.get(way, str(by))
-                third = "{c}" if way == "every c" else str(clamp)
-                sync, last = ("", "") if way == "plain" else (".sync", f", {active}")
-                rows.append(f"shfl{sync}.{mode}.b32 {{d}}|{{p}}, {first}, {second}, {third}{last};")
-                rows.append(rows[-1].replace("|{p}", ""))
-                rows.append(rows[-2] + " selp.b32 {d}, 1, 0, {p};")
-                values = np.full(32, a[0]) if way == "uniform a" else a
-                bs = np.full(32, b[0]) if way == "uniform b" else b if way.startswith("every") else np.full(32, by)
-                cases.append((mode, values, bs, c if way == "every c" else np.full(32, clamp)))
+            by, clamp = int(rng.integers(0, 40)), int(rng.choice(CLAMPS))
+            first = "{ua}" if way == "uniform a" else "{a}"
+            second = {"uniform b": "{ub}", "every b": "{b}", "every c": "{b}"}.get(way, str(by))
+            third = "{c}" if way == "every c" else str(clamp)
+            sync, last = ("", "") if way == "plain" else (".sync", f", {active}")
+            flag = "" if rng.integers(0, 2) else "|{p}"
+            rows.append(f"shfl{sync}.{mode}.b32 {{d}}{flag}, {first}, {second}, {third}{last};")
+            rows.append(f"shfl{sync}.{mode}.b32 _|{{p}}, {first}, {second}, {third}{last}; selp.b32 {{d}}, 1, 0, {{p}};")
+            values = np.full(32, a[0]) if way == "uniform a" else a
+            bs = np.full(32, b[0]) if way == "uniform b" else b if way.startswith("every") else np.full(32, by)
+            cases.append((mode, values, bs, c if way == "every c" else np.full(32, clamp)))
     results = run(rows, [a, b, c], active)
     for i, (mode, values, bs, cs) in enumerate(cases):
         for lane in lanes_of(active):
             source, good = source_of(mode, lane, int(bs[lane]), int(cs[lane]))
             if active >> source & 1:
-                assert results[3 * i][lane] == values[source], rows[3 * i]
-                assert results[3 * i + 1][lane] == values[source], rows[3 * i + 1]
-            assert results[3 * i + 2][lane] == good, rows[3 * i + 2]
+                assert results[2 * i][lane] == values[source], rows[2 * i]
+            assert results[2 * i + 1][lane] == good, rows[2 * i + 1]
+
+
+@pytest.mark.parametrize("clamp", CLAMPS)
+def test_shuffles_by_every_distance(clamp: int, rng: np.random.Generator) -> None:
+    a = words(rng)
+    for mode in ("up", "down", "bfly", "idx"):
+        found = [shuffled_from(mode, by, clamp) for by in range(64)]
+        wanted = [[source_of(mode, lane, by, clamp) for lane in LANES] for by in range(64)]
+        assert found == wanted
+    rows = [f"shfl.sync.idx.b32 {{d}}, {{a}}, {by}, 31, -1;" for by in (0, 5, 31)]
+    for by, result in zip((0, 5, 31), run(rows, [a]), strict=True):
+        assert (result == a[by]).all()
 
 
 def test_a_lane_that_does_not_run_keeps_its_register(rng: np.random.Generator) -> None:
     a = words(rng)
-    kept, _ = run(["@{pa} shfl.sync.idx.b32 {d}, {a}, 0, 31, -1;", "mov.u32 {d}, {a};"], [a])
-    odd = (a & 1) == 1
-    assert (kept[~odd] == KEPT).all()
-    if odd[0]:
-        assert (kept[odd] == a[0]).all()
+    a[0] |= 1
+    named = sum(1 << lane for lane in LANES if a[lane] & 1)
+    (kept,) = run([f"@{{pa}} shfl.sync.idx.b32 {{d}}, {{a}}, 0, 31, {named};"], [a])
+    assert (kept[a & 1 == 0] == KEPT).all()
+    assert (kept[a & 1 == 1] == a[0]).all()
 
 
 # -- vote, activemask, elect ------------------------------------------------------------------------------
@@ -172,7 +186,9 @@ def reduced(op: str, type_: str, values: Array) -> int:
     numbers = values.view(np.int32) if type_ == "s32" else values
     if op in ("min", "max"):
         return int((numbers.min() if op == "min" else numbers.max())) % 2**32
-    return int({"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op].reduce(values))
+    if op == "add":
+        return int(values.sum()) % 2**32
+    return int({"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op].reduce(values))
 
 
 def reduced_real(op: str, extra: str, values: Array) -> int:

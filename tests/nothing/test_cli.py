@@ -36,7 +36,7 @@ commands:
   ladder     list the rungs, or show one
   run        multiply random matrices with one rung and check the result
   doctor     what is here, what is missing, and what to do about it
-  bench      measure: compile times and import time
+  bench      measure: how long compiling takes, how fast the emulator is
 
 options:
   --version  print the version
@@ -310,6 +310,11 @@ WRONG_USE = {
     ),
     "unknown device": (["run", "04_tiled", "--device", "cpu"], "device must be"),
     "unknown arch": (["bench", "toolchain", "--arch", "sm_1"], "arch 'sm_1' is not known"),
+    "arch of the emulator": (
+        ["bench", "emulator", "--arch", "sm_75"],
+        "--arch is for toolchain; leave it out",
+    ),
+    "quick toolchain": (["bench", "toolchain", "--quick"], "--quick is for emulator; leave it out"),
     "nothing to measure": (["bench"], "the following arguments are required: what"),
     "file in no directory": (
         ["bench", "toolchain", "--out", "/no/x.json"],

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tilewise.bench.demo import Broken, Compiled, Demo, Result, TooNew, run_demo
 from tilewise.bench.doctor import VARIABLES, Report, examine
+from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
+from tilewise.bench.emulator import markdown as speed_markdown
+from tilewise.bench.figures import COLUMNS, cells
 from tilewise.bench.ladder import RungCard, card
 from tilewise.bench.ladder import markdown as resources_markdown
 from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain
@@ -222,20 +227,44 @@ def _print_report(report: Report) -> None:
 
 
 def bench(args: Namespace) -> int:
-    """``tilewise bench toolchain``"""
+    """``tilewise bench toolchain`` and ``tilewise bench emulator``"""
     if args.out and not os.path.isdir(os.path.dirname(os.path.abspath(args.out))):
         raise ArgumentError("--out", "must lie in a directory that exists", args.out)
+    option, given, other = (
+        ("--quick", args.quick, "emulator")
+        if args.what == "toolchain"
+        else ("--arch", args.arch, "toolchain")
+    )
+    if given:
+        raise ArgumentError(option, f"is for {other}", fix=f"leave it out, or measure {other}")
+    return _bench_emulator(args) if args.what == "emulator" else _bench_toolchain(args)
+
+
+def _bench_toolchain(args: Namespace) -> int:
     with draw.progress("bench") as progress:
         times = bench_toolchain(args.arch or ARCHS, args.repeats, progress=progress)
-    if args.out:
-        Path(args.out).write_text(json.dumps(times.to_dict(), indent=1) + "\n", encoding="utf-8")
-    if args.json:
-        draw.write_json(times.to_dict())
-    elif args.markdown:
-        print(times_markdown(times.to_dict()), end="")
-    else:
+    if not _written(args, times.to_dict(), times_markdown):
         _print_times(times)
     return GOOD
+
+
+def _bench_emulator(args: Namespace) -> int:
+    with draw.progress("bench") as progress:
+        found = bench_emulator(args.repeats, QUICK if args.quick else FULL, progress=progress)
+    if not _written(args, found.to_dict(), speed_markdown):
+        _print_figures(found)
+    return GOOD if found.ok else FAILED
+
+
+def _written(args: Namespace, result: dict[str, Any], markdown: Callable[[dict[str, Any]], str]) -> bool:
+    """Write the result wherever it was asked for; False where a person waits for it."""
+    if args.out:
+        Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        draw.write_json(result)
+    elif args.markdown:
+        print(markdown(result), end="")
+    return bool(args.json or args.markdown)
 
 
 def _print_times(times: ToolchainTimes) -> None:
@@ -252,6 +281,22 @@ def _print_times(times: ToolchainTimes) -> None:
     draw.line(
         f"{len(over)} over budget" if over else "everything within budget", "bold red" if over else "green"
     )
+
+
+def _print_figures(found: EmulatorFigures) -> None:
+    result = found.to_dict()
+    load = f", at a load average of {found.load[0]:.2g}" if found.load else ""
+    draw.heading(f"the emulator, medians of {found.repeats} (least–most){load}")
+    draw.table(COLUMNS, [cells(row) for row in result["figures"]], right=("figure", "ratio"))
+    draw.line()
+    for figure in found.figures:
+        if figure.wrong:
+            draw.line(f"WRONG: {figure.note}", "bold red")
+    if result["quick"]:
+        draw.line("a quick run: the budgets are for larger sizes")
+    missed = len(found.missed)
+    text = f"{missed} not within budget" if missed else "all that is judged is within budget"
+    draw.line(text, "bold red" if missed else "green")
 
 
 def _against(value: float, budget: str) -> str:

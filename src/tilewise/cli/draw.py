@@ -74,9 +74,9 @@ def _print_trimmed(drawn: Table) -> None:
 
 
 def _style(cell: str) -> str:
-    if cell.startswith("yes"):
+    if cell.startswith("yes") or cell == "ok":
         return "green"
-    return "bold red" if cell.startswith(("NO", "failed", "over")) else ""
+    return "bold red" if cell.startswith(("NO", "WRONG", "failed", "over", "under")) else ""
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,7 @@ COMMANDS = {
     "ladder": "list the rungs, or show one",
     "run": "multiply random matrices with one rung and check the result",
     "doctor": "what is here, what is missing, and what to do about it",
-    "bench": "measure: compile times and import time",
+    "bench": "measure: how long compiling takes, how fast the emulator is",
 }
 
 _HELP = """\
@@ -151,16 +151,22 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", choices=["toolchain"], help="toolchain: compile times, cold and cached; import time"
+        "what",
+        choices=["toolchain", "emulator"],
+        help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
+        "simulator; compile times, launches, memory",
     )
     parser.add_argument(
-        "--arch", action="append", metavar="ARCH", help="compile for this one; may be repeated"
+        "--arch", action="append", metavar="ARCH", help="toolchain: compile for this one; may be repeated"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="emulator: smaller sizes, which the budgets are not for"
     )
     parser.add_argument(
         "--repeats", type=_at_least(1), default=5, metavar="N", help="runs a median is of (%(default)s)"
     )
     parser.add_argument("--out", metavar="FILE", help="write the result file as well")
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/toolchain.md")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     _finish(parser, "bench")
 
 

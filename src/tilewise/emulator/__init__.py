@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewise.emulator import (
+    addresses,
     approximate,
     arithmetic,
     atomics,
@@ -12,10 +13,12 @@ from tilewise.emulator import (
     copies,
     floats,
     integers,
+    loads,
     matrix,
     memory,
     mma,
     moves,
+    stores,
     system,
     video,
     warp,
@@ -29,6 +32,7 @@ __all__ = ["Build", "Range", "RangeTable", "Runner", "Store", "Target", "build_k
 # The tables of instructions fill in when their modules are imported.
 FAMILIES = (
     approximate,
+    addresses,
     arithmetic,
     atomics,
     barriers,
@@ -37,10 +41,12 @@ FAMILIES = (
     copies,
     floats,
     integers,
+    loads,
     matrix,
     memory,
     mma,
     moves,
+    stores,
     system,
     video,
     warp,

@@ -47,7 +47,15 @@ _SPACES = {
     "shared::cta": Space.SHARED,
     "shared::cluster": Space.SHARED,
 }
-_RMW = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add", "inc": "uinc_wrap", "dec": "udec_wrap"}
+_RMW = {
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exch": "xchg",
+    "add": "add",
+    "inc": "uinc_wrap",
+    "dec": "udec_wrap",
+}
 _SECOND = 512  # in the buffer: where the second operand of cas begins
 _SINGLE_NAN, _HALF_NAN = 0x7FFF_FFFF, 0x7FFF
 

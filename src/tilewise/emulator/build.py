@@ -140,7 +140,11 @@ def _describe(program: Program, symbol: str, hints: int, target: native.Target) 
         program.constant_links,
         [
             Global(
-                v.name, v.size, v.align, v.data.hex() if v.data else None, [list(link[:3]) for link in v.links]
+                v.name,
+                v.size,
+                v.align,
+                v.data.hex() if v.data else None,
+                [list(link[:3]) for link in v.links],
             )
             for v in program.globals
         ],

@@ -158,7 +158,14 @@ def _ends_block(item: Instruction) -> bool:
 def _meeting_before(item: Instruction) -> Instruction:
     """The ``bar.warp.sync`` that an instruction which lanes run with one another begins with."""
     return Instruction(
-        item.line, "bar", ("warp", "sync"), item.operands[-1:], item.guard, item.negated, item.source, item.file
+        item.line,
+        "bar",
+        ("warp", "sync"),
+        item.operands[-1:],
+        item.guard,
+        item.negated,
+        item.source,
+        item.file,
     )
 
 

@@ -19,7 +19,9 @@ _MOST_DIMENSIONS = 16
 class _Scalar:
     """One element: its bytes, and the address that belongs there."""
 
-    def __init__(self, data: bytes, name: str = "", addend: int = 0, generic: bool = False, byte: int = -1) -> None:
+    def __init__(
+        self, data: bytes, name: str = "", addend: int = 0, generic: bool = False, byte: int = -1
+    ) -> None:
         self.data, self.name, self.addend, self.generic = data, name, addend, generic
         self.byte = byte  # which byte of the address it is, where a mask cuts it up
 
@@ -54,7 +56,9 @@ def _nested(parser: Parser, type_: str, depth: int) -> _Nested | _Scalar:
     if not parser.accept("{"):
         return _scalar(parser, type_)
     if not depth:
-        raise parser.error("an initialiser with more braces than its variable has dimensions: a number expected")
+        raise parser.error(
+            "an initialiser with more braces than its variable has dimensions: a number expected"
+        )
     items: _Nested = []
     while not parser.accept("}"):
         items.append(_nested(parser, type_, depth - 1))

@@ -110,7 +110,9 @@ class _Inliner:
         split = tuple(parts.split(".")) if parts else ()
         self.emit(Instruction(at.line, opcode, split, operands, None, False, at.source, at.file))
 
-    def branch(self, at: Instruction, label: str, guard: Register | None = None, negated: bool = False) -> None:
+    def branch(
+        self, at: Instruction, label: str, guard: Register | None = None, negated: bool = False
+    ) -> None:
         target = (Symbol(label),)
         self.emit(Instruction(at.line, "bra", (), target, guard, negated, at.source, at.file))
 
@@ -150,7 +152,11 @@ class _Inliner:
 
     def jump_operands(self, frame: _Frame, item: Instruction) -> tuple[Operand, ...]:
         def renamed(operand: Operand) -> Operand:
-            return Symbol(operand.name + frame.suffix) if isinstance(operand, Symbol) else self.operand(frame, operand)
+            return (
+                Symbol(operand.name + frame.suffix)
+                if isinstance(operand, Symbol)
+                else self.operand(frame, operand)
+            )
 
         return tuple(renamed(operand) for operand in item.operands)
 
@@ -251,7 +257,9 @@ class _Inliner:
             return
         if name in frame.chain:
             cycle = " → ".join((*frame.chain[frame.chain.index(name) :], name))
-            raise PtxError(call.line.line, f"the function {name} calls itself ({cycle}): the emulator has no recursion")
+            raise PtxError(
+                call.line.line, f"the function {name} calls itself ({cycle}): the emulator has no recursion"
+            )
         if len(frame.chain) > _MOST_CALLS:
             raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
@@ -311,7 +319,9 @@ class _Inliner:
     def alias(self, inner: _Frame, at: Instruction, formal: Variable, actual: Symbol) -> None:
         variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
-            raise PtxError(at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}")
+            raise PtxError(
+                at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
+            )
         if variable.align < formal.align:
             self.result.variables[actual.name] = replace(variable, align=formal.align)
         inner.symbols[formal.name] = actual.name

@@ -122,7 +122,9 @@ def add_library(module: Module) -> None:
     """Define what a module declares and CUDA provides."""
     library = _library()
     wanted = [
-        name for name in library.functions if name in module.functions and module.functions[name].declared_only
+        name
+        for name in library.functions
+        if name in module.functions and module.functions[name].declared_only
     ]
     for name in wanted:
         module.functions[name] = library.functions[name]

@@ -96,7 +96,9 @@ class Lowering(Instructions):
         self.live = self.alloca("i32")
         self.current = self.alloca("i32")
         self.turns = self.alloca("i32")
-        self.fairness = self.alloca("i32")
+        self.rounds = self.alloca("i32")
+        looped = self.program.flow.loop_end.keys() & self.analysis.spins
+        self.fairness = {target: self.alloca("i32") for target in sorted(looped)}
         for index in self.chain:
             self.pending[index] = self.alloca("i32")
         self.labels = {block.index: f"body.{block.index}" for block in self.program.flow.blocks}
@@ -120,7 +122,8 @@ class Lowering(Instructions):
                 self.store(self.zero(self.stored_type(name)), slot, 4)
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)
-        for slot in (self.current, self.turns, self.fairness, *self.pending.values()):
+        counters = (self.turns, self.rounds, *self.fairness.values())
+        for slot in (self.current, *counters, *self.pending.values()):
             self.store(self.const("i32", 0), slot, 4)
         self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")
         resume = self.load("i32", self.offset("%warp", WARP.RESUME), 4)
@@ -228,7 +231,9 @@ class Lowering(Instructions):
         """One more turn of a loop: look at the stop flag now and then; let others run if it waits for some."""
         spins = target in self.analysis.spins
         label, look = self.label("turn"), self.label("look")
-        self.branch(self._seldom(self.turns, 16 if spins else _POLL), look, label, likely=False)
+        # NOTE: a counter for each period: what other loops count could keep this one off its multiples.
+        turn = self._seldom(self.rounds, _ROUNDS) if spins else self._seldom(self.turns, _POLL)
+        self.branch(turn, look, label, likely=False)
         self.place(look)
         self._poll(label if not spins else "")
         if spins:
@@ -282,7 +287,7 @@ class Lowering(Instructions):
         self.place(again)
         self._turn_apart()
         if target in self.analysis.spins:
-            rare = self._seldom(self.fairness, _FAIR)
+            rare = self._seldom(self.fairness[target], _FAIR)
             self.branch(rare, on, f"check.{target}")
         else:
             self.jump(f"check.{target}")
@@ -369,7 +374,7 @@ class Lowering(Instructions):
             self.place(over)
         self._poll("")
         others = self.label("others")
-        self.branch(self._seldom(self.fairness, _ROUNDS), others, first)
+        self.branch(self._seldom(self.rounds, _ROUNDS), others, first)
         self.place(others)
         self.stop(Answer.YIELD, APART, needed)
         self.resume(APART, needed, first)

@@ -7,13 +7,13 @@ k, a shuffle brings each lane the element of A and the element of B that it need
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Emitter, Value, vector
 from tilewise.emulator.fragments import Results, define, in_memory, items
+from tilewise.emulator.sparse import SPARSE, Sparsity, find_sparsity
 from tilewise.emulator.syntax import Instruction, Operand
 from tilewise.emulator.tables import other, unknown
 from tilewise.emulator.tensor_core import ELEMENTS, accumulate, bit_counts, decode, encode, integer_sums
@@ -84,7 +84,6 @@ def _turned(layout: Layout) -> Layout:
     return place
 
 
-@functools.cache
 def _where(layout: Layout, count: int) -> dict[Place, Pick]:
     """For each place of a matrix, who holds it."""
     return {layout(lane, index): (index, lane) for lane in range(32) for index in range(count)}
@@ -107,6 +106,7 @@ class Form:
     a_count: int
     b_count: int
     d_count: int
+    sparsity: Sparsity | None = None
 
 
 _HALF = ("f16", "f32")
@@ -137,15 +137,15 @@ _DENSE: dict[tuple[str, str], tuple[str, ...]] = {
 _KIND = {"e4m3": "f8", "e5m2": "f8", "s8": "i8", "u8": "i8", "s4": "i4", "u4": "i4"}
 
 
-def _form(instruction: Instruction, words: list[str]) -> Form:
+def _form(instruction: Instruction, words: list[str], selector: Operand | None) -> Form:
     """The form of what is left of an instruction's words: shape, layouts of A and B, and types."""
     if len(words) != 7 or words[4] not in ELEMENTS or words[5] not in ELEMENTS:
         raise unknown(instruction, "this form of mma is not supported")
     shape, a_way, b_way, d_type, a_type, b_type, c_type = words
-    if (shape, a_type, b_type) == ("m8n8k4", "f16", "f16"):
+    if (shape, a_type, b_type) == ("m8n8k4", "f16", "f16") and selector is None:
         return _volta(instruction, words)
     kind = _KIND.get(a_type, a_type)
-    allowed = _DENSE.get((shape, kind))
+    allowed = (_DENSE if selector is None else SPARSE).get((shape, kind))
     if allowed is None or kind != _KIND.get(b_type, b_type):
         raise unknown(instruction, f"not the shape {shape} with the types {a_type} and {b_type}")
     if d_type not in allowed or c_type != d_type:
@@ -153,12 +153,14 @@ def _form(instruction: Instruction, words: list[str]) -> Form:
     if (a_way, b_way) != ("row", "col"):
         raise unknown(instruction, "A must be row and B col")
     m, k = int(shape[1 : shape.index("n")]), int(shape[shape.index("k") + 1 :])
-    # b1 counts words: of 32 bits that lie side by side in both A and B.
-    bits = max(ELEMENTS[a_type].bits, 1)
-    per = 1 if bits in (1, 32, 64) else 32 // bits
-    k = k // 32 if bits == 1 else k
+    bits, per = ELEMENTS[a_type].bits, _per(a_type)
+    sparsity = find_sparsity(instruction, bits, k, selector) if selector else None
+    b_count = 8 * k // 32
+    # b1 goes by words: of 32 bits that lie side by side in A and in B.
+    k, b_count = (k // 32, b_count // 32) if bits == 1 else (k, b_count)
+    k = k // 2 if sparsity else k
     layouts = _a_by_rows(per, m == 16), _b_by_columns(per), _sums, _sums
-    return Form(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, 8 * k // 32, m * 8 // 32)
+    return Form(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, b_count, m * 8 // 32, sparsity)
 
 
 def _volta(instruction: Instruction, words: list[str]) -> Form:
@@ -178,23 +180,27 @@ def _volta(instruction: Instruction, words: list[str]) -> Form:
 @other("mma")
 def mma(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts)
+    sparse = words[:1] in (["sp"], ["sp::ordered_metadata"])
+    words = words[1:] if sparse else words
     if words[:2] != ["sync", "aligned"]:
         raise unknown(instruction, "this form of mma is not supported")
+    if len(instruction.operands) != (6 if sparse else 4):
+        raise unknown(instruction, "it takes D, A, B and C" + (", metadata and a selector" if sparse else ""))
     saturate = "satfinite" in words
     op = next((word for word in ("xor", "and") if word in words), "")
     words = [word for word in words[2:] if word not in ("satfinite", "xor", "and", "popc", "rn")]
-    form = _form(instruction, words)
+    form = _form(instruction, words, instruction.operands[5] if sparse else None)
     _check_modifiers(instruction, form, saturate, op)
-    if len(instruction.operands) != 4:
-        raise unknown(instruction, "it takes D, A, B and C")
-    function = "_".join((instruction.name.replace(".", "_"), "tile"))
+    function = f"{instruction.name.replace('::', '_')}.{form.sparsity.first if form.sparsity else ''}"
     if function not in e.declared:
         _define(e, function, form, saturate, op)
-    d, a, b, c = instruction.operands
+    d, a, b, c = instruction.operands[:4]
     started = [(item, _REGISTER[form.c_type]) for item in items(e, c, form.d_count // _per(form.c_type))]
     results = Results(e, d, [_REGISTER[form.d_type]] * (form.d_count // _per(form.d_type)), started)
     places = [*results.places, *_factors(e, a, form.a_type, form.a_count)]
     places += _factors(e, b, form.b_type, form.b_count)
+    if sparse:
+        places.append(in_memory(e, instruction.operands[4], "b32"))
     e.line(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
     results.write()
 
@@ -233,11 +239,20 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
         form.a_count // _per(form.a_type),
         form.b_count // _per(form.b_type),
     ]
+    counts.append(1 if form.sparsity else 0)
     names = [f"%p{i}" for i in range(sum(counts))]
     sums, rest = names[: counts[0]], names[counts[0] :]
     a = _elements(inner, form.a_type, rest[: counts[1]])
-    b = _elements(inner, form.b_type, rest[counts[1] :])
-    results = _multiply(inner, form, a, b, _start(inner, form, sums), saturate, op)
+    b = _elements(inner, form.b_type, rest[counts[1] : counts[1] + counts[2]])
+    metadata = inner.load("<32 x i32>", rest[-1], 4) if form.sparsity else None
+    steps = _steps(inner, form, a, b, metadata)
+    start = _start(inner, form, sums)
+    if op:
+        results = bit_counts(inner, start, steps, op)
+    elif form.d_type == "s32":
+        results = integer_sums(inner, start, steps, saturate)
+    else:
+        results = accumulate(inner, start, steps)
     for place, value in zip(sums, encode(inner, form.d_type, results), strict=False):
         inner.store(value, place, 4)
     inner.line("ret void")
@@ -261,40 +276,43 @@ def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
         return elements
     where = _where(form.c, form.d_count)
     return [
-        _gathered(e, elements, tuple(where[form.d(lane, index)] for lane in range(32)))
+        _gathered(e, elements, [where[form.d(lane, index)] for lane in range(32)])
         for index in range(form.d_count)
     ]
 
 
-def _multiply(
-    e: Emitter, form: Form, a: list[Value], b: list[Value], c: list[Value], saturate: bool, op: str
-) -> list[Value]:
-    """The elements of D that each lane holds."""
+def _steps(
+    e: Emitter, form: Form, a: list[Value], b: list[Value], metadata: Value | None
+) -> list[list[tuple[Value, Value]]]:
+    """For every k: what each lane multiplies, for each of its elements of D."""
     in_a, in_b = _where(form.a, form.a_count), _where(form.b, form.b_count)
     brought: dict[tuple[str, tuple[Pick, ...]], Value] = {}
 
-    def bring(name: str, parts: list[Value], picks: tuple[Pick, ...]) -> Value:
-        if (name, picks) not in brought:
-            brought[name, picks] = _gathered(e, parts, picks)
-        return brought[name, picks]
+    def bring(name: str, parts: list[Value], picks: list[Pick]) -> Value:
+        key = (name, tuple(picks))
+        if key not in brought:
+            brought[key] = _gathered(e, parts, picks)
+        return brought[key]
+
+    def right(places: list[Place], k: int) -> Value:
+        return bring("b", b, [in_b[product, k, column] for product, _, column in places])
 
     steps = []
     for k in range(form.k):
         pairs = []
         for index in range(form.d_count):
             places = [form.d(lane, index) for lane in range(32)]
-            left = bring("a", a, tuple(in_a[product, row, k] for product, row, _ in places))
-            right = bring("b", b, tuple(in_b[product, k, column] for product, _, column in places))
-            pairs.append((left, right))
+            left = bring("a", a, [in_a[product, row, k] for product, row, _ in places])
+            if form.sparsity and metadata:
+                options = [right(places, option) for option in form.sparsity.options(k)]
+                pairs.append((left, form.sparsity.chosen(e, metadata, k, index >= 2, options)))
+            else:
+                pairs.append((left, right(places, k)))
         steps.append(pairs)
-    if op:
-        return bit_counts(e, c, steps, op)
-    if form.d_type == "s32":
-        return integer_sums(e, c, steps, saturate)
-    return accumulate(e, c, steps)
+    return steps
 
 
-def _gathered(e: Emitter, parts: list[Value], picks: tuple[Pick, ...]) -> Value:
+def _gathered(e: Emitter, parts: list[Value], picks: list[Pick]) -> Value:
     """For each lane, the element that it is to have, out of several vectors."""
     first, *others = sorted({index for index, _ in picks})
     found = e.shuffle(parts[first], [lane for _, lane in picks])

@@ -145,7 +145,10 @@ def _way(
         return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
     sign = "s" if is_signed(type_) else "u"
     if out:
-        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (f"{sign}{8 * own}", f"{sign}{8 * width}")
+        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (
+            f"{sign}{8 * own}",
+            f"{sign}{8 * width}",
+        )
     if not _is_own(function, value):
         return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
     return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))

@@ -28,7 +28,9 @@ class Places:
     """All of a kernel's variables."""
 
     by_name: dict[str, Place] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("shared", "local", "param", "const"), 0))
+    sizes: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("shared", "local", "param", "const"), 0)
+    )
     constants: bytes = b""
     # Addresses of globals in the constants: (offset, which global, what is added).
     constant_links: list[tuple[int, int, int]] = field(default_factory=list)
@@ -127,6 +129,8 @@ def _linked(places: Places, module: Module, variable: Variable) -> Variable:
         elif name in functions:
             address = functions[name]
         else:
-            raise PtxError(variable.line, f"{variable.name} holds the address of {name!r}, which has none here")
+            raise PtxError(
+                variable.line, f"{variable.name} holds the address of {name!r}, which has none here"
+            )
         data[offset : offset + 8] = ((address + addend) % (1 << 64)).to_bytes(8, "little")
     return replace(variable, data=bytes(data), links=tuple(later))

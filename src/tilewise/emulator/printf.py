@@ -133,7 +133,10 @@ def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
         half, rest = 1 << (drop - 1), digits & ((1 << drop) - 1)
         digits >>= drop
         digits += rest > half or (rest == half and digits & 1)
-        lead, tail = digits >> (4 * precision), format(digits & ((1 << 4 * precision) - 1), "x").zfill(precision)
+        lead, tail = (
+            digits >> (4 * precision),
+            format(digits & ((1 << 4 * precision) - 1), "x").zfill(precision),
+        )
         tail = tail if precision else ""
     else:
         lead, tail = digits >> 52, format(digits & ((1 << 52) - 1), "013x")

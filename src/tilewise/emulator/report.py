@@ -27,9 +27,7 @@ class Range:
 Said = Mapping[tuple[tuple[int, int, int], int], str]  # by block and thread
 
 
-def fault(
-    build: Build, record: bytes, ranges: Sequence[Range], shared_bytes: int, said: Said
-) -> KernelFault:
+def fault(build: Build, record: bytes, ranges: Sequence[Range], shared_bytes: int, said: Said) -> KernelFault:
     """The error for a fault that compiled code recorded; ``said`` is what failed assertions say."""
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)

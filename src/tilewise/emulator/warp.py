@@ -88,7 +88,11 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
     (_, a, b, c), _ = _operands(instruction, 4)
     target, flag = _destinations(instruction, True)
     if e.result_shape(instruction) is not None:
-        value = e.read(a, "b32", False) if _same(e, a) else _lane(e, e.read(a, "b32", True), e.read(b, "u32", False))
+        value = (
+            e.read(a, "b32", False)
+            if _same(e, a)
+            else _lane(e, e.read(a, "b32", True), e.read(b, "u32", False))
+        )
         _put(e, target, value, "b32")
         if flag is not None:
             _put(e, flag, e.const("i1", 1), "pred")
@@ -145,7 +149,9 @@ def _permute(e: Lowering, values: Value, sources: Value) -> Value:
     name = "llvm.masked.gather.v32i32.v32p0"
     e.declare(name, values.type, ["<32 x ptr>", "i32", "<32 x i1>", values.type])
     every = e.const("<32 x i1>", 1)
-    return e.set(values.type, f"call {values.type} @{name}({rows}, i32 4, {every}, {values.type} zeroinitializer)")
+    return e.set(
+        values.type, f"call {values.type} @{name}({rows}, i32 4, {every}, {values.type} zeroinitializer)"
+    )
 
 
 # -- vote, activemask, elect ----------------------------------------------------------------------------
@@ -217,7 +223,12 @@ def _first(e: Lowering, lanes: Value) -> Value:
 def match_(e: Lowering, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
-    if len(parts) != 3 or parts[0] not in ("any", "all") or parts[1] != "sync" or parts[2] not in ("b32", "b64"):
+    if (
+        len(parts) != 3
+        or parts[0] not in ("any", "all")
+        or parts[1] != "sync"
+        or parts[2] not in ("b32", "b64")
+    ):
         raise unknown(instruction, "it is any or all, sync, of type b32 or b64")
     (_, a), membermask = _operands(instruction, 2)
     target, flag = _destinations(instruction, parts[0] == "all")
@@ -273,7 +284,9 @@ def redux(e: Lowering, instruction: Instruction) -> None:
         or (parts[1], parts[-1]) not in _IDENTITY
         or extra - ({"abs", "NaN"} if real else set())
     ):
-        raise unknown(instruction, "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32")
+        raise unknown(
+            instruction, "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32"
+        )
     (_, source), membermask = _operands(instruction, 2)
     target, _ = _destinations(instruction, False)
     members = _members(e, membermask)
@@ -319,7 +332,9 @@ def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, 
         one = e.splat(e.set("i32", f"extractelement {values}, i64 {lane}"))
         named = e.compare("icmp ne", e.op("and", members, e.const(members, 1 << lane)), e.const(members, 0))
         item = e.select(named, one, identity)
-        result = e.intrinsic(f"llvm.{word}", result, item) if op in ("min", "max") else e.op(word, result, item)
+        result = (
+            e.intrinsic(f"llvm.{word}", result, item) if op in ("min", "max") else e.op(word, result, item)
+        )
     return result
 
 

@@ -1,0 +1,71 @@
+"""Addresses as values: from one space to another, and hints about memory that change nothing here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.layout import GENERIC_SHARED
+from tilewise.emulator.memory import WINDOWS, space_of
+from tilewise.emulator.syntax import Instruction, Register, Symbol
+from tilewise.emulator.tables import other, unknown
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lower import Lowering
+
+__all__: list[str] = []
+
+
+@other("cvta")
+def cvta(e: Lowering, instruction: Instruction) -> None:
+    """An address of one space as a generic one, or the other way round."""
+    window = WINDOWS.get(space_of(instruction), 0)
+    shape = e.result_shape(instruction)
+    target, source = instruction.operands
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    type_ = instruction.parts[-1]
+    value = e.resize(e.read(source, type_, shape is None), "i64", False)
+    if isinstance(source, Symbol) and "to" not in instruction.parts:
+        place = e.program.places.get(source.name)
+        window = WINDOWS.get(place.space, 0) if place else window
+    if window:
+        value = e.op("sub" if "to" in instruction.parts else "add", value, e.const(value, window))
+    e.write(target, value, "u64", shape)
+
+
+@other("isspacep")
+def isspacep(e: Lowering, instruction: Instruction) -> None:
+    """Whether a generic address lies in a space."""
+    name = space_of(instruction)
+    shape = e.result_shape(instruction)
+    target, source = instruction.operands
+    if not isinstance(target, Register) or name == "generic":
+        raise unknown(instruction)
+    value = e.read(source, "u64", shape is None)
+    if name == "global":
+        result = e.compare("icmp ult", value, e.const(value, GENERIC_SHARED))
+    else:
+        away = e.op("sub", value, e.const(value, WINDOWS[name]))
+        result = e.compare("icmp ult", away, e.const(value, 1 << 32))
+    e.write(target, result, "pred", shape)
+
+
+@other(
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "discard",
+    "applypriority",
+    "createpolicy",
+    "nanosleep",
+    "pmevent",
+)
+def no_effect(e: Lowering, instruction: Instruction) -> None:
+    """Order and hints: memory here is in order already, and there is no cache to steer."""
+    if instruction.opcode == "createpolicy":
+        first = instruction.operands[0]
+        if isinstance(first, Register):
+            e.write(first, e.const("i64", 0), "u64")
+    if instruction.opcode in ("membar", "fence"):
+        e.line("fence seq_cst")

@@ -1,0 +1,152 @@
+"""Loads: ``ld`` from every space, as a scalar, as stretches of memory, or lane by lane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.emit import Value, vector
+from tilewise.emulator.memory import (
+    Access,
+    access_of,
+    careful,
+    covered,
+    fast_path,
+    join,
+    pointer_of,
+    pointers,
+    resolve,
+    runs_of,
+)
+from tilewise.emulator.syntax import Instruction, Operand, Register, Vector
+from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.types import llvm_scalar
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lower import Lowering
+
+__all__: list[str] = []
+
+_MOST_RUNS = 8
+
+
+@other("ld", "ldu")
+def load(e: Lowering, instruction: Instruction) -> None:
+    access = access_of(e, instruction, instruction.operands[1])
+    first = instruction.operands[0]
+    targets = first.items if isinstance(first, Vector) else (first,)
+    if len(targets) != access.elements:
+        raise unknown(instruction, f"it loads {access.elements} elements")
+    scalar = access.uniform and e.result_shape(instruction) is not None
+    if covered(e, instruction):
+        set_all(e, targets, _fast_load(e, access, pointer_of(e, access, access.base), scalar), access.type)
+        return
+    slow, done = e.label("slow"), e.label("done")
+    pointer = fast_path(e, access, slow)
+    if pointer is not None:
+        set_all(e, targets, _fast_load(e, access, pointer, scalar), access.type)
+        e.jump(done)
+    else:
+        e.jump(slow)
+    e.place(slow)
+    set_all(e, targets, _slow_load(e, access, scalar), access.type)
+    e.jump(done)
+    e.place(done)
+
+
+def set_all(e: Lowering, targets: tuple[Operand, ...], values: list[Value], type_: str) -> None:
+    for target, value in zip(targets, values, strict=True):
+        if not isinstance(target, Register):
+            raise unknown(e.now, "its destination must be a register")
+        e.write(target, value, type_)
+
+
+def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[Value]:
+    element = llvm_scalar(access.type)
+    if not pointer:
+        return _load_anywhere(e, access, pointers(e, access, ""))
+    assert access.lanes is not None
+    if access.uniform:
+        values = [
+            e.load(element, e.offset(pointer, i * access.width), access.width, access.volatile)
+            for i in range(access.elements)
+        ]
+        return values if scalar else [e.splat(value) for value in values]
+    return _load_runs(e, access, pointer)
+
+
+def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
+    """Load each stretch as one vector and hand every lane its part."""
+    element, width, size = llvm_scalar(access.type), access.width, access.elements
+    assert access.lanes is not None
+    runs = runs_of(access)
+    if len(runs) > _MOST_RUNS:
+        offsets = e.lanes("i64", access.lanes)
+        rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
+        return [_gather(e, access, rows, i) for i in range(size)]
+    longest = max(end - start for start, end in runs)
+    pieces = []
+    for start, end in runs:
+        piece = _load_row(e, f"<{(end - start) // width} x {element}>", e.offset(pointer, start), access)
+        short = (longest - end + start) // width
+        filled = [*range((end - start) // width), *([0] * short)]
+        pieces.append(e.shuffle(piece, filled) if short else piece)
+    whole = join(e, pieces)
+    places = [
+        index * (longest // width) + (lane - start) // width
+        for lane in access.lanes
+        for index, (start, end) in enumerate(runs)
+        if start <= lane < end
+    ]
+    if whole.type == vector(element) and places == list(range(32)):
+        return [whole]
+    return [e.shuffle(whole, [place + i for place in places]) for i in range(size)]
+
+
+def _load_row(e: Lowering, type_: str, pointer: str, access: Access) -> Value:
+    return e.load(type_, pointer, access.width, access.volatile)
+
+
+def _load_anywhere(e: Lowering, access: Access, rows: Value) -> list[Value]:
+    """Lanes that lie anywhere: one gather for single elements, a load for each lane for several."""
+    if access.elements == 1:
+        return [_gather(e, access, rows, 0)]
+    if e.masked:  # lanes that do not run read where reading is allowed
+        buffer = Value("<32 x ptr>", e.splat_pointer(e.buffers()[1]))
+        rows = e.select(e.bits(e.mask()), rows, buffer)
+    type_ = f"<{access.elements} x {llvm_scalar(access.type)}>"
+    pieces = []
+    for lane in range(32):
+        place = e.set("ptr", f"extractelement {rows}, i64 {lane}")
+        pieces.append(_load_row(e, type_, place.ref, access))
+    whole = join(e, pieces)
+    size = access.elements
+    return [e.shuffle(whole, [lane * size + i for lane in range(32)]) for i in range(size)]
+
+
+def _gather(e: Lowering, access: Access, rows: Value, index: int) -> Value:
+    element = llvm_scalar(access.type)
+    type_ = vector(element)
+    if index:
+        rows = e.set("<32 x ptr>", f"getelementptr i8, {rows}, i64 {index * access.width}")
+    suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
+    name = f"llvm.masked.gather.v32{suffix}.v32p0"
+    e.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
+    mask = e.bits(e.mask())
+    return e.set(type_, f"call {type_} @{name}({rows}, i32 {access.width}, {mask}, {type_} zeroinitializer)")
+
+
+def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:
+    element = llvm_scalar(access.type)
+    if scalar:
+        pointer = resolve(e, access, write=0)
+        return [
+            e.load(element, e.offset(pointer, i * access.width), 1, access.volatile)
+            for i in range(access.elements)
+        ]
+    buffer = careful(e, access, "tw_load")
+    whole = e.load(f"<{32 * access.elements} x {element}>", buffer, 64)
+    if access.elements == 1:
+        return [whole]
+    return [
+        e.shuffle(whole, [lane * access.elements + i for lane in range(32)]) for i in range(access.elements)
+    ]

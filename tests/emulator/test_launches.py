@@ -1,0 +1,196 @@
+"""Launches on the emulator, one after another and at once: what they share, they share unnoticed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.devices import device
+from tilewise.emulator import run, workers
+from tilewise.errors import DeviceError, KernelFault, LaunchTimeout
+
+SOURCE = """
+extern "C" __global__ void sums(const float *x, float *y, int n)
+{
+    __shared__ float s[128];
+    float total = 0;
+    for (int i = threadIdx.x + blockIdx.x * 128; i < n; i += gridDim.x * 128)
+        total += x[i];
+    s[threadIdx.x] = total;
+    __syncthreads();
+    for (int half = 64; half; half /= 2) {
+        if (threadIdx.x < half)
+            s[threadIdx.x] += s[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (!threadIdx.x)
+        y[blockIdx.x] = s[0];
+}
+
+extern "C" __global__ void peek(float *y)
+{
+    __shared__ volatile float s[128];
+    y[threadIdx.x] = s[threadIdx.x];
+    s[threadIdx.x] = 1;
+}
+
+extern "C" __global__ void store(unsigned long long address)
+{
+    *(int *)address = 7;
+}
+
+extern "C" __global__ void spin(volatile int *x)
+{
+    while (!*x)
+        ;
+}
+"""
+ONE, THREE = device("emulator", threads=1), device("emulator", threads=3)
+
+
+def kernel(name: str) -> tw.Kernel:
+    return tw.Kernel(SOURCE, name)
+
+
+def check_sums(launches: int) -> None:
+    random, sums = np.random.default_rng(), kernel("sums")
+    for i in range(launches):
+        n, grid = int(random.integers(1, 3000)), int(random.integers(1, 9))
+        x, y = random.integers(0, 8, n).astype(np.float32), np.full(grid, np.nan, np.float32)
+        sums(grid, 128, [x, y, n], device=(ONE, THREE)[i % 2])
+        assert y.sum() == x.sum()
+
+
+def test_several_threads_launch_at_once() -> None:
+    wrong: list[BaseException] = []
+
+    def one() -> None:
+        try:
+            check_sums(30)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_worker_threads_are_kept_and_used_again() -> None:
+    check_sums(4)
+    before = {thread.ident for thread in threading.enumerate()}
+    check_sums(20)
+    assert {thread.ident for thread in threading.enumerate()} == before
+
+
+def test_shared_memory_is_poisoned_in_each_launch() -> None:
+    peek = kernel("peek")
+    for _ in range(3):
+        y = np.zeros(128, np.float32)
+        peek(1, 128, [y], device=ONE)
+        assert np.isnan(y).all()
+
+
+def test_memory_is_reachable_while_its_array_lives() -> None:
+    store = kernel("store")
+    others = [ONE.array(np.zeros(3)) for _ in range(20)]
+    for _ in range(3):
+        array = ONE.array(np.zeros(1, np.int32))
+        address = array.ptr
+        store(1, 1, [address], device=ONE)
+        assert array.numpy()[0] == 7
+        del array
+        with pytest.raises(KernelFault, match="out-of-bounds write"):
+            store(1, 1, [address], device=ONE)
+        others.pop()
+
+
+def test_after_a_launch_that_was_cut_short_all_is_as_before() -> None:
+    flag, spin = np.zeros(1, np.int32), kernel("spin")
+    for where in (ONE, THREE):
+        started = time.monotonic()
+        with pytest.raises(LaunchTimeout, match=r"0\.2 s"):
+            spin(5, 64, [flag], device=where, timeout=0.2)
+        assert time.monotonic() - started < 1.2
+        check_sums(4)
+
+
+def test_what_nobody_expected_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("for a test")
+
+    monkeypatch.setattr(run, "_SPARES", run._Spares())
+    monkeypatch.setattr(run, "Resident", fail)
+    with pytest.raises(DeviceError, match="ZeroDivisionError: for a test") as caught:
+        check_sums(2)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    monkeypatch.undo()
+    check_sums(2)
+
+
+@pytest.mark.parametrize("there_are", [0, 1])
+def test_when_the_system_has_no_more_threads(monkeypatch: pytest.MonkeyPatch, there_are: int) -> None:
+    start, left = workers.start, [there_are]
+
+    def scarce(job: workers.Job, ended: workers.Job) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(job, ended)
+
+    monkeypatch.setattr(workers, "start", scarce)
+    x, y = np.ones(999, np.float32), np.zeros(8, np.float32)
+    if there_are:
+        kernel("sums")(8, 128, [x, y, 999], device=THREE)
+        assert y.sum() == 999
+    else:
+        with pytest.raises(DeviceError, match="no thread left"):
+            kernel("sums")(8, 128, [x, y, 999], device=THREE)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_has_workers_of_its_own() -> None:
+    check_sums(2)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            check_sums(4)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+INTERRUPTED = f"""
+import numpy as np, tilewise as tw
+spin = tw.Kernel({SOURCE!r}, "spin")
+spin(1, 32, [np.ones(1, np.int32)], device="emulator")
+print("ready", flush=True)
+spin(4, 32, [np.zeros(1, np.int32)], device="emulator")
+"""
+
+
+def test_ctrl_c_ends_a_launch() -> None:
+    command, pipe = [sys.executable, "-c", INTERRUPTED], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        assert process.poll() is None
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert time.monotonic() - started < 3  # the launch within a second, then Python's own end
+    assert said.rstrip().endswith("KeyboardInterrupt")
