@@ -51,7 +51,7 @@ def kernel(body: str, parameters: str = "float *x", before: str = "") -> tw.Kern
 def test_arrays_of_every_type_come_back_as_they_went(dtype: Any) -> None:
     kind = np.dtype(dtype)
     host = np.frombuffer(RANDOM.bytes(24 * kind.itemsize), kind).reshape(4, 6)
-    if kind == bool:
+    if kind.name == "bool":
         host = host.view(np.uint8) % 2 == 1
     x = EMULATOR.array(host)
     assert (x.shape, x.strides, x.dtype, x.nbytes) == (host.shape, host.strides, kind, host.nbytes)
@@ -98,7 +98,7 @@ def test_slices_are_numpys_and_share_memory(keys: list[Any]) -> None:
     "key", [9, (0, 0, 0, 0), [0, 1], np.array([True, False]), "x", 1.0, True, (..., ...)]
 )
 def test_an_index_that_makes_no_view_is_refused(key: Any) -> None:
-    with pytest.raises(ArgumentError, match="^index must"):
+    with pytest.raises(ArgumentError, match=r"^index must"):
         EMULATOR.array(np.zeros((2, 2, 2)))[key]
 
 
@@ -192,7 +192,7 @@ def test_a_variable_of_the_module_lasts_from_launch_to_launch() -> None:
     x, first = device.array(np.float32(2)), device.array(np.int32(0))
     for wanted in (2.5, 5, 10):  # x is what it was before, and the sum so far
         count(1, 1, [x, first], device=device)
-        assert (x.numpy(), first.numpy()) == (wanted, 7)
+        assert (float(x.numpy()), int(first.numpy())) == (wanted, 7)
     x = EmulatedDevice().array(np.float32(2))
     count(1, 1, [x, first], device=EmulatedDevice())
     assert x.numpy() == 2.5
@@ -232,7 +232,7 @@ def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     x = EMULATOR.array(np.zeros(32, np.float32))
     for threads in ("0", "two", "-1", "5000", "1.5"):
         monkeypatch.setenv("TILEWISE_THREADS", threads)
-        with pytest.raises(ArgumentError, match="^TILEWISE_THREADS must be a number from 1 to 4,096"):
+        with pytest.raises(ArgumentError, match=r"^TILEWISE_THREADS must be a number from 1 to 4,096"):
             STORE(1, 32, [x])
     monkeypatch.setenv("TILEWISE_THREADS", " 3 ")
     assert EMULATOR.threads == 3
@@ -241,7 +241,7 @@ def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
     assert tw.device() is EMULATOR
     monkeypatch.setenv("TILEWISE_DEVICE", "emulater")
-    with pytest.raises(ArgumentError, match="^TILEWISE_DEVICE must be"):
+    with pytest.raises(ArgumentError, match=r"^TILEWISE_DEVICE must be"):
         tw.device()
 
 
@@ -287,9 +287,9 @@ def test_a_launch_that_takes_too_long_is_stopped(body: str) -> None:
     x = EMULATOR.array(np.ones(64, np.int32))
     EMULATOR._build(endless.build(), "k", (64, 1, 1))  # compiling is no part of the time
     started = time.monotonic()
-    with pytest.raises(LaunchTimeout, match=r"kernel k did not end within 0\.6 s: 0 of 2 blocks were done"):
-        endless(2, 64, [x], timeout=0.6)
-    assert 0.6 <= time.monotonic() - started < 0.9
+    with pytest.raises(LaunchTimeout, match=r"kernel k did not end within 1 s: 0 of 2 blocks were done"):
+        endless(2, 64, [x], timeout=1)
+    assert 1 <= time.monotonic() - started < 1.5
     y = x[32:].numpy()
     STORE(1, 32, [x])  # arrays and device are as good as before
     assert np.array_equal(x.numpy()[:32].view(np.float32), np.arange(32))
@@ -300,61 +300,56 @@ def test_a_timeout_is_a_number_of_seconds() -> None:
     x = EMULATOR.array(np.zeros(32, np.float32))
     STORE(1, 32, [x], timeout=30)
     for timeout in (0, -1, "1", float("nan")):
-        with pytest.raises(ArgumentError, match="^timeout must be a number of seconds above 0, or None"):
+        with pytest.raises(ArgumentError, match=r"^timeout must be a number of seconds above 0, or None"):
             STORE(1, 32, [x], timeout=timeout)  # type: ignore[arg-type]
 
 
 # -- many threads, many processes ---------------------------------------------------------------------
-# Its addresses are no straight line in some launches, so that these need the general build.
-SCATTER = """
-extern "C" __global__ void scatter(const int *stride, int *out, int n)
+# Where an index wraps around within a warp, the warp goes on in the general build, made when first needed.
+SHIFTED = """
+extern "C" __global__ void shifted(int *out, unsigned offset, unsigned n, int value)
 {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    int at = i;
-    for (int step = 0; step < 3; ++step)
-        at = at * stride[step] % n;
-    if (at % 2) __syncthreads();
-    out[at] = i;
+    const unsigned at = blockIdx.x * blockDim.x + threadIdx.x + offset;
+    if (at < n)
+        out[at] = value;
 }
 """
 
 
 def test_many_threads_launch_at_once() -> None:
-    """A kernel that none has compiled yet, with other results for each."""
-    scatter = tw.Kernel(SCATTER, "scatter", "sm_75")
-    tiled, n = tw.ladder["04_tiled"], 127
+    """Kernels that none has compiled before, on operands of their own."""
+    shifted, tiled = tw.Kernel(SHIFTED, "shifted", "sm_75"), tw.ladder["04_tiled"]
     start = threading.Barrier(8)
 
     def work(number: int) -> None:
-        random = np.random.default_rng(number)
+        random = np.random.default_rng()
         start.wait()
         for _ in range(6):
-            stride = random.integers(1, n, 3).astype(np.int32)
-            out = np.zeros(n, np.int32)
-            scatter(2, 64, [stride, out, n], device="emulator")
-            at = np.arange(128)
-            for step in stride:
-                at = at * step % n
-            assert np.array_equal(np.sort(out[at]), np.sort(out[at]))
-            wanted = np.zeros(n, np.int32)
-            wanted[at] = np.arange(128)
-            assert np.array_equal(out[1:], wanted[1:])  # two threads write the first
+            back = int(random.integers(1, 128))
+            out = np.zeros(99, np.int32)
+            shifted(2, 64, [out, -back, 99, number], device="emulator")
+            assert np.array_equal(out, np.where(np.arange(99) < 128 - back, number, 0))
             a, b = random.standard_normal((2, 20, 20)).astype(np.float32)
             np.testing.assert_allclose(tiled(a, b, device="emulator"), a @ b, rtol=1e-4, atol=1e-4)
 
     with ThreadPoolExecutor(8) as pool:
-        for done in [pool.submit(work, number) for number in range(8)]:
+        for done in [pool.submit(work, number) for number in range(1, 9)]:
             done.result()
+    assert EMULATOR._build(shifted.build(), "shifted", (64, 1, 1)).general is not None
 
 
 CHILDREN = """
-import faulthandler, multiprocessing, os, sys, threading, warnings
+import multiprocessing
+import os
+import threading
+import warnings
+
 import numpy as np
 import tilewise as tw
 
-faulthandler.dump_traceback_later(40, exit=True)
-warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside other threads, which is the point
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside other threads, which is the point
 SOURCE = 'extern "C" __global__ void k(int *x) {{ x[blockIdx.x * 32 + threadIdx.x] = {}; }}'
+
 
 def launch(value):
     kernel = tw.Kernel(SOURCE.format(value), "k", "sm_75")
@@ -362,35 +357,41 @@ def launch(value):
     kernel(2, 32, [out], device="emulator")
     assert (out == value).all(), out
 
+
 def child(value):
-    faulthandler.dump_traceback_later(20, exit=True)
     launch(1)  # what the parent has compiled
     launch(value)  # and something else
 
-def busy(stop):
-    value = 1000
-    while not stop.is_set():
+
+def busy(first, stop):
+    for value in range(first, first + 10_000):
+        if stop.is_set():
+            return
         launch(value)
-        value += 1
+
 
 if __name__ == "__main__":
     launch(1)
     for method in multiprocessing.get_all_start_methods():
-        stop = threading.Event()
-        threads = [threading.Thread(target=busy, args=(stop,)) for _ in range(2)] if method == "fork" else []
+        stop, forks = threading.Event(), method == "fork"
+        firsts = (10_000, 20_000) if forks else ()
+        threads = [threading.Thread(target=busy, args=(first, stop)) for first in firsts]
         for thread in threads:
             thread.start()
-        context = multiprocessing.get_context(method)
-        for value in range(2, 8 if threads else 3):
-            process = context.Process(target=child, args=(value,))
+        context, values = multiprocessing.get_context(method), range(2, 8 if forks else 3)
+        children = [context.Process(target=child, args=(value,)) for value in values]
+        for process in children:
             process.start()
+        for process in children:
             process.join(30)
-            assert process.exitcode == 0, (method, process.exitcode)
+            if process.exitcode != 0:
+                print(method, process.exitcode, flush=True)  # None: it hangs
+                process.kill()
+                os._exit(1)
         stop.set()
         for thread in threads:
             thread.join()
         launch(1)
-        print(method)
 """
 
 
@@ -398,6 +399,5 @@ def test_children_launch_too(tmp_path: Path) -> None:
     """Forked while other threads compile and launch, and spawned afresh."""
     script = tmp_path / "children.py"
     script.write_text(CHILDREN, encoding="utf-8")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.split()) >= 1
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -144,18 +144,18 @@ _ALL_WAYS = ("vector", "uniform", "guarded")
 def test_every_rounding_is_exact(names: list[str], type_: str, sources: int, count: int) -> None:
     inputs = operands(type_, sources, count)
     order = _RNG.permutation(len(inputs[0]))  # so that the shorter ways see some of everything
-    check(names, [array[order] for array in inputs], _ALL_WAYS)
+    check(names, [array[order] for array in inputs], _ALL_WAYS if type_ == "bf16" else (*_ALL_WAYS, "typed"))
 
 
-def test_a_fused_sum_of_two_byte_floats_is_rounded_once() -> None:
-    """A product that is a tie, and a third operand that breaks it, too small for 24 or 53 digits."""
-    of = FORMATS["bf16"]
-    tie = (0x3FC0, 0x3FAE)  # 1.5 · 1.359375: nine digits, the last of them a one
-    small = [1, of.sign | 1, 0x0080, 0x8080, 0x2000, 0xA000]
-    a, b, c = (np.array(column, np.uint16) for column in zip(*[(*tie, item) for item in small], strict=True))
-    check(["fma.rn.bf16"], [a, b, c])
-    results = run([("fma.rn.bf16 {d}, {a}, {b}, {c};", 16)], [a, b, c])[0].tolist()
-    assert len(set(results)) == 2, "the small operand must decide"
+@pytest.mark.parametrize(("type_", "x", "y"), [("bf16", 0x3FC0, 0x3FAE), ("f16", 0x4200, 0x53D2)])
+def test_a_fused_sum_of_two_byte_floats_is_rounded_once(type_: str, x: int, y: int) -> None:
+    """x·y is halfway between two numbers; a third operand, too small for a float's digits, decides."""
+    sign = FORMATS[type_].sign
+    small = [1, sign | 1, 3, sign | 3, FORMATS[type_].infinity // 8, FORMATS[type_].infinity // 8 | sign]
+    a, b, c = (np.array(column, np.uint16) for column in ([x] * 6, [y] * 6, small))
+    check([f"fma.rn.{type_}"], [a, b, c])
+    (results,) = run([(f"fma.rn.{type_} {{d}}, {{a}}, {{b}}, {{c}};", 16)], [a, b, c])
+    assert len(set(results.tolist())) == 2
 
 
 def _packed(a: Array) -> Array:
@@ -333,7 +333,8 @@ def test_comparisons() -> None:
     [
         "add.rn.rz.f32 %r1, %r1, %r1;", "add.relu.f32 %r1, %r1, %r1;", "add.sat.f64 %l1, %l1, %l1;",
         "add.rz.f16 %h1, %h1, %h1;", "add.ftz.bf16 %h1, %h1, %h1;", "mul.rn.f32.f16 %r1, %h1, %r1;",
-        "add.sat.f32x2 %l1, %l1, %l1;", "fma.f32 %r1, %r1, %r1, %r1;", "fma.rn.f64.f16 %l1, %h1, %h1, %l1;",
+        "add.sat.f32x2 %l1, %l1, %l1;", "fma.f32 %r1, %r1, %r1, %r1;", "fma.f16 %h1, %h1, %h1, %h1;",
+        "mad.f32 %r1, %r1, %r1, %r1;", "fma.rz.bf16 %h1, %h1, %h1, %h1;", "fma.rn.f64.f16 %l1, %h1, %h1, %l1;",
         "fma.rn.sat.relu.f16 %h1, %h1, %h1, %h1;", "fma.rn.oob.f16 %h1, %h1, %h1, %h1;",
         "div.f32 %r1, %r1, %r1;", "div.approx.f64 %l1, %l1, %l1;", "div.rn.f16 %h1, %h1, %h1;",
         "rcp.f32 %r1, %r1;", "rcp.approx.f64 %l1, %l1;", "rcp.rn.ftz.f64 %l1, %l1;", "sqrt.f32 %r1, %r1;",

@@ -76,7 +76,7 @@ def test_stacks_and_single_dimensions_are_numpys(data: st.DataObject, stacks: An
     wanted, got = np.matmul(a.astype(np.float64), b.astype(np.float64)), matmul(a, b)
     assert (np.shape(got), got.dtype) == (wanted.shape, np.dtype(dtype))
     assert type(got) is (np.ndarray if wanted.ndim else np.dtype(dtype).type)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=20 * k * np.finfo(dtype).eps)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=float(20 * k * np.finfo(dtype).eps))
     out = poisoned(wanted.shape, dtype)
     assert matmul(a, b, out=out) is out
     assert np.array_equal(out, got)
@@ -120,7 +120,7 @@ def test_device_arrays_give_a_device_array() -> None:
     for left, right in ((x, y), (a, y), (x, b)):
         c = tw.matmul(left, right)  # goes where an operand is
         assert isinstance(c, EmulatedArray)
-        assert (c.device, c.shape, c.dtype) == (EMULATOR, (20, 12), np.float32)
+        assert (c.device, c.shape, c.dtype) == (EMULATOR, (20, 12), np.dtype("float32"))
         assert np.array_equal(c.numpy(), wanted)
     whole = EMULATOR.array(np.full((22, 20), np.nan, np.float32))
     part = whole[1:-1, 3:15]

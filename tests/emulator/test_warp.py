@@ -286,6 +286,22 @@ on: st.global.u32 [%at], %v;"""
     assert (out[:16] == low).all() and (out[16:] == sum(range(16, 32))).all()
 
 
+def test_lanes_wait_for_one_that_comes_a_turn_later() -> None:
+    """Every lane shuffles three times, but lane 0 goes once more round the loop before its first."""
+    out = np.zeros(32, np.uint32)
+    kernel(
+        """
+setp.eq.u32 %q, %t, 0; mov.u32 %w, 0; mov.u32 %x, 0; .reg .b32 %y, %z;
+again: @%q bra late;
+mad.lo.u32 %v, %t, 10, %w; add.u32 %v, %v, 5; shfl.sync.idx.b32 %y, %v, 0, 31, -1; add.u32 %x, %x, %y;
+redux.sync.max.u32 %y, %v, -1; add.u32 %x, %x, %y;
+add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 3; @%p bra again; bra out;
+late: setp.ne.u32 %q, %t, %t; bra again;
+out: st.global.u32 [%at], %x;"""
+    )(1, 32, [out], device="emulator")
+    assert (out == sum(5 + i for i in range(3)) + sum(315 + i for i in range(3))).all()
+
+
 def test_a_barrier_on_both_sides_of_a_branch_holds_both() -> None:
     out = np.zeros(64, np.uint32)
     kernel(
@@ -308,7 +324,7 @@ setp.eq.u32 %p, %t, 0; @%p bra first; barrier.sync 1; bra on;
 first: bar.warp.sync -1;
 on: st.global.u32 [%at], %t;"""
     )
-    with pytest.raises(Deadlock, match=r"warp 0 waits at barrier 1|lanes that wait for others"):
+    with pytest.raises(Deadlock, match=r"warp 0 wait at barrier 1, where 31 of 32 threads have come"):
         stuck(1, 32, [np.zeros(32, np.uint32)], device="emulator")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import GENERIC_SHARED
+from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
 from tilewise.emulator.memory import WINDOWS, space_of
 from tilewise.emulator.syntax import Instruction, Register, Symbol
-from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tables import other, takes, unknown
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
@@ -18,12 +18,15 @@ __all__: list[str] = []
 @other("cvta")
 def cvta(e: Lowering, instruction: Instruction) -> None:
     """An address of one space as a generic one, or the other way round."""
+    takes(instruction, 2)
     window = WINDOWS.get(space_of(instruction), 0)
     shape = e.result_shape(instruction)
     target, source = instruction.operands
     if not isinstance(target, Register):
         raise unknown(instruction, "its destination must be a register")
-    type_ = instruction.parts[-1]
+    type_ = instruction.parts[-1] if instruction.parts else ""
+    if type_ not in ("u32", "u64"):
+        raise unknown(instruction, "its type must be u32 or u64")
     value = e.resize(e.read(source, type_, shape is None), "i64", False)
     if isinstance(source, Symbol) and "to" not in instruction.parts:
         place = e.program.places.get(source.name)
@@ -36,17 +39,18 @@ def cvta(e: Lowering, instruction: Instruction) -> None:
 @other("isspacep")
 def isspacep(e: Lowering, instruction: Instruction) -> None:
     """Whether a generic address lies in a space."""
+    takes(instruction, 2)
     name = space_of(instruction)
     shape = e.result_shape(instruction)
     target, source = instruction.operands
     if not isinstance(target, Register) or name == "generic":
         raise unknown(instruction)
     value = e.read(source, "u64", shape is None)
+    # The window of parameters is a part of the global one.
+    away = e.op("sub", value, e.const(value, WINDOWS.get(name, GENERIC_PARAM)))
+    result = e.compare("icmp ult", away, e.const(value, WINDOW))
     if name == "global":
-        result = e.compare("icmp ult", value, e.const(value, GENERIC_SHARED))
-    else:
-        away = e.op("sub", value, e.const(value, WINDOWS[name]))
-        result = e.compare("icmp ult", away, e.const(value, 1 << 32))
+        result = e.op("or", result, e.compare("icmp ult", value, e.const(value, GENERIC_SHARED)))
     e.write(target, result, "pred", shape)
 
 

@@ -37,8 +37,7 @@ _TYPES = {
     "inc": {"u32"},
     "dec": {"u32"},
 }
-_VECTORS = {"f32": ("v2", "v4"), "f16x2": ("v2", "v4"), "bf16x2": ("v2", "v4")}
-_VECTORS |= {"f16": ("v2", "v4", "v8"), "bf16": ("v2", "v4", "v8")}
+_VECTORS = {"f32": {2, 4}, "f16x2": {2, 4}, "bf16x2": {2, 4}, "f16": {2, 4, 8}, "bf16": {2, 4, 8}}
 _VECTOR_OPS = {"f32": {"add"}}
 _ORDERS = {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys"}
 _SPACES = {
@@ -132,7 +131,7 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
         elif part not in _ORDERS and part not in ("noftz", "L2::cache_hint"):
             raise unknown(instruction, f".{part} is not supported here")
     if shape:
-        good = shape in _VECTORS.get(type_, ()) and op in _VECTOR_OPS.get(type_, {"add", "min", "max"})
+        good = int(shape[1:]) in _VECTORS.get(type_, ()) and op in _VECTOR_OPS.get(type_, {"add", "min", "max"})
     else:
         good = type_ in _TYPES.get(op, ())
     if not good or (instruction.opcode == "red" and op in ("exch", "cas")):

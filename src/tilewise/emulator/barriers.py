@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import BARRIER, BLOCK
+from tilewise.emulator.layout import BARRIERS, WARP
 from tilewise.emulator.syntax import Instruction, Operand, Register
 from tilewise.emulator.tables import other, unknown
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 __all__ = ["arrive"]
 
 _VOTES = ("popc", "and", "or")
+_WRONG = 1  # a count of threads that no barrier can have
 
 
 def arrive(e: Lowering, instruction: Instruction) -> Value:
     """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
-    e.now = instruction
-    e.guard = None
     parts = instruction.parts
     operands = list(instruction.operands)
     vote = e.const("i32", 0)
     if "red" in parts:
         vote = _vote(e, instruction, operands.pop())
         operands.pop(0)
+    elif "arrive" in parts and len(operands) < 2:
+        raise unknown(instruction, "who arrives and does not wait has to say how many threads it is for")
     number, count = _numbers(e, operands)
     waits = e.const("i32", 0 if "arrive" in parts else 2 if e.is_apart else 1)
     line = e.const("i32", instruction.line)
@@ -44,12 +45,23 @@ def _numbers(e: Lowering, operands: list[Operand]) -> tuple[Value, Value]:
     """The barrier's number and its count of threads (0: all)."""
     if not 1 <= len(operands) <= 2:
         raise unknown(e.now, "it takes a barrier and a count")
-    values = []
-    for operand in operands:
-        value = e.read(operand, "u32", False)
-        # Where lanes differ, the first that runs decides; a barrier that is not the warp's own is an error.
-        values.append(first_lane(e, value) if value.is_vector else value)
-    return values[0], values[1] if len(values) > 1 else e.const("i32", 0)
+    number = _one_of_all(e, operands[0], BARRIERS)
+    if len(operands) < 2:
+        return number, e.const("i32", 0)
+    count = _one_of_all(e, operands[1], _WRONG)
+    none = e.compare("icmp eq", count, e.const("i32", 0))
+    return number, e.select(none, e.const("i32", _WRONG), count)
+
+
+def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
+    """A number that all lanes must agree on; where they do not, one that no barrier can have."""
+    shape = e.shape_of(operand)
+    if shape is not None and shape.uniform:
+        return e.read(operand, "u32", False)
+    values = e.read(operand, "u32", True)
+    first = first_lane(e, values)
+    other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
+    return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
 
 
 def first_lane(e: Lowering, value: Value) -> Value:
@@ -65,27 +77,19 @@ def bar(e: Lowering, instruction: Instruction) -> None:
     """What does not stop the warp: ``bar.arrive`` and ``bar.warp.sync``."""
     if "warp" in instruction.parts:
         return  # lanes of a warp that run together have met
-    answer = arrive_only(e, instruction)
+    answer = arrive(e, instruction)
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 2)), "failed", good, likely=False)
     e.place(good)
-
-
-def arrive_only(e: Lowering, instruction: Instruction) -> Value:
-    number, count = _numbers(e, list(instruction.operands))
-    line = e.const("i32", instruction.line)
-    zero = e.const("i32", 0)
-    return e.call("tw_barrier", "i32", *e.pointers(), number, count, zero, e.mask(), zero, line)
 
 
 @other("bar_result")
 def bar_result(e: Lowering, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands
-    value = e.read(operands[1], "u32", False)
-    number = first_lane(e, value) if value.is_vector else value
-    place = e.op("mul", e.cast("zext", number, "i64"), e.const("i64", BARRIER.SIZE))
-    result = e.load("i32", e.offset(e.offset("%block", BLOCK.BARRIERS + BARRIER.RESULT), place), 4)
+    number = e.op("and", _one_of_all(e, operands[1], 0), e.const("i32", BARRIERS - 1))
+    place = e.op("mul", e.cast("zext", number, "i64"), e.const("i64", 4))
+    result = e.load("i32", e.offset(e.offset("%warp", WARP.RESULTS), place), 4)
     target = operands[0]
     if not isinstance(target, Register):
         raise unknown(instruction, "its destination must be a register")

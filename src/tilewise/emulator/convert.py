@@ -60,13 +60,19 @@ def _words(instruction: Instruction, ways: Iterable[str], others: str, must: boo
 
 # -- one number ---------------------------------------------------------------------------------------
 def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
+    """Cut or filled by the source's sign; with .sat, clamped to what the result's type can hold."""
+    if to[0] not in "us" or of[0] not in "us":
+        raise unknown(instruction, "its types must be integers or floating-point numbers")
+    _words(instruction, (), "sat", must=False)
     if "sat" in instruction.parts:
-        wide = e.resize(a, "i128", is_signed(of))
+        have = int(a.scalar[1:])
         low = -(1 << (bits_of(to) - 1)) if is_signed(to) else 0
         high = (1 << (bits_of(to) - is_signed(to))) - 1
-        wide = e.intrinsic("llvm.smax", wide, e.const(wide, low))
-        wide = e.intrinsic("llvm.smin", wide, e.const(wide, high))
-        return e.resize(wide, llvm_scalar(to), False)
+        order = "s" if is_signed(of) else "u"
+        if is_signed(of) and low > -(1 << (have - 1)):
+            a = e.intrinsic("llvm.smax", a, e.const(a, low))
+        if high < (1 << (have - is_signed(of))) - 1:
+            a = e.intrinsic(f"llvm.{order}min", a, e.const(a, high))
     return e.resize(a, llvm_scalar(to), is_signed(of))
 
 

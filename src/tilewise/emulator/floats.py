@@ -52,7 +52,7 @@ _LEGAL: dict[str, dict[str, str]] = {
     "tanh": {"f32": "approx", "f16": "approx", "bf16": "approx"},
 }
 _WAYS = {*ROUNDINGS, "approx", "full"}
-_MUST_SAY = {"div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"}
+_MUST_SAY = {"fma", "mad", "div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"}
 
 
 def _mixed(instruction: Instruction) -> bool:
@@ -90,8 +90,7 @@ def check(instruction: Instruction) -> str:
     ways = [word for word in words if word in _WAYS]
     if len(ways) > 1 or {"sat", "relu"} <= set(words):
         raise unknown(instruction, "its modifiers exclude each other")
-    fused = instruction.opcode == "fma" and (mixed or type_ in ("f32", "f32x2", "f64"))
-    if not ways and (fused or instruction.opcode in _MUST_SAY):
+    if not ways and instruction.opcode in _MUST_SAY:
         raise unknown(instruction, "it must say how to round, or that it is approximate")
     return ways[0] if ways else "rn"
 
@@ -152,10 +151,8 @@ def binary(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
 
     def one(type_: str, a: Value, b: Value) -> Value:
         left, right = comparable(e, instruction, a, b)
-        if way in ("rz", "rm", "rp"):
-            result = directed(e, operation, way, left, right)
-        else:
-            result = e.op(operation, left, right)
+        sided = way in ("rz", "rm", "rp")
+        result = directed(e, operation, way, left, right) if sided else e.op(operation, left, right)
         if way == "approx":
             result = _small_quotient(e, left, right, result)
         return _finish(e, instruction, type_, result)
@@ -261,8 +258,8 @@ def minmax(e: Emitter, instruction: Instruction, *sources: Value) -> Value:
     check(instruction)
     words = set(instruction.parts)
     three = len(sources) > 2
-    allowed = ({"abs"}, set()) if three else ({"abs", "xorsign"}, set())
-    if words & {"abs", "xorsign"} not in allowed:
+    signs = words & {"abs", "xorsign"}
+    if signs and signs != ({"abs"} if three else {"abs", "xorsign"}):
         raise unknown(instruction, ".xorsign and .abs go together, and with three sources .abs alone")
     if three and (instruction.parts[-1] != "f32" or len(sources) > 3):
         raise unknown(instruction, "three sources go with .f32 alone")

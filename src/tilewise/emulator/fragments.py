@@ -6,7 +6,9 @@ so they lie in memory anyway; as LLVM values they would be moved about there, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tilewise.emulator.emit import Emitter, vector
 from tilewise.emulator.syntax import Operand, Register, Vector
@@ -16,77 +18,75 @@ from tilewise.emulator.types import bits_of, llvm_scalar
 if TYPE_CHECKING:
     from tilewise.emulator.values import Values
 
-__all__ = ["Results", "define", "in_memory", "items"]
+__all__ = ["Places", "define", "items_of"]
+
+# Room for copies of operands, which all instructions of a function share: it is on the stack.
+_ROOM: WeakKeyDictionary[Values, list[str]] = WeakKeyDictionary()
 
 
-def items(e: Values, operand: Operand, count: int) -> tuple[Operand, ...]:
+def items_of(operand: Operand) -> tuple[Operand, ...]:
     """The registers of an operand in braces, or the only one without."""
-    found = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(found) != count:
-        raise unknown(e.now, f"{len(found)} registers where it takes {count}")
-    return found
+    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def _own_place(e: Values, item: Operand, type_: str) -> str | None:
-    """The address of a register that holds a vector of the type's width."""
-    if not isinstance(item, Register) or item.name not in e.types:
-        return None
-    held = e.types[item.name]
-    whole = e.stored_type(item.name).startswith("<32 x ") and held != "pred"
-    return e.registers[item.name] if whole and bits_of(held) == bits_of(type_) else None
+class Places:
+    """The addresses of one instruction's operands: their registers', or those of copies."""
 
+    def __init__(self, e: Values) -> None:
+        self.e = e
+        self._room = _ROOM.setdefault(e, [])
+        self._used = 0
+        self._targets: list[tuple[Register, str, str]] = []  # with its type and its copy
 
-def in_memory(e: Values, item: Operand, type_: str) -> str:
-    """The address of an operand's value in every lane: its register's own, or a copy's."""
-    place = _own_place(e, item, type_)
-    if place is None:
-        value = e.read(item, type_, True)
-        place = e.alloca(value.type)
-        e.store(value, place, 4)
-    return place
+    def of(self, items: Sequence[Operand], type_: str) -> list[str]:
+        """Where the values of operands lie, in every lane."""
+        return [self._own(item, type_) or self._copy(item, type_) for item in items]
 
-
-class Results:
-    """Where a function puts its results: in their registers, or beside them if some lanes keep theirs.
-
-    ``start`` are operands with whose values the places begin, such as C where the results are D.
-    """
-
-    def __init__(
-        self, e: Values, operand: Operand, types: list[str], start: list[tuple[Operand, str]] | None = None
-    ) -> None:
-        self.e, self.types = e, types
-        self.targets: list[Register] = []
-        for item in items(e, operand, len(types)):
-            if not isinstance(item, Register):
-                raise unknown(e.now, "its destination must be registers")
-            self.targets.append(item)
-        own = [_own_place(e, item, type_) for item, type_ in zip(self.targets, types, strict=True)]
-        alike = start is None or self.targets == [item for item, _ in start]
-        merged = e.guard is not None or e.is_apart
-        self.places = [place for place in own if place]
-        self.direct = alike and not merged and len(self.places) == len(own)
-        if not self.direct:
-            self.places = self._beside(start or [])
-
-    def _beside(self, start: list[tuple[Operand, str]]) -> list[str]:
-        e, places = self.e, []
-        for i in range(max(len(start), len(self.types))):
-            value = e.read(*start[i], True) if i < len(start) else None
-            scalar = llvm_scalar(self.types[i]) if i < len(self.types) else "i32"
-            place = e.alloca(value.type if value else vector(scalar), 64)
-            if value:
-                e.store(value, place, 4)
-            places.append(place)
-        return places
+    def results(
+        self, targets: Sequence[Operand], type_: str, starts: Sequence[Operand] = (), start_type: str = ""
+    ) -> list[str]:
+        """Where to put results, which begin as the values of ``starts``; more or fewer than there are
+        targets. If some lanes are to keep what they have, or the starts what they are, these are copies."""
+        registers: list[Register] = []
+        for target in targets:
+            if not isinstance(target, Register):
+                raise unknown(self.e.now, "its destination must be registers")
+            registers.append(target)
+        own = [self._own(target, type_) for target in registers]
+        found = [place for place in own if place is not None]
+        merged = self.e.guard is not None or self.e.is_apart
+        if not merged and len(found) == len(own) and (not starts or list(starts) == registers):
+            return found
+        copies = [self._copy(start, start_type) for start in starts]
+        copies += [self._new() for _ in range(len(registers) - len(copies))]
+        self._targets = [(register, type_, copies[i]) for i, register in enumerate(registers)]
+        return copies
 
     def write(self) -> None:
-        """Set the registers, in the lanes that run the instruction."""
-        if self.direct:
-            return
+        """Set the registers of results, in the lanes that run the instruction."""
+        for register, type_, place in self._targets:
+            self.e.write(register, self.e.load(vector(llvm_scalar(type_)), place, 4), type_)
+
+    def _own(self, item: Operand, type_: str) -> str | None:
+        """The address of a register that holds a vector of the type's width."""
         e = self.e
-        for target, type_, place in zip(self.targets, self.types, self.places, strict=False):
-            e.write(target, e.load(vector(llvm_scalar(type_)), place, 4), type_)
+        if not isinstance(item, Register) or item.name not in e.types:
+            return None
+        held = e.types[item.name]
+        whole = e.stored_type(item.name).startswith("<32 x ") and held != "pred"
+        return e.registers[item.name] if whole and bits_of(held) == bits_of(type_) else None
+
+    def _copy(self, item: Operand, type_: str) -> str:
+        value = self.e.read(item, type_, True)
+        place = self._new()
+        self.e.store(value, place, 4)
+        return place
+
+    def _new(self) -> str:
+        if self._used == len(self._room):
+            self._room.append(self.e.alloca(vector("i64"), 64))
+        self._used += 1
+        return self._room[self._used - 1]
 
 
 def define(e: Values, name: str, head: str, inner: Emitter) -> None:

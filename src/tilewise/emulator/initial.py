@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from tilewise.emulator.constants import constant
 from tilewise.emulator.syntax import Link, PtxError
 from tilewise.emulator.types import TYPE_BYTES, literal_bits
 
@@ -92,7 +93,7 @@ def _scalar(parser: Parser, type_: str) -> _Scalar:
     if parser.now.kind == "word":
         return _address(parser, width, -1)
     line = parser.now.line
-    value = parser.immediate()
+    value = constant(parser)
     if parser.now.text == "(" and not value.width:  # a mask: one byte of an address
         byte = (value.value.bit_length() - 1) // 8
         if width != 1 or value.value != 0xFF << (8 * byte):

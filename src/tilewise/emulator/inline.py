@@ -36,7 +36,7 @@ from tilewise.errors import UnknownNameError
 
 __all__ = ["function_addresses", "inlined"]
 
-_MOST_INSTRUCTIONS = 200_000
+_MOST_INSTRUCTIONS = 100_000
 _MOST_CALLS = 100  # within one another
 # Functions have addresses where no array of a process can be, and no window of generic addresses is.
 _FIRST_ADDRESS, _STEP = 1 << 60, 16

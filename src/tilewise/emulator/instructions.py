@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewise.emulator.emit import Value
 from tilewise.emulator.keep import Keeping
+from tilewise.emulator.progress import count_progress, look_before
 from tilewise.emulator.syntax import Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.tables import OTHER, PURE, Form, unknown
 from tilewise.emulator.types import bits_of
@@ -23,10 +24,14 @@ class Instructions(Keeping):
         self.guard = None
         if instruction.guard is not None:
             around = self._guarded(instruction)
+        spins = self.block.index in self.analysis.spins
+        before = look_before(self, instruction) if spins else None
         if opcode in PURE:
             self._pure(instruction)
         else:
             OTHER[opcode](self, instruction)
+        if spins:
+            count_progress(self, instruction, before)
         if around:
             self.jump(around)
             self.place(around)

@@ -90,7 +90,6 @@ class LAUNCH:
     DYNAMIC_BYTES = 184
     HOST = 192  # pointer to the function that answers questions
     MULTIPROCESSORS = 216
-    PROGRESS = 224  # counts what shows that the launch gets on
     GLOBALS = 232  # pointer to the addresses of module-level variables
     SIZE = 256
 
@@ -104,6 +103,8 @@ class BLOCK:
     DONE = 24  # warps that are done
     NUMBER = 32
     ACTIVE = 40  # whether it has been started and is not done
+    PROGRESS = 48  # counts what loops that may wait for something change, and barriers and ends of warps
+    SEEN = 56  # the count when the scheduler looked last
     BARRIERS = 64
     WARPS = 1024
 
@@ -113,10 +114,8 @@ class BARRIER:
 
     THREADS, UNITS = 0, 4  # arrived: threads, and threads with whole warps counted full
     EXPECTED = 8  # units; 0 for all threads of the block
-    AND, OR, COUNT = 12, 16, 20
-    RESULT = 24
-    WAITERS = 28  # warps
-    SIZE = 32
+    COUNT = 12  # of votes in favour
+    SIZE = 16
 
 
 BARRIERS = 16
@@ -127,13 +126,16 @@ class WARP:
 
     RESUME, STATUS, LIVE, BLOCKED = 0, 4, 8, 12
     INDEX, GENERAL = 16, 20
-    LINE = 24  # of the PTX, where it waits
+    LINE = 24  # of the PTX, where lanes wait for other lanes
+    LOOP = 28  # line of the loop in which it looked at memory last
     LOCAL = 32  # pointer to its threads' local memory
     WAITING = 40  # lanes that wait, by barrier
     PENDING = 104  # lanes that run, where the warp stopped while they were apart
     MEETING = 108  # lanes that wait for other lanes of the warp
     NAMED = 128  # by lane: which lanes it waits for
-    HEADER = 256  # then come the masks of waiting lanes by block
+    RESULTS = 256  # by barrier: what the votes of the last one that its lanes waited at came to
+    LINES = 320  # by barrier: of the PTX, where they wait at it
+    HEADER = 384  # then come the masks of waiting lanes by block
 
 
 class FAULT:

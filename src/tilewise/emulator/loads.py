@@ -9,6 +9,7 @@ from tilewise.emulator.memory import (
     Access,
     access_of,
     careful,
+    check_words,
     covered,
     fast_path,
     join,
@@ -18,7 +19,7 @@ from tilewise.emulator.memory import (
     runs_of,
 )
 from tilewise.emulator.syntax import Instruction, Operand, Register, Vector
-from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tables import other, takes, unknown
 from tilewise.emulator.types import llvm_scalar
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _MOST_RUNS = 8
 
 @other("ld", "ldu")
 def load(e: Lowering, instruction: Instruction) -> None:
+    takes(instruction, 2, 3)  # the third is a cache policy
+    check_words(instruction, "acquire", "nc", "ca", "lu", "cv")
     access = access_of(e, instruction, instruction.operands[1])
     first = instruction.operands[0]
     targets = first.items if isinstance(first, Vector) else (first,)

@@ -22,7 +22,7 @@ from tilewise.emulator.types import llvm_scalar
 
 __all__ = ["Lowering"]
 
-_POLL = 1024  # turns of loops between looks at the stop flag
+_POLL = 1 << 15  # instructions in loops between looks at the stop flag
 _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
 _ROUNDS = 16  # times that lanes start over from the top before other warps are let run
 
@@ -232,18 +232,39 @@ class Lowering(Instructions):
         spins = target in self.analysis.spins
         label, look = self.label("turn"), self.label("look")
         # NOTE: a counter for each period: what other loops count could keep this one off its multiples.
-        turn = self._seldom(self.rounds, _ROUNDS) if spins else self._seldom(self.turns, _POLL)
+        turn = self._seldom(self.rounds, _ROUNDS) if spins else self._worn(target)
         self.branch(turn, look, label, likely=False)
         self.place(look)
         self._poll(label if not spins else "")
         if spins:
+            self._name_loop(target)
             number = self.new_resume()
             self.stop(Answer.YIELD, number, self.needed(self.program.flow.blocks[target], 0))
             self.resume(number, self.needed(self.program.flow.blocks[target], 0), label)
         self.place(label)
 
+    def _name_loop(self, target: int) -> None:
+        """Note where the warp is, should it wait there for ever."""
+        instructions = [item for block in self._inside(target) for item in block.instructions]
+        asking = [item for item in instructions if item.opcode == "atom" or "volatile" in item.parts]
+        asking += [item for item in instructions if id(item) in self.analysis.polled or item.opcode == "ld"]
+        if first := next(iter(asking or instructions), None):
+            self.store(self.const("i32", first.line), self.offset("%warp", WARP.LOOP), 4)
+
+    def _inside(self, target: int) -> list[Block]:
+        """The blocks of the loop that begins with a block."""
+        return self.program.flow.blocks[target : self.program.flow.loop_end[target] + 1]
+
+    def _worn(self, target: int) -> Value:
+        """Count the instructions of one more turn of a loop, and say whether it is time for a look."""
+        length = sum(len(block.instructions) for block in self._inside(target))
+        count = self.op("add", self.load("i32", self.turns, 4), self.const("i32", min(length + 8, _POLL)))
+        self.store(count, self.turns, 4)
+        return self.compare("icmp uge", count, self.const("i32", _POLL))
+
     def _poll(self, on: str) -> None:
         """Leave if the launch was told to stop; else go on."""
+        self.store(self.const("i32", 0), self.turns, 4)
         stop = self.load("i32", self.offset("%ctx", LAUNCH.STOP), 4, volatile=True)
         on = on or self.label("go")
         self.branch(self.compare("icmp eq", stop, self.const("i32", 0)), on, "stopped", likely=True)
@@ -285,8 +306,9 @@ class Lowering(Instructions):
         again, on = self.label("again"), self._next_station(self.program.flow.loop_end[target], 1, target)
         self.branch(some, again, on)
         self.place(again)
-        self._turn_apart()
+        self._turn_apart(target)
         if target in self.analysis.spins:
+            self._name_loop(target)
             rare = self._seldom(self.fairness[target], _FAIR)
             self.branch(rare, on, f"check.{target}")
         else:
@@ -299,9 +321,9 @@ class Lowering(Instructions):
         low = self.op("and", count, self.const("i32", every - 1))
         return self.compare("icmp eq", low, self.const("i32", 0))
 
-    def _turn_apart(self) -> None:
+    def _turn_apart(self, target: int) -> None:
         label, look = self.label("turn"), self.label("look")
-        self.branch(self._seldom(self.turns, _POLL), look, label, likely=False)
+        self.branch(self._worn(target), look, label, likely=False)
         self.place(look)
         self._poll(label)
         self.place(label)
@@ -370,7 +392,7 @@ class Lowering(Instructions):
             halt = self.label("halt")
             self.branch(self.compare("icmp ne", able, self.const("i32", 0)), over, halt)
             self.place(halt)
-            self.stop(Answer.WAIT, APART, needed)
+            self._hold(waiting, needed)
             self.place(over)
         self._poll("")
         others = self.label("others")
@@ -378,6 +400,18 @@ class Lowering(Instructions):
         self.place(others)
         self.stop(Answer.YIELD, APART, needed)
         self.resume(APART, needed, first)
+
+    def _hold(self, waiting: Value, needed: set[str]) -> None:
+        """None of the lanes can run. Those that are held up by others of the warp alone go on without them."""
+        if not self.general:
+            alone, every = self.label("alone"), self.label("every")
+            blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
+            held = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
+            self.branch(self.compare("icmp ne", held, self.const("i32", 0)), alone, every)
+            self.place(alone)
+            self.stop(Answer.DEOPT, APART, needed, self.program.general)
+            self.place(every)
+        self.stop(Answer.WAIT, APART, needed)
 
     def _meet(self, block: Block) -> None:
         """Where lanes are apart, those that are here wait for the others that they name."""
@@ -399,6 +433,7 @@ class Lowering(Instructions):
 
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
+        self.now, self.guard = instruction, None
         answer = arrive(self, instruction)
         failed = self.compare("icmp eq", answer, self.const("i32", 2))
         good = self.label("good")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Emitter, Value, vector
-from tilewise.emulator.fragments import Results, define, in_memory, items
+from tilewise.emulator.fragments import Places, define, items_of
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.memory import take_address
 from tilewise.emulator.syntax import Address, Instruction, Operand, Register
@@ -43,9 +43,10 @@ def ldmatrix(e: Lowering, instruction: Instruction) -> None:
         raise unknown(instruction, "it takes registers and an address")
     name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
     _define_pair(e, name, count, transposed, loads=True)
-    results = Results(e, instruction.operands[0], ["b32"] * count)
-    _move(e, instruction, name, instruction.operands[1], count, results.places, loads=True)
-    results.write()
+    places = Places(e)
+    listed = places.results(_registers(instruction, instruction.operands[0], count), "b32")
+    _move(e, instruction, name, instruction.operands[1], count, listed, loads=True)
+    places.write()
 
 
 @other("stmatrix")
@@ -56,8 +57,8 @@ def stmatrix(e: Lowering, instruction: Instruction) -> None:
         raise unknown(instruction, "it takes an address and registers")
     name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
     _define_pair(e, name, count, transposed, loads=False)
-    sources = [in_memory(e, item, "b32") for item in items(e, instruction.operands[1], count)]
-    _move(e, instruction, name, instruction.operands[0], count, sources, loads=False)
+    listed = Places(e).of(_registers(instruction, instruction.operands[1], count), "b32")
+    _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
 
 
 @other("movmatrix")
@@ -82,6 +83,13 @@ def _form(instruction: Instruction) -> tuple[int, bool]:
     if parts[2] != "m8n8" or parts[4] != "b16":
         raise unknown(instruction, "only the shape m8n8 of type b16 is supported")
     return _COUNTS[parts[3]], transposed
+
+
+def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    found = items_of(operand)
+    if len(found) != count:
+        raise unknown(instruction, f"{len(found)} registers where it takes {count}")
+    return found
 
 
 def _move(
@@ -116,15 +124,16 @@ def _move(
 
 
 def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
-    """How far from the start of shared memory each lane's row is; all ones where it is nowhere in it."""
+    """How far from the start of shared memory each lane's row is, or far beyond its end."""
     if not isinstance(operand, Address):
         raise unknown(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
     if lanes is not None:
         base = e.op("add", e.splat(base), e.lanes("i64", lanes))
-    if not {"shared", "shared::cta"} & set(instruction.parts):
-        base = e.op("sub", base, e.const(base, GENERIC_SHARED))
-    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFFF)), "i32", False)
+    if {"shared", "shared::cta"} & set(instruction.parts):
+        return e.resize(base, "i32", False)
+    base = e.op("sub", base, e.const(base, GENERIC_SHARED))
+    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
 
 
 def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: Value, count: int) -> None:

@@ -17,6 +17,7 @@ from tilewise.emulator.layout import (
     GENERIC_PARAM,
     GENERIC_SHARED,
     LAUNCH,
+    WARP,
     Space,
 )
 from tilewise.emulator.syntax import Address, Instruction, Operand, Symbol
@@ -62,6 +63,9 @@ WINDOWS = {
     "const": GENERIC_CONST,
     "param": GENERIC_PARAM,
 }
+# A generic address of global memory is that address; of the other spaces only the careful path knows.
+_FLAT = (Space.GLOBAL, Space.GENERIC)
+_WORDS = {"weak", "volatile", "relaxed", "mmio", "cta", "cluster", "gpu", "sys", "cg", "cs", "v2", "v4", "v8"}
 HINT_BYTES = 16
 FIRST_HINT = 64  # in the worker's memory; what lies before is its own
 _GAP_BYTES = 32  # read over rather than around
@@ -105,11 +109,19 @@ def space_of(instruction: Instruction) -> str:
     return "generic"
 
 
+def check_words(instruction: Instruction, *others: str) -> None:
+    """Refuse modifiers that loads and stores do not have; those of one of the two come as ``others``."""
+    for part in instruction.parts[:-1]:
+        hint = part.split("::")[0] in ("L1", "L2") and "::" in part
+        if not (part in _WORDS or part in others or hint or part.split("::")[0] in _SPACES):
+            raise unknown(instruction, f".{part} is not supported here")
+
+
 def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
     """Take a memory instruction apart; ``operand`` is its address."""
     if not isinstance(operand, Address):
         raise unknown(instruction, "an address in brackets expected")
-    name, type_ = space_of(instruction), instruction.parts[-1]
+    name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
     count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
         raise unknown(instruction, "not with this type")
@@ -165,8 +177,6 @@ def address_of(e: Values, symbol: Symbol) -> Value:
 def fast_path(e: Lowering, access: Access, slow: str) -> str | None:
     """Branch to ``slow`` unless all of the access is plainly allowed; a pointer to its start, or "" for
     lanes that lie anywhere. None if there is no fast path."""
-    if access.space in (Space.GENERIC, Space.LOCAL):
-        return None
     if access.lanes is not None and any(lane % access.size for lane in access.lanes):
         return None
     start, limit = _window_of(e, access)
@@ -181,7 +191,7 @@ def fast_path(e: Lowering, access: Access, slow: str) -> str | None:
     fast = e.label("fast")
     e.branch(good, fast, slow, likely=True)
     e.place(fast)
-    if access.base.is_vector:
+    if access.base.is_vector or access.space == Space.LOCAL:
         return ""
     return pointer_of(e, access, access.base)
 
@@ -208,7 +218,9 @@ def covered(e: Lowering, instruction: Instruction) -> bool:
 def _window_of(e: Lowering, access: Access) -> tuple[Value, Value]:
     """Where the bytes that may be touched begin, and how far from there an access may start."""
     span = access.span if access.lanes is not None else access.size
-    if access.space == Space.GLOBAL:
+    if access.space == Space.LOCAL:
+        start, room = e.const("i64", 0), e.const("i64", e.program.local_bytes + 1)
+    elif access.space in _FLAT:
         hint = _hint(e)
         start, room = e.load("i64", hint, 8), e.load("i64", e.offset(hint, 8), 8)
     else:
@@ -225,7 +237,7 @@ def _hint(e: Lowering) -> str:
 
 
 def pointer_of(e: Lowering, access: Access, address: Value) -> str:
-    if access.space == Space.GLOBAL:
+    if access.space in _FLAT:
         return e.set("ptr", f"inttoptr {address} to ptr").ref
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.offset(base, address)
@@ -233,7 +245,11 @@ def pointer_of(e: Lowering, access: Access, address: Value) -> str:
 
 def _pointers(e: Lowering, access: Access) -> Value:
     """A pointer for every lane of an access whose lanes lie anywhere."""
-    if access.space == Space.GLOBAL:
+    if access.space == Space.LOCAL:  # every thread has a part of its own
+        own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
+        mine = e.load("ptr", e.offset("%warp", WARP.LOCAL), 8)
+        return e.set("<32 x ptr>", f"getelementptr i8, {mine}, {e.op('add', every_address(e, access), own)}")
+    if access.space in _FLAT:
         return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
@@ -249,7 +265,7 @@ def pointers(e: Lowering, access: Access, start: str | None) -> Value:
 
 def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
     """Let the instruction remember the array that a global address lies in."""
-    if access.space == Space.GLOBAL:
+    if access.space in _FLAT:
         size = e.const("i64", access.size)
         e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", _hint(e)))
         e.hints += 1
@@ -310,7 +326,7 @@ def careful(e: Lowering, access: Access, function: str) -> str:
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
     e.place(good)
-    if access.space == Space.GLOBAL:
+    if access.space in _FLAT:
         from tilewise.emulator.barriers import first_lane
 
         learn(e, access, first_lane(e, listed))

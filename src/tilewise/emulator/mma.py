@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Emitter, Value, vector
-from tilewise.emulator.fragments import Results, define, in_memory, items
+from tilewise.emulator.fragments import Places, define, items_of
 from tilewise.emulator.sparse import SPARSE, Sparsity, find_sparsity
 from tilewise.emulator.syntax import Instruction, Operand
 from tilewise.emulator.tables import other, unknown
@@ -22,7 +22,7 @@ from tilewise.emulator.types import llvm_scalar
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
 
-__all__: list[str] = []
+__all__ = ["Form", "Layout", "Place", "gathered", "holders", "per_register", "product"]
 
 Place = tuple[int, int, int]  # which of several independent products, row, column
 Layout = Callable[[int, int], Place]  # from lane and the number of its element
@@ -84,7 +84,7 @@ def _turned(layout: Layout) -> Layout:
     return place
 
 
-def _where(layout: Layout, count: int) -> dict[Place, Pick]:
+def holders(layout: Layout, count: int) -> dict[Place, Pick]:
     """For each place of a matrix, who holds it."""
     return {layout(lane, index): (index, lane) for lane in range(32) for index in range(count)}
 
@@ -107,6 +107,13 @@ class Form:
     b_count: int
     d_count: int
     sparsity: Sparsity | None = None
+
+    def registers(self) -> tuple[int, int, int, int]:
+        """How many registers D, A, B and C have."""
+        counts = (self.d_count, self.a_count, self.b_count, self.d_count)
+        types = (self.d_type, self.a_type, self.b_type, self.c_type)
+        d, a, b, c = (count // per_register(type_) for count, type_ in zip(counts, types, strict=True))
+        return d, a, b, c
 
 
 _HALF = ("f16", "f32")
@@ -153,7 +160,7 @@ def _form(instruction: Instruction, words: list[str], selector: Operand | None) 
     if (a_way, b_way) != ("row", "col"):
         raise unknown(instruction, "A must be row and B col")
     m, k = int(shape[1 : shape.index("n")]), int(shape[shape.index("k") + 1 :])
-    bits, per = ELEMENTS[a_type].bits, _per(a_type)
+    bits, per = ELEMENTS[a_type].bits, per_register(a_type)
     sparsity = find_sparsity(instruction, bits, k, selector) if selector else None
     b_count = 8 * k // 32
     # b1 goes by words: of 32 bits that lie side by side in A and in B.
@@ -191,24 +198,28 @@ def mma(e: Lowering, instruction: Instruction) -> None:
     words = [word for word in words[2:] if word not in ("satfinite", "xor", "and", "popc", "rn")]
     form = _form(instruction, words, instruction.operands[5] if sparse else None)
     _check_modifiers(instruction, form, saturate, op)
-    function = f"{instruction.name.replace('::', '_')}.{form.sparsity.first if form.sparsity else ''}"
-    if function not in e.declared:
-        _define(e, function, form, saturate, op)
-    d, a, b, c = instruction.operands[:4]
-    started = [(item, _REGISTER[form.c_type]) for item in items(e, c, form.d_count // _per(form.c_type))]
-    results = Results(e, d, [_REGISTER[form.d_type]] * (form.d_count // _per(form.d_type)), started)
-    places = [*results.places, *_factors(e, a, form.a_type, form.a_count)]
-    places += _factors(e, b, form.b_type, form.b_count)
-    if sparse:
-        places.append(in_memory(e, instruction.operands[4], "b32"))
-    e.line(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
-    results.write()
+    groups = [items_of(operand) for operand in instruction.operands[: 5 if sparse else 4]]
+    name = f"{instruction.name.replace('::', '_')}.{form.sparsity.first if form.sparsity else ''}"
+    product(e, name, form, groups, saturate, op)
 
 
-def _factors(e: Lowering, operand: Operand, type_: str, count: int) -> list[str]:
-    """The addresses of the registers of A or B."""
-    word = "f64" if type_ == "f64" else "b32"
-    return [in_memory(e, item, word) for item in items(e, operand, count // _per(type_))]
+def product(
+    e: Lowering, name: str, form: Form, groups: list[tuple[Operand, ...]], saturate: bool, op: str
+) -> None:
+    """Multiply. ``groups`` are the registers of D, A, B and C, and the metadata of a sparse A."""
+    d, a, b, c = groups[:4]
+    for matrix, group, count in zip("DABC", groups, form.registers(), strict=False):
+        if len(group) != count:
+            raise unknown(e.now, f"{len(group)} registers for {matrix} where it takes {count}")
+    if name not in e.declared:
+        _define(e, name, form, saturate, op)
+    places = Places(e)
+    listed = places.results(d, _REGISTER[form.d_type], c, _REGISTER[form.c_type])
+    listed += places.of(a, _factor(form.a_type)) + places.of(b, _factor(form.b_type))
+    for metadata in groups[4:]:
+        listed += places.of(metadata, "b32")
+    e.line(f"call void @{name}({', '.join(f'ptr {place}' for place in listed)})")
+    places.write()
 
 
 def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: str) -> None:
@@ -221,10 +232,15 @@ def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: s
         raise unknown(instruction, "it does not say how to round")
 
 
+# The type of a register of D or C; one of A or B is b32, but for f64.
 _REGISTER = {"f16": "b32", "f32": "f32", "f64": "f64", "s32": "s32"}
 
 
-def _per(type_: str) -> int:
+def _factor(type_: str) -> str:
+    return "f64" if type_ == "f64" else "b32"
+
+
+def per_register(type_: str) -> int:
     """Elements of A, B, C or D in one register; b1 counts words."""
     bits = 16 if type_ == "f16" else ELEMENTS[type_].bits if type_ in ELEMENTS else 32
     return 32 // bits if 1 < bits < 32 else 1
@@ -234,16 +250,12 @@ def _per(type_: str) -> int:
 def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None:
     """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
     inner = Emitter()
-    counts = [
-        max(form.d_count // _per(form.c_type), form.d_count // _per(form.d_type)),
-        form.a_count // _per(form.a_type),
-        form.b_count // _per(form.b_type),
-    ]
-    counts.append(1 if form.sparsity else 0)
-    names = [f"%p{i}" for i in range(sum(counts))]
-    sums, rest = names[: counts[0]], names[counts[0] :]
-    a = _elements(inner, form.a_type, rest[: counts[1]])
-    b = _elements(inner, form.b_type, rest[counts[1] : counts[1] + counts[2]])
+    d_count, a_count, b_count, c_count = form.registers()
+    first = max(c_count, d_count)
+    names = [f"%p{i}" for i in range(first + a_count + b_count + (1 if form.sparsity else 0))]
+    sums, rest = names[:first], names[first:]
+    a = _elements(inner, form.a_type, rest[:a_count])
+    b = _elements(inner, form.b_type, rest[a_count : a_count + b_count])
     metadata = inner.load("<32 x i32>", rest[-1], 4) if form.sparsity else None
     steps = _steps(inner, form, a, b, metadata)
     start = _start(inner, form, sums)
@@ -252,7 +264,7 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
     elif form.d_type == "s32":
         results = integer_sums(inner, start, steps, saturate)
     else:
-        results = accumulate(inner, start, steps)
+        results = accumulate(inner, start, steps, ELEMENTS[form.a_type].exact)
     for place, value in zip(sums, encode(inner, form.d_type, results), strict=False):
         inner.store(value, place, 4)
     inner.line("ret void")
@@ -263,20 +275,20 @@ def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:
     """A lane's elements of A or B, as numbers."""
     word = vector("double" if type_ == "f64" else "i32")
     registers = [e.load(word, place, 4) for place in places]
-    parts = range(_per(type_))
+    parts = range(per_register(type_))
     return [ELEMENTS[type_].number(e, register, part) for register in registers for part in parts]
 
 
 def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
     """C as the elements of D start from it."""
     word = vector(llvm_scalar(_REGISTER[form.c_type]))
-    count = form.d_count // _per(form.c_type)
+    count = form.d_count // per_register(form.c_type)
     elements = decode(e, form.c_type, [e.load(word, place, 4) for place in places[:count]])
     if form.c is form.d:
         return elements
-    where = _where(form.c, form.d_count)
+    where = holders(form.c, form.d_count)
     return [
-        _gathered(e, elements, [where[form.d(lane, index)] for lane in range(32)])
+        gathered(e, elements, [where[form.d(lane, index)] for lane in range(32)])
         for index in range(form.d_count)
     ]
 
@@ -285,13 +297,13 @@ def _steps(
     e: Emitter, form: Form, a: list[Value], b: list[Value], metadata: Value | None
 ) -> list[list[tuple[Value, Value]]]:
     """For every k: what each lane multiplies, for each of its elements of D."""
-    in_a, in_b = _where(form.a, form.a_count), _where(form.b, form.b_count)
+    in_a, in_b = holders(form.a, form.a_count), holders(form.b, form.b_count)
     brought: dict[tuple[str, tuple[Pick, ...]], Value] = {}
 
     def bring(name: str, parts: list[Value], picks: list[Pick]) -> Value:
         key = (name, tuple(picks))
         if key not in brought:
-            brought[key] = _gathered(e, parts, picks)
+            brought[key] = gathered(e, parts, picks)
         return brought[key]
 
     def right(places: list[Place], k: int) -> Value:
@@ -312,7 +324,7 @@ def _steps(
     return steps
 
 
-def _gathered(e: Emitter, parts: list[Value], picks: list[Pick]) -> Value:
+def gathered(e: Emitter, parts: list[Value], picks: list[Pick]) -> Value:
     """For each lane, the element that it is to have, out of several vectors."""
     first, *others = sorted({index for index, _ in picks})
     found = e.shuffle(parts[first], [lane for _, lane in picks])

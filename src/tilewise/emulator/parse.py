@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import prod
 
+from tilewise.emulator.constants import constant, constant_integer
+from tilewise.emulator.elements import ELEMENTS, elements_of, flat, indexed, moved, shifted, vector_of
 from tilewise.emulator.initial import initial_bytes
 from tilewise.emulator.spelling import MARKED, spelled
 from tilewise.emulator.syntax import (
@@ -24,13 +27,14 @@ from tilewise.emulator.syntax import (
     Variable,
     Vector,
 )
-from tilewise.emulator.tokens import Token, integer_of, tokens
+from tilewise.emulator.tokens import Words
 from tilewise.emulator.types import TYPE_BYTES
 
 __all__ = ["Parser", "parse"]
 
 _SPACES = {".global", ".const", ".shared", ".local", ".param", ".tex"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
+_NEXT = {".entry", ".func", ".file", ".loc", ".section", *_SPACES, *_LINKAGE}  # no part of a function's head
 _MOST_BYTES = 1 << 31  # of one variable
 _MOST_REGISTERS = 1 << 20
 _SPECIAL = re.compile(
@@ -45,55 +49,20 @@ def parse(text: str) -> Module:
     return Parser(text).module()
 
 
-class Parser:
+class Parser(Words):
     """One pass over the words of a text."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = tokens(text)
-        self.at = 0
+        super().__init__(text)
         self.result = Module((0, 0), "", text=text)
         self.function: Function | None = None
         self.scopes: list[dict[str, str]] = []
         self.location = (0, 0)
+        self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
+        self.shared = Function("", False, [], [])  # holds the registers of the module
+        self.shared_names: dict[str, str] = {}
+        self.narrow = False  # whether the target has no doubles
         self.serial = 0
-
-    # -- tokens ---------------------------------------------------------------------------------
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.at]
-
-    def take(self) -> Token:
-        token = self.tokens[self.at]
-        if token.kind != "end":
-            self.at += 1
-        return token
-
-    def accept(self, text: str) -> bool:
-        if self.now.text == text and self.now.kind != "string":
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> Token:
-        if self.now.text != text:
-            raise self.error(f"{text!r} expected")
-        return self.take()
-
-    def error(self, what: str) -> PtxError:
-        got = self.now.text or "the end of the text"
-        return PtxError(self.now.line, f"{what}, not {got!r}")
-
-    def word(self) -> str:
-        if self.now.kind != "word":
-            raise self.error("a name expected")
-        return self.take().text
-
-    def integer(self) -> int:
-        negative = self.accept("-")
-        if self.now.kind != "int":
-            raise self.error("an integer expected")
-        value = integer_of(self.take().text)
-        return -value if negative else value
 
     # -- the module -----------------------------------------------------------------------------
     def module(self) -> Module:
@@ -107,7 +76,7 @@ class Parser:
                 self.take()
                 self.result.target = self.word()
                 while self.accept(","):
-                    self.word()
+                    self.narrow |= self.word() == "map_f64_to_f32"
             elif token.text == ".address_size":
                 self.take()
                 if self.integer() != 64:
@@ -122,6 +91,9 @@ class Parser:
                 self.skip_to(";")
             elif token.text == ".alias":
                 self.alias()
+            elif token.text == ".reg":  # of every function, before PTX 3.0
+                self.scopes, self.vectors = [self.shared_names], {}
+                self.registers(self.shared)
             elif token.kind == "dotted":
                 self.declaration()
             elif token.text == ";":
@@ -143,13 +115,6 @@ class Parser:
         self.result.functions[name] = target
         self.expect(";")
 
-    def skip_to(self, text: str) -> None:
-        while self.now.text != text:
-            if self.now.kind == "end":
-                raise self.error(f"{text!r} expected")
-            self.take()
-        self.take()
-
     def file(self) -> None:
         self.expect(".file")
         number = self.integer()
@@ -166,15 +131,6 @@ class Parser:
                 raise self.error("'{' expected")
             self.take()
         self.skip_braces()
-
-    def skip_braces(self) -> None:
-        self.expect("{")
-        depth = 1
-        while depth:
-            token = self.take()
-            if token.kind == "end":
-                raise self.error("'}' expected")
-            depth += {"{": 1, "}": -1}.get(token.text, 0)
 
     def loc(self) -> None:
         self.expect(".loc")
@@ -248,7 +204,7 @@ class Parser:
         if self.accept("<"):
             raise PtxError(line, "parameterised names are for registers only")
         while self.accept("["):
-            sizes.append(0 if self.now.text == "]" else self.integer())
+            sizes.append(0 if self.now.text == "]" else constant_integer(self))
             self.expect("]")
         if any(size < 0 for size in sizes) or prod(sizes) * element > _MOST_BYTES:
             raise PtxError(line, f"a variable of {prod(sizes) * element:,} bytes")
@@ -270,17 +226,22 @@ class Parser:
         name = self.word()
         parameters = self.parameter_list() if self.now.text == "(" else []
         function = Function(name, entry, parameters, returns, line=line)
-        while self.now.kind == "dotted":
+        while self.now.kind == "dotted" and self.now.text not in _NEXT:
             self.performance(function)
-        if self.accept(";") or (external and self.now.text != "{"):
+        if self.accept(";") or (not entry and self.now.text != "{"):  # once no semicolon ended a prototype
             function.declared_only = True
             self.result.functions.setdefault(name, function)
             return
-        self.function, self.scopes, self.location = function, [{}], (0, 0)
+        self.function, self.scopes, self.location = function, [dict(self.shared_names)], (0, 0)
+        self.vectors = {}
         for variable in (*parameters, *returns):
             if variable.space == "reg":
                 function.registers[variable.name] = variable.type
                 self.scopes[0][variable.name] = variable.name
+                vector, _, part = variable.name.partition(".")
+                if part:
+                    self.vectors[vector] = ELEMENTS.index(part) + 1
+                    self.scopes[0][vector] = vector
         self.block()
         self.function = None
         self.result.functions[name] = function
@@ -310,17 +271,20 @@ class Parser:
                 raise self.error("a parameter expected")
             line = self.now.line
             space = self.take().text[1:]
-            align, type_ = 0, ""
+            align, type_, vector = 0, "", 1
             while self.now.kind == "dotted":
                 part = self.take().text
                 if part == ".align":
                     number = self.integer()
                     align = align or number
+                elif part in (".v2", ".v4"):
+                    vector = int(part[2:])
                 elif part[1:] in TYPE_BYTES and not type_:
                     type_ = part[1:]
             if not type_:
                 raise PtxError(line, "a parameter without a type")
-            found.append(self.one_variable(space, type_, align, 1, False, line))
+            whole = self.one_variable(space, type_, align, vector, False, line)
+            found += elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
             self.accept(",")
         return found
 
@@ -362,12 +326,13 @@ class Parser:
 
     def registers(self, function: Function) -> None:
         self.expect(".reg")
-        type_ = ""
+        type_, vector = "", 0
         while self.now.kind == "dotted":
             part = self.take().text
             if part in (".v2", ".v4"):
-                raise PtxError(self.now.line, "vector registers are not supported")
-            type_ = part[1:]
+                vector = int(part[2:])
+            else:
+                type_ = part[1:]
         if type_ not in TYPE_BYTES:
             raise self.error("a register type expected")
         while True:
@@ -375,18 +340,22 @@ class Parser:
             if self.accept("<"):
                 count = self.integer()
                 self.expect(">")
-                if count + len(function.registers) > _MOST_REGISTERS:
+                if max(count, 0) * max(vector, 1) + len(function.registers) > _MOST_REGISTERS:
                     raise PtxError(self.now.line, f"{count:,} registers")
                 names = [f"{name}{i}" for i in range(count)]
             else:
                 names = [name]
             for each in names:
                 unique = each
-                if unique in function.registers:  # the same name in another scope
+                if unique in function.registers or unique in self.vectors:  # the same name in another scope
                     self.serial += 1
                     unique = f"{each}#{self.serial}"
                 self.scopes[-1][each] = unique
-                function.registers[unique] = type_
+                if vector:
+                    self.vectors[unique] = vector
+                    function.registers |= {f"{unique}.{part}": type_ for part in ELEMENTS[:vector]}
+                else:
+                    function.registers[unique] = type_
             if not self.accept(","):
                 break
         self.expect(";")
@@ -400,7 +369,8 @@ class Parser:
         for variable in self.variables(".extern" in linkage):
             own = variable.space in ("local", "param")  # of each call; any other is there once
             unique = variable.name if own else f"{function.name}::{variable.name}"
-            if unique in function.variables or unique in self.result.variables:
+            taken = {parameter.name for parameter in (*function.parameters, *function.returns)}
+            if unique in taken or unique in function.variables or unique in self.result.variables:
                 self.serial += 1
                 unique = f"{unique}#{self.serial}"
             self.scopes[-1][variable.name] = unique
@@ -435,16 +405,37 @@ class Parser:
             parts.append(self.take().text[1:])
         operands: list[Operand] = []
         while self.now.text != ";":
-            operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand())
+            operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
             if not self.accept(","):
                 break
         self.expect(";")
         file, source = self.location
         assert self.function is not None
-        return spelled(
-            Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file),
-            self.function.registers,
-        )
+        whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+        return spelled(moved(self, whole), self.function.registers)
+
+    # -- what an instruction needs before it ----------------------------------------------------
+    def before(self, *instructions: Instruction) -> None:
+        assert self.function is not None
+        file, source = self.location
+        self.function.body += [replace(each, source=source, file=file) for each in instructions]
+
+    def register_for(self, type_: str) -> Register:
+        """A register that no text names."""
+        assert self.function is not None
+        self.serial += 1
+        self.function.registers[f"#{self.serial}"] = type_
+        return Register(f"#{self.serial}")
+
+    def type_of(self, register: Register) -> str:
+        return self.function.registers.get(register.name, "") if self.function else ""
+
+    def variable(self, name: str) -> Variable | None:
+        """What is known of a variable or a parameter in memory by its unique name."""
+        function = self.function
+        own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
+        known = next((item for item in own if item.name == name and item.space != "reg"), None)
+        return known or self.result.variables.get(name)
 
     def marked(self, parts: list[str], place: int) -> Operand:
         """An operand whose minus sign and selector, as in ``-r1.b0``, become parts of the instruction."""
@@ -457,12 +448,22 @@ class Parser:
         return operand
 
     def register(self, name: str) -> Register:
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return Register(scope[name])
-        raise PtxError(self.now.line, f"{name!r} is not declared")
+        unique = self.known(name)
+        if unique is None:
+            raise PtxError(self.now.line, f"{name!r} is not declared")
+        return Register(unique)
 
-    def operand(self) -> Operand:
+    def known(self, name: str) -> str | None:
+        """The unique name of what the function's text calls ``name``."""
+        unique = next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+        function, shared = self.function, self.shared.registers
+        if unique in shared and function and unique not in function.registers and unique not in self.vectors:
+            if not function.entry:
+                raise PtxError(self.now.line, f"the module's register {name} in a function is not supported")
+            function.registers[unique] = shared[unique]
+        return unique
+
+    def operand(self, opcode: str = "") -> Operand:
         token = self.now
         if self.accept("{"):
             items = []
@@ -470,23 +471,28 @@ class Parser:
                 items.append(self.operand())
                 self.accept(",")
             return Vector(tuple(items))
-        if self.accept("("):  # the argument and result lists of a call
+        if opcode == "call" and self.accept("("):  # its arguments, its results
             items = []
             while not self.accept(")"):
                 items.append(self.operand())
                 self.accept(",")
-            return Vector(tuple(items))
+            return flat(Vector(tuple(items)))
         if self.accept("["):
             return self.address()
-        if self.accept("!"):
+        if token.text == "!" and self.tokens[self.at + 1].kind == "word":
+            self.take()
             return Not(self.register(self.word()))
-        if token.kind in ("int", "float") or token.text == "-":
-            return self.immediate()
+        if token.kind in ("int", "float") or token.text in ("-", "+", "!", "~", "(", "WARP_SZ"):
+            return constant(self)
         if token.kind != "word":
             raise self.error("an operand expected")
         operand = self.named()
         if self.accept("|"):
             return Pair(operand, self.named())
+        if isinstance(operand, Symbol) and self.now.text == "[":
+            return indexed(self, operand, opcode)
+        if isinstance(operand, Register) and self.now.text in ("+", "-"):
+            return shifted(self, operand)
         return operand
 
     def named(self) -> Operand:
@@ -502,12 +508,11 @@ class Parser:
             return Register(name + suffix)
         if name == "WARP_SZ":
             return Immediate(32)
-        for scope in reversed(self.scopes):
-            if name in scope:
-                unique = scope[name]
-                if unique in self.result.variables or (self.function and unique in self.function.variables):
-                    return Symbol(unique, self.offset())
-                return Register(unique)
+        unique = self.known(name)
+        if unique is not None:
+            if unique in self.result.variables or (self.function and unique in self.function.variables):
+                return Symbol(unique, self.offset())
+            return vector_of(self, unique) if unique in self.vectors else Register(unique)
         if name.startswith("%"):
             raise PtxError(token.line, f"{name!r} is not declared")
         return Symbol(name, self.offset())
@@ -519,7 +524,9 @@ class Parser:
     def offset(self) -> int:
         total = 0
         while self.now.kind == "mark" and self.now.text in ("+", "-"):
-            total += self.integer() if self.now.text == "-" else (self.take(), self.integer())[1]
+            if self.now.text == "+":
+                self.take()
+            total += constant_integer(self, terms=True)
         return total
 
     def address(self) -> Operand:
@@ -532,7 +539,7 @@ class Parser:
                 base, offset = Symbol(base.name), base.offset
             offset += self.offset()
         else:
-            offset = self.integer()
+            offset = constant_integer(self)
         while self.accept(","):  # tensor coordinates; the table of that family reads them
             items.append(self.operand())
         self.expect("]")
@@ -540,23 +547,3 @@ class Parser:
             raise self.error("a register or a variable expected in an address")
         place = Address(base, offset)
         return Vector((place, *items)) if items else place
-
-    def immediate(self) -> Immediate:
-        negative = self.accept("-")
-        token = self.take()
-        if token.kind == "float":
-            text = token.text
-            if text[:2] in ("0f", "0F"):
-                bits, width = int(text[2:], 16), 32
-            elif text[:2] in ("0d", "0D"):
-                bits, width = int(text[2:], 16), 64
-            else:
-                import struct
-
-                bits, width = struct.unpack("<Q", struct.pack("<d", float(text)))[0], 64
-            return Immediate(bits ^ (1 << (width - 1)) if negative else bits, width)
-        if token.kind != "int":
-            self.at -= 1
-            raise self.error("a number expected")
-        value = integer_of(token.text)
-        return Immediate(-value if negative else value)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from tilewise.emulator.operands import operands_in
-from tilewise.emulator.syntax import Address, Function, Instruction, Operand, Register, Symbol, Vector
+from tilewise.emulator.syntax import Address, Function, Instruction, Label, Operand, Register, Symbol, Vector
 from tilewise.emulator.types import TYPE_BYTES, is_signed
 
 __all__ = ["pass_in_registers"]
@@ -32,7 +32,7 @@ def pass_in_registers(function: Function) -> None:
             # Bytes are kept in a register of 32 bits: there are none of 8.
             function.registers[f"{name}~at{offset}"] = f"b{max(8 * size, 32) if size == 1 else 8 * size}"
         del function.variables[name]
-    body = []
+    body: list[Instruction | Label] = []
     for item in function.body:
         if isinstance(item, Instruction) and (access := _access(item)) and access[0] in pieces:
             body += _moves(function, item, access, registers)
@@ -140,7 +140,8 @@ def _way(
 ) -> tuple[str, tuple[str, ...]]:
     """The opcode and its parts that bring a value into the slot's register, or out of it."""
     kept = TYPE_BYTES[function.registers[slot.name]]
-    own = TYPE_BYTES[function.registers[value.name]] if _is_own(function, value) else kept
+    register = function.registers.get(value.name) if isinstance(value, Register) else None
+    own = TYPE_BYTES[register] if register else kept
     if own == kept == width:
         return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
     sign = "s" if is_signed(type_) else "u"
@@ -149,10 +150,6 @@ def _way(
             f"{sign}{8 * own}",
             f"{sign}{8 * width}",
         )
-    if not _is_own(function, value):
+    if register is None:
         return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
     return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))
-
-
-def _is_own(function: Function, value: Operand) -> bool:
-    return isinstance(value, Register) and value.name in function.registers

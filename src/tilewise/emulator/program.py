@@ -29,7 +29,6 @@ class Program:
     flow: Flow
     liveness: Liveness
     fast: Analysis
-    general: Analysis
     threads: dict[str, tuple[list[list[int]], Shape | None]]
     places: dict[str, Place]
     slots: dict[str, int]  # offset of each register that is kept, from the start of the warp
@@ -43,6 +42,16 @@ class Program:
     covered: set[int]
     resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
     globals: list[Variable] = field(default_factory=list)
+    _general: Analysis | None = None
+
+    @property
+    def general(self) -> Analysis:
+        """The analysis of the general build; made when it is asked for, as most launches need none."""
+        if self._general is None:
+            shapes = {name: shape for name, (_, shape) in self.threads.items()}
+            local = {name for name, place in self.places.items() if place.space == "local"}
+            self._general = analyse(self.flow, self.function.registers, shapes, local, False)
+        return self._general
 
     @property
     def deopts(self) -> set[int]:
@@ -72,7 +81,6 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     shapes = {name: shape for name, (_, shape) in threads.items()}
     local = {name for name, place in laid.by_name.items() if place.space == "local"}
     fast = analyse(flow, function.registers, shapes, local, True)
-    general = analyse(flow, function.registers, shapes, local, False) if fast.guarded else fast
     leaders, covered = find_groups(flow, fast)
     liveness = Liveness(flow, function.registers)
     slots, stride = _slots(function, flow, liveness, fast.guarded | leaders.keys())
@@ -83,7 +91,6 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         flow,
         liveness,
         fast,
-        general,
         threads,
         laid.by_name,
         slots,

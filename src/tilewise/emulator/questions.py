@@ -41,7 +41,7 @@ class _Bad(Exception):
 
 
 class _Lane(NamedTuple):
-    """Who asks."""
+    """Who asks: addresses of the block and the warp, and the lane."""
 
     block: int
     warp: int
@@ -51,8 +51,9 @@ class _Lane(NamedTuple):
         return int.from_bytes(ctypes.string_at(base + offset, size), "little")
 
     @property
-    def index(self) -> tuple[int, int, int]:
-        return tuple(self.word(self.block, place) for place in (BLOCK.X, BLOCK.Y, BLOCK.Z))  # type: ignore[return-value]
+    def place(self) -> tuple[int, int, int]:
+        """Which block it is."""
+        return self.word(self.block, BLOCK.X), self.word(self.block, BLOCK.Y), self.word(self.block, BLOCK.Z)
 
     @property
     def thread(self) -> int:
@@ -116,10 +117,10 @@ class Host:
             else:
                 message, file, function = (self._string(who, operands[i]).decode() for i in (0, 1, 3))
                 said = f"assertion `{message}` failed in {function} at {file}:{operands[2] & 0xFFFF_FFFF}"
-                self.said.setdefault((who.index, who.thread), said)
+                self.said.setdefault((who.place, who.thread), said)
         except _Bad as error:
             what = "printf" if question == Question.PRINT else "a failed assertion"
-            where = place_of(self.build, who.index, who.thread, line)
+            where = place_of(self.build, who.place, who.thread, line)
             raise KernelFault(f"{what} was handed {error}{where}") from None
 
     def _print(self, who: _Lane, form: int, arguments: int) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewise.emulator.build import Build
-from tilewise.emulator.layout import FAULT, FaultKind, Space, Status
+from tilewise.emulator.layout import FAULT, FaultKind, Space
 from tilewise.emulator.parse import parse
 from tilewise.emulator.syntax import Instruction
 from tilewise.errors import Deadlock, KernelFault
 
-__all__ = ["Range", "deadlock", "fault", "place_of"]
+__all__ = ["Range", "Waiting", "deadlock", "fault", "place_of"]
+
+_LINE_SHOWN = 200  # characters of a PTX line
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,10 @@ def _what(
         case FaultKind.ASSERT:
             return "an assertion of the kernel failed"
         case FaultKind.BAD_BARRIER:
-            return "a barrier above 15, a count of threads that is no multiple of 32, or two counts at one barrier"
+            return (
+                "a barrier above 15, a count of threads that is no multiple of 32, two counts at one barrier, "
+                "or lanes of one warp that name different ones"
+            )
         case FaultKind.BAD_INDEX:
             return "a brx.idx index beyond its table of targets"
         case FaultKind.BAD_CALL:
@@ -109,40 +114,64 @@ def _thread(linear: int, block: tuple[int, int, int]) -> tuple[int, int, int]:
     return linear % x, linear // x % y, linear // (x * y)
 
 
-def _lines(build: Build, line: int) -> str:
+def _lines(build: Build, line: int, indent: str = "  ") -> str:
     """The PTX line with its text, and the CUDA line it came from."""
     if not line:
         return ""
     lines = build.ptx.splitlines()
     text = lines[line - 1].strip() if line <= len(lines) else ""
-    shown = f"\n  PTX line {line}: {text}"
+    text = text if len(text) <= _LINE_SHOWN else text[:_LINE_SHOWN] + "…"
+    shown = f"\n{indent}PTX line {line}: {text}"
     module = parse(build.ptx)
     for function in module.functions.values():
         for item in function.body:
             if isinstance(item, Instruction) and item.line == line and item.source:
-                return f"{shown}\n  {module.files.get(item.file, 'CUDA source')}:{item.source}"
+                return f"{shown}\n{indent}{module.files.get(item.file, 'CUDA source')}:{item.source}"
     return shown
 
 
+@dataclass(slots=True)
+class Waiting:
+    """A warp that is not done; of its lanes, those that live, and those that wait for other lanes."""
+
+    warp: int
+    live: int
+    meeting: int
+    line: int  # of the PTX, where lanes wait for other lanes
+    loop: int  # line of the loop in which it looked at memory last
+    barriers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    # number, lanes that wait there, PTX line, threads that came, threads that it is for
+
+
 def deadlock(
-    build: Build,
-    block: tuple[int, int, int],
-    waiting: Sequence[tuple[int, int, list[int], int]],
-    asks: bool = False,
+    build: Build, block: tuple[int, int, int], waiting: Sequence[Waiting], asks: bool = False
 ) -> Deadlock:
-    """The error when no warp can go on: who waits for what."""
+    """The error when no warp can go on: who waits for what. ``asks``: some look at memory in a loop."""
+    said: dict[str, list[str]] = {}  # what is waited for → who waits
+    for item in waiting:
+        free = item.live & ~item.meeting
+        for number, lanes, line, arrived, wanted in item.barriers:
+            free &= ~lanes
+            why = f"at barrier {number}, where {arrived} of {wanted} threads have come"
+            said.setdefault(why + _lines(build, line, "    "), []).append(_who(item, lanes))
+        if item.meeting:
+            why = "for other lanes of the warp" + _lines(build, item.line, "    ")
+            said.setdefault(why, []).append(_who(item, item.meeting))
+        if free:
+            why = "in a loop for memory to change" + _lines(build, item.loop, "    ") if asks else "for those"
+            said.setdefault(why, []).append(_who(item, free))
     shown = []
-    for warp, status, barriers, line in waiting[:8]:
-        if barriers:
-            names = ", ".join(map(str, barriers))
-            shown.append(f"  warp {warp} waits at barrier {names}{_lines(build, line)}")
-        elif status == Status.WAITING:
-            shown.append(f"  warp {warp} has lanes that wait for others of its lanes{_lines(build, line)}")
-        else:
-            shown.append(f"  warp {warp} waits in a loop for memory to change")
-    if len(waiting) > 8:
-        shown.append(f"  and {len(waiting) - 8} more warps")
+    for why, who in said.items():
+        more = f" and {len(who) - 8} more" if len(who) > 8 else ""
+        many = len(who) > 1 or who[0].startswith("lanes")
+        shown.append(f"  {', '.join(who[:8])}{more} {'wait' if many else 'waits'} {why}")
     left = build.warps - len(waiting)
     gone = f"; {left} of its {build.warps} warps have left" if left else ""
-    why = "no block gets on" if asks else "every warp waits"
-    return Deadlock(f"deadlock in kernel {build.entry}, block {block}: {why}{gone}\n" + "\n".join(shown))
+    title = "no block gets on" if asks else "every warp waits"
+    return Deadlock(f"deadlock in kernel {build.entry}, block {block}: {title}{gone}\n" + "\n".join(shown))
+
+
+def _who(item: Waiting, lanes: int) -> str:
+    if lanes == item.live:
+        return f"warp {item.warp}"
+    return f"lanes {lanes:#010x} of warp {item.warp}"

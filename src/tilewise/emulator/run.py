@@ -6,6 +6,7 @@ import os
 import struct
 import threading
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ import numpy.typing as npt
 
 from tilewise.emulator import native, workers
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.layout import BLOCK, FAULT, LAUNCH, WARP, Status
+from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, WARP, Status
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.questions import Host
-from tilewise.emulator.report import Range, deadlock, fault
+from tilewise.emulator.report import Range, Waiting, deadlock, fault
 from tilewise.emulator.support import Outcome
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch
@@ -30,6 +31,9 @@ __all__ = ["Range", "RangeTable", "Runner"]
 
 _ORDERS = {"eager": 0, "late": 1}
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
+_PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
+_PICTURE_BYTES = 1 << 20
+_RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
 _INTEGERS = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
@@ -91,20 +95,49 @@ class Resident:
     def active(self) -> bool:
         return bool(self.memory.get(BLOCK.ACTIVE))
 
-    def waiting(self, build: Build) -> list[tuple[int, int, list[int], int]]:
-        """Warps that are not done: number, status, the barriers that their lanes wait at, PTX line."""
+    def waiting(self, build: Build) -> list[Waiting]:
+        """Warps that are not done, and what their lanes wait for."""
         found = []
+        get = self.memory.get
         for warp in range(build.warps):
             at = BLOCK.WARPS + warp * build.stride
-            status = self.memory.get(at + WARP.STATUS)
-            if status != Status.DONE:
-                barriers = [i for i in range(16) if self.memory.get(at + WARP.WAITING + 4 * i)]
-                found.append((warp, status, barriers, self.memory.get(at + WARP.LINE)))
+            if get(at + WARP.STATUS) == Status.DONE:
+                continue
+            live, meeting = get(at + WARP.LIVE), get(at + WARP.MEETING)
+            item = Waiting(warp, live, meeting, get(at + WARP.LINE), get(at + WARP.LOOP))
+            for i in range(BARRIERS):
+                barrier = BLOCK.BARRIERS + i * BARRIER.SIZE
+                if lanes := get(at + WARP.WAITING + 4 * i):
+                    expected = get(barrier + BARRIER.EXPECTED)
+                    arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
+                    wanted = expected or get(BLOCK.LIVE)
+                    item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
+            found.append(item)
         return found
 
     @property
     def index(self) -> tuple[int, int, int]:
         return self.memory.get(BLOCK.X), self.memory.get(BLOCK.Y), self.memory.get(BLOCK.Z)
+
+
+class _Watch:
+    """Whether blocks that may wait for something get on: what they count, and now and then their registers."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.picture, self.taken = 0, 0.0
+        self.lively = False  # whether they counted anything since the last look
+
+    def changed(self, residents: list[Resident]) -> bool:
+        counts = [block.memory.get(BLOCK.PROGRESS, 8) for block in residents]
+        self.lively, self.counts = counts != self.counts, counts
+        if self.lively or time.monotonic() - self.taken < _PICTURE_SECONDS:
+            return self.lively
+        before, self.taken, self.picture = self.picture, time.monotonic(), 0
+        for block in residents:
+            if block.memory.bytes.size <= _PICTURE_BYTES:
+                self.picture = zlib.crc32(block.memory.bytes, self.picture)
+        return self.picture != before
 
 
 class _Spares:
@@ -159,7 +192,7 @@ class Runner:
     threads: int = 1
     order: str | int = "eager"
     timeout: float | None = None
-    residents: int = 32
+    residents: int = 4_096
     multiprocessors: int = 1
     store: Store | None = None
     progress: Callable[[int, int], None] | None = None
@@ -320,6 +353,7 @@ class _Work:
         residents = [_SPARES.take(self.build, self.shared_bytes)]
         at = 0
         stuck = 0
+        watch = _Watch()
         while True:
             outcome = self.work(self.context.address, own.address, residents[at].memory.address)
             if outcome == Outcome.FINISHED:
@@ -336,22 +370,28 @@ class _Work:
                 stuck += 1
                 if stuck >= len(residents):
                     stuck = 0
-                    self._more(residents)
+                    self._more(residents, watch)
             else:
                 return
             at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
 
-    def _more(self, residents: list[Resident]) -> None:
-        """Every block of this worker waits for another: bring in one more, or give others time."""
-        started = self.context.get(LAUNCH.NEXT, 8)
-        if started < self.total and len(residents) < self.runner.residents:
-            residents.append(_SPARES.take(self.build, self.shared_bytes))
+    def _more(self, residents: list[Resident], watch: _Watch) -> None:
+        """Every block of this worker may wait for another: bring in as many again, or give others time."""
+        if watch.changed(residents):
             self.moved = time.monotonic()
-            return
-        if time.monotonic() - self.moved > _STUCK_SECONDS and self.runner.timeout is None:
+        room = _RESIDENT_BYTES // (self.runner.threads * residents[0].size + 1)
+        started = self.context.get(LAUNCH.NEXT, 8)
+        fresh = min(len(residents), self.runner.residents - len(residents), room - len(residents))
+        if started < self.total and fresh > 0:
+            residents += [
+                _SPARES.take(self.build, self.shared_bytes) for _ in range(min(fresh, self.total - started))
+            ]
+            self.moved = time.monotonic()
+        elif time.monotonic() - self.moved > _STUCK_SECONDS and self.runner.timeout is None:
             block = residents[0]
             raise deadlock(self.build, block.index, block.waiting(self.build), asks=True)
-        time.sleep(0.0005)
+        elif not watch.lively:
+            time.sleep(0.0005)
 
     def _generalize(self) -> None:
         # NOTE: launches share a build, so a lock of one launch would not do: a second general build would

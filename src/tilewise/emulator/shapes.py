@@ -101,7 +101,8 @@ def analyse(
     """Find the shape of every register.
 
     With ``speculate`` a widened index is taken not to wrap around within its warp; such instructions are
-    ``guarded``, and a warp for which that is not so goes on in the build without.
+    ``guarded``. It is also taken that lanes held up at a barrier that others of their warp do not come to
+    will be let go without the help of those. A warp for which that is not so goes on in the build without.
     """
     return _Analyser(flow, types, threads, local_symbols, speculate).run()
 
@@ -191,6 +192,9 @@ class _Analyser:
                 if block.index in loop and any(t not in loop for t in block.terminator.targets):
                     # Lanes that left may have to act before the others can leave: they run on apart.
                     found |= self.reachable(loop)
+        if not self.speculate:
+            held = {index for index in found if self.flow.blocks[index].terminator.kind in ("wait", "meet")}
+            found |= self.reachable(held)
         return found
 
     def spins(self, loop: set[int]) -> bool:
@@ -330,7 +334,7 @@ class _Analyser:
         space = next(
             (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
         )
-        address = instruction.operands[1]
+        address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
         if (
             isinstance(address, Address)
             and isinstance(address.base, Symbol)

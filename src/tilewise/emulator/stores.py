@@ -10,6 +10,7 @@ from tilewise.emulator.memory import (
     Access,
     access_of,
     careful,
+    check_words,
     covered,
     fast_path,
     interleave,
@@ -19,7 +20,7 @@ from tilewise.emulator.memory import (
     runs_of,
 )
 from tilewise.emulator.syntax import Instruction, Operand, Vector
-from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tables import other, takes, unknown
 from tilewise.emulator.types import llvm_scalar
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _MOST_RUNS = 8
 
 @other("st")
 def store(e: Lowering, instruction: Instruction) -> None:
+    takes(instruction, 2, 3)  # the third is a cache policy
+    check_words(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])
     source = instruction.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)

@@ -14,6 +14,7 @@ from tilewise.emulator import layout
 
 __all__ = ["POISON", "Outcome", "support_functions", "support_text"]
 
+_TURNS = 64  # that a block has before others of its worker run, if it may wait for those
 POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
@@ -48,6 +49,8 @@ def _figure(name: str) -> int:
         return layout.BARRIERS * layout.BARRIER.SIZE
     if name == "POISON":
         return POISON
+    if name == "TURNS":
+        return _TURNS
     owner, _, field = name.rpartition(".")
     if owner == "Outcome":
         return int(Outcome[field])

@@ -18,7 +18,7 @@ from tilewise.emulator.syntax import Instruction, PtxError
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
 
-__all__ = ["OTHER", "PURE", "Form", "Pure", "known", "other", "pure", "same", "unknown"]
+__all__ = ["OTHER", "PURE", "Form", "Pure", "known", "other", "pure", "same", "takes", "unknown"]
 
 Results = Value | tuple[Value, ...]
 
@@ -83,6 +83,12 @@ def unknown(instruction: Instruction, why: str = "") -> PtxError:
     near = difflib.get_close_matches(instruction.opcode, known(), n=1, cutoff=0.4)
     hint = f"; the nearest known one is {near[0]!r}" if near else ""
     return PtxError(instruction.line, f"the instruction {instruction.name!r} is not supported{hint}")
+
+
+def takes(instruction: Instruction, *counts: int) -> None:
+    """Refuse another number of operands."""
+    if len(instruction.operands) not in counts:
+        raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands")
 
 
 def check_type(emitter: Emitter, instruction: Instruction, allowed: set[str]) -> None:

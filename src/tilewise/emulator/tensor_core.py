@@ -24,20 +24,28 @@ __all__ = ["ELEMENTS", "Element", "accumulate", "bit_counts", "decode", "encode"
 Pair = tuple[Value, Value]
 
 
-def accumulate(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]]) -> list[Value]:
-    """``sums``, each with its own product of every step added, as a tensor core of the emulator does."""
+def accumulate(
+    e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], exact: bool = False
+) -> list[Value]:
+    """``sums``, each with its own product of every step added, as a tensor core of the emulator does.
+
+    ``exact`` says that floats hold the products: then one rounding or two are the same, and a CPU without
+    fused multiply-adds need not call a function for each.
+    """
+    name = "llvm.fmuladd" if exact else "llvm.fma"
     totals = list(sums)
     for pairs in steps:
-        totals = [e.intrinsic("llvm.fma", a, b, total) for (a, b), total in zip(pairs, totals, strict=True)]
+        totals = [e.intrinsic(name, a, b, total) for (a, b), total in zip(pairs, totals, strict=True)]
     return totals
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A type that elements of A and B have: bits, and how its bits become a number that one can add."""
+    """A type that elements of A and B have: bits, and how they become a number that one can multiply."""
 
     bits: int
     number: Callable[[Emitter, Value, int], Value]  # (emitter, 32-bit register, which of its elements)
+    exact: bool = False  # whether a float holds every product of two of them
 
 
 # -- elements of A and B as floats ------------------------------------------------------------------
@@ -104,12 +112,12 @@ def _field(e: Emitter, register: Value, first: int, count: int, signed: bool) ->
 
 
 ELEMENTS = {
-    "f16": Element(16, _f16),
+    "f16": Element(16, _f16, exact=True),
     "bf16": Element(16, _bf16),
     "tf32": Element(32, _tf32),
     "f64": Element(64, _f64),
-    "e4m3": Element(8, _e4m3),
-    "e5m2": Element(8, _e5m2),
+    "e4m3": Element(8, _e4m3, exact=True),
+    "e5m2": Element(8, _e5m2, exact=True),
     "s8": Element(8, _integer(8, True)),
     "u8": Element(8, _integer(8, False)),
     "s4": Element(4, _integer(4, True)),
@@ -138,7 +146,7 @@ def integer_sums(
     e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], saturate: bool
 ) -> list[Value]:
     """s32 elements of C and products of integers that are held in floats."""
-    totals = accumulate(e, [e.real(vector("float"), 0.0)] * len(sums), steps)
+    totals = accumulate(e, [e.real(vector("float"), 0.0)] * len(sums), steps, exact=True)
     found = []
     for start, total in zip(sums, totals, strict=True):
         whole = e.cast("fptosi", total, "i32")

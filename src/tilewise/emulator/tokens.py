@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.emulator.syntax import PtxError
 
-__all__ = ["Token", "integer_of", "tokens"]
+__all__ = ["Token", "Words", "integer_of", "tokens"]
 
 _TOKEN = re.compile(
     r"""
@@ -67,3 +67,64 @@ def integer_of(text: str) -> int:
         if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text
         else int(text)
     )
+
+
+class Words:
+    """A text's words, taken one after another."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = tokens(text)
+        self.at = 0
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        if token.kind != "end":
+            self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.now.text == text and self.now.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        if self.now.text != text:
+            raise self.error(f"{text!r} expected")
+        return self.take()
+
+    def error(self, what: str) -> PtxError:
+        got = self.now.text or "the end of the text"
+        return PtxError(self.now.line, f"{what}, not {got!r}")
+
+    def word(self) -> str:
+        if self.now.kind != "word":
+            raise self.error("a name expected")
+        return self.take().text
+
+    def integer(self) -> int:
+        negative = self.accept("-")
+        if self.now.kind != "int":
+            raise self.error("an integer expected")
+        value = integer_of(self.take().text)
+        return -value if negative else value
+
+    def skip_to(self, text: str) -> None:
+        while self.now.text != text:
+            if self.now.kind == "end":
+                raise self.error(f"{text!r} expected")
+            self.take()
+        self.take()
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                raise self.error("'}' expected")
+            depth += {"{": 1, "}": -1}.get(token.text, 0)

@@ -149,7 +149,9 @@ class Values(Emitter):
         """Set a register, in the lanes that run the current instruction."""
         if register.name == "_":
             return
-        own = self.types[register.name]
+        own = self.types.get(register.name)
+        if own is None:
+            raise unknown(self.now, f"{register.name} cannot be written")
         value = self._fit_result(value, type_, own)
         slot = self.registers[register.name]
         stored = self.stored_type(register.name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.syntax import Immediate, Instruction, Operand, Pair, Register
-from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tables import other, takes, unknown
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
@@ -28,8 +28,7 @@ _CANONICAL_NAN = 0x7FFF_FFFF
 def _operands(instruction: Instruction, plain: int) -> tuple[tuple[Operand, ...], Operand | None]:
     """The operands without the membermask, and the membermask of a ``.sync`` form."""
     synced = "sync" in instruction.parts
-    if len(instruction.operands) != plain + synced:
-        raise unknown(instruction, f"it takes {plain + synced} operands")
+    takes(instruction, plain + synced)
     return instruction.operands[:plain], instruction.operands[plain] if synced else None
 
 
@@ -192,6 +191,7 @@ def activemask(e: Lowering, instruction: Instruction) -> None:
     """The lanes that run together now."""
     if instruction.parts != ("b32",):
         raise unknown(instruction, "its type must be b32")
+    takes(instruction, 1)
     target, _ = _destinations(instruction, False)
     _put(e, target, e.mask(), "b32")
 
@@ -276,8 +276,7 @@ _IDENTITY = {
 def redux(e: Lowering, instruction: Instruction) -> None:
     """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
     parts = instruction.parts
-    extra = set(parts[2:-1])
-    real = parts[-1] == "f32"
+    extra, real = set(parts[2:-1]), parts[-1:] == ("f32",)
     if (
         len(parts) < 3
         or parts[0] != "sync"
@@ -344,8 +343,7 @@ def await_lanes(e: Lowering, instruction: Instruction) -> None:
 
     For lanes apart; where all lanes run together they have met already.
     """
-    if len(instruction.operands) != 1:
-        raise unknown(instruction, "it takes a membermask")
+    takes(instruction, 1)
     named = e.read(instruction.operands[0], "u32", True)
     here = e.mask()
     place = e.offset("%warp", WARP.NAMED)

@@ -7,6 +7,8 @@ machine code from one call.
 from __future__ import annotations
 
 import functools
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,37 @@ class Output:
     ptx: str = ""
     cubin: bytes = b""
     lowered: Mapping[str, str] | None = None
+
+
+class _Unforked:
+    """What a fork must not interrupt. Any number of threads may do it at once; a fork waits for them all.
+
+    In the child, NVRTC's own locks would be held for ever by threads that it does not have.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        if hasattr(os, "register_at_fork"):
+            open_ = self._changed.release
+            os.register_at_fork(before=self._close, after_in_parent=open_, after_in_child=open_)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def _close(self) -> None:
+        self._changed.acquire()
+        while self._inside:
+            self._changed.wait()
+
+
+_UNFORKED = _Unforked()
 
 
 @functools.cache
@@ -64,6 +97,17 @@ def compile_program(
     expressions: Sequence[str] = (),
 ) -> Output:
     """Compile ``source`` once. ``headers`` are found by the names they are included by."""
+    with _UNFORKED:
+        return _compile_program(source, filename, options, headers, expressions)
+
+
+def _compile_program(
+    source: str,
+    filename: str,
+    options: Sequence[str],
+    headers: Mapping[str, str],
+    expressions: Sequence[str],
+) -> Output:
     nvrtc = _library()
     names = [name.encode() for name in headers]
     texts = [text.encode() for text in headers.values()]

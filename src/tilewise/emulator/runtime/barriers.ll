@@ -11,8 +11,6 @@ entry:
   %count = load i32, ptr %cp
   %high = shl i32 %threads, 16
   %result = or i32 %high, %count
-  %rp = getelementptr i8, ptr %b, i64 ${BARRIER.RESULT}
-  store i32 %result, ptr %rp
   store i32 0, ptr %tp
   store i32 0, ptr %cp
   %up = getelementptr i8, ptr %b, i64 ${BARRIER.UNITS}
@@ -39,6 +37,9 @@ one:
   br i1 %any, label %free, label %next
 free:
   store i32 0, ptr %waits
+  %results = getelementptr i8, ptr %warp, i64 ${WARP.RESULTS}
+  %mine = getelementptr i32, ptr %results, i64 %number
+  store i32 %result, ptr %mine
   %bp = getelementptr i8, ptr %warp, i64 ${WARP.BLOCKED}
   %blocked = load i32, ptr %bp
   %others = xor i32 %lanes, -1
@@ -87,8 +88,14 @@ count:
   %n = call i32 @llvm.ctpop.i32(i32 %mask)
   %lp = getelementptr i8, ptr %warp, i64 ${WARP.LIVE}
   %live = load i32, ptr %lp
-  %whole = icmp eq i32 %mask, %live
-  %unit = select i1 %whole, i32 32, i32 %n
+  %w0 = getelementptr i8, ptr %warp, i64 ${WARP.WAITING}
+  %wp = getelementptr i32, ptr %w0, i64 %wide
+  %had = load i32, ptr %wp
+  %have = or i32 %had, %mask
+  %before = call i32 @llvm.ctpop.i32(i32 %had)
+  %rest = sub i32 32, %before
+  %whole = icmp eq i32 %have, %live
+  %unit = select i1 %whole, i32 %rest, i32 %n
   %threads2 = add i32 %threads, %n
   %units2 = add i32 %units, %unit
   store i32 %threads2, ptr %tp
@@ -102,16 +109,13 @@ count:
   %blocks = icmp ne i32 %waits, 0
   br i1 %blocks, label %mark, label %check
 mark:
-  %w0 = getelementptr i8, ptr %warp, i64 ${WARP.WAITING}
-  %wp = getelementptr i32, ptr %w0, i64 %wide
-  %had = load i32, ptr %wp
-  %have = or i32 %had, %mask
   store i32 %have, ptr %wp
   %bp = getelementptr i8, ptr %warp, i64 ${WARP.BLOCKED}
   %blocked = load i32, ptr %bp
   %blocked2 = or i32 %blocked, %mask
   store i32 %blocked2, ptr %bp
-  %linep = getelementptr i8, ptr %warp, i64 ${WARP.LINE}
+  %l0 = getelementptr i8, ptr %warp, i64 ${WARP.LINES}
+  %linep = getelementptr i32, ptr %l0, i64 %wide
   store i32 %line, ptr %linep
   br label %check
 check:
@@ -154,11 +158,26 @@ loop:
   %threads = load i32, ptr %tp
   %xp = getelementptr i8, ptr %b, i64 ${BARRIER.EXPECTED}
   %expected = load i32, ptr %xp
+  ; Of a warp whose other lanes have left, those that wait count as a whole one.
+  %w0 = getelementptr i8, ptr %warp, i64 ${WARP.WAITING}
+  %wp = getelementptr i32, ptr %w0, i64 %i
+  %here = load i32, ptr %wp
+  %alone = icmp eq i32 %here, %stay
+  %present = icmp ne i32 %here, 0
+  %whole = and i1 %alone, %present
+  %counted = call i32 @llvm.ctpop.i32(i32 %here)
+  %rest = sub i32 32, %counted
+  %more.units = select i1 %whole, i32 %rest, i32 0
+  %up = getelementptr i8, ptr %b, i64 ${BARRIER.UNITS}
+  %units = load i32, ptr %up
+  %units2 = add i32 %units, %more.units
+  store i32 %units2, ptr %up
   %some = icmp ne i32 %threads, 0
   %uncounted = icmp eq i32 %expected, 0
-  %enough = icmp uge i32 %threads, %left
-  %a = and i1 %some, %uncounted
-  %complete = and i1 %a, %enough
+  %enough.all = icmp uge i32 %threads, %left
+  %enough.some = icmp uge i32 %units2, %expected
+  %enough = select i1 %uncounted, i1 %enough.all, i1 %enough.some
+  %complete = and i1 %some, %enough
   br i1 %complete, label %release, label %next
 release:
   call void @tw_release(ptr %ctx, ptr %block, i64 %i)

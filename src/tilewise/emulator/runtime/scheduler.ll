@@ -16,8 +16,11 @@ entry:
   %seed.p = getelementptr i8, ptr %worker, i64 16
   %done.p = getelementptr i8, ptr %block, i64 ${BLOCK.DONE}
   %last = sub i64 %warps, 1
+  %count.p = getelementptr i8, ptr %block, i64 ${BLOCK.PROGRESS}
+  %seen.p = getelementptr i8, ptr %block, i64 ${BLOCK.SEEN}
   br label %round
 round:
+  %turns = phi i64 [ 0, %entry ], [ %turns2, %onward ]
   %stop = load atomic i32, ptr %stop.p acquire, align 4
   %stopped = icmp ne i32 %stop, 0
   br i1 %stopped, label %ended, label %each
@@ -88,7 +91,22 @@ next:
   %i2 = add i64 %i, 1
   br label %each
 over:
-  br i1 %progress, label %round, label %still
+  ; A block of which some warp may wait for other blocks has its turns counted: they have to run, too.
+  %asked = zext i1 %ready to i64
+  %turns2 = add i64 %turns, %asked
+  %tired = icmp ugt i64 %turns2, ${TURNS}
+  %step = zext i1 %progress to i64
+  %counted = load i64, ptr %count.p
+  %count = add i64 %counted, %step
+  store i64 %count, ptr %count.p
+  %seen = load i64, ptr %seen.p
+  store i64 %count, ptr %seen.p
+  %moved = icmp ne i64 %count, %seen
+  br i1 %moved, label %moving, label %still
+moving:
+  br i1 %tired, label %stuck, label %onward
+onward:
+  br label %round
 still:
   br i1 %ready, label %stuck, label %deadlock
 complete:
