@@ -57,5 +57,7 @@ def run(snippets: Sequence[str], inputs: Sequence[Array], lanes: int = ALL) -> l
     out = np.full(32 * len(snippets), KEPT, np.uint32)
     given = [np.ascontiguousarray(array, np.uint32) for array in inputs]
     given += [np.zeros(32, np.uint32)] * (4 - len(given))
-    tw.Kernel.from_ptx(entry("\n".join(body), parameters), "k")(1, 32, [*given, out, lanes], device="emulator")
+    tw.Kernel.from_ptx(entry("\n".join(body), parameters), "k")(
+        1, 32, [*given, out, lanes], device="emulator"
+    )
     return list(out.reshape(-1, 32))

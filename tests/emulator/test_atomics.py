@@ -100,11 +100,21 @@ class Case(NamedTuple):
 
 WORDS = [Case(op, type_) for op in ("add", "min", "max") for type_ in ("u32", "s32", "u64", "s64")]
 WORDS += [Case(op, type_) for op in ("and", "or", "xor", "exch", "cas") for type_ in ("b32", "b64")]
-WORDS += [Case("inc", "u32"), Case("dec", "u32"), Case("cas", "b16"), Case("cas", "b128"), Case("exch", "b128")]
+WORDS += [
+    Case("inc", "u32"),
+    Case("dec", "u32"),
+    Case("cas", "b16"),
+    Case("cas", "b128"),
+    Case("exch", "b128"),
+]
 REALS = [Case("add", type_) for type_ in ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")]
 VECTORS = [Case("add", "f32", 2), Case("add", "f32", 4)]
-VECTORS += [Case(op, type_, n) for op in ("add", "min", "max") for type_ in ("f16", "bf16") for n in (2, 4, 8)]
-VECTORS += [Case(op, type_, n) for op in ("add", "min", "max") for type_ in ("f16x2", "bf16x2") for n in (2, 4)]
+VECTORS += [
+    Case(op, type_, n) for op in ("add", "min", "max") for type_ in ("f16", "bf16") for n in (2, 4, 8)
+]
+VECTORS += [
+    Case(op, type_, n) for op in ("add", "min", "max") for type_ in ("f16x2", "bf16x2") for n in (2, 4)
+]
 
 
 # -- the kernel -----------------------------------------------------------------------------------------------
@@ -113,7 +123,11 @@ def snippet(case: Case, space: str, number: int, red: bool) -> str:
     bits = case.element_bits
     names = {name: [f"%{name}{i}" for i in range(case.elements)] for name in ("d", "b", "c")}
     every = ", ".join(name for part in names.values() for name in part)
-    lines = ["{", f".reg .b{bits} {every};", f".reg .b64 %half<8>; ld.global.u32 %bin, [%index+{128 * number}];"]
+    lines = [
+        "{",
+        f".reg .b{bits} {every};",
+        f".reg .b64 %half<8>; ld.global.u32 %bin, [%index+{128 * number}];",
+    ]
     lines.append(f"mul.wide.u32 %place, %bin, {case.size}; add.u64 %place, %place, {16 * BINS * number};")
     lines.append(
         {
@@ -127,11 +141,17 @@ def snippet(case: Case, space: str, number: int, red: bool) -> str:
         for i, register in enumerate(names[name]):
             where = f"[%operands+{1024 * number + at + i * bits // 8}]"
             if bits == 128:
-                lines.append(f"ld.global.v2.u64 {{%half0, %half1}}, {where}; mov.b128 {register}, {{%half0, %half1}};")
+                lines.append(
+                    f"ld.global.v2.u64 {{%half0, %half1}}, {where}; mov.b128 {register}, {{%half0, %half1}};"
+                )
             else:
                 lines.append(f"ld.global.b{bits} {register}, {where};")
     d, b, c = (f"{{{', '.join(names[n])}}}" if case.elements > 1 else names[n][0] for n in "dbc")
-    parts = ["red" if red else "atom", *([] if space.startswith("generic") or not space else [space]), case.op]
+    parts = [
+        "red" if red else "atom",
+        *([] if space.startswith("generic") or not space else [space]),
+        case.op,
+    ]
     parts += [f"v{case.elements}"] if case.elements > 1 else []
     parts += ["noftz"] if "f16" in case.type else []
     word = ".".join([*parts, case.type])
@@ -141,7 +161,9 @@ def snippet(case: Case, space: str, number: int, red: bool) -> str:
     for i, register in enumerate(names["d"] if not red else []):
         where = f"[%old+{512 * number + i * bits // 8}]"
         if bits == 128:
-            lines.append(f"mov.b128 {{%half0, %half1}}, {register}; st.global.v2.u64 {where}, {{%half0, %half1}};")
+            lines.append(
+                f"mov.b128 {{%half0, %half1}}, {register}; st.global.v2.u64 {where}, {{%half0, %half1}};"
+            )
         else:
             lines.append(f"st.global.b{bits} {where}, {register};")
     return "\n".join([*lines, "}"])
@@ -163,14 +185,18 @@ def kernel_text(cases: Sequence[Case], space: str, red: bool, guard: bool) -> st
     back = "add.u64 %from, %from, 128; add.u64 %to, %to, 128; add.u64 %left, %left, 128; bra {n}; {n}_end: bar.sync 0;"
     body.append(each)
     if shared:
-        body.append(loop.format(a="%memory", b="%table") + turn.format(n="in", t=total, x="global", y="shared"))
+        body.append(
+            loop.format(a="%memory", b="%table") + turn.format(n="in", t=total, x="global", y="shared")
+        )
         body.append(back.format(n="in"))
     if guard:
         body.append("and.b32 %bin, %lane, 1; setp.eq.u32 %p, %bin, 0; @%p bra skip;")
     body += [snippet(case, space, i, red) for i, case in enumerate(cases)]
     body.append("skip: bar.sync 0;")
     if shared:
-        body.append(loop.format(a="%table", b="%memory") + turn.format(n="out", t=total, x="shared", y="global"))
+        body.append(
+            loop.format(a="%table", b="%memory") + turn.format(n="out", t=total, x="shared", y="global")
+        )
         body.append(back.format(n="out"))
     return entry("\n".join(body), ", ".join(f".param .u64 p{i}" for i in range(4)))
 
@@ -187,14 +213,18 @@ def bits_for(case: Case, rng: np.random.Generator, count: int) -> Array:
         mild = form.bias << form.fraction ^ values & ((1 << (form.fraction + 3)) - 1) | (values & form.sign)
         pick = rng.random(values.shape)
         chosen = np.where(pick < 0.25, rng.choice(np.array(edges, values.dtype), values.shape), values)
-        return np.where(pick > 0.5, mild.astype(values.dtype), chosen).view(np.uint8).reshape(count, case.size)
+        return (
+            np.where(pick > 0.5, mild.astype(values.dtype), chosen).view(np.uint8).reshape(count, case.size)
+        )
     few = rng.random(count) < 0.5  # small numbers, so that some compare equal
     raw[few] = 0
     raw[few, 0] = rng.integers(0, 3, int(few.sum()))
     return raw
 
 
-def check(cases: Sequence[Case], space: str, rng: np.random.Generator, red: bool = False, guard: bool = False) -> None:
+def check(
+    cases: Sequence[Case], space: str, rng: np.random.Generator, red: bool = False, guard: bool = False
+) -> None:
     memory = np.zeros((len(cases), 16 * BINS), np.uint8)
     index = rng.integers(0, BINS, (len(cases), 32)).astype(np.uint32)
     operands = np.zeros((len(cases), 2, 32, 16), np.uint8)
@@ -325,7 +355,9 @@ def kernel(name: str) -> tw.Kernel:
     return tw.Kernel(SOURCE, name, arch="sm_80")
 
 
-def test_blocks_on_several_threads_lose_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_on_several_threads_lose_nothing(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWISE_THREADS", "3")
     data, counts = rng.integers(0, 256, 30_000).astype(np.uint8), np.zeros(256, np.uint32)
     kernel("histogram")(24, 256, [data, len(data), counts], device="emulator")
@@ -357,11 +389,9 @@ def test_blocks_on_several_threads_lose_nothing(rng: np.random.Generator, monkey
 def test_bad_addresses_are_faults(text: str, message: str) -> None:
     head = ".reg .b64 %at, %o; .reg .b32 %d, %t; .reg .b128 %q; mov.u32 %t, %tid.x; ld.param.u64 %at, [p];"
     extra = ".shared .align 16 .b8 s[16]; .const .align 4 .b32 c = 1;"
+    faulty = tw.Kernel.from_ptx(entry(head + "ld.shared.u32 %d, [s];" + text, ".param .u64 p", extra), "k")
     with pytest.raises(KernelFault, match=message):
-        used = "ld.shared.u32 %d, [s];"
-        tw.Kernel.from_ptx(entry(head + used + text, ".param .u64 p", extra), "k")(
-            1, 32, [np.zeros(8, np.uint32)], device="emulator"
-        )
+        faulty(1, 32, [np.zeros(8, np.uint32)], device="emulator")
 
 
 REFUSED = [

@@ -59,12 +59,14 @@ def carries(type_: str) -> list[Row]:
             lambda a, b, c: (a + c >> bits) + b + c,
         ),
         Row(
-            f"sub.cc.{type_} {{d}}, {{a}}, {{c}}; subc.cc.{type_} {{d}}, {{b}}, {{c}}; subc.{type_} {{d}}, 0, 0;",
+            f"sub.cc.{type_} {{d}}, {{a}}, {{c}}; subc.cc.{type_} {{d}}, {{b}}, {{c}};"
+            f"subc.{type_} {{d}}, 0, 0;",
             bits,
             lambda a, b, c: ((b << bits | a) - (c << bits | c)) >> 2 * bits,
         ),
         Row(
-            f"add.cc.{type_} {{d}}, {{a}}, {{c}}; addc.cc.{type_} {{d}}, {{b}}, {{c}}; addc.{type_} {{d}}, {{a}}, 0;",
+            f"add.cc.{type_} {{d}}, {{a}}, {{c}}; addc.cc.{type_} {{d}}, {{b}}, {{c}};"
+            f"addc.{type_} {{d}}, {{a}}, 0;",
             bits,
             lambda a, b, c: ((b << bits | a) + (c << bits | c) >> 2 * bits) + a,
         ),
@@ -199,28 +201,27 @@ def test_integer_arithmetic(bits: int, way: str, count: int) -> None:
     check(TABLES[bits], inputs([bits] * 3, count), way)
 
 
+def wide_sum(type_: str) -> Row:
+    n, bits = number(type_), int(type_[1:])
+    return Row(f"mad.wide.{type_} {{d}}, {{a}}, {{b}}, {{c}};", 2 * bits, lambda a, b, c: n(a) * n(b) + c)
+
+
 def test_products_with_wide_sums() -> None:
     for bits in (16, 32):
-        rows = [
-            Row(
-                f"mad.wide.{sign}{bits} {{d}}, {{a}}, {{b}}, {{c}};",
-                2 * bits,
-                lambda a, b, c, n=number(f"{sign}{bits}"): n(a) * n(b) + c,
-            )
-            for sign in "us"
-        ]
-        check(rows, inputs([bits, bits, 2 * bits], 64), "vector")
+        check([wide_sum(f"{kind}{bits}") for kind in "us"], inputs([bits, bits, 2 * bits], 64), "vector")
 
 
 REFUSED = [
-    "add.b32 %r1, %r2, %r3", "sub.u16x2 %r1, %r2, %r3", "add.cc.u16 %h1, %h2, %h3", "sub.sat.u32 %r1, %r2, %r3",
-    "add.cc.sat.s32 %r1, %r2, %r3", "add.sat.u64 %l1, %l2, %l3", "mul.u32 %r1, %r2, %r3", "add.u32 %r1, %r2",
-    "mul.lo.hi.u32 %r1, %r2, %r3", "mul.wide.u64 %l1, %l2, %l3", "mul.cc.lo.u32 %r1, %r2, %r3", "addc %r1, %r2",
-    "mad.lo.sat.s32 %r1, %r2, %r3, %r1", "mad.hi.sat.u32 %r1, %r2, %r3, %r1", "mad.wide.cc.u32 %l1, %r1, %r2, %l2",
-    "mul24.u32 %r1, %r2, %r3", "mad24.lo.sat.s32 %r1, %r2, %r3, %r1", "div.sat.u32 %r1, %r2, %r3", "rem.f32 %r1, %r2, %r3",
-    "abs.u32 %r1, %r2", "neg.u32 %r1, %r2", "min.relu.u32 %r1, %r2, %r3", "max.b32 %r1, %r2, %r3", "sad.b32 %r1, %r2, %r3, %r1",
-    "dp4a.u32 %r1, %r2, %r3, %r1", "dp4a.lo.u32.u32 %r1, %r2, %r3, %r1", "dp2a.u32.u32 %r1, %r2, %r3, %r1", "addc.u16 %h1, %h2, %h3",
-    "subc.wide.u32 %r1, %r2, %r3", "madc.u32 %r1, %r2, %r3, %r1",
+    "add.b32 %r1, %r2, %r3", "sub.u16x2 %r1, %r2, %r3", "add.cc.u16 %h1, %h2, %h3",
+    "sub.sat.u32 %r1, %r2, %r3", "add.cc.sat.s32 %r1, %r2, %r3", "add.sat.u64 %l1, %l2, %l3",
+    "mul.u32 %r1, %r2, %r3", "add.u32 %r1, %r2", "mul.lo.hi.u32 %r1, %r2, %r3",
+    "mul.wide.u64 %l1, %l2, %l3", "mul.cc.lo.u32 %r1, %r2, %r3", "addc %r1, %r2",
+    "mad.lo.sat.s32 %r1, %r2, %r3, %r1", "mad.hi.sat.u32 %r1, %r2, %r3, %r1",
+    "mad.wide.cc.u32 %l1, %r1, %r2, %l2", "mul24.u32 %r1, %r2, %r3", "mad24.lo.sat.s32 %r1, %r2, %r3, %r1",
+    "div.sat.u32 %r1, %r2, %r3", "rem.f32 %r1, %r2, %r3", "abs.u32 %r1, %r2", "neg.u32 %r1, %r2",
+    "min.relu.u32 %r1, %r2, %r3", "max.b32 %r1, %r2, %r3", "sad.b32 %r1, %r2, %r3, %r1",
+    "dp4a.u32 %r1, %r2, %r3, %r1", "dp4a.lo.u32.u32 %r1, %r2, %r3, %r1", "dp2a.u32.u32 %r1, %r2, %r3, %r1",
+    "addc.u16 %h1, %h2, %h3", "subc.wide.u32 %r1, %r2, %r3", "madc.u32 %r1, %r2, %r3, %r1",
 ]  # fmt: skip
 
 

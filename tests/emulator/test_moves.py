@@ -226,13 +226,15 @@ def test_conversions_of_integers(bits: int, way: str, count: int) -> None:
 
 # -- refusals --------------------------------------------------------------------------------------
 REFUSED = [
-    "mov.b32 %r1, %l2", "mov.b64 %r1, %l2", "mov.u64 %l1, {%r1, %r2}", "mov.b64 %l1, {%h1, %h2}", "mov.b8 %c1, %c2",
-    "mov.b64 %l1, {%r1, _}", "mov.b64 {%r1, %r2, %r3}, %l1", "mov.u32 5, %r1",
-    "mov.u32 %tid.x, %r1", "mov.b64 {%h1, %h2}, %l1", "setp.lt.b32 %p, %r1, %r2", "setp.lo.s32 %p, %r1, %r2",
-    "setp.lt.and.u32 %p, %r1, %r2", "setp.lt.u32 %p, %r1, %r2, %q", "setp.ltu.u32 %p, %r1, %r2", "setp.lt.ftz.u32 %p, %r1, %r2",
-    "setp.u32 %p, %r1, %r2", "setp.lt.u8 %p, %c1, %c2", "set.lt.u64.u32 %l1, %r1, %r2", "set.lt.u32 %r1, %r2, %r3",
-    "set.lt.b32.u32 %r1, %r2, %r3", "selp.pred %p, %p, %q, %q", "selp.sat.u32 %r1, %r2, %r3, %p", "slct.u32.u32 %r1, %r2, %r3, %r1",
-    "slct.ftz.u32.s32 %r1, %r2, %r3, %r1", "cvt.rni.s32.u32 %r1, %r2", "cvt.b32.u32 %r1, %r2", "cvt.u32 %r1, %r2",
+    "mov.b32 %r1, %l2", "mov.b64 %r1, %l2", "mov.u64 %l1, {%r1, %r2}", "mov.b64 %l1, {%h1, %h2}",
+    "mov.b8 %c1, %c2", "mov.b64 %l1, {%r1, _}", "mov.b64 {%r1, %r2, %r3}, %l1", "mov.u32 5, %r1",
+    "mov.u32 %tid.x, %r1", "mov.b64 {%h1, %h2}, %l1", "setp.lt.b32 %p, %r1, %r2",
+    "setp.lo.s32 %p, %r1, %r2", "setp.lt.and.u32 %p, %r1, %r2", "setp.lt.u32 %p, %r1, %r2, %q",
+    "setp.ltu.u32 %p, %r1, %r2", "setp.lt.ftz.u32 %p, %r1, %r2", "setp.u32 %p, %r1, %r2",
+    "setp.lt.u8 %p, %c1, %c2", "set.lt.u64.u32 %l1, %r1, %r2", "set.lt.u32 %r1, %r2, %r3",
+    "set.lt.b32.u32 %r1, %r2, %r3", "selp.pred %p, %p, %q, %q", "selp.sat.u32 %r1, %r2, %r3, %p",
+    "slct.u32.u32 %r1, %r2, %r3, %r1", "slct.ftz.u32.s32 %r1, %r2, %r3, %r1", "cvt.rni.s32.u32 %r1, %r2",
+    "cvt.b32.u32 %r1, %r2", "cvt.u32 %r1, %r2",
 ]  # fmt: skip
 
 

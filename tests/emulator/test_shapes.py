@@ -6,8 +6,9 @@ is stored. Parameters lie where 32-bit indices wrap around, so that warps have t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-
+from tilewise.emulator import Range, Runner, build_kernel, host
+from tilewise.launch import Launch
 
 Numbers = npt.NDArray[np.uint64]
 BLOCKS = [(32, 1, 1), (16, 16, 1), (256, 1, 1), (8, 4, 2), (20, 3, 1), (48, 1, 1)]
@@ -58,7 +60,8 @@ def shift_right(a: Numbers, by: Numbers, bits: int, is_signed: bool) -> Numbers:
 
 Binary = Callable[[Numbers, Numbers], Numbers]
 COMPARE: dict[str, Callable[..., npt.NDArray[np.bool_]]] = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 
 
@@ -88,8 +91,8 @@ WIDE: dict[str, Binary] = {
     "mul.wide.s32": lambda a, b: plain(signed(a, 32) * signed(b, 32)),
 }
 KINDS = [
-    "same", "same", "same", "left", "right", "fused", "wide", "wide_sum", "widen", "widen", "narrow", "compare",
-    "compare", "choose", "guarded", "branch", "loop", "lane_loop", "long_branch", "keep",
+    "same", "same", "same", "left", "right", "fused", "wide", "wide_sum", "widen", "widen", "narrow", "keep",
+    "compare", "compare", "choose", "guarded", "branch", "loop", "lane_loop", "long_branch",
 ]  # fmt: skip
 
 
@@ -98,7 +101,7 @@ class Program:
     """PTX text as it grows, and what each of its registers holds in every thread."""
 
     block: tuple[int, int, int]
-    parameters: list[tuple[int, ...]]
+    parameters: Sequence[tuple[int, ...]]
     lines: list[str] = field(default_factory=list)
     pools: dict[int, list[tuple[str, list[Numbers]]]] = field(default_factory=lambda: {1: [], 32: [], 64: []})
 
@@ -120,7 +123,7 @@ class Program:
         self.add(32, "mov.u32 {d}, %tid.x;", self.pools[32][3][1])
         self.add(64, "cvt.u64.u32 {d}, {a};", self.pools[32][-1][1], a=self.pools[32][-1][0])
 
-    def add(self, bits: int, text: str, values: list[Numbers], **names: str) -> None:
+    def add(self, bits: int, text: str, values: list[Any], **names: str) -> None:
         """A step that computes a new register."""
         serial = sum(map(len, self.pools.values()))
         register = f"{ {1: '%p', 32: '%r', 64: '%l'}[bits] }{serial}"
@@ -280,4 +283,73 @@ def test_index_arithmetic(block: tuple[int, int, int], drawn: list[Step]) -> Non
     made = Program(block, PARAMETERS)
     for step in drawn:
         apply(made, step)
+    made.check()
+
+
+# -- the builds that run -----------------------------------------------------------------------------
+ALONG = """
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 n) {
+.reg .pred %p; .reg .b32 %r<9>; .reg .b64 %l<9>;
+mov.u32 %r1, %tid.x; ld.param.u32 %r2, [n]; ld.param.u64 %l1, [out];
+mul.wide.u32 %l2, %r1, 8; add.u64 %l1, %l1, %l2;
+WIDENING
+st.global.u64 [%l1], %l4; ret; }
+"""
+STARTS = [7, 20, 2**31 - 5, 2**32 - 16]
+# What is widened, for which starts some lane of a warp wraps around, and what a thread's number is.
+AROUND: dict[str, tuple[set[int], Callable[[int, int], int]]] = {
+    "add.u32 %r3, %r2, %r1; mul.wide.u32 %l4, %r3, 12;": ({2**32 - 16}, lambda n, t: (n + t) % 2**32 * 12),
+    "add.u32 %r3, %r2, %r1; cvt.u64.u32 %l4, %r3;": ({2**32 - 16}, lambda n, t: (n + t) % 2**32),
+    "sub.u32 %r3, %r2, %r1; cvt.u64.u32 %l4, %r3;": ({7, 20}, lambda n, t: (n - t) % 2**32),
+    "add.u32 %r3, %r2, %r1; cvt.s64.s32 %l4, %r3;": (
+        {2**31 - 5},
+        lambda n, t: (n + t + 2**31) % 2**32 - 2**31,
+    ),
+    "mad.lo.u32 %r3, %r1, 4, %r2; mad.wide.s32 %l4, %r3, 3, %l2;": (
+        {2**31 - 5},
+        lambda n, t: ((n + 4 * t + 2**31) % 2**32 - 2**31) * 3 + 8 * t,
+    ),
+    "setp.lt.u32 %p, %r1, 9; mov.b64 %l4, 5; add.u32 %r3, %r2, %r1; @%p mul.wide.u32 %l4, %r3, 2;": (
+        {2**32 - 16},
+        lambda n, t: (n + t) % 2**32 * 2 if t < 9 else 5,
+    ),
+}
+
+
+@pytest.mark.parametrize("text", AROUND)
+@pytest.mark.parametrize("n", STARTS)
+def test_warps_leave_the_fast_build_where_an_index_wraps_around(text: str, n: int) -> None:
+    threads = 64
+    build = build_kernel(ALONG.replace("WIDENING", text), "k", (threads, 1, 1), host(), None)
+    out = np.zeros(threads, np.uint64)
+    packed = [out.ctypes.data.to_bytes(8, "little"), n.to_bytes(4, "little")]
+    Runner(build, Launch((1, 1, 1), build.block), packed, [Range(out.ctypes.data, out.nbytes, "out")], [])()
+    leaves, model = AROUND[text]
+    assert out.tolist() == [model(n, t) % 2**64 for t in range(threads)]
+    assert (build.general is not None) == (n in leaves)
+
+
+def test_known_numbers_are_known_modulo_their_width() -> None:
+    """Cases that once were wrong: a lane's amount taken for a constant, and bits beyond a register's."""
+    made = Program((32, 1, 1), [(0, 0, 0)])
+    lane, lanes = made.pools[32][-1]
+    x = lanes[0]
+    for text, values in (
+        ("shl.b32 {d}, 5, {a};", shift_left(np.full_like(x, 5), x, 32)),
+        ("shr.u32 {d}, 1000000, {a};", shift_right(np.full_like(x, 1_000_000), x, 32, False)),
+        ("shl.b32 {d}, {a}, 30; shr.u32 {d}, {d}, 30;", x & np.uint64(3)),
+        ("mov.u32 {d}, 4294967292; add.u32 {d}, {d}, {a};", x + np.uint64(2**32 - 4)),
+    ):
+        made.add(32, text, [values], a=lane)
+    wrapped = made.pools[32][-1][0]
+    for text, values in (
+        ("mul.wide.u32 {d}, {a}, 4294967292;", x * np.uint64(2**32 - 4)),
+        ("mul.wide.s32 {d}, {a}, 4294967292;", plain(x.view(np.int64) * -4)),
+        ("cvt.u32.u32 {d}, {b};", cut(x + np.uint64(2**32 - 4))),
+        ("mul.wide.u32 {d}, {b}, 3;", cut(x + np.uint64(2**32 - 4)) * np.uint64(3)),
+    ):
+        made.add(64, text, [values], a=lane, b=wrapped)
     made.check()

@@ -30,7 +30,9 @@ mad.lo.u32 %x, %x, %y, %t; mul.wide.u32 %off, %x, 12; add.u64 %out, %out, %off;
 mov.u32 %d, 0; mov.u32 %e, 0; mov.u32 %g, 0;"""
     tail = "st.global.u32 [%out], %d; st.global.u32 [%out+4], %e; st.global.u32 [%out+8], %g;"
     out = np.full((grid * len(a), 3), 0x5EED, np.uint32)
-    text = entry(f"{head}\n{body}\n{tail}", ".param .u64 in, .param .u64 out, .param .align 16 .b8 s[32]", extra)
+    text = entry(
+        f"{head}\n{body}\n{tail}", ".param .u64 in, .param .u64 out, .param .align 16 .b8 s[32]", extra
+    )
     tw.Kernel.from_ptx(text, "k")(
         grid, len(a), [a, out, np.arange(32, dtype=np.uint8).tobytes()], shared=shared, device="emulator"
     )
@@ -60,9 +62,10 @@ ld.local.u32 %g, [stack];
 
 
 def test_a_local_array_is_bounded(rng: np.random.Generator) -> None:
-    body = ".local .align 4 .b8 s[32]; mul.wide.u32 %f, %t, 4; mov.u64 %h, s; add.u64 %f, %f, %h; ld.local.u32 %d, [%f];"
-    with pytest.raises(KernelFault, match=r"out-of-bounds read of 4 bytes at local address 0x20(.|\n)*thread \(8, 0, 0\)"):
-        run(body, numbers(rng))
+    body = ".local .align 4 .b8 s[32]; mul.wide.u32 %f, %t, 4; mov.u64 %h, s; add.u64 %f, %f, %h;"
+    message = r"out-of-bounds read of 4 bytes at local address 0x20(.|\n)*thread \(8, 0, 0\)"
+    with pytest.raises(KernelFault, match=message):
+        run(body + "ld.local.u32 %d, [%f];", numbers(rng))
 
 
 # -- generic addresses ------------------------------------------------------------------------------------------
@@ -80,7 +83,8 @@ rem.u32 %x, %t, 5;
 setp.eq.u32 %p0, %x, 0; setp.eq.u32 %p1, %x, 1; setp.eq.u32 %p2, %x, 2; setp.eq.u32 %p3, %x, 3;
 mov.u64 %f, %g4; @%p0 mov.u64 %f, %g0; @%p1 mov.u64 %f, %g1; @%p2 mov.u64 %f, %g2; @%p3 mov.u64 %f, %g3;
 ld.u32 %d, [%f];
-isspacep.shared %p0, %f; isspacep.local %p1, %f; isspacep.const %p2, %f; isspacep.param %p3, %f; isspacep.global %p4, %f;
+isspacep.shared %p0, %f; isspacep.local %p1, %f; isspacep.const %p2, %f; isspacep.param %p3, %f;
+isspacep.global %p4, %f;
 selp.u32 %e, 1, 0, %p0; @%p1 add.u32 %e, %e, 2; @%p2 add.u32 %e, %e, 4; @%p3 add.u32 %e, %e, 8;
 @%p4 add.u32 %e, %e, 16;
 """
@@ -127,21 +131,38 @@ VARIABLES = """
 """
 
 
-@pytest.mark.parametrize(
-    ("body", "wanted"),
-    [
-        ("ld.global.u8 %d, [bytes+2]; ld.global.u8 %e, [bytes+4];", (3, 0)),
-        ("ld.global.u32 %d, [grid]; ld.global.u32 %e, [grid+12];", (2**32 - 1, 0)),
-        ("ld.global.u32 %d, [grid+16]; ld.global.u32 %e, [reals+4];", (5, 0x40490FDB)),
-        ("ld.global.u32 %d, [reals+8]; ld.global.u32 %e, [pairs+12];", (0xC0000000, 0x40800000)),
-        ("ld.global.u64 %f, [where]; ld.u32 %d, [%f]; ld.global.u64 %f, [where+8]; ld.global.u32 %e, [%f];", (2, 0xDEADBEEF)),
-        ("ld.global.u64 %f, [where+16]; ld.global.u8 %d, [%f]; ld.global.u64 %f, [packed+8]; ld.u32 %e, [%f];", (2, 0xDEADBEEF)),
-        ("ld.const.u64 %f, [pointers]; ld.u32 %d, [%f]; ld.const.u64 %f, [pointers+8]; ld.global.u32 %e, [%f];", (30, 0xDEADBEEF)),
-        ("ld.const.u64 %f, [own]; ld.const.u32 %d, [%f+4]; ld.global.u64 %f, [to_const]; ld.u32 %e, [%f+12];", (20, 40)),
-        ("mov.u64 %f, numbers+4; ld.const.u32 %d, [%f]; mov.u64 %f, grid+8; ld.global.u32 %e, [%f];", (20, 3)),
-    ],
-)  # fmt: skip
-def test_initial_values(body: str, wanted: tuple[int, int], rng: np.random.Generator) -> None:
+# What is loaded into %d and %e, and what it must be.
+LOADED = {
+    "bytes": ("ld.global.u8 %d, [bytes+2]; ld.global.u8 %e, [bytes+4];", (3, 0)),
+    "rows": ("ld.global.u32 %d, [grid]; ld.global.u32 %e, [grid+12];", (2**32 - 1, 0)),
+    "reals": ("ld.global.u32 %d, [grid+16]; ld.global.u32 %e, [reals+4];", (5, 0x40490FDB)),
+    "vectors": ("ld.global.u32 %d, [reals+8]; ld.global.u32 %e, [pairs+12];", (0xC0000000, 0x40800000)),
+    "addresses": (
+        "ld.global.u64 %f, [where]; ld.u32 %d, [%f]; ld.global.u64 %f, [where+8]; ld.global.u32 %e, [%f];",
+        (2, 0xDEADBEEF),
+    ),
+    "masks": (
+        "ld.global.u64 %f, [where+16]; ld.global.u8 %d, [%f]; ld.global.u64 %f, [packed+8]; ld.u32 %e, [%f];",
+        (2, 0xDEADBEEF),
+    ),
+    "constants": (
+        "ld.const.u64 %f, [pointers]; ld.u32 %d, [%f]; ld.const.u64 %f, [pointers+8]; ld.global.u32 %e, [%f];",
+        (30, 0xDEADBEEF),
+    ),
+    "to constants": (
+        "ld.const.u64 %f, [own]; ld.const.u32 %d, [%f+4]; ld.global.u64 %f, [to_const]; ld.u32 %e, [%f+12];",
+        (20, 40),
+    ),
+    "moves": (
+        "mov.u64 %f, numbers+4; ld.const.u32 %d, [%f]; mov.u64 %f, grid+8; ld.global.u32 %e, [%f];",
+        (20, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOADED)
+def test_initial_values(what: str, rng: np.random.Generator) -> None:
+    body, wanted = LOADED[what]
     out = run(body, numbers(rng), VARIABLES, count=2)
     assert (out == wanted).all()
 
@@ -170,10 +191,11 @@ def test_a_variable_of_a_function_is_there_once(rng: np.random.Generator) -> Non
 .func (.param .b32 r) bump(.param .b32 by)
 { .global .align 4 .u32 total = 100; .shared .align 4 .u32 sh; .reg .b32 %x, %old; ld.param.u32 %x, [by];
   st.shared.u32 [sh], %x; atom.global.add.u32 %old, [total], %x; st.param.b32 [r], %old; ret; }
-.func (.param .b32 r) other() { .global .align 4 .u32 total = 7; .reg .b32 %x; ld.global.u32 %x, [total]; st.param.b32 [r], %x; ret; }
+.func (.param .b32 r) other()
+{ .global .align 4 .u32 total = 7; .reg .b32 %x; ld.global.u32 %x, [total]; st.param.b32 [r], %x; ret; }
 """
-    body = """{ .param .b32 p; .param .b32 r; st.param.b32 [p], 1; call (r), bump, (p); ld.param.b32 %d, [r]; bar.sync 0;
-call (r), bump, (p); ld.param.b32 %e, [r]; call (r), other; ld.param.b32 %g, [r]; }"""
+    body = """{ .param .b32 p; .param .b32 r; st.param.b32 [p], 1; call (r), bump, (p); ld.param.b32 %d, [r];
+bar.sync 0; call (r), bump, (p); ld.param.b32 %e, [r]; call (r), other; ld.param.b32 %g, [r]; }"""
     out = run(body, numbers(rng), functions, count=3)
     assert sorted(out[:, 0]) == list(range(100, 100 + COUNT))
     assert sorted(out[:, 1]) == list(range(100 + COUNT, 100 + 2 * COUNT)) and (out[:, 2] == 7).all()
@@ -310,7 +332,8 @@ extern "C" __global__ void say(const int* in, int* out) {
   int t = threadIdx.x;
   char word[8]; for (int i = 0; i < 5; i++) word[i] = 'a' + (t + i) % 26; word[5] = 0;
   if (t % 20 == 1) {
-    int taken = printf("block %d: %5d|%-5d|%05d %s %.3f %c %llx %s%%\n", blockIdx.x, in[t], t, t, word, in[t] / 8.0, 'A' + t,
+    int taken = printf("block %d: %5d|%-5d|%05d %s %.3f %c %llx %s%%\n",
+           blockIdx.x, in[t], t, t, word, in[t] / 8.0, 'A' + t,
            (unsigned long long)in[t] << 32, t == 1 ? "first" : "later");
     if (blockIdx.x == 0) out[t] = taken;
   }
@@ -319,7 +342,9 @@ extern "C" __global__ void say(const int* in, int* out) {
 """
 
 
-def test_printf_comes_in_the_order_of_blocks(rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printf_comes_in_the_order_of_blocks(
+    rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
     a, out = numbers(rng), np.zeros(COUNT, np.int32)
     tw.Kernel(PRINTING, "say", arch="sm_80")(3, COUNT, [a, out], device="emulator")
     wanted = ""
@@ -397,7 +422,8 @@ def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> No
   printf("before %d\\n", threadIdx.x);
   assert(threadIdx.x < n && "too many");
 }"""
-    with pytest.raises(KernelFault, match=r"assertion `threadIdx.x < n && \"too many\"` failed in .*k\(int\) at .*:3\n"):
+    message = r"assertion `threadIdx.x < n && \"too many\"` failed in .*k\(int\) at .*:3\n"
+    with pytest.raises(KernelFault, match=message):
         tw.Kernel(source, "k", arch="sm_80")(1, 4, [3], device="emulator")
     assert capsys.readouterr().out == "before 0\nbefore 1\nbefore 2\nbefore 3\n"
 

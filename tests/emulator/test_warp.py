@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -60,10 +61,11 @@ def test_shuffles(active: int, rng: np.random.Generator) -> None:
             third = "{c}" if way == "every c" else str(clamp)
             sync, last = ("", "") if way == "plain" else (".sync", f", {active}")
             flag = "" if rng.integers(0, 2) else "|{p}"
-            rows.append(f"shfl{sync}.{mode}.b32 {{d}}{flag}, {first}, {second}, {third}{last};")
-            rows.append(f"shfl{sync}.{mode}.b32 _|{{p}}, {first}, {second}, {third}{last}; selp.b32 {{d}}, 1, 0, {{p}};")
+            sources = f"{first}, {second}, {third}{last}"
+            rows.append(f"shfl{sync}.{mode}.b32 {{d}}{flag}, {sources};")
+            rows.append(f"shfl{sync}.{mode}.b32 _|{{p}}, {sources}; selp.b32 {{d}}, 1, 0, {{p}};")
             values = np.full(32, a[0]) if way == "uniform a" else a
-            bs = np.full(32, b[0]) if way == "uniform b" else b if way.startswith("every") else np.full(32, by)
+            bs = {"{ub}": np.full(32, b[0]), "{b}": b}.get(second, np.full(32, by))
             cases.append((mode, values, bs, c if way == "every c" else np.full(32, clamp)))
     results = run(rows, [a, b, c], active)
     for i, (mode, values, bs, cs) in enumerate(cases):
@@ -96,7 +98,10 @@ def test_a_lane_that_does_not_run_keeps_its_register(rng: np.random.Generator) -
 
 
 # -- vote, activemask, elect ------------------------------------------------------------------------------
-VOTES = [("{pa}", lambda a, lane: a[lane] & 1), ("!{pa}", lambda a, lane: 1 - (a[lane] & 1))]
+VOTES: list[tuple[str, Callable[[Array, int], int]]] = [
+    ("{pa}", lambda a, lane: a[lane] & 1),
+    ("!{pa}", lambda a, lane: 1 - (a[lane] & 1)),
+]
 VOTES += [("{upa}", lambda a, lane: a[0] & 1), ("1", lambda a, lane: 1)]
 
 
@@ -113,9 +118,13 @@ def test_votes(active: int, rng: np.random.Generator) -> None:
                 if word == "ballot":
                     rows.append(f"vote{sync}.ballot.b32 {{d}}, {predicate}{last};")
                 else:
-                    rows.append(f"vote{sync}.{word}.pred {{p}}, {predicate}{last}; selp.b32 {{d}}, 1, 0, {{p}};")
+                    rows.append(
+                        f"vote{sync}.{word}.pred {{p}}, {predicate}{last}; selp.b32 {{d}}, 1, 0, {{p}};"
+                    )
                 models.append((word, holds, masks))
-    for row, result, (word, holds, masks) in zip(rows, run(rows, [a, a, a, own], active), models, strict=True):
+    for row, result, (word, holds, masks) in zip(
+        rows, run(rows, [a, a, a, own], active), models, strict=True
+    ):
         for lane in lanes_of(active):
             members = lanes_of(int(masks[lane]) & active)
             votes = [int(holds(a, member)) for member in members]
@@ -162,13 +171,20 @@ def test_matches(active: int, kinds: int, rng: np.random.Generator) -> None:
     b = a + rng.integers(0, kinds, 32).astype(np.uint32)
     own = grouping(rng, active)
     rows, models = [], []
-    for type_, register, value in (("b32", "{a}", a), ("b64", "{A}", a + (b.astype(np.uint64) << 32)), ("b32", "{ua}", a[:1].repeat(32))):
+    both = a + (b.astype(np.uint64) << 32)
+    for type_, register, value in (
+        ("b32", "{a}", a),
+        ("b64", "{A}", both),
+        ("b32", "{ua}", a[:1].repeat(32)),
+    ):
         for mask, masks in ((str(active), np.full(32, active)), ("{m}", own)):
             rows.append(f"match.any.sync.{type_} {{d}}, {register}, {mask};")
             rows.append(f"match.all.sync.{type_} {{d}}, {register}, {mask};")
             rows.append(f"match.all.sync.{type_} _|{{p}}, {register}, {mask}; selp.b32 {{d}}, 1, 0, {{p}};")
             models += [(word, value, masks) for word in ("any", "all", "flag")]
-    for row, result, (word, value, masks) in zip(rows, run(rows, [a, b, a, own], active), models, strict=True):
+    for row, result, (word, value, masks) in zip(
+        rows, run(rows, [a, b, a, own], active), models, strict=True
+    ):
         for lane in lanes_of(active):
             members = lanes_of(int(masks[lane]) & active)
             same = sum(1 << other for other in members if value[other] == value[lane])
@@ -185,7 +201,7 @@ INTEGERS += [("and", "b32"), ("or", "b32"), ("xor", "b32")]
 def reduced(op: str, type_: str, values: Array) -> int:
     numbers = values.view(np.int32) if type_ == "s32" else values
     if op in ("min", "max"):
-        return int((numbers.min() if op == "min" else numbers.max())) % 2**32
+        return int(numbers.min() if op == "min" else numbers.max()) % 2**32
     if op == "add":
         return int(values.sum()) % 2**32
     return int({"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op].reduce(values))
@@ -207,7 +223,9 @@ def reduced_real(op: str, extra: str, values: Array) -> int:
 def test_reductions(active: int, special: bool, rng: np.random.Generator) -> None:
     a = words(rng)
     if special:
-        odd = np.array([0, 0x8000_0000, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0001, 0xFFFF_FFFF, 1, 0x8000_0001], np.uint32)
+        odd = np.array(
+            [0, 0x8000_0000, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0001, 0xFFFF_FFFF, 1, 0x8000_0001], np.uint32
+        )
         a = np.where(rng.random(32) < 0.7, rng.choice(odd, 32), a).astype(np.uint32)
     own = grouping(rng, active)
     rows, models = [], []
@@ -287,17 +305,16 @@ on: st.global.u32 [%at], %v;"""
 
 
 def test_lanes_wait_for_one_that_comes_a_turn_later() -> None:
-    """Every lane shuffles three times, but lane 0 goes once more round the loop before its first."""
+    """Every lane shuffles three times, but lane 0 goes once round the loop without before its first."""
     out = np.zeros(32, np.uint32)
     kernel(
         """
 setp.eq.u32 %q, %t, 0; mov.u32 %w, 0; mov.u32 %x, 0; .reg .b32 %y, %z;
-again: @%q bra late;
-mad.lo.u32 %v, %t, 10, %w; add.u32 %v, %v, 5; shfl.sync.idx.b32 %y, %v, 0, 31, -1; add.u32 %x, %x, %y;
-redux.sync.max.u32 %y, %v, -1; add.u32 %x, %x, %y;
-add.u32 %w, %w, 1; setp.lt.u32 %p, %w, 3; @%p bra again; bra out;
-late: setp.ne.u32 %q, %t, %t; bra again;
-out: st.global.u32 [%at], %x;"""
+again: @!%q bra now; setp.ne.u32 %q, %t, %t; bra join;
+now: mad.lo.u32 %v, %t, 10, %w; add.u32 %v, %v, 5; shfl.sync.idx.b32 %y, %v, 0, 31, -1; add.u32 %x, %x, %y;
+redux.sync.max.u32 %y, %v, -1; add.u32 %x, %x, %y; add.u32 %w, %w, 1;
+join: setp.lt.u32 %p, %w, 3; @%p bra again;
+st.global.u32 [%at], %x;"""
     )(1, 32, [out], device="emulator")
     assert (out == sum(5 + i for i in range(3)) + sum(315 + i for i in range(3))).all()
 
@@ -359,7 +376,8 @@ extern "C" __global__ void groups(const int* in, int* out) {
 
 
 def test_warp_algorithms(rng: np.random.Generator) -> None:
-    real = rng.integers(-50, 50, 100).astype(np.float32)  # small integers: every order of adding gives the same
+    # Of small integers every order of adding gives the same.
+    real = rng.integers(-50, 50, 100).astype(np.float32)
     total = np.zeros(1, np.float32)
     tw.Kernel(SOURCE, "reduce", arch="sm_80")(1, 32, [real, total, 100], device="emulator")
     assert total[0] == real.sum()
@@ -368,10 +386,18 @@ def test_warp_algorithms(rng: np.random.Generator) -> None:
     tw.Kernel(SOURCE, "scan", arch="sm_80")(3, 32, [numbers, sums], device="emulator")
     assert (sums.reshape(3, 32) == numbers.reshape(3, 32).cumsum(axis=1)).all()
 
-    some, kept, count = rng.integers(0, 100, 32).astype(np.int32), np.full(32, -1, np.int32), np.zeros(1, np.int32)
+    some, kept, count = (
+        rng.integers(0, 100, 32).astype(np.int32),
+        np.full(32, -1, np.int32),
+        np.zeros(1, np.int32),
+    )
     tw.Kernel(SOURCE, "compact", arch="sm_80")(1, 32, [some, kept, count], device="emulator")
     wanted = some[some % 3 == 0]
-    assert count[0] == len(wanted) and (kept[: len(wanted)] == wanted).all() and (kept[len(wanted) :] == -1).all()
+    assert (
+        count[0] == len(wanted)
+        and (kept[: len(wanted)] == wanted).all()
+        and (kept[len(wanted) :] == -1).all()
+    )
 
     keys, sizes = rng.integers(0, 4, 32).astype(np.int32), np.zeros(32, np.int32)
     tw.Kernel(SOURCE, "groups", arch="sm_80")(1, 32, [keys, sizes], device="emulator")

@@ -28,7 +28,7 @@ from tilewise.devices import _gpu_exchange as exchange
 from tilewise.devices import _gpu_launch, _gpu_memory, gpu
 from tilewise.devices._gpu_arrays import GpuArray
 from tilewise.devices._gpu_memory import Memory
-from tilewise.devices._gpu_strides import contiguous, extent, is_contiguous, rectangles, sliced
+from tilewise.devices._strides import contiguous, extent, is_contiguous, rectangles, sliced
 from tilewise.errors import ArgumentError, DeviceError, LaunchError
 from tilewise.launch import Launch
 

@@ -34,7 +34,7 @@ def device(spec: Any = None, *, order: str | int | None = None, threads: int | N
     if isinstance(spec, str):
         return _named("device", spec)
     # The protocol's own check reads every property: what is known needs none.
-    if isinstance(spec, EmulatedDevice | gpu.GpuDevice) or isinstance(spec, Device):
+    if isinstance(spec, EmulatedDevice | gpu.GpuDevice | Device):
         return spec
     raise ArgumentError("device", "must be 'gpu', 'gpu:N', 'emulator', a device or None", type(spec).__name__)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tilewise.devices import _gpu_exchange as exchange
 from tilewise.devices._gpu_driver import check, driver
-from tilewise.devices._gpu_strides import Rectangle, contiguous, is_contiguous, rectangles, sliced
+from tilewise.devices._strides import Rectangle, contiguous, is_contiguous, rectangles, sliced
 from tilewise.errors import ArgumentError
 
 if TYPE_CHECKING:

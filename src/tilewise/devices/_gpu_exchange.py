@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.devices._gpu_strides import contiguous
+from tilewise.devices._strides import contiguous
 from tilewise.errors import ArgumentError
 
 __all__ = [

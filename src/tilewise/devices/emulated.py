@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices._gpu_strides import as_dtype, as_shape, sliced
+from tilewise.devices._strides import as_dtype, as_shape, sliced
 from tilewise.devices.seam import Array
 from tilewise.errors import ArgumentError, DeviceError, UnknownNameError, integer
 from tilewise.gpus import launch_limits

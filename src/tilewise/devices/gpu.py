@@ -28,7 +28,7 @@ from tilewise.devices._gpu_launch import Programs, start
 from tilewise.devices._gpu_ledger import Ledger
 from tilewise.devices._gpu_memory import Memory, Pinned
 from tilewise.devices._gpu_streams import Event, Graph, Handle, Stream
-from tilewise.devices._gpu_strides import as_dtype, as_shape, contiguous
+from tilewise.devices._strides import as_dtype, as_shape, contiguous
 from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, integer
 from tilewise.launch import Launch, LaunchLimits, check_launch
 from tilewise.toolchain.binary import Binary

@@ -22,6 +22,7 @@ from tilewise.emulator import (
     system,
     video,
     warp,
+    wmma,
 )
 from tilewise.emulator.build import Build, Store, build_kernel
 from tilewise.emulator.native import Target, host
@@ -50,4 +51,5 @@ FAMILIES = (
     system,
     video,
     warp,
+    wmma,
 )

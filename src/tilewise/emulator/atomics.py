@@ -131,7 +131,9 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
         elif part not in _ORDERS and part not in ("noftz", "L2::cache_hint"):
             raise unknown(instruction, f".{part} is not supported here")
     if shape:
-        good = int(shape[1:]) in _VECTORS.get(type_, ()) and op in _VECTOR_OPS.get(type_, {"add", "min", "max"})
+        good = int(shape[1:]) in _VECTORS.get(type_, ()) and op in _VECTOR_OPS.get(
+            type_, {"add", "min", "max"}
+        )
     else:
         good = type_ in _TYPES.get(op, ())
     if not good or (instruction.opcode == "red" and op in ("exch", "cas")):
@@ -182,6 +184,7 @@ def _define(e: Lowering, kind: _Kind) -> None:
     for name, text in inner.declared.items():
         e.declared.setdefault(name, text)
     body = "\n".join(inner.lines)
+    what = f"i32 {kind.size}, i32 {int(kind.space)}"
     learn = f"  %k = call i1 @tw_find(ptr %ctx, i64 %address, i64 {kind.size}, ptr %hint)\n"
     e.globals.append(
         f"""{head}{_ARGUMENTS}, ptr %addresses, i32 %mask, i32 %line, ptr %data, ptr %hint) noinline nounwind {{
@@ -207,7 +210,7 @@ one:
   %quick = getelementptr i8, ptr %base, i64 %away
   br i1 %plain, label %found, label %search
 search:
-  %p = call ptr @tw_resolve({_ARGUMENTS}, i64 %address, i32 {kind.size}, i32 {int(kind.space)}, i32 %lane, i32 %line, i32 1)
+  %p = call ptr @tw_resolve({_ARGUMENTS}, i64 %address, {what}, i32 %lane, i32 %line, i32 1)
   %bad = icmp eq ptr %p, null
   br i1 %bad, label %failed, label %learn
 learn:

@@ -101,10 +101,8 @@ class _Inliner:
     def emit(self, instruction: Instruction) -> None:
         self.result.body.append(instruction)
         if len(self.result.body) > _MOST_INSTRUCTIONS:
-            raise PtxError(
-                instruction.line,
-                f"kernel {self.entry.name} with its calls written out has more than {_MOST_INSTRUCTIONS:,} instructions",
-            )
+            what = f"kernel {self.entry.name} with its calls written out"
+            raise PtxError(instruction.line, f"{what} has more than {_MOST_INSTRUCTIONS:,} instructions")
 
     def make(self, at: Instruction, opcode: str, parts: str, *operands: Operand) -> None:
         split = tuple(parts.split(".")) if parts else ()
@@ -407,7 +405,5 @@ def _addressed(module: Module) -> Iterator[str]:
     for function in module.functions.values():
         for item in function.body:
             if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):
-                for operand in operands_in(item):
-                    if isinstance(operand, Symbol) and operand.name in module.functions:
-                        if operand.name not in function.variables:
-                            yield operand.name
+                names = (operand.name for operand in operands_in(item) if isinstance(operand, Symbol))
+                yield from (n for n in names if n in module.functions and n not in function.variables)

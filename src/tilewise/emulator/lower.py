@@ -3,8 +3,8 @@
 The function is entered at the warp's resume point, runs all lanes together where they cannot diverge
 (*together* blocks: plain jumps, no masks beyond the lanes that have left) and block by block with masks
 where they can (*apart* blocks: the lanes that wait for each block are a mask; the lowest block with lanes
-goes next, and at the end of a loop the lanes that went back). It returns when the warp leaves, waits, yields or fails. Registers that are still needed are
-then in the warp's memory.
+goes next, and at the end of a loop the lanes that went back). It returns when the warp leaves, waits,
+yields or fails. Registers that are still needed are then in the warp's memory.
 """
 
 from __future__ import annotations

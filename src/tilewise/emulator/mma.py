@@ -22,7 +22,7 @@ from tilewise.emulator.types import llvm_scalar
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
 
-__all__ = ["Form", "Layout", "Place", "gathered", "holders", "per_register", "product"]
+__all__ = ["Form", "Layout", "Place", "gathered", "product"]
 
 Place = tuple[int, int, int]  # which of several independent products, row, column
 Layout = Callable[[int, int], Place]  # from lane and the number of its element

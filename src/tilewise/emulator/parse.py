@@ -412,7 +412,9 @@ class Parser(Words):
         file, source = self.location
         assert self.function is not None
         whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
-        return spelled(moved(self, whole), self.function.registers)
+        if self.narrow and "f64" in parts:
+            raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
+        return spelled(moved(self, whole), self.function.registers, self.result.version)
 
     # -- what an instruction needs before it ----------------------------------------------------
     def before(self, *instructions: Instruction) -> None:

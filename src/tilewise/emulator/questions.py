@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -87,7 +86,7 @@ class Host:
         if self.size > _MOST_TEXT:
             text += f"\n(what the kernel printed beyond {_MOST_TEXT:,} bytes is left out)\n".encode()
         if text:
-            sys.stdout.write(text.decode("utf-8", "replace"))
+            print(text.decode("utf-8", "replace"), end="")
 
     # -- called by compiled code ------------------------------------------------------------------
     def _answer(

@@ -14,6 +14,7 @@ from tilewise.emulator.types import TYPE_BYTES
 __all__ = ["CARRY", "MARKED", "spelled"]
 
 CARRY = "%cc#"  # the carry flag, as a register: a name that no text can declare
+_ROUNDINGS = {"rn", "rz", "rm", "rp"}
 _SET_CARRY = {"add", "addc", "sub", "subc", "mad", "madc"}
 _USE_CARRY = {"addc", "subc", "madc"}
 _TYPES = {*TYPE_BYTES, "u8x4", "s8x4", "u2", "s2", "u4", "s4"}
@@ -39,8 +40,13 @@ _MODIFIERS = {
 }
 
 
-def spelled(instruction: Instruction, registers: dict[str, str]) -> Instruction:
+def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[int, int]) -> Instruction:
     """An instruction in its one spelling; a carry that it needs is declared among the registers."""
+    plain = not _ROUNDINGS & {*instruction.parts}
+    if plain and instruction.opcode == "mad" and instruction.parts[-1:] == ("f32",) and version <= (3, 1):
+        instruction = replace(
+            instruction, parts=("rn", *instruction.parts)
+        )  # what it means if it is not said
     if len(instruction.parts) > 1 and instruction.opcode in _MODIFIERS:
         instruction = _modifiers_first(instruction)
     if instruction.opcode == "cvt" and "pack" in instruction.parts:

@@ -1,7 +1,12 @@
 """Video instructions: arithmetic on bytes and halves of registers, clamped, merged or accumulated.
 
 The parser makes selectors and signs of operands parts of the instruction: ``1:b0`` says that operand 1 is
-its lowest byte, ``3:-`` that operand 3 is negated, ``0:h1`` that the result goes to the upper half.
+its lowest byte, ``3:-`` that operand 3 is negated, ``0:b2`` that the result goes to the third byte.
+
+NVIDIA's assembler makes several instructions of each of these, and not in every form are they what the PTX
+ISA says: .sat where the unsigned result may be too large, or together with a second operation or a
+selector; .min and .max after another operation; a result in the upper half; vmad with .sat or a shift.
+Those forms are refused.
 """
 
 from __future__ import annotations
@@ -19,8 +24,9 @@ __all__: list[str] = []
 _TYPES = ("u32", "s32")
 _SCALAR = ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_SECOND = ("add", "min", "max")
+_DOUBTFUL = "GPUs do not do what the PTX ISA says of it in this form, and it is not supported"
 _PLACES = {f"b{i}": (i, 8) for i in range(4)} | {f"h{i}": (i, 16) for i in range(2)}
+_CLAMPED_UNSIGNED = ("vmin", "vmax", "vshr")  # what cannot be larger than the type
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,6 @@ class _Said:
 
     def place(self, operand: int) -> str:
         return next((mark for mark in self.marks.get(operand, ()) if mark != "-"), "")
-
-    def second(self) -> str:
-        return next((word for word in self.words if word in _SECOND), "")
 
 
 def _read(instruction: Instruction, *words: str, places: set[str], signs: bool = False) -> _Said:
@@ -95,50 +98,51 @@ def _operation(e: Emitter, opcode: str, said: _Said, x: Value, y: Value) -> Valu
 # -- one number ------------------------------------------------------------------------------------------
 def _said_scalar(instruction: Instruction) -> _Said:
     opcode = instruction.opcode
-    words: tuple[str, ...] = _SECOND
-    words += _COMPARISONS if opcode == "vset" else ("sat",)
+    words: tuple[str, ...] = ("add", "min", "max", *(_COMPARISONS if opcode == "vset" else ("sat",)))
     words += ("clamp", "wrap") if opcode in ("vshl", "vshr") else ()
     said = _read(instruction, *words, places=set(_PLACES))
     if opcode in ("vshl", "vshr") and (
         said.types[2] != "u32" or ("clamp" in said.words) == ("wrap" in said.words)
     ):
         raise unknown(instruction, "it shifts by a .u32, with .clamp or with .wrap")
-    if len([word for word in said.words if word in _SECOND]) + bool(said.place(0)) > 1 or said.place(3):
+    second = [word for word in said.words if word in ("add", "min", "max")]
+    if len(second) + bool(said.place(0)) > 1 or said.place(3):
         raise unknown(instruction, "it takes one second operation, or a selector of its destination")
+    clamps = "sat" in said.words
+    if (
+        "min" in second
+        or "max" in second
+        or said.place(0) == "h1"
+        or (clamps and (second or said.place(0) or opcode == "vshl"))
+        or (clamps and said.result == "u32" and opcode not in _CLAMPED_UNSIGNED)
+    ):
+        raise unknown(instruction, _DOUBTFUL)
     return said
 
 
 def _scalar_form(instruction: Instruction) -> Form:
     said = _said_scalar(instruction)
-    third = (said.result,) if said.second() or said.place(0) else ()
+    third = (said.result,) if "add" in said.words or said.place(0) else ()
     return Form((said.result,), (*said.types[-2:], *third))
 
 
 @pure(*_SCALAR, form=_scalar_form)
 def scalar(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
-    """One operation, clamped if asked for, then another with c or a merge into c."""
+    """One operation, clamped if asked for, added to c or merged into it."""
     said, opcode = _said_scalar(instruction), instruction.opcode
     signed = is_signed(said.result)
     x, y = (
         _selected(e, said, i, value, type_)
         for i, value, type_ in zip((1, 2), (a, b), said.types[-2:], strict=True)
     )
-    if opcode in ("vshl", "vshr"):
-        found = _shifted(e, said, opcode, x, y)
-    else:
-        found = _operation(e, opcode, said, x, y)
-    index, bits = _PLACES.get(said.place(0), (0, 32))
+    shifts = opcode in ("vshl", "vshr")
+    found = _shifted(e, said, opcode, x, y) if shifts else _operation(e, opcode, said, x, y)
     if "sat" in said.words:
-        found = _clamped(e, found, bits, signed)
+        found = _clamped(e, found, 32, signed)
     result = e.resize(found, "i32", False)
     if c is None:
         return result
-    if said.place(0):
-        return _merged(e, result, c, index, bits)
-    second = said.second()
-    if second == "add":
-        return e.op("add", result, c)
-    return e.intrinsic(f"llvm.{'s' if signed else 'u'}{second}", result, c)
+    return _merged(e, result, c, *_PLACES[said.place(0)]) if said.place(0) else e.op("add", result, c)
 
 
 def _selected(e: Emitter, said: _Said, operand: int, value: Value, type_: str) -> Value:
@@ -156,26 +160,24 @@ def _merged(e: Emitter, value: Value, into: Value, index: int, bits: int) -> Val
 
 
 def _shifted(e: Emitter, said: _Said, opcode: str, x: Value, amount: Value) -> Value:
-    """A shift by up to 32. To the left it takes more than 64 bits until it is clamped."""
+    """A shift by up to 32."""
     if "wrap" in said.words:
         amount = e.op("and", amount, e.const(amount, 31))
     else:
         amount = e.intrinsic("llvm.umin", amount, e.const(amount, 32))
-    if opcode == "vshr":
-        return e.op("ashr", x, amount)
-    return e.op("shl", e.resize(x, "i128", True), e.resize(amount, "i128", False))
+    return e.op("ashr" if opcode == "vshr" else "shl", x, amount)
 
 
 # -- a product and a sum ---------------------------------------------------------------------------------
 def _said_product(instruction: Instruction) -> _Said:
     said = _read(instruction, "sat", "po", "shr7", "shr15", places=set(_PLACES), signs=True)
-    if "shr7" in said.words and "shr15" in said.words:
-        raise unknown(instruction, "it takes one of .shr7, .shr15")
     signs = [operand for operand, marks in said.marks.items() if "-" in marks]
     if any(marks.count("-") > 1 for marks in said.marks.values()) or said.place(0) or said.place(3):
         raise unknown(instruction, "a selector or a sign does not fit here")
     if signs and ("po" in said.words or (3 in signs and len(signs) > 1)):
         raise unknown(instruction, "it negates the product or c, and neither with .po")
+    if set(said.words) - {"po"}:
+        raise unknown(instruction, _DOUBTFUL)
     return said
 
 
@@ -186,26 +188,18 @@ def _product_form(instruction: Instruction) -> Form:
 
 @pure("vmad", form=_product_form)
 def product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
-    """a × b + c, either of both negated, or one more; shifted down and clamped if asked for."""
+    """a × b + c, either of both negated, or one more."""
     said = _said_product(instruction)
     negative = {operand for operand, marks in said.marks.items() if "-" in marks}
-    minus_product = len(negative & {1, 2}) == 1
-    signed = "s32" in said.types[1:] or minus_product or 3 in negative
-    x, y = (_selected(e, said, i, v, t) for i, v, t in zip((1, 2), (a, b), said.types[1:], strict=True))
-    found = e.op("mul", e.resize(x, "i128", True), e.resize(y, "i128", True))
-    # -n is ~n + 1.
-    if minus_product:
-        found = e.op("xor", found, e.const(found, -1))
-    if 3 in negative:
-        c = e.op("xor", c, e.const(c, -1))
-    found = e.op("add", found, e.resize(c, "i128", signed))
-    if minus_product or 3 in negative or "po" in said.words:
-        found = e.op("add", found, e.const(found, 1))
-    by = 7 if "shr7" in said.words else 15 if "shr15" in said.words else 0
-    found = e.op("ashr", found, e.const(found, by))
-    if "sat" in said.words:
-        found = _clamped(e, found, 32, signed)
-    return e.resize(found, "i32", False)
+    x, y = (
+        e.resize(_selected(e, said, i, value, type_), "i32", False)
+        for i, value, type_ in zip((1, 2), (a, b), said.types[1:], strict=True)
+    )
+    found = e.op("mul", x, y)
+    if len(negative & {1, 2}) == 1:
+        found = e.op("sub", e.const(found, 0), found)
+    found = e.op("sub" if 3 in negative else "add", found, c)
+    return e.op("add", found, e.const(found, 1)) if "po" in said.words else found
 
 
 # -- two or four numbers ---------------------------------------------------------------------------------
