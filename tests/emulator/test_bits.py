@@ -26,8 +26,9 @@ def shifts(bits: int) -> list[Row]:
     """By any register of 32 bits."""
     s = number(f"s{bits}")
     rows = [Row(f"shl.b{bits} {{d}}, {{a}}, {{c}};", bits, lambda a, b, c: a << min(c, 64))]
-    for kind in "bu":
-        rows.append(Row(f"shr.{kind}{bits} {{d}}, {{a}}, {{c}};", bits, lambda a, b, c: a >> min(c, 64)))
+    rows += [
+        Row(f"shr.{kind}{bits} {{d}}, {{a}}, {{c}};", bits, lambda a, b, c: a >> min(c, 64)) for kind in "bu"
+    ]
     rows.append(Row(f"shr.s{bits} {{d}}, {{a}}, {{c}};", bits, lambda a, b, c: s(a) >> min(c, 64)))
     rows += [
         Row(f"shr.s{bits} {{d}}, {{a}}, {by};", bits, lambda a, b, c, by=by: s(a) >> by)

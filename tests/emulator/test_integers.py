@@ -117,7 +117,8 @@ def packed() -> list[Row]:
             "max": max,
         }
         if bits == 8:
-            wide |= {"sub": lambda x, y: x - y, "sub.sat": lambda x, y, t=element: clamped(x - y, t)}
+            wide["sub"] = lambda x, y: x - y
+            wide["sub.sat"] = lambda x, y, t=element: clamped(x - y, t)
         if is_signed:
             wide |= {"min.relu": lambda x, y: max(min(x, y), 0), "max.relu": lambda x, y: max(x, y, 0)}
         rows += [

@@ -162,7 +162,9 @@ def for_arm(kernel: tw.Kernel, entry: str, block: tuple[int, int, int], system: 
 
 def opcodes(assembly: str) -> Counter[str]:
     lines = [line.split() for line in assembly.splitlines() if re.match(r"\t\w", line)]
-    return Counter(line[0].split(".")[0].removesuffix("2") for line in lines)  # fcvtl2 is fcvtl on the upper half
+    return Counter(
+        line[0].split(".")[0].removesuffix("2") for line in lines
+    )  # fcvtl2 is fcvtl on the upper half
 
 
 @pytest.mark.parametrize("system", ARM)

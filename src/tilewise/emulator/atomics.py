@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tilewise.emulator import halves
 from tilewise.emulator.emit import Emitter, Value, vector
 from tilewise.emulator.floats import flush
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, WINDOW, Space
@@ -56,7 +57,8 @@ _RMW = {
     "dec": "udec_wrap",
 }
 _SECOND = 512  # in the buffer: where the second operand of cas begins
-_SINGLE_NAN, _HALF_NAN = 0x7FFF_FFFF, 0x7FFF
+_NAN = 0x7FFF_FFFF  # the f32 one that GPUs give
+_HALF = {"f16": "half", "bf16": "bfloat"}
 
 
 class _Kind(NamedTuple):
@@ -161,35 +163,9 @@ def _run(e: Lowering, instruction: Instruction, kind: _Kind, addresses: str, buf
 
 
 # -- the function of one kind -----------------------------------------------------------------------
-_ARGUMENTS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
-
-
-def _define(e: Lowering, kind: _Kind) -> None:
-    """The function that does it for every lane of a mask: 0, or 1 after a fault.
-
-    ``%data`` holds 32 operands, then after 512 bytes 32 second operands; each operand is replaced by what
-    was in memory.
-    """
-    head = f"define internal i32 @{kind.name}("
-    if any(text.startswith(head) for text in e.globals):
-        return
-    e.declare("tw_find", "i1", ["ptr", "i64", "i64", "ptr"])
-    e.declare("tw_resolve", "ptr", ["ptr"] * 4 + ["i64", "i32", "i32", "i32", "i32", "i32"])
-    for name in ("llvm.cttz.i32", "llvm.ctlz.i32"):
-        e.declare(name, "i32", ["i32", "i1"])
-    e.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
-    inner = Emitter()
-    for i in range(kind.elements):
-        _element(inner, kind, i)
-    for name, text in inner.declared.items():
-        e.declared.setdefault(name, text)
-    body = "\n".join(inner.lines)
-    what = f"i32 {kind.size}, i32 {int(kind.space)}"
-    learn = f"  %k = call i1 @tw_find(ptr %ctx, i64 %address, i64 {kind.size}, ptr %hint)\n"
-    e.globals.append(
-        f"""{head}{_ARGUMENTS}, ptr %addresses, i32 %mask, i32 %line, ptr %data, ptr %hint) noinline nounwind {{
+_FUNCTION = """{head}{arguments}, ptr %addresses, i32 %mask, i32 %line, ptr %data, ptr %hint) noinline nounwind {{
 entry:
-{_window(kind)}  %limit = call i64 @llvm.usub.sat.i64(i64 %room, i64 {kind.size})
+{window}  %limit = call i64 @llvm.usub.sat.i64(i64 %room, i64 {size})
   br label %loop
 loop:
   %left = phi i32 [ %mask, %entry ], [ %rest, %done ]
@@ -204,17 +180,17 @@ one:
   %address = load i64, ptr %ap
   %away = sub i64 %address, %start
   %near = icmp ult i64 %away, %limit
-  %low = and i64 %address, {kind.size - 1}
+  %low = and i64 %address, {size_less_one}
   %even = icmp eq i64 %low, 0
   %plain = and i1 %near, %even
   %quick = getelementptr i8, ptr %base, i64 %away
   br i1 %plain, label %found, label %search
 search:
-  %p = call ptr @tw_resolve({_ARGUMENTS}, i64 %address, {what}, i32 %lane, i32 %line, i32 1)
+  %p = call ptr @tw_resolve({arguments}, i64 %address, i32 {size}, i32 {space}, i32 %lane, i32 %line, i32 1)
   %bad = icmp eq ptr %p, null
   br i1 %bad, label %failed, label %learn
 learn:
-{learn if kind.space != Space.SHARED else ""}  br label %found
+{learn}  br label %found
 found:
   %place = phi ptr [ %quick, %one ], [ %p, %learn ]
 {body}
@@ -226,6 +202,39 @@ end:
 failed:
   ret i32 1
 }}"""
+_ARGUMENTS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
+
+
+def _define(e: Lowering, kind: _Kind) -> None:
+    """The function that does it for every lane of a mask: 0, or 1 after a fault.
+
+    ``%data`` holds 32 operands, then after 512 bytes 32 second operands; each operand is replaced by what
+    was in memory.
+    """
+    head = f"define internal i32 @{kind.name}("
+    if any(text.startswith(head) for text in e.globals):
+        return
+    e.declare("tw_find", "i1", ["ptr", "i64", "i64", "ptr"])
+    e.declare("tw_resolve", "ptr", ["ptr"] * 4 + ["i64", "i32", "i32", "i32", "i32", "i32"])
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    e.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
+    inner = Emitter()
+    for i in range(kind.elements):
+        _element(inner, kind, i)
+    for name, text in inner.declared.items():
+        e.declared.setdefault(name, text)
+    learn = f"  %k = call i1 @tw_find(ptr %ctx, i64 %address, i64 {kind.size}, ptr %hint)\n"
+    e.globals.append(
+        _FUNCTION.format(
+            head=head,
+            arguments=_ARGUMENTS,
+            window=_window(kind),
+            size=kind.size,
+            size_less_one=kind.size - 1,
+            space=int(kind.space),
+            learn="" if kind.space == Space.SHARED else learn,
+            body="\n".join(inner.lines),
+        )
     )
 
 
@@ -252,10 +261,13 @@ def _element(e: Emitter, kind: _Kind, index: int) -> None:
     place = Value("ptr", e.offset("%place", index * kind.width))
     row = e.offset("%data", index * 32 * kind.width)
     mine = e.set("ptr", f"getelementptr {type_}, ptr {row}, i64 %at").ref
-    operand = e.load(type_, mine, kind.width)
+    operand = new = e.load(type_, mine, kind.width)
     if kind.op == "cas":
         second = e.set("ptr", f"getelementptr {type_}, ptr {e.offset('%data', _SECOND)}, i64 %at").ref
         new = e.load(type_, second, kind.width)
+    if kind.width == 16:
+        old = _locked(e, kind, place, operand, new)
+    elif kind.op == "cas":
         pair = e.set("", f"cmpxchg {place}, {operand}, {new} seq_cst seq_cst")
         old = e.set(type_, f"extractvalue {{ {type_}, i1 }} {pair.ref}, 0")
     elif kind.type[0] in "bus" and not kind.type.startswith("bf"):
@@ -288,6 +300,23 @@ def _attempts(e: Emitter, kind: _Kind, place: Value, operand: Value) -> Value:
     return Value(type_, old)
 
 
+def _locked(e: Emitter, kind: _Kind, place: Value, operand: Value, new: Value) -> Value:
+    """128 bits, for which not every CPU has an instruction: one lane of the launch at a time."""
+    lock, type_ = e.offset("%ctx", LAUNCH.LOCK), operand.type
+    wait, mine = e.label("wait"), e.label("mine")
+    e.jump(wait)
+    e.place(wait)
+    pair = e.set("", f"cmpxchg ptr {lock}, i32 0, i32 1 acquire monotonic")
+    e.branch(e.set("i1", f"extractvalue {{ i32, i1 }} {pair.ref}, 1"), mine, wait, likely=True)
+    e.place(mine)
+    old = e.load(type_, place.ref, kind.width)
+    if kind.op == "cas":
+        new = e.select(e.compare("icmp eq", old, operand), new, old)
+    e.store(new, place.ref, kind.width)
+    e.line(f"store atomic i32 0, ptr {lock} release, align 4")
+    return old
+
+
 def _combined(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
     """The new bits of an element."""
     if kind.type == "f64":
@@ -295,49 +324,28 @@ def _combined(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
         return e.cast("bitcast", total, "i64")
     if kind.type == "f32":
         return _single_sum(e, kind, old, operand)
-    if not kind.type.endswith("x2"):
-        return _half(e, kind, old, operand)
-    whole = e.const("i32", 0)
-    for shift in (0, 16):
-        parts = [e.resize(e.op("lshr", v, e.const("i32", shift)), "i16", False) for v in (old, operand)]
-        piece = e.resize(_half(e, kind, *parts), "i32", False)
-        whole = e.op("or", whole, e.op("shl", piece, e.const("i32", shift)))
-    return whole
+
+    def half(type_: str, a: Value, b: Value) -> Value:
+        # A sum of two in single precision, rounded again, is the sum rounded once.
+        x, y = (halves.up(e, e.cast("bitcast", value, _HALF[type_])) for value in (a, b))
+        result = e.op("fadd", x, y) if kind.op == "add" else e.intrinsic(f"llvm.{kind.op}imumnum", x, y)
+        return e.cast("bitcast", halves.down(e, result, type_), "i16")
+
+    return halves.each(e, kind.type, half, old, operand)
 
 
 def _single_sum(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
     """f32: in global memory, but not in shared memory, subnormal numbers count as zeros."""
     a, b = e.cast("bitcast", old, "float"), e.cast("bitcast", operand, "float")
-    total = _no_payload(e, e.op("fadd", a, b), _SINGLE_NAN)
+    total = _no_payload(e, e.op("fadd", a, b))
     if kind.space == Space.SHARED:
         return e.cast("bitcast", total, "i32")
-    flushed = _no_payload(e, flush(e, e.op("fadd", flush(e, a), flush(e, b))), _SINGLE_NAN)
+    flushed = _no_payload(e, flush(e, e.op("fadd", flush(e, a), flush(e, b))))
     if kind.space == Space.GENERIC:
         offset = e.op("sub", Value("i64", "%address"), e.const("i64", GENERIC_SHARED))
         flushed = e.select(e.compare("icmp ult", offset, e.const("i64", WINDOW)), total, flushed)
     return e.cast("bitcast", flushed, "i32")
 
 
-def _no_payload(e: Emitter, value: Value, nan: int) -> Value:
-    return e.select(e.compare("fcmp uno", value, value), e.const(value, nan), value)
-
-
-def _half(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
-    """f16 and bf16: a sum of two in single precision, rounded again, is the sum rounded once."""
-    brain = kind.type.startswith("bf")
-    a, b = _widened(e, old, brain), _widened(e, operand, brain)
-    result = e.op("fadd", a, b) if kind.op == "add" else e.intrinsic(f"llvm.{kind.op}imumnum", a, b)
-    if brain:
-        bits = e.cast("bitcast", result, "i32")
-        odd = e.op("and", e.op("lshr", bits, e.const(bits, 16)), e.const(bits, 1))
-        rounded = e.op("add", e.op("add", bits, e.const(bits, 0x7FFF)), odd)
-        narrow = e.resize(e.op("lshr", rounded, e.const(bits, 16)), "i16", False)
-    else:
-        narrow = e.cast("bitcast", e.cast("fptrunc", result, "half"), "i16")
-    return e.select(e.compare("fcmp uno", result, result), e.const("i16", _HALF_NAN), narrow)
-
-
-def _widened(e: Emitter, bits: Value, brain: bool) -> Value:
-    if brain:
-        return e.cast("bitcast", e.op("shl", e.resize(bits, "i32", False), e.const("i32", 16)), "float")
-    return e.cast("fpext", e.cast("bitcast", bits, "half"), "float")
+def _no_payload(e: Emitter, value: Value) -> Value:
+    return e.select(e.compare("fcmp uno", value, value), e.const(value, _NAN), value)

@@ -89,6 +89,7 @@ class LAUNCH:
     WARP_STRIDE = 176
     DYNAMIC_BYTES = 184
     HOST = 192  # pointer to the function that answers questions
+    LOCK = 200  # held while a lane changes 128 bits of memory in one step
     MULTIPROCESSORS = 216
     GLOBALS = 232  # pointer to the addresses of module-level variables
     SIZE = 256

@@ -136,7 +136,7 @@ class _Watch:
         before, self.taken, self.picture = self.picture, time.monotonic(), 0
         for block in residents:
             if block.memory.bytes.size <= _PICTURE_BYTES:
-                self.picture = zlib.crc32(block.memory.bytes, self.picture)
+                self.picture = zlib.crc32(block.memory.bytes.data, self.picture)
         return self.picture != before
 
 
