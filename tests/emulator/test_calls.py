@@ -238,6 +238,7 @@ CANNOT = {
     ),
     "a kernel": (".visible .entry other() { ret; }", "call other;", "other is a kernel"),
     "no function": ("", "call 5;", "a call wants a function"),
+    "scopes": ("", "{" * 300 + "}" * 300, "more than 200 scopes"),
     "deep": (DEEP, "call f149;", "more than 100 calls within one another"),
     "wide": (WIDE, "call f7;", "more than 100,000 instructions"),
 }

@@ -335,21 +335,26 @@ def test_warps_leave_the_fast_build_where_an_index_wraps_around(text: str, n: in
 def test_known_numbers_are_known_modulo_their_width() -> None:
     """Cases that once were wrong: a lane's amount taken for a constant, and bits beyond a register's."""
     made = Program((32, 1, 1), [(0, 0, 0)])
-    lane, lanes = made.pools[32][-1]
-    x = lanes[0]
-    for text, values in (
-        ("shl.b32 {d}, 5, {a};", shift_left(np.full_like(x, 5), x, 32)),
-        ("shr.u32 {d}, 1000000, {a};", shift_right(np.full_like(x, 1_000_000), x, 32, False)),
-        ("shl.b32 {d}, {a}, 30; shr.u32 {d}, {d}, 30;", x & np.uint64(3)),
-        ("mov.u32 {d}, 4294967292; add.u32 {d}, {d}, {a};", x + np.uint64(2**32 - 4)),
-    ):
-        made.add(32, text, [values], a=lane)
-    wrapped = made.pools[32][-1][0]
-    for text, values in (
-        ("mul.wide.u32 {d}, {a}, 4294967292;", x * np.uint64(2**32 - 4)),
-        ("mul.wide.s32 {d}, {a}, 4294967292;", plain(x.view(np.int64) * -4)),
-        ("cvt.u32.u32 {d}, {b};", cut(x + np.uint64(2**32 - 4))),
-        ("mul.wide.u32 {d}, {b}, 3;", cut(x + np.uint64(2**32 - 4)) * np.uint64(3)),
-    ):
-        made.add(64, text, [values], a=lane, b=wrapped)
+    lane, (x,) = made.pools[32][-1]
+    near = np.uint64(2**32 - 32)
+    made.add(32, "shl.b32 {d}, 5, {a};", [shift_left(np.full_like(x, 5), x, 32)], a=lane)
+    made.add(
+        32, "shr.u32 {d}, 1000000, {a};", [shift_right(np.full_like(x, 1_000_000), x, 32, False)], a=lane
+    )
+    made.add(32, "shl.b32 {d}, {a}, 30;", [x << np.uint64(30)], a=lane)
+    made.add(32, "shr.u32 {d}, {a}, 30;", [x & np.uint64(3)], a=made.pools[32][-1][0])
+    made.add(32, "mov.u32 {d}, -32;", [np.full_like(x, near)])
+    made.add(32, "add.u32 {d}, {a}, {b};", [x + near], a=lane, b=made.pools[32][-1][0])
+    high = made.pools[32][-1][0]
+    made.add(32, "add.u32 {d}, {a}, 8;", [x + near + np.uint64(8)], a=high)
+    around = made.pools[32][-1][0]
+    made.add(64, "mul.wide.u32 {d}, {a}, 4294967292;", [x * np.uint64(2**32 - 4)], a=lane)
+    made.add(64, "mul.wide.s32 {d}, {a}, 4294967292;", [plain(x.view(np.int64) * -4)], a=lane)
+    made.add(64, "cvt.u32.u32 {d}, {a};", [cut(x + near + np.uint64(8))], a=around)
+    made.add(64, "mul.wide.u32 {d}, {a}, 3;", [cut(x + near + np.uint64(8)) * np.uint64(3)], a=around)
+    made.add(64, "cvt.u64.u32 {d}, {a};", [x], a=lane)
+    long = made.pools[64][-1][0]
+    made.add(64, "cvt.u64.u32 {d}, {a};", [x + near], a=high)
+    made.add(64, "and.b64 {d}, {a}, -32;", [np.full_like(x, near)], a=made.pools[64][-1][0])
+    made.add(64, "mul.lo.u64 {d}, {a}, {b};", [x * near], a=long, b=made.pools[64][-1][0])
     made.check()

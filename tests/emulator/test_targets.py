@@ -143,8 +143,8 @@ def test_rungs_for_fewer_features(name: str, target: Target) -> None:
 
 # -- ARM ----------------------------------------------------------------------------------------------
 ARM = {"linux": ("aarch64-unknown-linux-gnu", "neoverse-n1"), "macos": ("arm64-apple-macosx13", "apple-m1")}
-# What the run-time support or every C library has.
-KNOWN = re.compile(r"_?(tw_\w+|mem(cpy|set|move)|fmod|ldexp)")
+# What the run-time support, the kernel's own code or every C library has.
+KNOWN = re.compile(r"_?(tw_\w+|(gather|scatter)\.[\w.]+|mem(cpy|set|move)|fmod|ldexp)")
 
 
 def for_arm(kernel: tw.Kernel, entry: str, block: tuple[int, int, int], system: str) -> tuple[bytes, str]:

@@ -347,17 +347,17 @@ _NARROW = {"u16": 16, "s16": 16, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "u2": 2, "s
 
 def _pack_form(instruction: Instruction) -> Form:
     match instruction.parts:
-        case ("pack", "sat", "u16" | "s16", "s32"):
+        case ("sat", "u16" | "s16", "s32"):
             return Form(("u32",), ("s32", "s32"))
-        case ("pack", "sat", "u8" | "s8" | "u4" | "s4" | "u2" | "s2", "s32", "b32"):
+        case ("sat", "u8" | "s8" | "u4" | "s4" | "u2" | "s2", "s32", "b32"):
             return Form(("u32",), ("s32", "s32", "b32"))
     raise unknown(instruction, "not in this form")
 
 
-@pure("cvt_pack", form=_pack_form)
+@pure("cvt.pack", form=_pack_form)
 def pack(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """Two numbers clamped to few bits, a above b; the bits of c above both."""
-    type_ = instruction.parts[2]
+    type_ = instruction.parts[1]
     bits = _NARROW[type_]
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed(type_) else (0, (1 << bits) - 1)
     fields = []

@@ -62,6 +62,7 @@ class Emitter:
         self.allocas: list[str] = []
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
+        self._functions: set[str] = set()
         self._serial = 0
 
     # -- lines ----------------------------------------------------------------------------------
@@ -185,6 +186,17 @@ class Emitter:
             self.line(f"call void @{name}({listed})")
             return Value("void", "")
         return self.set(result, f"call {result} @{name}({listed})")
+
+    def has_function(self, name: str) -> bool:
+        """Whether a function of the kernel's own was added under a name."""
+        return name in self._functions
+
+    def add_function(self, name: str, head: str, body: Emitter) -> None:
+        """Add a function to the kernel's code, once, with what its body declares."""
+        self._functions.add(name)
+        for key, text in body.declared.items():
+            self.declared.setdefault(key, text)
+        self.globals.append("\n".join([f"{head} {{", *body.allocas, *body.lines, "}"]))
 
     def declare(self, name: str, result: str, parameters: list[str]) -> None:
         self.declared.setdefault(name, f"declare {result} @{name}({', '.join(parameters)})")

@@ -18,6 +18,7 @@ from tilewise.emulator.memory import (
     resolve,
     runs_of,
 )
+from tilewise.emulator.scattered import gather
 from tilewise.emulator.syntax import Instruction, Operand, Register, Vector
 from tilewise.emulator.tables import other, takes, unknown
 from tilewise.emulator.types import llvm_scalar
@@ -66,7 +67,7 @@ def set_all(e: Lowering, targets: tuple[Operand, ...], values: list[Value], type
 def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
-        return _load_anywhere(e, access, pointers(e, access, ""))
+        return gather(e, access, pointers(e, access, ""))
     assert access.lanes is not None
     if access.uniform:
         values = [
@@ -85,7 +86,7 @@ def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
     if len(runs) > _MOST_RUNS:
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
-        return [_gather(e, access, rows, i) for i in range(size)]
+        return gather(e, access, rows)
     longest = max(end - start for start, end in runs)
     pieces = []
     for start, end in runs:
@@ -107,35 +108,6 @@ def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
 
 def _load_row(e: Lowering, type_: str, pointer: str, access: Access) -> Value:
     return e.load(type_, pointer, access.width, access.volatile)
-
-
-def _load_anywhere(e: Lowering, access: Access, rows: Value) -> list[Value]:
-    """Lanes that lie anywhere: one gather for single elements, a load for each lane for several."""
-    if access.elements == 1:
-        return [_gather(e, access, rows, 0)]
-    if e.masked:  # lanes that do not run read where reading is allowed
-        buffer = Value("<32 x ptr>", e.splat_pointer(e.buffers()[1]))
-        rows = e.select(e.bits(e.mask()), rows, buffer)
-    type_ = f"<{access.elements} x {llvm_scalar(access.type)}>"
-    pieces = []
-    for lane in range(32):
-        place = e.set("ptr", f"extractelement {rows}, i64 {lane}")
-        pieces.append(_load_row(e, type_, place.ref, access))
-    whole = join(e, pieces)
-    size = access.elements
-    return [e.shuffle(whole, [lane * size + i for lane in range(32)]) for i in range(size)]
-
-
-def _gather(e: Lowering, access: Access, rows: Value, index: int) -> Value:
-    element = llvm_scalar(access.type)
-    type_ = vector(element)
-    if index:
-        rows = e.set("<32 x ptr>", f"getelementptr i8, {rows}, i64 {index * access.width}")
-    suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
-    name = f"llvm.masked.gather.v32{suffix}.v32p0"
-    e.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
-    mask = e.bits(e.mask())
-    return e.set(type_, f"call {type_} @{name}({rows}, i32 {access.width}, {mask}, {type_} zeroinitializer)")
 
 
 def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tilewise.emulator.emit import Value
+from tilewise.emulator.emit import Emitter, Value
 from tilewise.emulator.layout import (
     GENERIC_CONST,
     GENERIC_LOCAL,
@@ -345,7 +345,7 @@ def runs_of(access: Access) -> list[tuple[int, int]]:
     return [(start, end) for start, end in runs]
 
 
-def join(e: Lowering, pieces: list[Value]) -> Value:
+def join(e: Emitter, pieces: list[Value]) -> Value:
     """Vectors one behind the other."""
     while len(pieces) > 1:
         if len(pieces) % 2:

@@ -37,6 +37,7 @@ _LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
 _NEXT = {".entry", ".func", ".file", ".loc", ".section", *_SPACES, *_LINKAGE}  # no part of a function's head
 _MOST_BYTES = 1 << 31  # of one variable
 _MOST_REGISTERS = 1 << 20
+_MOST_SCOPES = 200
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid|lanemask_\w+"
     r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|total_smem_size|aggr_smem_size"
@@ -291,6 +292,8 @@ class Parser(Words):
     def block(self) -> None:
         self.expect("{")
         self.scopes.append({})
+        if len(self.scopes) > _MOST_SCOPES:
+            raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
             if self.now.kind == "end":
                 raise self.error("'}' expected")

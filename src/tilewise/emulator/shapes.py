@@ -46,7 +46,7 @@ VECTOR: Shape | None = None  # no scalar shape
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
 _EACH_ITS_OWN = {"atom", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma"}
-_ODD_PARTS = {"cc", "sat", "hi", "relu", "pack"}  # with which an operation is not what its name says
+_ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
 _FEWEST_SOURCES = {"mad": 3, "selp": 3, "cvt": 1}  # where an operand is missing, lowering says so
 _SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
 

@@ -1,7 +1,7 @@
 """One spelling of every instruction: what the tables of instructions need not know.
 
-PTX lets modifiers follow the type, keeps a carry that no operand names, and packs with an opcode of two
-words. Here modifiers come first, a carry is an operand like any other, and an opcode is one word.
+PTX lets modifiers follow the type, keeps a carry that no operand names, and calls two instructions cvt.
+Here modifiers come first, a carry is an operand like any other, and cvt.pack is an opcode of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[
     if len(instruction.parts) > 1 and instruction.opcode in _MODIFIERS:
         instruction = _modifiers_first(instruction)
     if instruction.opcode == "cvt" and "pack" in instruction.parts:
-        return replace(instruction, opcode="cvt_pack")
+        parts = tuple(part for part in instruction.parts if part != "pack")
+        return replace(instruction, opcode="cvt.pack", parts=parts)
     return _with_carry(instruction, registers)
 
 

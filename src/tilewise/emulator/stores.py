@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.emit import Value, vector
+from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import Space
 from tilewise.emulator.memory import (
     Access,
@@ -19,6 +19,7 @@ from tilewise.emulator.memory import (
     resolve,
     runs_of,
 )
+from tilewise.emulator.scattered import scatter
 from tilewise.emulator.syntax import Instruction, Operand, Vector
 from tilewise.emulator.tables import other, takes, unknown
 from tilewise.emulator.types import llvm_scalar
@@ -67,7 +68,7 @@ def _is_scalar(e: Lowering, item: Operand) -> bool:
 
 def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) -> None:
     if not pointer:
-        _scatter(e, access, pointers(e, access, ""), values)
+        scatter(e, access, pointers(e, access, ""), values)
         return
     assert access.lanes is not None
     if access.uniform:
@@ -82,7 +83,7 @@ def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) 
             return
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
-        _scatter(e, access, rows, values)
+        scatter(e, access, rows, values)
         return
     whole = interleave(e, values)
     if not e.masked:
@@ -126,19 +127,6 @@ def _last_lane(e: Lowering, value: Value) -> Value:
     zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
     lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), e.const("i32", 31))
     return e.set(value.scalar, f"extractelement {value}, {lane}")
-
-
-def _scatter(e: Lowering, access: Access, rows: Value, values: list[Value]) -> None:
-    element = llvm_scalar(access.type)
-    suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
-    name = f"llvm.masked.scatter.v32{suffix}.v32p0"
-    e.declare(name, "void", [vector(element), "<32 x ptr>", "i32", "<32 x i1>"])
-    mask = e.bits(e.mask())
-    for i, value in enumerate(values):
-        places = rows
-        if i:
-            places = e.set("<32 x ptr>", f"getelementptr i8, {rows}, i64 {i * access.width}")
-        e.line(f"call void @{name}({value}, {places}, i32 {access.width}, {mask})")
 
 
 def _slow_store(e: Lowering, access: Access, values: list[Value], scalar: bool) -> None:
