@@ -142,8 +142,8 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
         raise unknown(instruction, f"there is no {op or 'such'} operation of type {type_ or '(none)'} here")
     if shape and space == Space.SHARED:
         raise unknown(instruction, "a vector is changed in global memory only")
-    address = instruction.operands[1 if instruction.opcode == "atom" else 0]
-    if space == Space.GENERIC and isinstance(address, Address) and isinstance(address.base, Symbol):
+    address = next((operand for operand in instruction.operands if isinstance(operand, Address)), None)
+    if space == Space.GENERIC and address is not None and isinstance(address.base, Symbol):
         place = e.program.places.get(address.base.name)
         space = _SPACES.get(place.space, space) if place else space
     return _Kind(op, type_, int(shape[1:]) if shape else 1, space)

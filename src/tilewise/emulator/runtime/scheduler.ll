@@ -1,5 +1,30 @@
 ; The scheduler: blocks one after another, and of each block the warps that can run.
 
+define i64 @tw_step(i64 %warps, i64 %wish) {
+entry:
+  %rest = urem i64 %wish, %warps
+  br label %try
+try:
+  %step = phi i64 [ %rest, %entry ], [ %more, %next ]
+  br label %divide
+divide:
+  %a = phi i64 [ %warps, %try ], [ %b, %divide.on ]
+  %b = phi i64 [ %step, %try ], [ %r, %divide.on ]
+  %done = icmp eq i64 %b, 0
+  br i1 %done, label %judge, label %divide.on
+divide.on:
+  %r = urem i64 %a, %b
+  br label %divide
+judge:
+  %good = icmp eq i64 %a, 1
+  br i1 %good, label %take, label %next
+next:
+  %more = add i64 %step, 1
+  br label %try
+take:
+  ret i64 %step
+}
+
 define i32 @tw_run(ptr %ctx, ptr %worker, ptr %block) noinline {
 entry:
   %wp = getelementptr i8, ptr %ctx, i64 ${LAUNCH.WARPS}
@@ -23,25 +48,30 @@ round:
   %turns = phi i64 [ 0, %entry ], [ %turns2, %onward ]
   %stop = load atomic i32, ptr %stop.p acquire, align 4
   %stopped = icmp ne i32 %stop, 0
-  br i1 %stopped, label %ended, label %each
+  br i1 %stopped, label %ended, label %roll
+roll:
+  ; Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
+  %seed = load i64, ptr %seed.p
+  %s1 = mul i64 %seed, 6364136223846793005
+  %s2 = add i64 %s1, 1442695040888963407
+  store i64 %s2, ptr %seed.p
+  %first = lshr i64 %s2, 33
+  %far = lshr i64 %s2, 17
+  %seeded = icmp eq i64 %order, 2
+  %wish = select i1 %seeded, i64 %far, i64 1
+  %far.step = call i64 @tw_step(i64 %warps, i64 %wish)
+  br label %each
 each:
-  %i = phi i64 [ 0, %round ], [ %i2, %next ]
-  %progress = phi i1 [ false, %round ], [ %progress2, %next ]
-  %ready = phi i1 [ false, %round ], [ %ready2, %next ]
+  %i = phi i64 [ 0, %roll ], [ %i2, %next ]
+  %progress = phi i1 [ false, %roll ], [ %progress2, %next ]
+  %ready = phi i1 [ false, %roll ], [ %ready2, %next ]
   %more = icmp ult i64 %i, %warps
   br i1 %more, label %pick, label %over
 pick:
   %backwards = sub i64 %last, %i
-  %seed = load i64, ptr %seed.p
-  %s1 = mul i64 %seed, 6364136223846793005
-  %s2 = add i64 %s1, 1442695040888963407
-  %seeded = icmp eq i64 %order, 2
-  %start = icmp eq i64 %i, 0
-  %s3 = select i1 %start, i64 %s2, i64 %seed
-  store i64 %s3, ptr %seed.p
-  %s4 = lshr i64 %s3, 33
-  %s5 = add i64 %s4, %i
-  %random = urem i64 %s5, %warps
+  %on = mul i64 %i, %far.step
+  %at = add i64 %first, %on
+  %random = urem i64 %at, %warps
   %late = icmp eq i64 %order, 1
   %c1 = select i1 %late, i64 %backwards, i64 %i
   %chosen = select i1 %seeded, i64 %random, i64 %c1
@@ -95,9 +125,9 @@ over:
   %asked = zext i1 %ready to i64
   %turns2 = add i64 %turns, %asked
   %tired = icmp ugt i64 %turns2, ${TURNS}
-  %step = zext i1 %progress to i64
+  %advance = zext i1 %progress to i64
   %counted = load i64, ptr %count.p
-  %count = add i64 %counted, %step
+  %count = add i64 %counted, %advance
   store i64 %count, ptr %count.p
   %seen = load i64, ptr %seen.p
   store i64 %count, ptr %seen.p
