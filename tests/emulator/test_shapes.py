@@ -181,93 +181,105 @@ Step = tuple[str, int, Pick, Pick, Pick]
 
 def apply(made: Program, step: Step) -> None:
     """Add one step of a drawn program."""
+    kind = step[0]
+    if kind in ("same", "left", "right", "fused", "compare"):
+        arithmetic(made, step)
+    elif kind in ("wide", "wide_sum", "widen", "narrow", "keep"):
+        change_of_width(made, step)
+    elif made.pools[1]:
+        decision(made, step)
+
+
+def arithmetic(made: Program, step: Step) -> None:
+    """Operations on numbers of one width."""
     kind, number, *picks = step
-    bits = 64 if number % 4 == 3 else 32
+    bits, sign = 64 if number % 4 == 3 else 32, "us"[number % 2]
     (a, xs), (b, ys), (c, zs) = (made.take(bits, pick) for pick in picks)
-    names = {"a": a, "b": b, "c": c}
-    names32 = dict(zip("abc", (made.take(32, pick)[0] for pick in picks), strict=True))
-    us, vs = (made.take(32, pick)[1] for pick in picks[:2])
-    sign = "us"[number % 2]
-    total = [x + y for x, y in zip(xs, ys, strict=True)]
+    pairs = list(zip(xs, ys, strict=True))
     if kind == "same":
         name = list(SAME[bits])[number % len(SAME[bits])]
-        given = [SAME[bits][name](x, y) for x, y in zip(xs, ys, strict=True)]
-        made.add(bits, f"{name} {{d}}, {{a}}, {{b}};", given, **names)
-    elif kind in ("left", "right"):
+        made.add(bits, f"{name} {{d}}, {{a}}, {{b}};", [SAME[bits][name](x, y) for x, y in pairs], a=a, b=b)
+    elif kind == "fused":
+        given = [x * y + z for (x, y), z in zip(pairs, zs, strict=True)]
+        made.add(bits, f"mad.lo.{sign}{bits} {{d}}, {{a}}, {{b}}, {{c}};", given, a=a, b=b, c=c)
+    elif kind == "compare":
+        name = list(COMPARE)[number % len(COMPARE)]
+        if sign == "s":
+            holds = [COMPARE[name](signed(x, bits), signed(y, bits)) for x, y in pairs]
+        else:
+            holds = [COMPARE[name](x, y) for x, y in pairs]
+        made.add(1, f"setp.{name}.{sign}{bits} {{d}}, {{a}}, {{b}};", holds, a=a, b=b)
+    else:
         by, ws = made.take(32, picks[1])
         if number % 3:
             amount = AMOUNTS[number % len(AMOUNTS)]
             by, ws = str(amount), [np.full(made.threads, amount, np.uint64)] * len(xs)
         if kind == "left":
             given = [shift_left(x, w, bits) for x, w in zip(xs, ws, strict=True)]
-            made.add(bits, f"shl.b{bits} {{d}}, {{a}}, {{by}};", given, a=a, by=by)
+            made.add(bits, f"shl.b{bits} {{d}}, {{a}}, {{b}};", given, a=a, b=by)
         else:
             given = [shift_right(x, w, bits, sign == "s") for x, w in zip(xs, ws, strict=True)]
-            made.add(bits, f"shr.{sign}{bits} {{d}}, {{a}}, {{by}};", given, a=a, by=by)
-    elif kind == "fused":
-        given = [x * y + z for x, y, z in zip(xs, ys, zs, strict=True)]
-        made.add(bits, f"mad.lo.{sign}{bits} {{d}}, {{a}}, {{b}}, {{c}};", given, **names)
-    elif kind in ("wide", "wide_sum"):
-        given = [WIDE[f"mul.wide.{sign}32"](u, v) for u, v in zip(us, vs, strict=True)]
-        if kind == "wide":
-            made.add(64, f"mul.wide.{sign}32 {{d}}, {{a}}, {{b}};", given, **names32)
-        else:
-            more, ws = made.take(64, picks[2])
-            given = [x + w for x, w in zip(given, ws, strict=True)]
-            made.add(64, f"mad.wide.{sign}32 {{d}}, {{a}}, {{b}}, {{c}};", given, **names32 | {"c": more})
-    elif kind == "widen":
-        if not names32["a"].startswith("%"):
-            return
+            made.add(bits, f"shr.{sign}{bits} {{d}}, {{a}}, {{b}};", given, a=a, b=by)
+
+
+def change_of_width(made: Program, step: Step) -> None:
+    """Operations on 32 bits that give 64, and the other way round."""
+    kind, number, *picks = step
+    sign = "us"[number % 2]
+    (a, us), (b, vs) = (made.take(32, pick) for pick in picks[:2])
+    c, ws = made.take(64, picks[2])
+    long, ls = made.take(64, ("register", picks[0][1]))
+    product = [WIDE[f"mul.wide.{sign}32"](u, v) for u, v in zip(us, vs, strict=True)]
+    if kind == "wide":
+        made.add(64, f"mul.wide.{sign}32 {{d}}, {{a}}, {{b}};", product, a=a, b=b)
+    elif kind == "wide_sum":
+        given = [x + w for x, w in zip(product, ws, strict=True)]
+        made.add(64, f"mad.wide.{sign}32 {{d}}, {{a}}, {{b}}, {{c}};", given, a=a, b=b, c=c)
+    elif kind == "widen" and a.startswith("%"):
         given = us if sign == "u" else [plain(signed(u, 32)) for u in us]
-        made.add(64, f"cvt.{sign}64.{sign}32 {{d}}, {{a}};", given, **names32)
+        made.add(64, f"cvt.{sign}64.{sign}32 {{d}}, {{a}};", given, a=a)
     elif kind == "narrow":
-        long, ws = made.take(64, ("register", picks[0][1]))
-        made.add(32, f"cvt.u32.{sign}64 {{d}}, {{a}};", ws, a=long)
-    elif kind == "keep":  # narrow numbers in wide registers
-        long, ws = made.take(64, ("register", picks[0][1]))
-        given = [cut(w) if sign == "u" else plain(signed(cut(w), 32)) for w in ws]
+        made.add(32, f"cvt.u32.{sign}64 {{d}}, {{a}};", ls, a=long)
+    elif kind == "keep":  # a narrow number in wide registers
+        given = [cut(x) if sign == "u" else plain(signed(cut(x), 32)) for x in ls]
         made.add(64, f"cvt.{sign}32.{sign}32 {{d}}, {{a}};", given, a=long)
-    elif kind == "compare":
-        name = list(COMPARE)[number % len(COMPARE)]
-        pairs = [
-            (signed(x, bits), signed(y, bits)) if sign == "s" else (x, y) for x, y in zip(xs, ys, strict=True)
-        ]
-        made.add(
-            1, f"setp.{name}.{sign}{bits} {{d}}, {{a}}, {{b}};", [COMPARE[name](*p) for p in pairs], **names
+
+
+def decision(made: Program, step: Step) -> None:
+    """Choices, guards, branches and loops by a predicate or a count."""
+    kind, number, *picks = step
+    bits, sign = 64 if number % 4 == 3 else 32, "us"[number % 2]
+    (a, xs), (b, ys), (c, zs) = (made.take(bits, pick) for pick in picks)
+    p, holds = made.take(1, picks[2])
+    names = {"a": a, "b": b, "c": c, "p": p}
+    summed = [np.where(h, x + y, z) for h, x, y, z in zip(holds, xs, ys, zs, strict=True)]
+    step_on = f"add.u{bits} {{d}}, {{a}}, {{b}};"
+    if kind == "choose":
+        given = [np.where(h, x, y) for h, x, y in zip(holds, xs, ys, strict=True)]
+        made.add(bits, f"selp.b{bits} {{d}}, {{a}}, {{b}}, {{p}};", given, **names)
+    elif kind == "guarded":
+        made.add(bits, f"mov.b{bits} {{d}}, {{c}}; @{{p}} {step_on}", summed, **names)
+    elif kind == "branch":
+        made.add(bits, f"mov.b{bits} {{d}}, {{c}}; @!{{p}} bra L{{n}}; {step_on} L{{n}}:", summed, **names)
+    elif kind == "long_branch":
+        short, us = made.take(32, picks[0])
+        long, ws = made.take(64, picks[2])
+        product = [WIDE[f"mul.wide.{sign}32"](u, np.full_like(u, 12)) for u in us]
+        given = [np.where(h, x, w) for h, x, w in zip(holds, product, ws, strict=True)]
+        text = f"mov.b64 {{d}}, {{c}}; @!{{p}} bra L{{n}}; mul.wide.{sign}32 {{d}}, {{a}}, 12; L{{n}}:"
+        made.add(64, text, given, a=short, c=long, p=p)
+    else:
+        times, limit = [np.full(made.threads, 3, np.uint64)] * len(xs), "mov.u32 %m, 3;"
+        if kind == "lane_loop":
+            by, ws = made.take(32, picks[2])
+            times = [(w & np.uint64(3)) + np.uint64(1) for w in ws]
+            limit = f"and.b32 %m, {by}, 3; add.u32 %m, %m, 1;"
+        given = [x + y * t for x, y, t in zip(xs, ys, times, strict=True)]
+        text = (
+            f"mov.b{bits} {{d}}, {{a}}; mov.u32 %i, 0; {limit} L{{n}}: add.u{bits} {{d}}, {{d}}, {{b}};"
+            "add.u32 %i, %i, 1; setp.lt.u32 %q, %i, %m; @%q bra L{n};"
         )
-    elif made.pools[1]:
-        p, holds = made.take(1, picks[2])
-        names["p"] = p
-        either = [np.where(h, x, y) for h, x, y in zip(holds, xs, ys, strict=True)]
-        summed = [np.where(h, t, z) for h, t, z in zip(holds, total, zs, strict=True)]
-        if kind == "choose":
-            made.add(bits, f"selp.b{bits} {{d}}, {{a}}, {{b}}, {{p}};", either, **names)
-        elif kind == "guarded":
-            made.add(
-                bits, f"mov.b{bits} {{d}}, {{c}}; @{{p}} add.u{bits} {{d}}, {{a}}, {{b}};", summed, **names
-            )
-        elif kind == "branch":
-            text = f"mov.b{bits} {{d}}, {{c}}; @!{{p}} bra L{{n}}; add.u{bits} {{d}}, {{a}}, {{b}}; L{{n}}:"
-            made.add(bits, text, summed, **names)
-        elif kind == "long_branch":
-            long, ws = made.take(64, picks[2])
-            product = [WIDE[f"mul.wide.{sign}32"](u, np.uint64(12) + 0 * u) for u in us]
-            given = [np.where(h, x, w) for h, x, w in zip(holds, product, ws, strict=True)]
-            text = f"mov.b64 {{d}}, {{c}}; @!{{p}} bra L{{n}}; mul.wide.{sign}32 {{d}}, {{a}}, 12; L{{n}}:"
-            made.add(64, text, given, a=names32["a"], c=long, p=p)
-        else:
-            times = [np.full(made.threads, 3, np.uint64)] * len(xs)
-            limit = "mov.u32 %m, 3;"
-            if kind == "lane_loop":
-                by, ws = made.take(32, picks[2])
-                times = [(w & np.uint64(3)) + np.uint64(1) for w in ws]
-                limit = f"and.b32 %m, {by}, 3; add.u32 %m, %m, 1;"
-            given = [x + y * t for x, y, t in zip(xs, ys, times, strict=True)]
-            text = (
-                f"mov.b{bits} {{d}}, {{a}}; mov.u32 %i, 0; {limit} L{{n}}: add.u{bits} {{d}}, {{d}}, {{b}};"
-                "add.u32 %i, %i, 1; setp.lt.u32 %q, %i, %m; @%q bra L{n};"
-            )
-            made.add(bits, text, given, **names)
+        made.add(bits, text, given, **names)
 
 
 picks = st.tuples(st.sampled_from(["register", "register", "constant"]), st.integers(0, 60))

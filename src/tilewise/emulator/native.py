@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,10 @@ def _machine(target: Target) -> Any:
 def assemble(text: str, target: Target, level: int = 1) -> bytes:
     """Compile LLVM text to an object file."""
     with _LOCK:
-        return _assemble(text, target, level)  # NOTE: a function of its own, so that its modules end in here
+        code = _assemble(text, target, level)  # NOTE: a function of its own, so that its modules end in here
+        if "+avx512f" in target.features and _doubtful(code):
+            code = _assemble(text, Target(target.cpu, f"{target.features},-avx512f"), level)
+        return code
 
 
 def _assemble(text: str, target: Target, level: int) -> bytes:
@@ -70,6 +74,28 @@ def _assemble(text: str, target: Target, level: int) -> bytes:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
     builder.getModulePassManager().run(module, builder)
     return bytes(machine.emit_object(module))
+
+
+# What chooses between two operands bit by bit, as the truth tables that VPTERNLOG takes.
+_CHOICES = {0xAC, 0xB8, 0xCA, 0xD8, 0xE2, 0xE4}
+_TERNARY = re.compile(rb"(?=(\x62...\x25[\x00-\xBF].{6}))", re.DOTALL)
+
+
+def _doubtful(code: bytes) -> bool:
+    """Whether machine code has a VPTERNLOG that LLVM may have got wrong.
+
+    NOTE: LLVM up to version 22 permutes the operands of one that is masked, has one in memory and chooses by
+    a constant, and does not permute its table alike (issue 157929 of llvm-project).
+    """
+    for match in _TERNARY.finditer(code):
+        found = match[1]
+        mode, base = found[5] >> 6, found[5] & 7
+        after = 7 if base == 4 else 6  # behind the byte that tells how the address is made, if there is one
+        far = mode == 2 or (mode == 0 and (base == 5 or (base == 4 and found[6] & 7 == 5)))
+        after += 4 if far else mode
+        if found[1] & 7 == 3 and found[3] & 7 and found[after : after + 1] and found[after] in _CHOICES:
+            return True
+    return False
 
 
 @dataclass(slots=True)
