@@ -39,7 +39,29 @@ ORDERS: list[str | int] = ["eager", "late", 1, 2, 3]
 WORDS, SLACK = 1024, 64  # of the input, and what lies before and behind what an index reaches
 ROWS = 4  # words that each thread writes
 COUNTERS = 8
-NUMBERS = [0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 63, 64, 127, 255, 256, 1 << 16, (1 << 31) - 1, -(1 << 31)]
+NUMBERS = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    12,
+    16,
+    31,
+    32,
+    33,
+    63,
+    64,
+    127,
+    255,
+    256,
+    1 << 16,
+    (1 << 31) - 1,
+    -(1 << 31),
+]
 SIGNED = ["eq", "ne", "lt", "le", "gt", "ge"]
 UNSIGNED = [*SIGNED, "lo", "ls", "hi", "hs"]
 
@@ -70,7 +92,9 @@ def make(draw: Draw) -> Case:
     block, grid = BLOCKS[draw(0, len(BLOCKS) - 1)], GRIDS[draw(0, len(GRIDS) - 1)]
     text = _Program(draw, block).text()
     seed = draw(0, 2**16)
-    source = np.random.default_rng(seed).integers(0, 2**32, WORDS + 2 * SLACK, dtype=np.uint64).astype(np.uint32)
+    source = (
+        np.random.default_rng(seed).integers(0, 2**32, WORDS + 2 * SLACK, dtype=np.uint64).astype(np.uint32)
+    )
     if draw(0, 1):
         source >>= np.uint32(24)
     return Case(text, grid, block, source, draw(0, 40), ORDERS[draw(0, len(ORDERS) - 1)], draw(1, 2))
@@ -151,7 +175,11 @@ class _Program:
         """A 32-bit operand."""
         if self.draw(0, 2):
             return self.r()
-        return str(self.number()) if self.draw(0, 3) else str(self.one_of(["%tid.x", "%laneid", "%ctaid.x", "%ntid.x"]))
+        return (
+            str(self.number())
+            if self.draw(0, 3)
+            else str(self.one_of(["%tid.x", "%laneid", "%ctaid.x", "%ntid.x"]))
+        )
 
     def wide(self) -> str:
         return self.d() if self.draw(0, 3) else str(self.number())
@@ -174,22 +202,45 @@ class _Program:
         )
 
     def start(self) -> None:
-        self.put("ld.param.u64 %in, [a]; ld.param.u64 %out, [o]; ld.param.u64 %cnt, [c]; ld.param.u32 %n, [n];")
+        self.put(
+            "ld.param.u64 %in, [a]; ld.param.u64 %out, [o]; ld.param.u64 %cnt, [c]; ld.param.u32 %n, [n];"
+        )
         self.put(f"add.s64 %in, %in, {4 * SLACK};")
         self.put("mov.u32 %x0, %ntid.x; mov.u32 %x1, %ntid.y; mov.u32 %x2, %tid.z; mov.u32 %x3, %tid.y;")
         self.put("mad.lo.u32 %x2, %x2, %x1, %x3; mov.u32 %x3, %tid.x; mad.lo.u32 %id, %x2, %x0, %x3;")
         self.put("mov.u32 %x0, %ctaid.y; mov.u32 %x1, %nctaid.x; mov.u32 %x2, %ctaid.x;")
         self.put(f"mad.lo.u32 %x0, %x0, %x1, %x2; mad.lo.u32 %x0, %x0, {self.threads}, %id;")
         self.put(f"mul.wide.u32 %a0, %x0, {4 * ROWS}; add.s64 %out, %out, %a0;")
-        starts = ["%tid.x", "%tid.y", "%laneid", "%id", "%n", "%ctaid.x", "7", "%x0", "-1", "%tid.x", "%id", "%n"]
+        starts = [
+            "%tid.x",
+            "%tid.y",
+            "%laneid",
+            "%id",
+            "%n",
+            "%ctaid.x",
+            "7",
+            "%x0",
+            "-1",
+            "%tid.x",
+            "%id",
+            "%n",
+        ]
         for i, text in enumerate(starts):
             self.put(f"mov.u32 %r{i}, {text};")
         self.put("mul.wide.u32 %a0, %id, 4; add.s64 %a0, %a0, %in; ld.global.u32 %r3, [%a0];")
-        self.put("cvt.u64.u32 %d0, %id; cvt.s64.s32 %d1, %r8; mul.wide.s32 %d2, %r0, 12; mov.u64 %d3, 5; mov.u64 %d4, %in;")
-        self.put("sub.s64 %d4, %d4, %in; setp.lt.u32 %p0, %id, 20; setp.ne.u32 %p1, %n, 3; setp.gt.s32 %p2, %r3, 0;")
+        self.put(
+            "cvt.u64.u32 %d0, %id; cvt.s64.s32 %d1, %r8; mul.wide.s32 %d2, %r0, 12; mov.u64 %d3, 5; mov.u64 %d4, %in;"
+        )
+        self.put(
+            "sub.s64 %d4, %d4, %in; setp.lt.u32 %p0, %id, 20; setp.ne.u32 %p1, %n, 3; setp.gt.s32 %p2, %r3, 0;"
+        )
         self.put("mov.b16 %h0, 9; setp.eq.u32 %p3, %laneid, 5; and.b32 %x0, %r3, 1; setp.eq.u32 %p4, %x0, 1;")
-        self.put("mov.u32 %x0, loc; st.local.v4.u32 [%x0], {%r0, %r1, %r2, %r3}; st.local.v4.u32 [%x0+16], {%r3, %r3, 0, 1};")
-        self.put("mov.u32 %x0, sh; shl.b32 %x1, %id, 2; add.u32 %x0, %x0, %x1; st.shared.u32 [%x0], %r3; bar.sync 0;")
+        self.put(
+            "mov.u32 %x0, loc; st.local.v4.u32 [%x0], {%r0, %r1, %r2, %r3}; st.local.v4.u32 [%x0+16], {%r3, %r3, 0, 1};"
+        )
+        self.put(
+            "mov.u32 %x0, sh; shl.b32 %x1, %id, 2; add.u32 %x0, %x0, %x1; st.shared.u32 [%x0], %r3; bar.sync 0;"
+        )
 
     def store_all(self) -> None:
         """What the thread knows at its end, in few words."""
@@ -198,8 +249,12 @@ class _Program:
             for i in range(row, 12, ROWS):
                 self.put(f"mad.lo.u32 %x0, %x0, 31, %r{i};")
             self.put(f"cvt.u32.u64 %x1, %d{row}; mad.lo.u32 %x0, %x0, 31, %x1;")
-            self.put(f"shr.u64 %a0, %d{(row + 1) % 5}, 32; cvt.u32.u64 %x1, %a0; mad.lo.u32 %x0, %x0, 31, %x1;")
-            self.put(f"selp.u32 %x1, 1, 0, %p{row}; mad.lo.u32 %x0, %x0, 31, %x1; st.global.u32 [%out+{4 * row}], %x0;")
+            self.put(
+                f"shr.u64 %a0, %d{(row + 1) % 5}, 32; cvt.u32.u64 %x1, %a0; mad.lo.u32 %x0, %x0, 31, %x1;"
+            )
+            self.put(
+                f"selp.u32 %x1, 1, 0, %p{row}; mad.lo.u32 %x0, %x0, 31, %x1; st.global.u32 [%out+{4 * row}], %x0;"
+            )
 
     # -- statements -----------------------------------------------------------------------------
     def statement(self, uniform: bool) -> None:
@@ -233,7 +288,9 @@ class _Program:
         other, end = self.label(), self.label()
         together = uniform and self.chance(2)
         if together:
-            self.put(f"setp.{self.one_of(SIGNED)}.s32 %q1, {self.one_of(['%n', '%ctaid.x'])}, {self.draw(0, 8)};")
+            self.put(
+                f"setp.{self.one_of(SIGNED)}.s32 %q1, {self.one_of(['%n', '%ctaid.x'])}, {self.draw(0, 8)};"
+            )
         self.put(f"@{'%q1' if together else self.condition()} bra {other};")
         self.body(together)
         if self.draw(0, 1):
@@ -439,29 +496,47 @@ class _Program:
         """An address in step with the lane, as compilers write it."""
         offset = 4 * self.draw(-SLACK // 2, SLACK // 2)
         if self.draw(0, 1):
-            self.put(f"mul.wide.u32 %a0, %id, 4; add.s64 %a0, %a0, %in; {self.guard()}ld.global.u32 {self.r()}, [%a0+{offset}];")
+            self.put(
+                f"mul.wide.u32 %a0, %id, 4; add.s64 %a0, %a0, %in; {self.guard()}ld.global.u32 {self.r()}, [%a0+{offset}];"
+            )
             return
         # What wraps around below zero, in the lanes that do not load.
         by = self.draw(1, 20)
-        self.put(f"sub.u32 %x0, %id, {by}; setp.ge.u32 %q3, %id, {by}; mul.wide.{self.one_of(['u32', 's32'])} %a0, %x0, 4;")
+        self.put(
+            f"sub.u32 %x0, %id, {by}; setp.ge.u32 %q3, %id, {by}; mul.wide.{self.one_of(['u32', 's32'])} %a0, %x0, 4;"
+        )
         self.put(f"add.s64 %a0, %a0, %in; @%q3 ld.global.u32 {self.r()}, [%a0];")
 
     def anywhere(self) -> None:
         self.put(f"and.b32 %x0, {self.r()}, {WORDS - 1}; mul.wide.u32 %a0, %x0, 4; add.s64 %a0, %a0, %in;")
-        kind = self.one_of(["global.u32", "global.s32", "u32", "global.u16", "global.s8", "global.nc.u32", "global.volatile.u32"])
+        kind = self.one_of(
+            [
+                "global.u32",
+                "global.s32",
+                "u32",
+                "global.u16",
+                "global.s8",
+                "global.nc.u32",
+                "global.volatile.u32",
+            ]
+        )
         kind = "volatile.global.u32" if "volatile" in kind else kind
         self.put(f"{self.guard()}ld.{kind} {self.r()}, [%a0];")
 
     def row(self) -> None:
         """Two or four words at once."""
         count = self.one_of([2, 4])
-        self.put(f"and.b32 %x0, {self.value()}, {WORDS // 4 - 1}; shl.b32 %x0, %x0, 4; cvt.u64.u32 %a0, %x0; add.s64 %a0, %a0, %in;")
+        self.put(
+            f"and.b32 %x0, {self.value()}, {WORDS // 4 - 1}; shl.b32 %x0, %x0, 4; cvt.u64.u32 %a0, %x0; add.s64 %a0, %a0, %in;"
+        )
         first = self.draw(0, 8)
         targets = ", ".join(f"%r{first + i}" for i in range(count))
         self.put(f"{self.guard()}ld.global.v{count}.u32 {{{targets}}}, [%a0];")
 
     def local(self) -> None:
-        self.put(f"and.b32 %x0, {self.value()}, 7; shl.b32 %x0, %x0, 2; mov.u32 %x1, loc; add.u32 %x0, %x0, %x1;")
+        self.put(
+            f"and.b32 %x0, {self.value()}, 7; shl.b32 %x0, %x0, 2; mov.u32 %x1, loc; add.u32 %x0, %x0, %x1;"
+        )
         if self.draw(0, 1):
             self.put(f"{self.guard()}st.local.u32 [%x0], {self.r()};")
         else:
@@ -469,11 +544,15 @@ class _Program:
 
     def shared(self) -> None:
         """Read what somebody wrote before the last barrier."""
-        self.put(f"rem.u32 %x0, {self.value()}, {self.threads}; shl.b32 %x0, %x0, 2; mov.u32 %x1, sh; add.u32 %x0, %x0, %x1;")
+        self.put(
+            f"rem.u32 %x0, {self.value()}, {self.threads}; shl.b32 %x0, %x0, 2; mov.u32 %x1, sh; add.u32 %x0, %x0, %x1;"
+        )
         self.put(f"{self.guard()}ld.shared.u32 {self.r()}, [%x0];")
 
     def counted(self) -> None:
-        self.put(f"and.b32 %x0, {self.value()}, {COUNTERS - 1}; mul.wide.u32 %a0, %x0, 4; add.s64 %a0, %a0, %cnt;")
+        self.put(
+            f"and.b32 %x0, {self.value()}, {COUNTERS - 1}; mul.wide.u32 %a0, %x0, 4; add.s64 %a0, %a0, %cnt;"
+        )
         self.put(f"{self.guard()}red.global.add.u32 [%a0], {self.r()};")
 
 

@@ -64,9 +64,12 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     "createpolicy",
     "nanosleep",
     "pmevent",
+    "griddepcontrol",
+    "setmaxnreg",
 )
 def no_effect(e: Lowering, instruction: Instruction) -> None:
-    """Order and hints: memory here is in order already, and there is no cache to steer."""
+    """Order and hints: memory here is in order already, there is no cache to steer, a launch begins when
+    the one before it has ended, and there are registers for all."""
     if instruction.opcode == "createpolicy":
         first = instruction.operands[0]
         if isinstance(first, Register):

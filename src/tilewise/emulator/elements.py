@@ -25,11 +25,13 @@ from tilewise.emulator.types import TYPE_BYTES, is_float
 if TYPE_CHECKING:
     from tilewise.emulator.parse import Parser
 
-__all__ = ["ELEMENTS", "elements_of", "flat", "indexed", "moved", "shifted", "vector_of"]
+__all__ = ["ELEMENTS", "elements_of", "flat", "indexed", "moved", "shifted", "special_vector", "vector_of"]
 
 ELEMENTS = ("x", "y", "z", "w")
 _COLORS = dict(zip("rgba", ELEMENTS, strict=True))
 _ADDRESSED = ("ld", "ldu", "st")
+_THREES = {f"%{n}{what}" for n in ("", "n") for what in ("tid", "ctaid", "clusterid")}
+_THREES |= {f"%cluster_{n}ctaid" for n in ("", "n")}
 
 
 def elements_of(whole: Variable, count: int) -> list[Variable]:
@@ -49,6 +51,13 @@ def vector_of(parser: Parser, name: str) -> Operand:
         raise parser.error(f"an element of {name} ({', '.join(there)}) expected")
     parser.take()
     return Register(f"{name}.{part}")
+
+
+def special_vector(name: str) -> Operand:
+    """A special register, or the elements of one that has them, such as ``%tid``."""
+    if name not in _THREES:
+        return Register(name)
+    return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))
 
 
 def flat(operands: Vector) -> Vector:

@@ -7,8 +7,18 @@ from dataclasses import replace
 from math import prod
 
 from tilewise.emulator.constants import constant, constant_integer
-from tilewise.emulator.elements import ELEMENTS, elements_of, flat, indexed, moved, shifted, vector_of
+from tilewise.emulator.elements import (
+    ELEMENTS,
+    elements_of,
+    flat,
+    indexed,
+    moved,
+    shifted,
+    special_vector,
+    vector_of,
+)
 from tilewise.emulator.initial import initial_bytes
+from tilewise.emulator.labels import Labels
 from tilewise.emulator.spelling import MARKED, spelled
 from tilewise.emulator.syntax import (
     Address,
@@ -32,7 +42,7 @@ from tilewise.emulator.types import TYPE_BYTES
 
 __all__ = ["Parser", "parse"]
 
-_SPACES = {".global", ".const", ".shared", ".local", ".param", ".tex"}
+_SPACES = {".global", ".const", ".shared", ".local", ".param"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
 _NEXT = {".entry", ".func", ".file", ".loc", ".section", *_SPACES, *_LINKAGE}  # no part of a function's head
 _MOST_BYTES = 1 << 31  # of one variable
@@ -63,6 +73,8 @@ class Parser(Words):
         self.shared = Function("", False, [], [])  # holds the registers of the module
         self.shared_names: dict[str, str] = {}
         self.narrow = False  # whether the target has no doubles
+        self.labels = Labels()
+        self.path: tuple[int, ...] = ()  # the blocks around what is being read
         self.serial = 0
 
     # -- the module -----------------------------------------------------------------------------
@@ -72,6 +84,8 @@ class Parser(Words):
             if token.text == ".version":
                 self.take()
                 major, _, minor = self.take().text.partition(".")
+                if not major.isdecimal() or not (minor or "0").isdecimal():
+                    raise PtxError(token.line, "a version such as 8.0 expected")
                 self.result.version = (int(major), int(minor or 0))
             elif token.text == ".target":
                 self.take()
@@ -174,6 +188,8 @@ class Parser(Words):
                 vector = int(part[2:])
             elif part[1:] in TYPE_BYTES:
                 type_ = part[1:]
+            elif part in (".texref", ".surfref", ".samplerref"):
+                type_ = "b64"  # nothing reads it: there are no instructions for textures
             elif part in (".ptr", ".attribute", ".managed", *_SPACES):
                 self.skip_attribute(part)
             else:
@@ -234,16 +250,12 @@ class Parser(Words):
             self.result.functions.setdefault(name, function)
             return
         self.function, self.scopes, self.location = function, [dict(self.shared_names)], (0, 0)
-        self.vectors = {}
+        self.vectors, self.labels = {}, Labels()
         for variable in (*parameters, *returns):
             if variable.space == "reg":
-                function.registers[variable.name] = variable.type
-                self.scopes[0][variable.name] = variable.name
-                vector, _, part = variable.name.partition(".")
-                if part:
-                    self.vectors[vector] = ELEMENTS.index(part) + 1
-                    self.scopes[0][vector] = vector
+                self.register_parameter(function, variable)
         self.block()
+        self.labels.resolve()
         self.function = None
         self.result.functions[name] = function
 
@@ -289,9 +301,31 @@ class Parser(Words):
             self.accept(",")
         return found
 
+    def register_parameter(self, function: Function, variable: Variable) -> None:
+        name, _, part = variable.name.partition(".")
+        unique = self.scopes[0].get(name) if part else None
+        unique = unique or self.unused(function, name)
+        self.scopes[0][name] = unique
+        if part:
+            self.vectors[unique] = ELEMENTS.index(part) + 1
+            unique = f"{unique}.{part}"
+        variable.name = unique
+        function.registers[unique] = variable.type
+
+    def unused(self, function: Function, name: str) -> str:
+        """A name that nothing has yet that the function knows: names may come again in other scopes."""
+        spaces = (function.registers, self.vectors, function.variables, self.result.variables)
+        unique = name
+        while any(unique in space for space in spaces):
+            self.serial += 1
+            unique = f"{name}#{self.serial}"
+        return unique
+
     def block(self) -> None:
         self.expect("{")
         self.scopes.append({})
+        self.serial += 1
+        self.path += (self.serial,)
         if len(self.scopes) > _MOST_SCOPES:
             raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
@@ -299,6 +333,7 @@ class Parser(Words):
                 raise self.error("'}' expected")
             self.statement()
         self.scopes.pop()
+        self.path = self.path[:-1]
 
     def statement(self) -> None:
         function = self.function
@@ -349,10 +384,7 @@ class Parser(Words):
             else:
                 names = [name]
             for each in names:
-                unique = each
-                if unique in function.registers or unique in self.vectors:  # the same name in another scope
-                    self.serial += 1
-                    unique = f"{each}#{self.serial}"
+                unique = self.unused(function, each)
                 self.scopes[-1][each] = unique
                 if vector:
                     self.vectors[unique] = vector
@@ -373,9 +405,8 @@ class Parser(Words):
             own = variable.space in ("local", "param")  # of each call; any other is there once
             unique = variable.name if own else f"{function.name}::{variable.name}"
             taken = {parameter.name for parameter in (*function.parameters, *function.returns)}
-            if unique in taken or unique in function.variables or unique in self.result.variables:
-                self.serial += 1
-                unique = f"{unique}#{self.serial}"
+            while (free := self.unused(function, unique)) != unique or unique in taken:
+                unique = free if free != unique else f"{unique}#"
             self.scopes[-1][variable.name] = unique
             variable.name = unique
             (function.variables if own else self.result.variables)[unique] = variable
@@ -389,11 +420,12 @@ class Parser(Words):
             while self.accept(","):
                 names.append(self.word())
             self.expect(";")
-            function.tables[token.text] = names
+            function.tables[self.labels.define(self.path, token.text, token.line)] = names
+            self.labels.list(self.path, names)
         elif self.now.text == ".callprototype":
             self.skip_to(";")
         else:
-            function.body.append(Label(token.text, token.line))
+            function.body.append(Label(self.labels.define(self.path, token.text, token.line), token.line))
 
     # -- instructions ---------------------------------------------------------------------------
     def instruction(self) -> Instruction:
@@ -417,7 +449,10 @@ class Parser(Words):
         whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
         if self.narrow and "f64" in parts:
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
-        return spelled(moved(self, whole), self.function.registers, self.result.version)
+        found = spelled(moved(self, whole), self.function.registers, self.result.version)
+        if opcode in ("bra", "brx", "call"):
+            self.labels.use(self.path, found)
+        return found
 
     # -- what an instruction needs before it ----------------------------------------------------
     def before(self, *instructions: Instruction) -> None:
@@ -476,6 +511,8 @@ class Parser(Words):
                 items.append(self.operand())
                 self.accept(",")
             return Vector(tuple(items))
+        if opcode == "bra" and token.kind == "word":  # a label, whatever else has its name
+            return Symbol(self.take().text)
         if opcode == "call" and self.accept("("):  # its arguments, its results
             items = []
             while not self.accept(")"):
@@ -509,8 +546,9 @@ class Parser(Words):
         if name == "_":
             return Register("_")
         if name.startswith("%") and _SPECIAL.match(name):
-            suffix = self.take().text if self.now.kind == "dotted" else ""
-            return Register(name + suffix)
+            if self.now.kind == "dotted":
+                return Register(name + self.take().text)
+            return special_vector(name)
         if name == "WARP_SZ":
             return Immediate(32)
         unique = self.known(name)

@@ -98,7 +98,7 @@ def _by_sum(segment: list[Instruction]) -> list[Instruction]:
     for instruction in segment:
         needed = {register.name for register in reads(instruction)}
         made = {register.name for register in writes(instruction)}
-        addend = instruction.operands[-1] if _is_multiply_add(instruction) else None
+        addend = instruction.operands[-1] if made and _is_multiply_add(instruction) else None
         key = addend.name if isinstance(addend, Register) else ""
         if not needed & late and addend is None:
             before.append(instruction)

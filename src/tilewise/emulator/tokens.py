@@ -11,17 +11,18 @@ __all__ = ["Token", "Words", "integer_of", "tokens"]
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\f\v]+|//[^\n]*)
+    (?P<space>^[ \t]*\#[ \t]*(?:line\b)?[ \t]*\d[^\n]*|[ \t\r\f\v]+|//[^\n]*)
   | (?P<newline>\n)
   | (?P<comment>/\*.*?\*/)
   | (?P<string>"(?:[^"\\\n]|\\.)*")
-  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)
+  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+
+      |\.\d+(?:[eE][+-]?\d+)?(?![\w:]))
   | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
   | (?P<word>[%$A-Za-z_][\w$]*)
   | (?P<dotted>\.[\w]+(?:::[\w]+)*)
   | (?P<mark>[{}\[\](),;:|!@=<>+\-*/~&^?])
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 
 

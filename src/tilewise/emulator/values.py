@@ -143,7 +143,14 @@ class Values(Emitter):
         wide = self.splat(value)
         if shape is None or shape.uniform:
             return wide
-        return self.op("add", wide, self.lanes(value.type, shape.lanes))
+        # A register of a floating-point type may hold an integer's bits.
+        whole = f"i{self.width_of(value.type)}"
+        bits = self.cast("bitcast", wide, whole)
+        return self.cast("bitcast", self.op("add", bits, self.lanes(whole, shape.lanes)), value.type)
+
+    def width_of(self, scalar: str) -> int:
+        """Bits of an LLVM scalar type."""
+        return {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(scalar) or int(scalar[1:])
 
     def write(self, register: Register, value: Value, type_: str, shape: Shape | None = UNIFORM) -> None:
         """Set a register, in the lanes that run the current instruction."""

@@ -16,7 +16,7 @@ _PARAMETER = re.compile(
     r"(?:\.ptr\b(?:\s*\.(?:global|shared|const|local))?(?:\s*\.align\s+\d+)?\s*)?"
     r"(?P<name>[A-Za-z_$%][\w$]*)\s*(?:\[(?P<count>\d+)\])?"
 )
-_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
+_TARGET = re.compile(r"(?:^|\s)\.target\s+(sm_\d+[af]?)")
 _BITS = re.compile(r"[a-z]+(\d+)")
 
 

@@ -1,0 +1,189 @@
+"""Control flow of every shape: lanes that part, meet, wait and leave, against an interpreter of single threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tests.fuzz.programs import check, make
+
+ORDERS = ["eager", "late", 1, 2, 3]
+EMULATORS = [tw.device("emulator", order=order, threads=2) for order in ORDERS]
+every_order = pytest.mark.parametrize("device", EMULATORS, ids=map(str, ORDERS))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_programs_do_what_single_threads_do(data: st.DataObject) -> None:
+    check(make(lambda low, high: data.draw(st.integers(low, high))))
+
+
+def compiled(body: str, name: str = "k", arch: str = "sm_80") -> tw.Kernel:
+    return tw.Kernel('extern "C" __global__ void ' + body, name, arch=arch)
+
+
+@every_order
+def test_loops_whose_lanes_leave_at_different_turns(device: tw.devices.Device) -> None:
+    kernel = compiled("""k(int *out, const int *trips) {
+        int t = threadIdx.x, last = -1, sum = 0;
+        for (int i = 0; i < trips[t]; ++i) {
+            int j = 0;
+            while (true) {
+                if (j > (t + i) % 5) break;
+                if ((j ^ t) & 1) { ++j; continue; }
+                sum += i * j; ++j;
+            }
+            last = i;                      // the same in all lanes of a turn, not of the loop
+            if (t % 7 == 3 && i == 4) break;
+        }
+        out[t] = sum * 100 + last;
+    }""")
+    trips = np.random.default_rng().integers(0, 12, 100).astype(np.int32)
+    out = np.zeros(100, np.int32)
+    kernel(1, 100, [out, trips], device=device)
+    for t in range(100):
+        total, last = 0, -1
+        for i in range(trips[t]):
+            total += sum(i * j for j in range((t + i) % 5 + 1) if not (j ^ t) & 1)
+            last = i
+            if t % 7 == 3 and i == 4:
+                break
+        assert out[t] == total * 100 + last
+
+
+@every_order
+def test_a_lock_among_the_lanes_of_a_warp(device: tw.devices.Device) -> None:
+    kernel = compiled("""k(int *lock, int *count) {
+        bool done = false;
+        while (!done) {
+            if (atomicCAS(lock, 0, 1) == 0) {
+                *(volatile int *)count += 1;
+                __threadfence();
+                atomicExch(lock, 0);
+                done = true;
+            }
+        }
+    }""")
+    lock, count = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    kernel(3, 40, [lock, count], device=device, timeout=30.0)
+    assert (lock[0], count[0]) == (0, 120)
+
+
+@every_order
+def test_blocks_that_wait_for_later_blocks(device: tw.devices.Device) -> None:
+    kernel = compiled("""k(volatile int *flag, int *out) {
+        if (blockIdx.x + 1 < gridDim.x && threadIdx.x == 0)
+            while (flag[blockIdx.x + 1] == 0) { }
+        __syncthreads();
+        out[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) flag[blockIdx.x] = 1;
+    }""")
+    flag, out = np.zeros(9, np.int32), np.full(9 * 64, -1, np.int32)
+    kernel(9, 64, [flag, out], device=device, timeout=60.0)
+    assert flag.all()
+    np.testing.assert_array_equal(out, np.repeat(np.arange(9), 64))
+
+
+@every_order
+def test_named_barriers_among_some_warps_and_warps_that_leave(device: tw.devices.Device) -> None:
+    kernel = compiled("""k(int *out) {
+        __shared__ int box[256];
+        int warp = threadIdx.x / 32;
+        if (warp == 7) return;                                  // one warp leaves at once
+        if (warp < 2) { box[threadIdx.x] = threadIdx.x; asm volatile("bar.arrive 1, 128;" ::: "memory"); }
+        else if (warp < 4) {
+            asm volatile("bar.sync 1, 128;" ::: "memory");
+            out[threadIdx.x] = box[threadIdx.x - 64] * 3;
+        }
+        __syncthreads();                                        // all that are left
+        if (warp >= 4) out[threadIdx.x] = box[threadIdx.x % 64];
+    }""")
+    out = np.full(256, -1, np.int32)
+    kernel(1, 256, [out], device=device, timeout=30.0)
+    expected = np.full(256, -1)
+    expected[64:128] = np.arange(64) * 3
+    expected[128:224] = np.arange(128, 224) % 64
+    np.testing.assert_array_equal(out, expected)
+
+
+@every_order
+def test_votes_of_a_block_and_switches(device: tw.devices.Device) -> None:
+    kernel = compiled("""k(int *out, const int *in) {
+        int t = threadIdx.x, x = in[t];
+        int count = __syncthreads_count(x > 3), all = __syncthreads_and(x >= 0), any = __syncthreads_or(x == 9);
+        int y;
+        switch (x) {
+        case 0: y = t; break;
+        case 1: y = t * 2;
+        case 2: y = t + 7; break;
+        case 3: y = -t; break;
+        case 4: y = t ^ 5; break;
+        case 5: y = 11; break;
+        case 6: return;
+        default: y = 1000 + x;
+        }
+        out[t] = y + 10000 * count + (all ? 1 : 0) + (any ? 2 : 0);
+    }""")
+    values = np.random.default_rng().integers(0, 9, 97).astype(np.int32)
+    out = np.full(97, -1, np.int32)
+    kernel(1, 97, [out, values], device=device)
+    extra = 10_000 * np.count_nonzero(values > 3) + 1
+    for t, x in enumerate(values):
+        y = {0: t, 1: t + 7, 2: t + 7, 3: -t, 4: t ^ 5, 5: 11}.get(int(x), 1000 + int(x))
+        assert out[t] == (-1 if x == 6 else y + extra)
+
+
+IRREDUCIBLE = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .pred p, q; .reg .u32 t, i, s; .reg .u64 a, b;
+    ld.param.u64 a, [out];
+    mov.u32 t, %tid.x;
+    mov.u32 i, 0;
+    mov.u32 s, 0;
+    and.b32 s, t, 1;
+    setp.eq.u32 p, s, 1;
+    @p bra second;
+first:
+    add.u32 i, i, 1;
+    add.u32 s, s, t;
+    setp.gt.u32 q, i, t;
+    @q bra done;
+second:
+    add.u32 i, i, 2;
+    mad.lo.u32 s, s, 3, i;
+    setp.lt.u32 q, i, 40;
+    @q bra first;
+done:
+    mul.wide.u32 b, t, 4;
+    add.u64 b, b, a;
+    st.global.u32 [b], s;
+    ret;
+}
+"""
+
+
+@every_order
+def test_a_loop_with_two_ways_in(device: tw.devices.Device) -> None:
+    out = np.zeros(64, np.uint32)
+    tw.Kernel.from_ptx(IRREDUCIBLE, "k")(1, 64, [out], device=device)
+    for t in range(64):
+        i, s, at_first = 0, t & 1, not t & 1
+        while True:
+            if at_first:
+                i, s = i + 1, s + t
+                if i > t:
+                    break
+            i += 2
+            s = s * 3 + i
+            if i >= 40:
+                break
+            at_first = True
+        assert out[t] == s % 2**32
