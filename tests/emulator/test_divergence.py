@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.fuzz.programs import check, make
 
-ORDERS = ["eager", "late", 1, 2, 3]
+ORDERS: list[str | int] = ["eager", "late", 1, 2, 3]
 EMULATORS = [tw.device("emulator", order=order, threads=2) for order in ORDERS]
 every_order = pytest.mark.parametrize("device", EMULATORS, ids=map(str, ORDERS))
 

@@ -229,7 +229,7 @@ class Bench:
         self.arrays: list[Any] = []
         for _ in range(4):
             self.canaries.append(np.full(4096, CANARY, np.uint8))
-            self.arrays.append(self.device.empty(4096, "uint8"))
+            self.arrays.append(self.device.empty((4096,), "uint8"))
         self.seams = []
         for array in self.arrays:
             raw = array._allocation.bytes.base  # the allocation with what lies before and behind

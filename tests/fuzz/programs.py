@@ -191,7 +191,6 @@ class _Program:
             self.statement(True)
         self.store_all()
         body = "\n".join([*self.tables, *self.lines])
-        x, y, z = self.block
         return (
             ".version 9.0\n.target sm_90\n.address_size 64\n"
             ".visible .entry k(.param .u64 a, .param .u64 o, .param .u64 c, .param .u32 n)\n{\n"
@@ -260,7 +259,7 @@ class _Program:
     def statement(self, uniform: bool) -> None:
         """One statement; ``uniform`` says that all threads which have not left come here."""
         self.left -= 1
-        kinds: list[Callable[[bool], None]] = [self.straight] * 6 + [self.memory] * 3
+        kinds: list[Callable[[bool], None]] = [*[self.straight] * 6, *[self.memory] * 3]
         if self.depth < 4 and self.left > 0:
             kinds += [self.branch, self.branch, self.loop, self.loop, self.switch, self.wild]
         if self.loops:
