@@ -79,12 +79,13 @@ def expression(pick: random.Random, depth: int) -> tuple[str, int, bool]:
         case 3:
             by = pick.randrange(70)
             word = pick.choice(["<<", ">>"])
-            value = a << by if word == "<<" else a >> by
+            value = a << by % 64 if word == "<<" else a >> by % 64
             return f"(({x}) {word} {by})", value % 2**64 if au else signed(value), au
         case 4:
             word = pick.choice(["&", "|", "^"])
             u, v = a % 2**64, b % 2**64
-            return f"(({x}) {word} ({y}))", {"&": u & v, "|": u | v, "^": u ^ v}[word], True
+            value, unsigned = {"&": u & v, "|": u | v, "^": u ^ v}[word], au or bu
+            return f"(({x}) {word} ({y}))", value if unsigned else signed(value), unsigned
         case _:
             word = pick.choice(["+", "-", "*"])
             value = {"+": a + b, "-": a - b, "*": a * b}[word]
@@ -120,7 +121,10 @@ def test_operators_bind_as_in_c() -> None:
         "mov.u32 %d, 1||0&&0;": 1,
         "mov.u32 %d, 0?1:0?2:3;": 3,
         "mov.s32 %d, -7/2;": -3,
-        "mov.s32 %d, -7 % 3;": -1,
+        "mov.s32 %d, -7 % 3;": (2**64 - 7) % 3,
+        "mov.u32 %d, (1&3)-5 < 0;": 1,
+        "mov.u32 %d, (1 % 3)-5 < 0;": 0,
+        "ld.global.u32 %d, [sums+16];": 64,
         "mov.u32 %d, 0xFFFFFFFFFFFFFFFF/0x4000000000000000;": 3,
         "mov.u32 %d, (3<4)+(4<=4)+(5>4)+(5>=6)+(1==1)+(1!=1);": 4,
         "add.u32 %d, WARP_SZ-1, +2;": 33,
@@ -131,7 +135,9 @@ def test_operators_bind_as_in_c() -> None:
         "mov.u64 %l, table+16; ld.global.u32 %d, [%l+-4];": 40,
         "ld.global.u32 %d, [sums+(1+2)*4];": 17,
     }
-    extra = ".global .u32 table[5] = {10, 20, 30, 40, 50};\n.global .u32 sums[4] = {1, 2, 3, 1<<4|1};"
+    extra = (
+        ".global .u32 table[5] = {10, 20, 30, 40, 50};\n.global .u32 sums[5] = {1, 2, 3, 1<<4|1, WARP_SZ*2};"
+    )
     agree(cases, np.zeros(1, np.int32), extra)
 
 

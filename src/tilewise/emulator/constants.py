@@ -184,16 +184,17 @@ class _Reader:
             return self._apply_real(word, float(a.value), float(b.value))
         kind = "u" if "u" in (a.kind, b.kind) else "s"
         if word in ("<<", ">>"):
-            x, by = int(a.value), int(b.value) % (1 << 64)
-            return _wrapped(a.kind, (x << min(by, 64)) if word == "<<" else x >> min(by, 64))
+            x, by = int(a.value), int(b.value) % 64  # what a shift by more bits does is not said
+            return _wrapped(a.kind, x << by if word == "<<" else x >> by)
         x, y = int(_wrapped(kind, int(a.value)).value), int(_wrapped(kind, int(b.value)).value)
         if word in _COMPARE:
             return _Number("s", int(_COMPARE[word](x, y)))
         if word in ("/", "%"):
             if not y:
                 raise self.parser.error("a constant divided by zero; another number expected")
-            quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-            return _wrapped(kind, quotient if word == "/" else x - y * quotient)
+            if word == "%":  # of unsigned numbers, whatever they are
+                return _wrapped("u", (x % (1 << 64)) % (y % (1 << 64)))
+            return _wrapped(kind, abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
         table: dict[str, Callable[[int, int], int]] = {
             "+": operator.add,
             "-": operator.sub,
@@ -202,7 +203,7 @@ class _Reader:
             "|": operator.or_,
             "^": operator.xor,
         }
-        return _wrapped("u" if word in "&|^" else kind, table[word](x, y))
+        return _wrapped(kind, table[word](x, y))
 
     def _apply_real(self, word: str, x: float, y: float) -> _Number:
         if word in _COMPARE:

@@ -90,7 +90,7 @@ def _place(items: _Nested, dimensions: list[int], start: int, scalars: dict[int,
 
 def _scalar(parser: Parser, type_: str) -> _Scalar:
     width = TYPE_BYTES[type_]
-    if parser.now.kind == "word":
+    if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
         return _address(parser, width, -1)
     line = parser.now.line
     value = constant(parser)

@@ -42,7 +42,7 @@ class _Segment:
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
-        self.written: dict[str, Instruction] = {}
+        self.written: dict[str, int] = {}  # register → which instruction
         self.readers: dict[str, list[Instruction]] = {}
 
     def takes(self, instruction: Instruction) -> bool:
@@ -56,20 +56,21 @@ class _Segment:
 
     def _start_of_sum(self, instruction: Instruction) -> Instruction | None:
         """The first multiply-add of the sum that an instruction continues."""
+        position = len(self.instructions)
         while _is_multiply_add(instruction):
             addend = instruction.operands[-1]
             if not isinstance(addend, Register):
                 return None
-            earlier = self.written.get(addend.name)
-            if earlier is None:
+            earlier = self.written.get(addend.name, position)
+            if earlier >= position:  # the value that the register had before
                 return instruction
-            instruction = earlier
+            position, instruction = earlier, self.instructions[earlier]
         return None
 
     def add(self, instruction: Instruction) -> None:
-        self.instructions.append(instruction)
         for register in writes(instruction):
-            self.written[register.name] = instruction
+            self.written[register.name] = len(self.instructions)
+        self.instructions.append(instruction)
         for register in reads(instruction):
             self.readers.setdefault(register.name, []).append(instruction)
 
@@ -83,7 +84,12 @@ def _is_free(instruction: Instruction) -> bool:
 
 
 def _is_multiply_add(instruction: Instruction) -> bool:
-    return instruction.opcode == "fma" and instruction.parts[-1] in ("f32", "f64")
+    return (
+        instruction.opcode == "fma"
+        and instruction.parts[-1:] in (("f32",), ("f64",))
+        and len(instruction.operands) == 4
+        and len(writes(instruction)) == 1
+    )
 
 
 def _by_sum(segment: list[Instruction]) -> list[Instruction]:
@@ -98,7 +104,7 @@ def _by_sum(segment: list[Instruction]) -> list[Instruction]:
     for instruction in segment:
         needed = {register.name for register in reads(instruction)}
         made = {register.name for register in writes(instruction)}
-        addend = instruction.operands[-1] if made and _is_multiply_add(instruction) else None
+        addend = instruction.operands[-1] if _is_multiply_add(instruction) else None
         key = addend.name if isinstance(addend, Register) else ""
         if not needed & late and addend is None:
             before.append(instruction)

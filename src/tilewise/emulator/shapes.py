@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewise.emulator.flow import EXIT, Flow
 from tilewise.emulator.operands import reads, registers_in, writes
 from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
-from tilewise.emulator.types import bits_of
+from tilewise.emulator.types import TYPE_BYTES, bits_of
 
 __all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
 
@@ -156,8 +156,21 @@ class _Analyser:
                     shape = VECTOR
                 for register in targets:
                     own = VECTOR if apart and register.name not in self.local else shape
+                    if own is not None and not self.fits(register, instruction):
+                        own = UNIFORM if own.uniform else VECTOR
                     changed |= self.join(register.name, own)
         return changed
+
+    def fits(self, register: Register, instruction: Instruction) -> bool:
+        """Whether a register has the width of what is written to it, and holds integers.
+
+        NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
+        """
+        type_, parts = self.types.get(register.name, ""), instruction.parts
+        made = parts[-2:-1] if instruction.opcode == "cvt" else parts[-1:]
+        if not made or made[0] not in TYPE_BYTES or type_[:1] not in ("b", "u", "s"):
+            return False
+        return bits_of(type_) == bits_of(made[0]) * (2 if "wide" in parts else 1)
 
     def join(self, name: str, new: Shape | None) -> bool:
         if name not in self.shapes:
@@ -277,7 +290,7 @@ class _Analyser:
         if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
             return self.moved(instruction)
         sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
-        if any(shape is VECTOR for shape in sources):
+        if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
             return VECTOR
         known = [shape for shape in sources if shape is not None]
         if all(shape.uniform for shape in known) and opcode not in (
@@ -293,6 +306,17 @@ class _Analyser:
         if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
             return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
         return self.integer(instruction, known)
+
+    def narrow_source(self, instruction: Instruction) -> bool:
+        """Whether a register whose lanes differ is narrower than what the instruction reads."""
+        type_ = instruction.parts[-1] if instruction.parts else ""
+        for operand in instruction.operands[1:]:
+            shape = self.operand(operand) if isinstance(operand, Register) else UNIFORM
+            if shape is not None and not shape.uniform and type_ in TYPE_BYTES:
+                own = self.types.get(operand.name, "b32") if isinstance(operand, Register) else "b32"
+                if bits_of(own) < bits_of(type_):
+                    return True
+        return False
 
     def exchanged(self, instruction: Instruction) -> Shape | None:
         """What lanes of a warp get from one another: the same in all of them, or not."""

@@ -159,11 +159,11 @@ class Values(Emitter):
         own = self.types.get(register.name)
         if own is None:
             raise unknown(self.now, f"{register.name} cannot be written")
-        value = self._fit_result(value, type_, own)
         slot = self.registers[register.name]
         stored = self.stored_type(register.name)
         if stored.startswith("<"):
-            value = self.expand(value, shape)
+            value = self.expand(value, shape)  # NOTE: before it is made wider: lanes may wrap around
+        value = self._fit_result(value, type_, own)
         merge = self.guard is not None or (self.is_apart and register.name not in self.analysis.local)
         if merge:
             old = self.load(stored, slot, 4)
