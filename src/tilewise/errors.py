@@ -82,11 +82,15 @@ class ArchError(CompileError, ValueError):
 
 
 class PtxError(CompileError):
-    """A PTX text that cannot be read, or that uses what is not supported; names its line."""
+    """A PTX text that cannot be read, or that uses what is not supported.
 
-    def __init__(self, line: int, what: str) -> None:
-        self.line, self.what = line, what
-        super().__init__(f"PTX line {line}: {what}")
+    Names its line, and ``source``, the line of the CUDA source that it came from, where that is known.
+    """
+
+    def __init__(self, line: int, what: str, source: int = 0) -> None:
+        self.line, self.what, self.source = line, what, source
+        origin = f" (from line {source} of the CUDA source)" if source else ""
+        super().__init__(f"PTX line {line}{origin}: {what}")
 
 
 class DeviceError(TilewiseError, RuntimeError):

@@ -136,3 +136,15 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     assert "warp 0" in said
     assert "barrier 3" in said
     assert "2 of its 3 warps have left" in said
+
+
+def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
+    kernel = tw.Kernel(
+        'extern "C" __global__ void k()\n{\n    asm volatile("wgmma.fence.sync.aligned;");\n}', "k", "sm_90a"
+    )
+    number = next(i for i, line in enumerate(kernel.ptx.splitlines(), 1) if "wgmma" in line)
+    with pytest.raises(tw.errors.PtxError) as caught:
+        kernel(1, 128, [], device="emulator")
+    said = str(caught.value)
+    assert said.startswith(f"PTX line {number} (from line 3 of the CUDA source)")
+    assert "wgmma.fence.sync.aligned" in said

@@ -79,10 +79,11 @@ def known() -> list[str]:
 def unknown(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
     if why:
-        return PtxError(instruction.line, f"{instruction.name}: {why}")
+        return PtxError(instruction.line, f"{instruction.name}: {why}", instruction.source)
     near = difflib.get_close_matches(instruction.opcode, known(), n=1, cutoff=0.4)
     hint = f"; the nearest known one is {near[0]!r}" if near else ""
-    return PtxError(instruction.line, f"the instruction {instruction.name!r} is not supported{hint}")
+    what = f"the instruction {instruction.name!r} is not supported{hint}"
+    return PtxError(instruction.line, what, instruction.source)
 
 
 def takes(instruction: Instruction, *counts: int) -> None:
