@@ -71,6 +71,8 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
     """The base, first and last byte and size of an access that can be in a group."""
     if instruction.opcode not in ("ld", "st") or instruction.guard is not None:
         return None
+    if len(instruction.operands) != 2:
+        return None  # refused later, where it is lowered
     if not any(part.split("::")[0] == "shared" and part != "shared::cluster" for part in instruction.parts):
         return None
     place = instruction.operands[1 if instruction.opcode == "ld" else 0]

@@ -331,9 +331,9 @@ class _Analyser:
             if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
                 return UNIFORM
             return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
-        if instruction.opcode == "match" and "any" in parts and not same(operands[1]):
+        if instruction.opcode == "match" and "any" in parts and not (len(operands) > 1 and same(operands[1])):
             return VECTOR
-        return UNIFORM if "sync" not in parts or same(operands[-1]) else VECTOR
+        return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
 
     def moved(self, instruction: Instruction) -> Shape | None:
         source = instruction.operands[1]
