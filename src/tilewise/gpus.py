@@ -369,6 +369,7 @@ def launch_limits(arch: str) -> LaunchLimits:
         threads_per_block=known.threads_per_block,
         shared_bytes_per_block=known.shared_per_block_optin,
         clusters=known.clusters,
+        blocks_per_cluster=known.cluster_blocks_optin,
     )
 
 

@@ -97,7 +97,8 @@ class Kernel:
         """Launch on a device.
 
         An argument is a device array, a NumPy array (copied in, and back after the launch), a scalar
-        (typed by the kernel's own parameter), or a NumPy structured scalar or bytes for a struct by value.
+        (typed by the kernel's own parameter), None for a null pointer, or a NumPy structured scalar or
+        bytes for a struct by value.
         On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
         """
         if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):

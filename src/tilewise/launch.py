@@ -18,7 +18,6 @@ Dim3 = tuple[int, int, int]
 
 _GRID_MOST = (2**31 - 1, 65_535, 65_535)  # of every CUDA capability that tilewise knows
 _BLOCK_MOST = (1_024, 1_024, 64)
-_CLUSTER_MOST = 16  # 8 without the kernel's consent to a non-portable size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class LaunchLimits:
     threads_per_block: int = 1_024
     shared_bytes_per_block: int = 227 * 1_024
     clusters: bool = True
+    blocks_per_cluster: int = 16  # 8 without the kernel's consent to a size that not every GPU has
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,12 @@ def _check_cluster(grid: Dim3, cluster: Dim3, limits: LaunchLimits) -> None:
             "clusters need compute capability 9.0 or newer",
         )
     blocks = math.prod(cluster)
-    if blocks > _CLUSTER_MOST:
-        raise LaunchError("cluster", f"must have at most {_CLUSTER_MOST} blocks", f"{cluster} = {blocks}")
+    if blocks > limits.blocks_per_cluster:
+        raise LaunchError(
+            "cluster",
+            f"must have at most {limits.blocks_per_cluster} blocks on {limits.name}",
+            f"{cluster} = {blocks}",
+        )
     for axis, size, part in zip("xyz", grid, cluster, strict=True):
         if size % part:
             raise LaunchError(f"grid.{axis}", f"must be a multiple of cluster.{axis} = {part}", size)

@@ -14,6 +14,7 @@ import pytest
 from tilewise.bench import emulator, rivals
 from tilewise.bench.emulator import QUICK, Sizes, bench_emulator, markdown
 from tilewise.bench.figures import COLUMNS, Figure, cells
+from tilewise.bench.foreign import TritonProduct
 from tilewise.bench.product import Product, WrongResult
 from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
 from tilewise.cli import commands
@@ -23,11 +24,11 @@ from tilewise.errors import ToolError
 from tilewise.kernels import ladder
 
 ROOT = Path(__file__).parents[2]
-TINY = Sizes(64, 48, 16)
+TINY = Sizes(128, 48, 16)
 RUNGS = {name: ladder[name] for name in ("02_one_block", "03_simple")}
 EMULATOR = device("emulator", threads=1)
 WORK = [
-    "08_register_tiled", "09_warp_tiled", "04_tiled", "threads", "simulator", "launch", "memory",
+    "08_register_tiled", "09_warp_tiled", "04_tiled", "triton", "threads", "simulator", "launch", "memory",
 ]  # fmt: skip
 
 
@@ -83,6 +84,12 @@ def test_what_does_not_depend_on_the_size_is_judged(found: dict[str, Any]) -> No
     assert cold["figure"]["median"] * 1e3 > row(found, "compiled 02_one_block")["figure"]["median"]
 
 
+def test_tritons_matmul_stands_beside_a_library_too(found: dict[str, Any]) -> None:
+    speed = row(found, "triton")
+    assert blas_name() in speed["against"]
+    assert speed["budget"] == {"least": 15, "most": None, "aim": None}
+
+
 def test_without_numba_its_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     [figure] = emulator._Bench(1, TINY, 1)._beside_simulator("x")
@@ -99,14 +106,17 @@ def test_a_wrong_result_is_never_timed(
 ) -> None:
     """An emulator that writes nothing leaves the poison, and every product's figure is WRONG."""
     monkeypatch.setattr(Product, "launch", lambda self: None)
-    monkeypatch.setattr(Product, "rate", lambda self: pytest.fail("timed"))
+    monkeypatch.setattr(TritonProduct, "launch", lambda self: None)
+    for kind in (Product, TritonProduct):
+        monkeypatch.setattr(kind, "rate", lambda self: pytest.fail("timed"))
     monkeypatch.setattr(emulator._Bench, "_memory", lambda self, what: [])
     monkeypatch.setattr(commands, "QUICK", TINY)
     monkeypatch.setattr(commands, "bench_emulator", functools.partial(bench_emulator, rungs=RUNGS))
     assert main(["bench", "emulator", "--quick", "--repeats", "1"]) == 1
     out = capsys.readouterr().out
-    assert "WRONG: 08_register_tiled is wrong at 64×64×64: 4,096 of 4,096 elements outside the bound" in out
+    assert "WRONG: 08_register_tiled is wrong at 128×128×128: 16,384 of 16,384 elements outside the bound" in out
     assert "WRONG: 03_simple is wrong" in out
+    assert "WRONG: Triton's kernel is wrong at 128³: 16,384 of 16,384" in out
 
 
 def test_a_check_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,10 @@ def test_an_address_is_a_number() -> None:
     assert bytes_of("u64", 0xDEADBEEF) == struct.pack("<Q", 0xDEADBEEF)
 
 
+def test_none_is_a_null_pointer() -> None:
+    assert bytes_of("u64", None) == bytes_of("b64", None) == bytes(8)
+
+
 def test_a_device_array_is_its_address() -> None:
     device = FakeDevice()
     array = device.array(np.ones(4, np.float32))

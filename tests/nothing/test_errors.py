@@ -233,7 +233,13 @@ CASES: dict[str, Case] = {
     "complex number": (lambda: packed(F32, np.complex64(1j)), ArgumentError, ("args[0]", "real")),
     "text for a pointer": (lambda: packed(U64, "x"), ArgumentError, ("args[0]", "device array", "str")),
     "array for a number": (lambda: packed(U32, A), ArgumentError, ("args[0]", "number", "u32", "ndarray")),
-    "None for a pointer": (lambda: packed(U64, None), ArgumentError, ("args[0]", "NoneType")),
+    "None for a number": (lambda: packed(U32, None), ArgumentError, ("args[0]", "u32", "not None", "null")),
+    "None for a struct": (lambda: packed(STRUCT, None), ArgumentError, ("args[0]", "structured", "NoneType")),
+    "without Triton's own two": (
+        lambda: pack("twice", [U32, U64, U64], [1], FAKE),
+        ArgumentError,
+        ("args", "3 entries", "Triton", "None for each"),
+    ),
     "short struct": (
         lambda: packed(STRUCT, b"x" * 20),
         ArgumentError,

@@ -21,6 +21,7 @@ from typing import Any
 
 from tilewise.bench import machine as here
 from tilewise.bench.figures import COLUMNS, Figure, cells
+from tilewise.bench.foreign import TritonProduct
 from tilewise.bench.product import Product, WrongResult
 from tilewise.bench.progress import Progress, silent
 from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
@@ -35,6 +36,7 @@ __all__ = ["FULL", "QUICK", "EmulatorFigures", "Sizes", "bench_emulator", "markd
 
 # What the published figures of this room are held against.
 _SHARE_OF_BLAS = {"08_register_tiled": (20.0, 40.0), "09_warp_tiled": (20.0, 40.0), "04_tiled": (4.0, None)}
+_TRITON_OF_BLAS = (15.0, None)
 _TWO_THREADS = 1.8
 _OVER_SIMULATOR = 20_000.0
 _LINES = 3_000
@@ -160,7 +162,9 @@ class _Bench:
         for name in _SHARE_OF_BLAS:
             size = sizes.tiled if name == "04_tiled" else sizes.register_tiled
             what = f"{name}, {size}³, one thread"
-            yield name, what, functools.partial(self._beside_blas, name, size, what)
+            yield name, what, functools.partial(self._rung_beside_blas, name, size, what)
+        what = f"Triton's float16 matmul for sm_80, {sizes.register_tiled}³, one thread"
+        yield "triton", what, functools.partial(self._triton_beside_blas, what)
         what = f"08_register_tiled, {sizes.register_tiled}³, two threads"
         yield "threads", what, functools.partial(self._two_threads, what)
         what = f"04_tiled with tiles of 16, {sizes.simulated}³, one thread"
@@ -175,15 +179,30 @@ class _Bench:
         for rung in rungs.values():
             yield rung.name, f"compile {rung.name}", functools.partial(self._compile, rung)
 
-    def _beside_blas(self, name: str, size: int, what: str) -> list[Figure]:
+    def _rung_beside_blas(self, name: str, size: int, what: str) -> list[Figure]:
         product = Product(ladder[name], (size, size, size), self.one, self.seed)
+        return self._beside_blas(name, size, what, product, *_SHARE_OF_BLAS[name])
+
+    def _triton_beside_blas(self, what: str) -> list[Figure]:
+        size = self.sizes.register_tiled
+        product = TritonProduct(size, self.one, self.seed)
+        return self._beside_blas("triton", size, what, product, *_TRITON_OF_BLAS)
+
+    def _beside_blas(
+        self,
+        name: str,
+        size: int,
+        what: str,
+        product: Product | TritonProduct,
+        least: float,
+        aim: float | None,
+    ) -> list[Figure]:
         product.check()
         mine, theirs = [], []
         with Rival("blas", size, ONE_THREAD) as rival:
             for _ in range(self.repeats):
                 mine.append(product.rate())
                 theirs.append(product.flops / rival.seconds() / 1e9)
-        least, aim = _SHARE_OF_BLAS[name]
         return [
             Figure(
                 name,

@@ -17,6 +17,7 @@ from tilewise.launch import Parameter
 
 __all__ = ["Packed", "pack"]
 
+_SCRATCH = 2  # pointers that Triton adds to the parameters of a kernel
 _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
@@ -41,12 +42,23 @@ def pack(kernel: str, parameters: Sequence[Parameter], args: Sequence[Any], devi
     if len(args) != len(parameters):
         wanted = ", ".join(_described(parameter) for parameter in parameters) or "nothing"
         raise ArgumentError(
-            "args", f"must have {len(parameters)} entries for kernel {kernel!r} ({wanted})", len(args)
+            "args",
+            f"must have {len(parameters)} entries for kernel {kernel!r} ({wanted})",
+            len(args),
+            _hidden(parameters, len(args)),
         )
     packed = Packed()
     for i, (parameter, value) in enumerate(zip(parameters, args, strict=True)):
         packed.parts.append(_one(f"args[{i}]", parameter, value, device, packed))
     return packed
+
+
+def _hidden(parameters: Sequence[Parameter], given: int) -> str:
+    """What to say where the arguments lack just what Triton adds to a kernel's own."""
+    added = parameters[given:]
+    if len(added) == _SCRATCH and all(parameter.type == "u64" for parameter in added):
+        return "Triton's kernels end in two pointers to scratch memory: pass None for each that is not needed"
+    return ""
 
 
 def _described(parameter: Parameter) -> str:
@@ -56,6 +68,8 @@ def _described(parameter: Parameter) -> str:
 def _one(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> bytes:
     if parameter.is_struct or isinstance(value, bytes | bytearray | memoryview | np.void):
         return _structure(argument, parameter, value)
+    if value is None:
+        return _null(argument, parameter)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     # NOTE: every NumPy array has __index__, which only one of no dimension can answer.
@@ -64,6 +78,13 @@ def _one(argument: str, parameter: Parameter, value: Any, device: Device, packed
     if isinstance(value, int | float | complex | np.generic) or hasattr(value, "__index__"):
         return _scalar(argument, parameter, value)
     return _pointer(argument, parameter, value, device, packed)
+
+
+def _null(argument: str, parameter: Parameter) -> bytes:
+    if parameter.size != 8 or parameter.type == "f64":
+        rule = f"must be a number for the kernel's {parameter.type} parameter, not None"
+        raise ArgumentError(argument, rule, fix="None is a null pointer")
+    return bytes(8)
 
 
 def _structure(argument: str, parameter: Parameter, value: Any) -> bytes:

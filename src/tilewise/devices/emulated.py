@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from tilewise.devices._strides import as_dtype, as_shape, sliced
 from tilewise.devices.seam import Array
-from tilewise.errors import ArgumentError, DeviceError, UnknownNameError, integer
+from tilewise.errors import ArgumentError, DeviceError, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
 from tilewise.launch import Launch, LaunchLimits, check_launch
 from tilewise.toolchain import cache
@@ -233,11 +234,9 @@ class EmulatedDevice:
         resources = binary.entries[entry].resources
         if resources is not None:
             check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
-        if launch.cluster is not None and launch.cluster != (1, 1, 1):
-            raise DeviceError("the emulator does not run clusters of blocks yet")
         build = self._build(binary, entry, launch.block)
-        limits = launch_limits(binary.arch)
-        check_launch(launch, limits, build.shared_bytes)
+        launch = _clustered(launch, build)
+        check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
         tables = self._variables(binary, build)
         ranges, held = _ALLOCATIONS.reachable()
         emulator.Runner(
@@ -287,6 +286,28 @@ class EmulatedDevice:
 
     def __repr__(self) -> str:
         return f"<tilewise device: {self.title}>"
+
+
+def _clustered(launch: Launch, build: Any) -> Launch:
+    """The launch with the clusters that it asks for, or that its kernel does."""
+    asked, own, most = launch.cluster, build.cluster, build.max_cluster
+    if asked is None and own is None and not build.explicit_cluster:
+        return launch
+    if own is not None and asked not in (None, own):
+        raise LaunchError("cluster", f"must be {own}, which kernel {build.entry} is made for", asked)
+    cluster = asked or own
+    if cluster is None and build.explicit_cluster:
+        raise LaunchError(
+            "cluster",
+            f"must be given: kernel {build.entry} is made for clusters of a size that a launch says",
+            None,
+        )
+    if most and cluster and math.prod(cluster) > most:
+        raise LaunchError("cluster", f"must have at most {most} blocks for kernel {build.entry}", cluster)
+    grid = launch.grid
+    if build.blocks_are_clusters and cluster:
+        grid = (grid[0] * cluster[0], grid[1] * cluster[1], grid[2] * cluster[2])
+    return replace(launch, grid=grid, cluster=cluster)
 
 
 def _initialise(build: Any, fresh: dict[str, _Allocation], places: dict[str, _Allocation]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewise.emulator.clusters import in_own_block
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
 from tilewise.emulator.memory import WINDOWS, space_of
 from tilewise.emulator.syntax import Instruction, Register, Symbol
@@ -49,14 +50,14 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     # The window of parameters is a part of the global one.
     away = e.op("sub", value, e.const(value, WINDOWS.get(name, GENERIC_PARAM)))
     result = e.compare("icmp ult", away, e.const(value, WINDOW))
+    if name == "shared" and "shared::cluster" not in instruction.parts:
+        result = e.op("and", result, in_own_block(e, away))
     if name == "global":
         result = e.op("or", result, e.compare("icmp ult", value, e.const(value, GENERIC_SHARED)))
     e.write(target, result, "pred", shape)
 
 
 @other(
-    "membar",
-    "fence",
     "prefetch",
     "prefetchu",
     "discard",
@@ -64,15 +65,10 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     "createpolicy",
     "nanosleep",
     "pmevent",
-    "griddepcontrol",
-    "setmaxnreg",
 )
 def no_effect(e: Lowering, instruction: Instruction) -> None:
-    """Order and hints: memory here is in order already, there is no cache to steer, a launch begins when
-    the one before it has ended, and there are registers for all."""
+    """Hints: there is no cache to steer here."""
     if instruction.opcode == "createpolicy":
         first = instruction.operands[0]
         if isinstance(first, Register):
             e.write(first, e.const("i64", 0), "u64")
-    if instruction.opcode in ("membar", "fence"):
-        e.line("fence seq_cst")

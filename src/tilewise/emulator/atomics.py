@@ -68,6 +68,7 @@ class _Kind(NamedTuple):
     type: str  # of an element
     elements: int
     space: Space
+    own: bool  # whether it may not touch shared memory of other blocks
 
     @property
     def width(self) -> int:
@@ -79,7 +80,8 @@ class _Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"atom.{self.op}.{self.type}.{self.elements}.{self.space.name.lower()}"
+        space = (Space.OWN if self.own else self.space).name.lower()
+        return f"atom.{self.op}.{self.type}.{self.elements}.{space}"
 
 
 @other("atom", "red")
@@ -146,7 +148,8 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
     if space == Space.GENERIC and address is not None and isinstance(address.base, Symbol):
         place = e.program.places.get(address.base.name)
         space = _SPACES.get(place.space, space) if place else space
-    return _Kind(op, type_, int(shape[1:]) if shape else 1, space)
+    own = space == Space.SHARED and "shared::cluster" not in instruction.parts
+    return _Kind(op, type_, int(shape[1:]) if shape else 1, space, own)
 
 
 def _run(e: Lowering, instruction: Instruction, kind: _Kind, addresses: str, buffer: str) -> None:
@@ -231,7 +234,7 @@ def _define(e: Lowering, kind: _Kind) -> None:
             window=_window(kind),
             size=kind.size,
             size_less_one=kind.size - 1,
-            space=int(kind.space),
+            space=int(Space.OWN if kind.own else kind.space),
             learn="" if kind.space == Space.SHARED else learn,
             body="\n".join(inner.lines),
         )

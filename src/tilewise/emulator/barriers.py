@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewise.emulator.clusters import cluster_barrier
 from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import BARRIERS, WARP
 from tilewise.emulator.syntax import Instruction, Operand, Register
@@ -21,6 +22,8 @@ _WRONG = 1  # a count of threads that no barrier can have
 def arrive(e: Lowering, instruction: Instruction) -> Value:
     """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
     parts = instruction.parts
+    if "cluster" in parts:
+        return cluster_barrier(e, instruction)
     operands = list(instruction.operands)
     vote = e.const("i32", 0)
     if "red" in parts:

@@ -57,6 +57,11 @@ class Build:
     target: native.Target
     object: bytes = b""
     general_hints: int = 0
+    flies: bool = False  # whether some of its operations complete some time after they are issued
+    cluster: tuple[int, int, int] | None = None  # what the kernel says of its clusters, as in ``Function``
+    explicit_cluster: bool = False
+    max_cluster: int = 0
+    blocks_are_clusters: bool = False
     code: native.Code | None = field(default=None, repr=False)
     general: native.Code | None = field(default=None, repr=False)
 
@@ -126,6 +131,9 @@ attributes #0 = { nounwind }
 """
 
 
+_OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
+
+
 def _describe(program: Program, symbol: str, hints: int, target: native.Target) -> Build:
     return Build(
         program.function.name,
@@ -154,6 +162,16 @@ def _describe(program: Program, symbol: str, hints: int, target: native.Target) 
         symbol,
         program.module.text,
         target,
+        flies=_flies(program),
+        **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
+    )
+
+
+def _flies(program: Program) -> bool:
+    return any(
+        item.opcode == "cp" or "async" in item.parts or "bulk" in item.parts
+        for block in program.flow.blocks
+        for item in block.instructions
     )
 
 
@@ -162,7 +180,7 @@ def _written(build: Build) -> dict[str, bytes]:
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "hints", "symbol",
+            "parameters", "hints", "symbol", "flies", *_OF_CLUSTERS,
         )
     }  # fmt: skip
     about["constant_links"] = build.constant_links
@@ -174,12 +192,14 @@ def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | N
     try:
         about = json.loads(parts["about"])
         x, y, z = about.pop("block")
+        blocks = about.pop("cluster")
         found = [Global(*item) for item in about.pop("globals")]
         links = [(int(at), int(which), int(more)) for at, which, more in about.pop("constant_links")]
         parameters = [(int(offset), int(size)) for offset, size in about.pop("parameters")]
         return Build(
             **about,
             block=(x, y, z),
+            cluster=tuple(blocks) if blocks else None,
             parameters=parameters,
             globals=found,
             constants=parts["constants"],

@@ -152,7 +152,11 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
 def _ends_block(item: Instruction) -> bool:
     if item.opcode in ("bra", "brx", "ret", "exit"):
         return True
-    return item.opcode in _SUSPENDING and "arrive" not in item.parts
+    return _waits_for_products(item) or (item.opcode in _SUSPENDING and "arrive" not in item.parts)
+
+
+def _waits_for_products(item: Instruction) -> bool:
+    return item.opcode == "wgmma" and "wait_group" in item.parts
 
 
 def _meeting_before(item: Instruction) -> Instruction:
@@ -174,7 +178,7 @@ def _terminator(item: Instruction, following: int, starts: dict[str, int], funct
         if item.guard is None:
             return Terminator("go", [EXIT], instruction=item)
         return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
-    if item.opcode in _SUSPENDING:
+    if item.opcode in _SUSPENDING or _waits_for_products(item):
         kind = "meet" if "warp" in item.parts else "wait"
         return Terminator(kind, [following], instruction=item)
     if item.opcode == "brx":

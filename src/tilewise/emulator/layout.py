@@ -12,12 +12,21 @@ __all__ = [
     "BARRIERS",
     "BLOCK",
     "FAULT",
+    "FLIGHT",
     "GENERIC_LOCAL",
     "GENERIC_SHARED",
     "LAUNCH",
+    "QUEUE",
+    "RANK_SHIFT",
     "WARP",
+    "WINDOW",
     "Answer",
+    "ClusterFault",
     "FaultKind",
+    "Flight",
+    "FlightClass",
+    "Mbarrier",
+    "MbarrierFault",
     "Question",
     "Space",
     "Status",
@@ -50,6 +59,7 @@ class Space(IntEnum):
     LOCAL = 3
     CONST = 4
     PARAM = 5
+    OWN = 6  # shared memory of the block alone, where others of its cluster may not be named
 
 
 class FaultKind(IntEnum):
@@ -62,6 +72,19 @@ class FaultKind(IntEnum):
     ASSERT = 6
     BAD_INDEX = 7
     BAD_CALL = 8
+    BAD_CLUSTER_BARRIER = 9  # SIZE tells what is wrong: ClusterFault
+    NO_BLOCK = 10  # an address of a block that the cluster does not have
+    BLOCK_GONE = 11  # an address of a block that has exited
+    WARPGROUP = 12  # a wgmma by less than a whole warpgroup
+    MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
+    BAD_MBARRIER = 20  # SIZE tells what is wrong: MbarrierFault
+
+
+class ClusterFault(IntEnum):
+    """What is wrong with the use of a cluster's barrier."""
+
+    TWICE = 1  # arriving again without having waited
+    NOT_ARRIVED = 2  # waiting without having arrived
 
 
 class Question(IntEnum):
@@ -73,7 +96,7 @@ class Question(IntEnum):
 
 
 class LAUNCH:
-    """One launch; shared by all workers."""
+    """One launch; shared by all workers. NEXT and TOTAL count clusters, DONE counts blocks."""
 
     STOP, NEXT, TOTAL = 0, 8, 16
     GRID_X, GRID_Y, GRID_Z = 24, 32, 40
@@ -92,21 +115,37 @@ class LAUNCH:
     LOCK = 200  # held while a lane changes 128 bits of memory in one step
     MULTIPROCESSORS = 216
     GLOBALS = 232  # pointer to the addresses of module-level variables
-    SIZE = 256
+    CLUSTER = 256  # blocks of a cluster
+    CLUSTER_X, CLUSTER_Y, CLUSTER_Z = 264, 272, 280  # blocks of a cluster along each axis
+    CLUSTERS_X, CLUSTERS_Y, CLUSTERS_Z = 288, 296, 304  # clusters of the grid along each axis
+    BLOCK_STRIDE = 312  # bytes from a block of a cluster to the next one
+    EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
+    SIZE = 512
 
 
 class BLOCK:
-    """One resident block, followed by its warps."""
+    """One resident block, followed by its warps. The blocks of a cluster lie one behind the other.
+
+    What is said of the cluster is kept in its first block.
+    """
 
     SHARED = 0
     X, Y, Z = 8, 12, 16
     LIVE = 20  # threads that have not left
     DONE = 24  # warps that are done
+    RANK = 28  # which block of its cluster it is
     NUMBER = 32
-    ACTIVE = 40  # whether it has been started and is not done
+    ACTIVE = 40  # of the cluster: whether it has been started and is not done
     PROGRESS = 48  # counts what loops that may wait for something change, and barriers and ends of warps
-    SEEN = 56  # the count when the scheduler looked last
+    SEEN = 56  # of the cluster: the sum of the counts when the scheduler looked last
     BARRIERS = 64
+    FIRST = 320  # pointer to the cluster's first block
+    CLUSTER_X, CLUSTER_Y, CLUSTER_Z = 328, 332, 336  # which cluster of the grid it is in
+    RANK_X, RANK_Y, RANK_Z = 340, 344, 348  # where in its cluster it is
+    ARRIVED = 352  # of the cluster: threads that came to its barrier
+    PRESENT = 356  # of the cluster: threads that have not left
+    LEFT = 360  # of the cluster: blocks all of whose warps are done
+    FLIGHTS = 368  # pointer to the cluster's queue of operations in flight, or null
     WARPS = 1024
 
 
@@ -133,10 +172,88 @@ class WARP:
     WAITING = 40  # lanes that wait, by barrier
     PENDING = 104  # lanes that run, where the warp stopped while they were apart
     MEETING = 108  # lanes that wait for other lanes of the warp
+    AWAITED = 112  # address, in the cluster's window, of the mbarrier that it found incomplete last
+    AWAITING = 116  # lanes that did, or none
+    AWAITED_LINE = 120  # of the PTX, where they did
+    AWAITED_PHASE = 124  # the parity of the phase that they wait for
     NAMED = 128  # by lane: which lanes it waits for
     RESULTS = 256  # by barrier: what the votes of the last one that its lanes waited at came to
     LINES = 320  # by barrier: of the PTX, where they wait at it
-    HEADER = 384  # then come the masks of waiting lanes by block
+    COPIES = 384  # by lane: groups of asynchronous copies closed so far
+    BULKS = 512  # by lane: groups of bulk copies closed so far
+    CAME = 640  # lanes that arrived at the cluster's barrier in the phase under way
+    PASSED = 644  # lanes that arrived in a phase that is complete, and have yet to wait for it
+    HELD = 648  # lanes that wait for the phase under way
+    HELD_LINE = 652  # of the PTX, where they do
+    PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in support_wgmma.py
+    HEADER = 768  # then come the masks of waiting lanes by block
+
+
+class QUEUE:
+    """The operations in flight of a cluster, the oldest first: a list of slots, and those that are free."""
+
+    FIRST, LAST, FREE = 0, 8, 16  # pointers to slots
+    COUNT = 24  # in flight
+    MADE = 32  # slots that have been used so far
+    CAPACITY = 40
+    SLOTS = 64
+
+
+class FLIGHT:
+    """One operation in flight."""
+
+    NEXT, PREVIOUS = 0, 8
+    KIND, CLASS = 16, 20
+    LINE = 24  # of the PTX
+    LANES = 28  # that issued it, less those whose part is done
+    WARP, BLOCK = 32, 40  # that issued it: pointers
+    GROUPS = 64  # by lane: the number of the group that it belongs to
+    DATA = 192  # what its kind needs to know
+    SIZE = 1024
+
+
+class Flight(IntEnum):
+    """Kinds of operations that complete some time after they are issued."""
+
+    COPY = 1  # cp.async
+    ARRIVE = 2  # at an mbarrier, once earlier copies are there
+    BULK = 3
+    TENSOR = 4
+    REMOTE = 5  # stores and reductions in another block's shared memory
+
+
+class FlightClass(IntEnum):
+    """What a thread waits with for them."""
+
+    MBARRIER = 0
+    COPIES = 1  # cp.async.wait_group
+    BULKS = 2  # cp.async.bulk.wait_group
+
+
+class Mbarrier(IntEnum):
+    """What may be done with an mbarrier."""
+
+    INIT = 0
+    INVALIDATE = 1
+    ARRIVE = 2  # expecting some bytes first, if any
+    DROP = 3  # arrive, now and in all phases to come
+    EXPECT = 4
+    COMPLETE = 5
+    TEST_STATE = 6
+    TEST_PARITY = 7
+    ARRIVE_INCOMPLETE = 8
+    DROP_INCOMPLETE = 9
+    INCREMENT = 10  # one more arrival is pending in this phase
+
+
+class MbarrierFault(IntEnum):
+    """What is wrong with the use of one."""
+
+    NOT_INITIALISED = 1
+    COUNT = 2
+    TOO_MANY = 3
+    BYTES = 4
+    COMPLETES = 5
 
 
 class FAULT:
@@ -157,3 +274,6 @@ GENERIC_LOCAL = 1 << 57
 GENERIC_CONST = 1 << 58
 GENERIC_PARAM = 1 << 59
 WINDOW = 1 << 32
+# An address of shared memory with a rank: (rank + 1) << RANK_SHIFT, and where in that block's memory.
+RANK_SHIFT = 24
+RANK_SHIFT = 24  # shared addresses of a cluster's blocks have the block's rank + 1 from this bit on

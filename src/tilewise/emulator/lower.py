@@ -321,6 +321,14 @@ class Lowering(Instructions):
         low = self.op("and", count, self.const("i32", every - 1))
         return self.compare("icmp eq", low, self.const("i32", 0))
 
+    def hurry(self, idle: Value) -> None:
+        """If what the warp asked for was not there, let others run at the next turn of a loop that waits."""
+        inside = [target for target in self.fairness if self.block in self._inside(target)]
+        counters = [(self.rounds, _ROUNDS), *((self.fairness[target], _FAIR) for target in inside)]
+        for counter, every in counters:
+            last = self.const("i32", every - 1)
+            self.store(self.select(idle, last, self.load("i32", counter, 4)), counter, 4)
+
     def _turn_apart(self, target: int) -> None:
         label, look = self.label("turn"), self.label("look")
         self.branch(self._worn(target), look, label, likely=False)
@@ -430,11 +438,12 @@ class Lowering(Instructions):
     def _wait(self, block: Block) -> None:
         """A barrier: go on if it lets the lanes through at once, else stop."""
         from tilewise.emulator.barriers import arrive
+        from tilewise.emulator.wgmma import await_products
 
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
-        answer = arrive(self, instruction)
+        answer = (await_products if instruction.opcode == "wgmma" else arrive)(self, instruction)
         failed = self.compare("icmp eq", answer, self.const("i32", 2))
         good = self.label("good")
         self.branch(failed, "failed", good, likely=False)

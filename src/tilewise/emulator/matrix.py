@@ -146,7 +146,7 @@ def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: V
         Value("ptr", addresses),
         e.op("and", e.mask(), e.const("i32", _named(count))),
         e.const("i32", _ROW_BYTES),
-        e.const("i32", int(Space.SHARED)),
+        e.const("i32", int(Space.OWN)),
         e.const("i32", instruction.line),
         Value("ptr", buffer),
     )

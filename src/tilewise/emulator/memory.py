@@ -81,6 +81,12 @@ class Access(NamedTuple):
     base: Value  # i64: the lowest lane's address, or every lane's
     volatile: bool
     line: int
+    own: bool = False  # whether it may not touch shared memory of other blocks
+
+    @property
+    def reach(self) -> int:
+        """The space, as the run-time support is told of it."""
+        return int(Space.OWN if self.own else self.space)
 
     @property
     def width(self) -> int:
@@ -137,7 +143,8 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access
     volatile = volatile or id(instruction) in e.analysis.polled
     if base.is_vector:
         base = _wrapped(e, base, space)
-    return Access(space, type_, count, lanes, base, volatile, instruction.line)
+    own = space == Space.SHARED and "shared::cluster" not in instruction.parts
+    return Access(space, type_, count, lanes, base, volatile, instruction.line, own)
 
 
 def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
@@ -287,7 +294,7 @@ def resolve(e: Lowering, access: Access, write: int) -> str:
         *e.pointers(),
         address,
         e.const("i32", access.size),
-        e.const("i32", int(access.space)),
+        e.const("i32", access.reach),
         lane,
         e.const("i32", access.line),
         e.const("i32", write),
@@ -321,7 +328,7 @@ def careful(e: Lowering, access: Access, function: str) -> str:
         Value("ptr", addresses),
         e.mask(),
         e.const("i32", access.size),
-        e.const("i32", int(access.space)),
+        e.const("i32", access.reach),
         e.const("i32", access.line),
         Value("ptr", buffer),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewise.emulator.syntax import Address, Instruction, Not, Operand, Pair, Register, Symbol, Vector
 
-__all__ = ["operands_in", "reads", "registers_in", "writes"]
+__all__ = ["in_flight", "operands_in", "reads", "registers_in", "writes"]
 
 # Opcodes whose first operand is read, as the others are: they have no destination register.
 _NO_DESTINATION = {
@@ -71,12 +71,24 @@ def writes(instruction: Instruction) -> list[Register]:
     return [register for register in registers_in(first) if register.name != "_"]
 
 
+def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]:
+    """The registers that a ``wgmma`` changes, and those that it reads, some time after it was issued."""
+    if instruction.opcode != "wgmma" or "mma_async" not in instruction.parts:
+        return [], []
+    groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
+    metadata = [instruction.operands[3]] if "sp" in instruction.parts and len(instruction.operands) > 3 else []
+    groups.append([item for item in metadata if isinstance(item, Register)])
+    return groups[0], [register for group in groups[1:] for register in group]
+
+
 def reads(instruction: Instruction) -> list[Register]:
     """The registers that an instruction reads, its guard among them."""
     operands = instruction.operands[1:] if has_destination(instruction) else instruction.operands
     found = [register for operand in operands for register in registers_in(operand) if register.name != "_"]
     if has_destination(instruction) and isinstance(instruction.operands[0], Address):
         found += list(registers_in(instruction.operands[0]))
+    if instruction.opcode == "wgmma" and instruction.operands:
+        found += list(registers_in(instruction.operands[0]))  # it adds to its sums
     if instruction.guard:
         found.append(instruction.guard)
     return found

@@ -273,6 +273,12 @@ class Parser(Words):
         elif part == ".reqnctapercluster":
             x, y, z = [*numbers, 1, 1, 1][:3]
             function.cluster = (x, y, z)
+        elif part == ".explicitcluster":
+            function.explicit_cluster = True
+        elif part == ".maxclusterrank" and numbers:
+            function.max_cluster = numbers[0]
+        elif part == ".blocksareclusters":
+            function.blocks_are_clusters = True
         elif part == ".pragma":
             self.skip_to(";")
 

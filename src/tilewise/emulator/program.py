@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from tilewise.emulator.flow import Flow, build_flow
 from tilewise.emulator.groups import Group, find_groups
 from tilewise.emulator.liveness import Liveness
+from tilewise.emulator.operands import in_flight
 from tilewise.emulator.places import Place, lay_out
 from tilewise.emulator.schedule import schedule
 from tilewise.emulator.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
+from tilewise.emulator.support_wgmma import CAPACITY, RECORD
 from tilewise.emulator.syntax import Function, Module, PtxError, Variable
 from tilewise.emulator.types import TYPE_BYTES, bits_of
 
@@ -17,6 +19,16 @@ __all__ = ["Place", "Program", "make_program"]
 
 _CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
 _MOST_SLOT_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """What a warp keeps of ``wgmma`` in flight."""
+
+    sums: list[str]  # registers that they change, which lie one behind the other
+    others: list[str]  # registers that they read
+    records: int  # where their list is, from the start of the warp
+    away: int  # from a sum's register to where it is while it is away
 
 
 @dataclass(slots=True)
@@ -41,6 +53,7 @@ class Program:
     leaders: dict[int, Group]  # by id of the instruction that checks for its group
     covered: set[int]
     resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
+    products: Products | None  # room for products in flight, if the kernel has any
     globals: list[Variable] = field(default_factory=list)
     _general: Analysis | None = None
 
@@ -83,7 +96,9 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     fast = analyse(flow, function.registers, shapes, local, True)
     leaders, covered = find_groups(flow, fast)
     liveness = Liveness(flow, function.registers)
-    slots, stride = _slots(function, flow, liveness, fast.guarded | leaders.keys())
+    slots, stride, products = _slots(function, flow, liveness, fast.guarded | leaders.keys())
+    resident = _residents(function, flow, fast, slots)
+    resident |= {*products.sums, *products.others} if products else set()
     return Program(
         module,
         function,
@@ -102,7 +117,8 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         laid.constant_links,
         leaders,
         covered,
-        _residents(function, flow, fast, slots),
+        resident,
+        products,
         laid.globals,
     )
 
@@ -126,8 +142,9 @@ def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, 
 
 def _slots(
     function: Function, flow: Flow, liveness: Liveness, deopts: set[int]
-) -> tuple[dict[str, int], int]:
-    """Room in the warp's memory for every register that may be live where a warp stops."""
+) -> tuple[dict[str, int], int, Products | None]:
+    """Room in the warp's memory for every register that may be live where a warp stops, or that a product
+    in flight names; and for the products themselves."""
     from tilewise.emulator.layout import WARP
 
     kept: set[str] = set().union(*liveness.entry)
@@ -136,12 +153,34 @@ def _slots(
             if id(instruction) in deopts:
                 kept |= liveness.before(block, position)
     at = -(-(WARP.HEADER + 4 * len(flow.blocks)) // 64) * 64
-    slots = {}
+    slots, products = _room_for_products(function, flow, at)
+    if products is not None:
+        at = products.records + CAPACITY * RECORD.SIZE
+        kept |= set(products.others)
     for name in function.registers:
-        if name in kept:
+        if name in kept and name not in slots:
             slots[name] = at
             bits = bits_of(function.registers[name])
             at += 64 if bits == 1 else -(-32 * TYPE_BYTES[function.registers[name]] // 64) * 64
     if at > _MOST_SLOT_BYTES:
         raise PtxError(function.line, f"the kernel keeps {at:,} bytes of registers a warp")
-    return slots, -(-at // 64) * 64
+    return slots, -(-at // 64) * 64, products
+
+
+def _room_for_products(function: Function, flow: Flow, at: int) -> tuple[dict[str, int], Products | None]:
+    """Places for the sums of ``wgmma``, twice, and for a list of those in flight."""
+    sums: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for block in flow.blocks:
+        for instruction in block.instructions:
+            changed, read = in_flight(instruction)
+            sums |= dict.fromkeys(register.name for register in changed if register.name in function.registers)
+            others |= dict.fromkeys(register.name for register in read if register.name in function.registers)
+    if not sums:
+        return {}, None
+    room = [name for name in sums if function.registers[name] != "pred"]
+    sizes = [32 * TYPE_BYTES[function.registers[name]] for name in room]
+    slots = {name: at + sum(sizes[:i]) for i, name in enumerate(room)}
+    away = -(-sum(sizes) // 64) * 64
+    kept = [name for name in others if name not in slots and function.registers[name] != "pred"]
+    return slots, Products(room, kept, at + 2 * away, away)

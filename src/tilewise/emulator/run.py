@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import threading
@@ -11,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -19,10 +21,12 @@ import numpy.typing as npt
 
 from tilewise.emulator import native, workers
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, WARP, Status
+from tilewise.emulator.flights import CAPACITY, queue_bytes
+from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
+from tilewise.emulator.mbarrier_support import told
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.questions import Host
-from tilewise.emulator.report import Range, Waiting, deadlock, fault
+from tilewise.emulator.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault
 from tilewise.emulator.support import Outcome
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch
@@ -31,12 +35,15 @@ __all__ = ["Range", "RangeTable", "Runner"]
 
 _ORDERS = {"eager": 0, "late": 1}
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
+_CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own clusters
 _PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
 _PICTURE_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
 _INTEGERS = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
+_WORDS_COUNT = LAUNCH.SIZE // 8
+_WORDS = struct.Struct(f"<{_WORDS_COUNT}Q")
 _GENERAL = threading.Lock()
 
 
@@ -78,46 +85,79 @@ class RangeTable:
         self.memory.bytes[: 16 * len(ranges)] = np.array(ends, np.uint64).view(np.uint8).reshape(-1)
 
 
+def _block_bytes(build: Build) -> int:
+    """From a block of a cluster to the next one."""
+    return BLOCK.WARPS + build.warps * build.stride
+
+
 class Resident:
-    """One block's memory: its shared memory, its warps, their local memory."""
+    """The memory of a cluster: of each block its shared memory, its warps, their local memory."""
 
-    def __init__(self, build: Build, shared_bytes: int) -> None:
-        self.size = build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes
-        self.memory = Memory(BLOCK.WARPS + build.warps * build.stride)
-        self.shared = Memory(shared_bytes + 64)
-        self.memory.set(BLOCK.SHARED, self.shared.address)
-        self.local = Memory(build.warps * 32 * build.local_bytes)
-        for warp in range(build.warps):
-            at = BLOCK.WARPS + warp * build.stride
-            self.memory.set(at + WARP.LOCAL, self.local.address + warp * 32 * build.local_bytes)
-
-    @property
-    def active(self) -> bool:
-        return bool(self.memory.get(BLOCK.ACTIVE))
+    def __init__(self, build: Build, shared_bytes: int, blocks: int = 1, flights: int = 0) -> None:
+        self.blocks, self.flights = blocks, flights
+        self.queue = Memory(queue_bytes(flights))
+        self.queue.set(QUEUE.CAPACITY, flights)
+        self.size = blocks * (build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes)
+        self.size += queue_bytes(flights)
+        self.stride = _block_bytes(build)
+        self.memory = Memory(blocks * self.stride)
+        room = -(-(shared_bytes + 64) // 64) * 64
+        self.shared = Memory(blocks * room)
+        self.local = Memory(blocks * build.warps * 32 * build.local_bytes)
+        for rank in range(blocks):
+            start = rank * self.stride
+            self.memory.set(start + BLOCK.SHARED, self.shared.address + rank * room)
+            self.memory.set(start + BLOCK.FIRST, self.memory.address)
+            self.memory.set(start + BLOCK.FLIGHTS, self.queue.address if flights else 0)
+            for warp in range(build.warps):
+                at = start + BLOCK.WARPS + warp * build.stride
+                local = (rank * build.warps + warp) * 32 * build.local_bytes
+                self.memory.set(at + WARP.LOCAL, self.local.address + local)
 
     def waiting(self, build: Build) -> list[Waiting]:
         """Warps that are not done, and what their lanes wait for."""
         found = []
         get = self.memory.get
-        for warp in range(build.warps):
-            at = BLOCK.WARPS + warp * build.stride
+        for rank, warp in product(range(self.blocks), range(build.warps)):
+            start = rank * self.stride
+            at = start + BLOCK.WARPS + warp * build.stride
             if get(at + WARP.STATUS) == Status.DONE:
                 continue
             live, meeting = get(at + WARP.LIVE), get(at + WARP.MEETING)
-            item = Waiting(warp, live, meeting, get(at + WARP.LINE), get(at + WARP.LOOP))
+            item = Waiting(warp, live, meeting, get(at + WARP.LINE), get(at + WARP.LOOP), self.index(rank))
             for i in range(BARRIERS):
-                barrier = BLOCK.BARRIERS + i * BARRIER.SIZE
+                barrier = start + BLOCK.BARRIERS + i * BARRIER.SIZE
                 if lanes := get(at + WARP.WAITING + 4 * i):
                     expected = get(barrier + BARRIER.EXPECTED)
                     arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
-                    wanted = expected or get(BLOCK.LIVE)
+                    wanted = expected or get(start + BLOCK.LIVE)
                     item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
+            if lanes := get(at + WARP.HELD):
+                line, came = get(at + WARP.HELD_LINE), get(BLOCK.ARRIVED)
+                item.barriers.append((CLUSTER_BARRIER, lanes, line, came, get(BLOCK.PRESENT)))
+            if lanes := get(at + WARP.AWAITING):
+                item.mbarrier = (lanes, get(at + WARP.AWAITED_LINE), self._awaited(rank, get(at + WARP.AWAITED)))
             found.append(item)
         return found
 
+    def _awaited(self, rank: int, address: int) -> str:
+        """What the mbarrier lacks that a warp of a block waits at."""
+        named = (address >> RANK_SHIFT) - 1
+        offset, owner = address & ((1 << RANK_SHIFT) - 1), named if named >= 0 else rank
+        room = self.shared.bytes.size // self.blocks
+        if owner >= self.blocks or offset + 8 > room:
+            return "at an mbarrier that is not there"
+        return told(offset, self.shared.get(owner * room + offset, 8))
+
+    def index(self, rank: int = 0) -> tuple[int, int, int]:
+        """Where a block of the cluster lies in the grid."""
+        at, get = rank * self.stride, self.memory.get
+        return get(at + BLOCK.X), get(at + BLOCK.Y), get(at + BLOCK.Z)
+
     @property
-    def index(self) -> tuple[int, int, int]:
-        return self.memory.get(BLOCK.X), self.memory.get(BLOCK.Y), self.memory.get(BLOCK.Z)
+    def progress(self) -> int:
+        """What its blocks have counted."""
+        return sum(self.memory.get(rank * self.stride + BLOCK.PROGRESS, 8) for rank in range(self.blocks))
 
 
 class _Watch:
@@ -129,21 +169,21 @@ class _Watch:
         self.lively = False  # whether they counted anything since the last look
 
     def changed(self, residents: list[Resident]) -> bool:
-        counts = [block.memory.get(BLOCK.PROGRESS, 8) for block in residents]
+        counts = [cluster.progress for cluster in residents]
         self.lively, self.counts = counts != self.counts, counts
         if self.lively or time.monotonic() - self.taken < _PICTURE_SECONDS:
             return self.lively
         before, self.taken, self.picture = self.picture, time.monotonic(), 0
-        for block in residents:
-            if block.memory.bytes.size <= _PICTURE_BYTES:
-                self.picture = zlib.crc32(block.memory.bytes.data, self.picture)
+        for cluster in residents:
+            if cluster.memory.bytes.size <= _PICTURE_BYTES:
+                self.picture = zlib.crc32(cluster.memory.bytes.data, self.picture)
         return self.picture != before
 
 
 class _Spares:
-    """Blocks' memory of launches that are over, for later launches of the same kernel.
+    """Clusters' memory of launches that are over, for later launches of the same kernel.
 
-    A block that has finished leaves its memory to the next one of its launch, and so it may to one of
+    A cluster that has finished leaves its memory to the next one of its launch, and so it may to one of
     another launch. What was interrupted is not kept.
     """
 
@@ -152,17 +192,17 @@ class _Spares:
         self._spares: OrderedDict[tuple[Any, ...], list[Resident]] = OrderedDict()
         self._bytes = 0
 
-    def take(self, build: Build, shared_bytes: int) -> Resident:
+    def take(self, build: Build, shared_bytes: int, blocks: int, flights: int) -> Resident:
         with self._lock:
-            found = self._spares.get(self._key(build, shared_bytes))
+            found = self._spares.get(self._key(build, shared_bytes, blocks, flights))
             if found:
                 resident = found.pop()
                 self._bytes -= resident.size
                 return resident
-        return Resident(build, shared_bytes)
+        return Resident(build, shared_bytes, blocks, flights)
 
     def give(self, build: Build, shared_bytes: int, resident: Resident) -> None:
-        key = self._key(build, shared_bytes)
+        key = self._key(build, shared_bytes, resident.blocks, resident.flights)
         with self._lock:
             self._spares.setdefault(key, []).append(resident)
             self._spares.move_to_end(key)
@@ -172,9 +212,9 @@ class _Spares:
                 self._bytes -= sum(item.size for item in dropped)
 
     @staticmethod
-    def _key(build: Build, shared_bytes: int) -> tuple[Any, ...]:
+    def _key(build: Build, *figures: int) -> tuple[Any, ...]:
         # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
-        return build.symbol, build.warps, build.stride, build.local_bytes, shared_bytes
+        return build.symbol, build.warps, build.stride, build.local_bytes, *figures
 
 
 _SPARES = _Spares()
@@ -210,6 +250,9 @@ class _Work:
         self.runner, self.build = runner, runner.build
         build, launch = self.build, runner.launch
         self.total = launch.blocks
+        self.cluster = launch.cluster or (1, 1, 1)
+        self.blocks = math.prod(self.cluster)  # of a cluster
+        self.clusters = self.total // self.blocks
         self.fault = Memory(FAULT.BYTES)
         self.parameters = Memory(build.parameter_bytes + 64)
         for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
@@ -242,14 +285,23 @@ class _Work:
 
     def _context(self) -> Memory:
         build, launch, context = self.build, self.runner.launch, Memory(LAUNCH.SIZE)
+        words = [0] * _WORDS_COUNT
         assert build.code is not None
         order = self.runner.order
-        x, y, z = launch.grid
+        axes = (
+            ((LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z), launch.grid),
+            ((LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z), self.cluster),
+            (
+                (LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z),
+                [size // part for size, part in zip(launch.grid, self.cluster, strict=True)],
+            ),
+        )
         for offset, value in (
-            (LAUNCH.TOTAL, self.total),
-            (LAUNCH.GRID_X, x),
-            (LAUNCH.GRID_Y, y),
-            (LAUNCH.GRID_Z, z),
+            (LAUNCH.TOTAL, self.clusters),
+            *(place for offsets, sizes in axes for place in zip(offsets, sizes, strict=True)),
+            (LAUNCH.CLUSTER, self.blocks),
+            (LAUNCH.BLOCK_STRIDE, _block_bytes(build)),
+            (LAUNCH.EXPLICIT, int(launch.cluster is not None)),
             (LAUNCH.PARAMS, self.parameters.address),
             (LAUNCH.PARAM_BYTES, build.parameter_bytes),
             (LAUNCH.RANGES, self.table_of_ranges.memory.address),
@@ -270,7 +322,8 @@ class _Work:
             (LAUNCH.GLOBALS, self.table.address),
             (LAUNCH.HOST, self.host.entry),
         ):
-            context.set(offset, value)
+            words[offset // 8] = value
+        _WORDS.pack_into(context.bytes.data, 0, *words)
         return context
 
     # -- the waiting thread -----------------------------------------------------------------------
@@ -278,7 +331,7 @@ class _Work:
         begun = 0
         started = time.monotonic()
         try:
-            for number in range(max(1, min(self.runner.threads, self.total))):
+            for number in range(max(1, min(self.runner.threads, self.clusters))):
                 try:
                     workers.start(partial(self._worker, number), partial(self._end, number))
                 except RuntimeError:  # the system gives no more threads: fewer will do
@@ -298,7 +351,7 @@ class _Work:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.ranges, self.shared_bytes, said)
+            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.cluster)
 
     def _end(self, number: int) -> None:
         self.over.append(number)
@@ -331,13 +384,28 @@ class _Work:
             self.error = self.error or error
         self.context.set(LAUNCH.STOP, 1, 4)
 
+    @property
+    def _unit(self) -> str:
+        return "block" if self.blocks == 1 else "cluster"
+
+    def _deadlock(self, resident: Resident, asks: bool = False) -> TilewiseError:
+        return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
+
+    def _take(self) -> Resident:
+        flights = 0
+        if self.build.flies:
+            flights = 1 if self.runner.order == "eager" else CAPACITY
+        return _SPARES.take(self.build, self.shared_bytes, self.blocks, flights)
+
     # -- workers ----------------------------------------------------------------------------------
     def _worker(self, number: int) -> None:
         try:
             self._work(number)
         except MemoryError:
             self._fail(
-                DeviceError(f"the host's memory does not hold another block of kernel {self.build.entry}")
+                DeviceError(
+                    f"the host's memory does not hold another {self._unit} of kernel {self.build.entry}"
+                )
             )
         except TilewiseError as error:
             self._fail(error)
@@ -350,7 +418,7 @@ class _Work:
         own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
-        residents = [_SPARES.take(self.build, self.shared_bytes)]
+        residents = [self._take()]
         at = 0
         stuck = 0
         watch = _Watch()
@@ -365,7 +433,7 @@ class _Work:
             elif outcome == Outcome.GENERAL:
                 self._generalize()
             elif outcome == Outcome.DEADLOCK:
-                raise deadlock(self.build, residents[at].index, residents[at].waiting(self.build))
+                raise self._deadlock(residents[at])
             elif outcome == Outcome.STUCK:
                 stuck += 1
                 if stuck >= len(residents):
@@ -376,22 +444,28 @@ class _Work:
             at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
 
     def _more(self, residents: list[Resident], watch: _Watch) -> None:
-        """Every block of this worker may wait for another: bring in as many again, or give others time."""
+        """Every cluster of this worker may wait for another: bring in as many again, or give others time."""
         if watch.changed(residents):
             self.moved = time.monotonic()
         room = _RESIDENT_BYTES // (self.runner.threads * residents[0].size + 1)
         started = self.context.get(LAUNCH.NEXT, 8)
-        fresh = min(len(residents), self.runner.residents - len(residents), room - len(residents))
-        if started < self.total and fresh > 0:
-            residents += [
-                _SPARES.take(self.build, self.shared_bytes) for _ in range(min(fresh, self.total - started))
-            ]
+        most = self.runner.residents // self.blocks
+        fresh = min(len(residents), most - len(residents), room - len(residents))
+        if started < self.clusters and fresh > 0:
+            residents += [self._take() for _ in range(min(fresh, self.clusters - started))]
             self.moved = time.monotonic()
-        elif time.monotonic() - self.moved > _STUCK_SECONDS and self.runner.timeout is None:
-            block = residents[0]
-            raise deadlock(self.build, block.index, block.waiting(self.build), asks=True)
+        elif self._given_up(residents):
+            raise self._deadlock(residents[0], asks=True)
         elif not watch.lively:
             time.sleep(0.0005)
+
+    def _given_up(self, residents: list[Resident]) -> bool:
+        """Whether nothing will get on any more: sooner if nobody waits for what other clusters might do."""
+        idle = time.monotonic() - self.moved
+        if idle < _CLOSED_SECONDS or self.runner.timeout is not None:
+            return False
+        closed = all(item.inside for cluster in residents for item in cluster.waiting(self.build))
+        return closed or idle > _STUCK_SECONDS
 
     def _generalize(self) -> None:
         # NOTE: launches share a build, so a lock of one launch would not do: a second general build would

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.emulator.flow import EXIT, Flow
-from tilewise.emulator.operands import reads, registers_in, writes
+from tilewise.emulator.operands import in_flight, reads, registers_in, writes
 from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.types import TYPE_BYTES, bits_of
 
@@ -151,6 +151,8 @@ class _Analyser:
             for instruction in [*block.instructions, block.terminator.instruction]:
                 if instruction is None or not (targets := writes(instruction)):
                     continue
+                for register in in_flight(instruction)[1]:  # an address has to say where all lanes' values are
+                    changed |= self.join(register.name, VECTOR)
                 shape = self.results[id(instruction)] = self.result(instruction)
                 if instruction.guard and self.operand(instruction.guard) is VECTOR:
                     shape = VECTOR
@@ -216,7 +218,9 @@ class _Analyser:
         polled = self.waited_on(loop, inside)
         self.polled |= polled
         return bool(polled) or any(
-            item.opcode in ("atom", "nanosleep") or _SPIN_PARTS & set(item.parts) for item in inside
+            item.opcode in ("atom", "nanosleep")
+            or (item.opcode != "barrier" and _SPIN_PARTS & set(item.parts))
+            for item in inside
         )
 
     def waited_on(self, loop: set[int], inside: list[Instruction]) -> set[int]:
@@ -285,8 +289,10 @@ class _Analyser:
             return VECTOR
         if opcode in ("shfl", "vote", "redux", "match"):
             return self.exchanged(instruction)
-        if opcode in ("activemask", "bar_result", "mbarrier"):
+        if opcode in ("activemask", "bar_result"):
             return UNIFORM
+        if opcode == "mbarrier" and parts[:1] in (("arrive",), ("arrive_drop",)):
+            return VECTOR
         if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
             return self.moved(instruction)
         sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]

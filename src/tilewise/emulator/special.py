@@ -17,10 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["special"]
 
 _AXES = ("x", "y", "z")
-_BLOCK = {f"%ctaid.{axis}": place for axis, place in zip(_AXES, (BLOCK.X, BLOCK.Y, BLOCK.Z), strict=True)}
-_GRID = (LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z)
-_LAUNCH = {f"%nctaid.{axis}": place for axis, place in zip(_AXES, _GRID, strict=True)}
-_LAUNCH |= {
+
+
+def _axes(name: str, x: int, y: int, z: int) -> dict[str, int]:
+    return {f"{name}.{axis}": place for axis, place in zip(_AXES, (x, y, z), strict=True)}
+
+
+_BLOCK = {
+    **_axes("%ctaid", BLOCK.X, BLOCK.Y, BLOCK.Z),
+    **_axes("%clusterid", BLOCK.CLUSTER_X, BLOCK.CLUSTER_Y, BLOCK.CLUSTER_Z),
+    **_axes("%cluster_ctaid", BLOCK.RANK_X, BLOCK.RANK_Y, BLOCK.RANK_Z),
+    "%cluster_ctarank": BLOCK.RANK,
+}
+_LAUNCH = {
+    **_axes("%nctaid", LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z),
+    **_axes("%nclusterid", LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z),
+    **_axes("%cluster_nctaid", LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z),
+    "%cluster_nctarank": LAUNCH.CLUSTER,
     "%nsmid": LAUNCH.MULTIPROCESSORS,
     "%dynamic_smem_size": LAUNCH.DYNAMIC_BYTES,
     "%total_smem_size": LAUNCH.SHARED_BYTES,
@@ -33,9 +46,6 @@ _LANE_MASKS = {
     "%lanemask_gt": lambda lane: 0xFFFF_FFFF & ~((2 << lane) - 1),
     "%lanemask_ge": lambda lane: 0xFFFF_FFFF & ~((1 << lane) - 1),
 }
-# Without clusters every block is a cluster of its own.
-_ALONE = {f"%clusterid.{axis}": f"%ctaid.{axis}" for axis in _AXES}
-_ALONE |= {f"%nclusterid.{axis}": f"%nctaid.{axis}" for axis in _AXES}
 _FIXED = {
     "%tid.w": (0, "u32"),
     "%ntid.w": (1, "u32"),
@@ -44,13 +54,10 @@ _FIXED = {
     "%laneid": (0, "u32"),  # the u of its shape
     "%clusterid.w": (0, "u32"),
     "%nclusterid.w": (1, "u32"),
-    "%cluster_ctarank": (0, "u32"),
-    "%cluster_nctarank": (1, "u32"),
-    "%is_explicit_cluster": (0, "pred"),
+    "%cluster_ctaid.w": (0, "u32"),
+    "%cluster_nctaid.w": (1, "u32"),
     "%gridid": (0, "u64"),
     "%current_graph_exec": (0, "u64"),
-    **{f"%cluster_ctaid.{axis}": (0, "u32") for axis in (*_AXES, "w")},
-    **{f"%cluster_nctaid.{axis}": (1, "u32") for axis in (*_AXES, "w")},
     **{f"%envreg{i}": (0, "u32") for i in range(32)},
     **{f"%pm{i}": (0, "u32") for i in range(8)},
     **{f"%pm{i}_64": (0, "u64") for i in range(8)},
@@ -62,13 +69,14 @@ _COUNTER = "readcyclecounter" if platform.machine().lower() in ("x86_64", "amd64
 
 def special(e: Values, name: str) -> tuple[Value, str]:
     """A special register: the ``u`` of its shape, or its vector if it has none; and its PTX type."""
-    name = _ALONE.get(name, name)
     if name in e.program.threads:
         return _thread(e, name), "u32"
     if name in _BLOCK:
         return e.load("i32", e.offset("%block", _BLOCK[name]), 4), "u32"
     if name in _LAUNCH:
         return e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32"), "u32"
+    if name == "%is_explicit_cluster":
+        return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
     if name in ("%ntid.x", "%ntid.y", "%ntid.z"):
         return e.const("i32", e.program.block["xyz".index(name[-1])]), "u32"
     if name in _FIXED:

@@ -1,6 +1,7 @@
 """The run-time support that compiled kernels call: LLVM text beside this file, with names for offsets.
 
-``${BLOCK.LIVE}`` in ``runtime/*.ll`` stands for the figure of that name in ``layout.py``. The text is
+``${BLOCK.LIVE}`` in ``runtime/*.ll`` stands for the figure of that name in ``layout.py``; other parts are
+written in Python, with ``routine.py``. The text is
 compiled once per process and linked to every kernel. Nothing in it knows an instruction.
 """
 
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from importlib import resources
+from importlib import import_module, resources
 
 from tilewise.emulator import layout
+from tilewise.emulator.routine import joined
 
 __all__ = ["POISON", "Outcome", "support_functions", "support_text"]
 
+# Modules that write their part of the support with ``routine.py``; each has ``routines() -> list[Routine]``.
+_ROUTINES = ("tilewise.emulator.flights", "tilewise.emulator.mbarrier_support", "tilewise.emulator.cluster_support", "tilewise.emulator.support_wgmma")
 _TURNS = 64  # that a block has before others of its worker run, if it may wait for those
 POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
@@ -32,7 +36,8 @@ def support_text() -> str:
     """The whole module."""
     folder = resources.files("tilewise.emulator") / "runtime"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".ll")), key=lambda f: f.name)
-    return "\n".join(_filled(file.read_text(encoding="utf-8")) for file in files)
+    text = "\n".join(_filled(file.read_text(encoding="utf-8")) for file in files)
+    return joined(text, [routine for name in _ROUTINES for routine in import_module(name).routines()])
 
 
 def support_functions() -> list[str]:
@@ -47,6 +52,10 @@ def _filled(text: str) -> str:
 def _figure(name: str) -> int:
     if name == "BARRIERS_SIZE":
         return layout.BARRIERS * layout.BARRIER.SIZE
+    if name == "RANKED":  # the first address of shared memory that has a rank
+        return 1 << layout.RANK_SHIFT
+    if name == "OFFSETS":
+        return (1 << layout.RANK_SHIFT) - 1
     if name == "POISON":
         return POISON
     if name == "TURNS":

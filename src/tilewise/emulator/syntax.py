@@ -133,6 +133,9 @@ class Function:
     declared_only: bool = False
     max_threads: int = 0
     cluster: tuple[int, int, int] | None = None
+    explicit_cluster: bool = False  # whether every launch has to say of how many blocks a cluster is
+    max_cluster: int = 0  # blocks of a cluster at most; 0: as many as the architecture allows
+    blocks_are_clusters: bool = False  # whether a launch's grid counts clusters
 
 
 @dataclass(slots=True)

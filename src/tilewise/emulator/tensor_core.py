@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewise.emulator import halves
 from tilewise.emulator.emit import Emitter, Value, vector
 
-__all__ = ["ELEMENTS", "Element", "accumulate", "bit_counts", "decode", "encode", "integer_sums"]
+__all__ = ["ELEMENTS", "Element", "accumulate", "add_whole", "bit_counts", "decode", "encode", "integer_sums"]
 
 Pair = tuple[Value, Value]
 
@@ -147,11 +147,13 @@ def integer_sums(
 ) -> list[Value]:
     """s32 elements of C and products of integers that are held in floats."""
     totals = accumulate(e, [e.real(vector("float"), 0.0)] * len(sums), steps, exact=True)
-    found = []
-    for start, total in zip(sums, totals, strict=True):
-        whole = e.cast("fptosi", total, "i32")
-        found.append(e.intrinsic("llvm.sadd.sat", start, whole) if saturate else e.op("add", start, whole))
-    return found
+    return [add_whole(e, start, total, saturate) for start, total in zip(sums, totals, strict=True)]
+
+
+def add_whole(e: Emitter, start: Value, total: Value, saturate: bool) -> Value:
+    """An s32 element of C and a sum of whole numbers that a float holds."""
+    whole = e.cast("fptosi", total, "i32")
+    return e.intrinsic("llvm.sadd.sat", start, whole) if saturate else e.op("add", start, whole)
 
 
 def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], op: str) -> list[Value]:

@@ -199,6 +199,8 @@ class Rung:
         """The settings to build with: given ones first, then chosen ones, then the defaults."""
         complete = {name: values[0] for name, values in self.settings.items()}
         complete.update(chosen or {})
+        if {"element", "result"} <= complete.keys() and given.get("element") in self.settings["result"]:
+            complete["result"] = str(given["element"])  # what A and B hold, unless it is asked for otherwise
         for name, value in given.items():
             if name not in self.settings:
                 raise UnknownNameError(f"setting of {self.name}", name, self.settings)

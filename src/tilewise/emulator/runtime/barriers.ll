@@ -148,9 +148,12 @@ entry:
   %left = sub i32 %all, %n
   store i32 %left, ptr %bp
   %nobody = icmp eq i32 %n, 0
-  br i1 %nobody, label %end, label %loop
+  br i1 %nobody, label %end, label %leave
+leave:
+  call void @tw_cluster_leave(ptr %ctx, ptr %block, ptr %warp, i32 %gone)
+  br label %loop
 loop:
-  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %i = phi i64 [ 0, %leave ], [ %i2, %next ]
   %off = mul i64 %i, ${BARRIER.SIZE}
   %b0 = getelementptr i8, ptr %block, i64 ${BLOCK.BARRIERS}
   %b = getelementptr i8, ptr %b0, i64 %off

@@ -107,6 +107,7 @@ none:
 }
 
 define ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %address, i32 %size, i32 %space, i32 %lane, i32 %line, i32 %write) noinline {
+  %found = alloca ptr
   %wide = zext i32 %size to i64
   %less = sub i64 %wide, 1
   %odd = and i64 %address, %less
@@ -120,7 +121,7 @@ readonly:
   call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.READ_ONLY}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 %space, i32 %write, i64 0)
   ret ptr null
 which:
-  switch i32 %space, label %try.shared [ i32 ${Space.GLOBAL}, label %global i32 ${Space.SHARED}, label %shared i32 ${Space.LOCAL}, label %local i32 ${Space.CONST}, label %const i32 ${Space.PARAM}, label %param ]
+  switch i32 %space, label %try.shared [ i32 ${Space.GLOBAL}, label %global i32 ${Space.SHARED}, label %cluster i32 ${Space.OWN}, label %shared i32 ${Space.LOCAL}, label %local i32 ${Space.CONST}, label %const i32 ${Space.PARAM}, label %param ]
 
 try.shared:
   %off.shared = sub i64 %address, ${GENERIC_SHARED}
@@ -163,6 +164,33 @@ out.global:
 ok.global:
   %p = inttoptr i64 %address to ptr
   ret ptr %p
+
+cluster:
+  %plain = icmp ult i64 %address, ${RANKED}
+  br i1 %plain, label %in.shared, label %ranked
+ranked:
+  %wrong = call i32 @tw_cluster_place(ptr %ctx, ptr %block, i64 %address, ptr %found)
+  %there = icmp eq i32 %wrong, 0
+  br i1 %there, label %other, label %nowhere
+nowhere:
+  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 %wrong, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 0)
+  ret ptr null
+other:
+  %owner = load ptr, ptr %found
+  %offset = and i64 %address, ${OFFSETS}
+  %other.bytes.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.SHARED_BYTES}
+  %other.bytes = load i64, ptr %other.bytes.p
+  %other.end = add i64 %offset, %wide
+  %beyond = icmp ugt i64 %other.end, %other.bytes
+  br i1 %beyond, label %out.other, label %ok.other
+out.other:
+  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 %other.bytes)
+  ret ptr null
+ok.other:
+  %other.base.p = getelementptr i8, ptr %owner, i64 ${BLOCK.SHARED}
+  %other.base = load ptr, ptr %other.base.p
+  %other.place = getelementptr i8, ptr %other.base, i64 %offset
+  ret ptr %other.place
 
 shared:
   br label %in.shared

@@ -5,12 +5,9 @@
 // others copied need a barrier after the wait.
 #pragma once
 
-namespace async_copy {
+#include <tilewise/shared_address.cuh>
 
-inline __device__ unsigned shared_address(const void *shared)
-{
-    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
-}
+namespace async_copy {
 
 // Copies `bytes` (0 to 16) from `global` and fills up with zeros to 16. Both addresses are multiples of 16.
 // With 0 bytes nothing is read, so `global` may point anywhere.

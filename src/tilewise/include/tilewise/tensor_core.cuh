@@ -4,14 +4,11 @@
 // 16-bit elements, row g and columns 2t and 2t + 1, packed in one register (the even column low).
 #pragma once
 
+#include <tilewise/shared_address.cuh>
+
 using Half = unsigned short; // the bits of an IEEE 754 binary16
 
 namespace tensor_core {
-
-inline __device__ unsigned shared_address(const void *shared)
-{
-    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
-}
 
 // Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
 // those of the second, and so on; a row is 16 bytes at a multiple of 16.
@@ -32,6 +29,14 @@ inline __device__ void load_4_transposed(unsigned (&matrices)[4], const void *ro
                  : "memory");
 }
 
+// Stores four 8×8 matrices, the other way round. Compute capability 9.0.
+inline __device__ void store_4_matrices(void *row, const unsigned (&matrices)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+                 : "memory");
+}
+
 // sum (16×8) += a (16×8, rows 0 to 7 in a0, 8 to 15 in a1) · b (8×8, held transposed), sums in float32.
 inline __device__ void multiply_add_16x8x8(float (&sum)[4], unsigned a0, unsigned a1, unsigned b)
 {
@@ -46,6 +51,26 @@ inline __device__ void multiply_add_16x8x8(unsigned (&sum)[2], unsigned a0, unsi
     asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
         : "+r"(sum[0]), "+r"(sum[1])
         : "r"(a0), "r"(a1), "r"(b));
+}
+
+// sum (16×8) += a (16×16, a quarter of it in each register: rows 0 to 7 and 8 to 15 of k 0 to 7, then of k 8
+// to 15) · b (16×8, held transposed, k 0 to 7 in b0), sums in float32. Compute capability 8.0.
+inline __device__ void multiply_add_16x8x16_float16(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                    unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+inline __device__ void multiply_add_16x8x16_bfloat16(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                     unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Two neighbours in one row of the sums: row g (half 0) or row g + 8 (half 1), columns 2t and 2t + 1.
@@ -71,4 +96,19 @@ inline __device__ Half to_half(float value)
     Half half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
     return half;
+}
+
+// Two numbers rounded to 16 bits and packed, `low` in the low half. Compute capability 8.0.
+inline __device__ unsigned float16_pair(float low, float high)
+{
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+inline __device__ unsigned bfloat16_pair(float low, float high)
+{
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }

@@ -1,0 +1,145 @@
+"""The barrier of a cluster, and addresses of other blocks' shared memory.
+
+Each thread arrives and waits by turns. A warp keeps which lanes have arrived in the phase under way
+(CAME) and which have yet to wait for one that is complete (PASSED); the cluster's first block counts.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.emit import Value
+from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, ClusterFault, FaultKind, Status
+from tilewise.emulator.routine import Routine
+
+__all__ = ["routines"]
+
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_WRONG = 2  # what arriving and waiting give after a fault
+
+
+def routines() -> list[Routine]:
+    return [_arrive(), _wait(), _complete(), _release(), _leave(), _place()]
+
+
+def _first(r: Routine) -> Value:
+    return r.field(r["block"], BLOCK.FIRST, "ptr")
+
+
+def _count(r: Routine, mask: Value) -> Value:
+    return r.intrinsic("llvm.ctpop", mask)
+
+
+def _without(r: Routine, mask: Value, lanes: Value) -> Value:
+    return r.op("and", mask, r.op("xor", lanes, -1))
+
+
+def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> None:
+    r.put(pointer, field, r.op(name, r.field(pointer, field, "i32"), by))
+
+
+def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
+    """End with a fault of these lanes, if there are any."""
+    with r.when(r.compare("icmp ne", lanes, 0)):
+        r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+        lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
+        kind, zero = r.const("i32", int(FaultKind.BAD_CLUSTER_BARRIER)), r.const("i32", 0)
+        given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
+        r.call("tw_fault_at", "void", *(r[name] for name in _WHO), *given, r.const("i64", 0))
+        r.give(r.const("i32", _WRONG))
+
+
+def _arrive() -> Routine:
+    """Some lanes arrive: 0, or 2 if they may not."""
+    r = Routine("tw_cluster_arrive", "i32", **_WHO, mask="i32", line="i32")
+    warp, mask = r["warp"], r["mask"]
+    came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
+    _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
+    r.put(warp, WARP.CAME, r.op("or", came, mask))
+    _change(r, _first(r), BLOCK.ARRIVED, "add", _count(r, mask))
+    r.call("tw_cluster_complete", "void", r["ctx"], _first(r))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _wait() -> Routine:
+    """Some lanes wait: 0 if all of them may go on, 1 if some are held up, 2 if they may not wait."""
+    r = Routine("tw_cluster_wait", "i32", **_WHO, mask="i32", line="i32")
+    warp, mask = r["warp"], r["mask"]
+    came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
+    _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
+    r.put(warp, WARP.PASSED, _without(r, passed, mask))
+    held = r.op("and", came, mask)
+    with r.when(r.compare("icmp eq", held, 0)):
+        r.give(r.const("i32", 0))
+    _change(r, warp, WARP.HELD, "or", held)
+    _change(r, warp, WARP.BLOCKED, "or", held)
+    r.put(warp, WARP.HELD_LINE, r["line"])
+    r.give(r.const("i32", 1))
+    return r
+
+
+def _complete() -> Routine:
+    """Begin the next phase if all threads that there are have arrived."""
+    r = Routine("tw_cluster_complete", "void", ctx="ptr", first="ptr")
+    ctx, first = r["ctx"], r["first"]
+    arrived, present = r.field(first, BLOCK.ARRIVED, "i32"), r.field(first, BLOCK.PRESENT, "i32")
+    some = r.compare("icmp ne", arrived, 0)
+    with r.when(r.both(some, r.compare("icmp uge", arrived, present))):
+        r.put(first, BLOCK.ARRIVED, r.const("i32", 0))
+        with r.count(r.field(ctx, LAUNCH.CLUSTER, "i64")) as rank:
+            stride = r.op("mul", r.field(ctx, LAUNCH.BLOCK_STRIDE, "i64"), rank)
+            warps = r.at(r.at(first, stride), BLOCK.WARPS)
+            with r.count(r.field(ctx, LAUNCH.WARPS, "i64")) as number:
+                offset = r.op("mul", r.field(ctx, LAUNCH.WARP_STRIDE, "i64"), number)
+                r.call("tw_cluster_release", "void", r.at(warps, offset))
+    return r
+
+
+def _release() -> Routine:
+    """Let the lanes of one warp go on that are held up; the others may pass when they come to wait."""
+    r = Routine("tw_cluster_release", "void", warp="ptr")
+    warp = r["warp"]
+    came, held = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.HELD, "i32")
+    _change(r, warp, WARP.PASSED, "or", _without(r, came, held))
+    r.put(warp, WARP.CAME, r.const("i32", 0))
+    with r.when(r.compare("icmp ne", held, 0)):
+        r.put(warp, WARP.HELD, r.const("i32", 0))
+        r.put(warp, WARP.BLOCKED, _without(r, r.field(warp, WARP.BLOCKED, "i32"), held))
+        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32"), int(Status.WAITING))
+        with r.when(waiting):
+            r.put(warp, WARP.STATUS, r.const("i32", int(Status.READY)))
+    return r
+
+
+def _leave() -> Routine:
+    """Some lanes leave the kernel: nobody waits for them any more."""
+    r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
+    warp, lanes, first = r["warp"], r["lanes"], _first(r)
+    came = r.field(warp, WARP.CAME, "i32")
+    _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
+    _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
+    r.put(warp, WARP.CAME, _without(r, came, lanes))
+    r.put(warp, WARP.PASSED, _without(r, r.field(warp, WARP.PASSED, "i32"), lanes))
+    r.call("tw_cluster_complete", "void", r["ctx"], first)
+    return r
+
+
+def _place() -> Routine:
+    """The block whose shared memory an address names, and 0; or what is wrong with the address.
+
+    ``found`` gets the block. An address without a rank is in the block's own memory.
+    """
+    r = Routine("tw_cluster_place", "i32", ctx="ptr", block="ptr", address="i64", found="ptr")
+    number = r.op("lshr", r["address"], RANK_SHIFT)
+    with r.when(r.compare("icmp eq", number, 0)):
+        r.put(r["found"], 0, r["block"])
+        r.give(r.const("i32", 0))
+    rank = r.op("sub", number, 1)
+    with r.unless(r.compare("icmp ult", rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
+        r.give(r.const("i32", int(FaultKind.NO_BLOCK)))
+    block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+    done = r.wide(r.field(block, BLOCK.DONE, "i32"))
+    with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
+        r.give(r.const("i32", int(FaultKind.BLOCK_GONE)))
+    r.put(r["found"], 0, block)
+    r.give(r.const("i32", 0))
+    return r

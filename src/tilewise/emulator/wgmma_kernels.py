@@ -1,0 +1,254 @@
+"""The functions that multiply for ``wgmma``, made for the forms that a kernel has.
+
+Two for each form. ``pack`` brings matrix B of a few instructions that add to the same sums into a *panel*, as
+numbers: by eights of columns, k after k, the even ones before the odd ones. ``multiply`` brings a warp's 16
+rows of A into a panel of its own and multiplies the two.
+
+The sums stay as registers have them: lane 4·g + t has, of eight columns, columns 2t and 2t + 1 of rows g and
+g + 8, in a register each. So a vector of sums is eight rows by four columns; for each k it wants a row's
+element of A four times over, and four elements of B over and over, which a CPU loads so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.emulator import halves
+from tilewise.emulator.emit import Value, vector
+from tilewise.emulator.routine import Routine
+from tilewise.emulator.support_wgmma import BATCH, INFO, RECORD
+from tilewise.emulator.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
+from tilewise.emulator.wgmma_descriptor import BRICKS, ROWS, Matrix
+
+__all__ = ["Form", "multiply", "pack"]
+
+_LANES = 32
+_WORDS = 4  # of a brick's row
+_ROWS_OF_FOUR = 3  # which of its warpgroup's four a warp is: the low bits of its number
+_FLOATS = 4  # bytes
+_NUMBERS = vector("float")
+# The columns of eight as panels have them: t of the even ones, then of the odd ones.
+_COLUMNS = [2 * t + part for part in range(2) for t in range(4)]
+_ARGUMENTS = {
+    "ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr",
+    "records": "ptr", "count": "i64", "panel": "ptr", "base": "ptr",
+}  # fmt: skip
+# A brick of 16-bit elements turned over: where element (row, k) is in one of rows k.
+_TURNED = [(2 * (lane % 4) + part) * ROWS + lane // 4 for lane in range(_LANES) for part in range(2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What makes one form's functions different from another's. The number of columns does not."""
+
+    a_type: str
+    b_type: str
+    d_type: str
+    a_shared: bool  # A is in shared memory
+    a_across: bool  # M-major
+    b_across: bool  # N-major
+    negative: bool  # of every product
+    saturate: bool
+
+    @property
+    def bits(self) -> int:
+        return ELEMENTS[self.a_type].bits
+
+    @property
+    def per(self) -> int:
+        """Elements in a word; words, of single bits."""
+        return max(1, 32 // self.bits) if self.bits > 1 else 1
+
+    @property
+    def k(self) -> int:
+        """Elements of one instruction's sums."""
+        return BRICKS * _WORDS * self.per
+
+    @property
+    def most(self) -> int:
+        """Instructions that can be done in one go: not if sums are rounded or saturated after each."""
+        return BATCH // self.k if self.d_type == "f32" or self.bits == 1 else 1
+
+    @property
+    def number(self) -> str:
+        return vector("i32") if self.bits == 1 else _NUMBERS
+
+    @property
+    def pack_name(self) -> str:
+        return f"wgmma_pack_{self.b_type}_{int(self.b_across)}"
+
+    @property
+    def name(self) -> str:
+        flags = (self.a_shared, self.a_across, self.negative, self.saturate)
+        return f"wgmma_{self.a_type}_{self.b_type}_{self.d_type}_{''.join(str(int(flag)) for flag in flags)}"
+
+
+# -- B ----------------------------------------------------------------------------------------------
+def pack(form: Form) -> Routine:
+    """Matrices B of some records as one panel."""
+    r = Routine(form.pack_name, "i32", **_ARGUMENTS)
+    info = r.field(r["records"], RECORD.INFO, "ptr", 8)
+    columns = r.wide(r.field(info, INFO.COLUMNS, "i32", 4))
+    total = r.op("mul", r["count"], form.k)
+    with r.count(r["count"]) as i:
+        record = r.item(r["records"], i, RECORD.SIZE)
+        matrix = Matrix(r, r.field(record, RECORD.B, "i64", 8), form.b_across)
+        with r.count(columns) as j:
+            for c in range(BRICKS):
+                words = matrix.brick(r.resize(j, "i32", False), c)
+                k = r.op("add", r.op("mul", i, form.k), c * form.k // BRICKS)
+                row = r.op("add", r.op("mul", j, total), k)
+                _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS))
+        matrix.check(r.field(record, RECORD.LINE, "i32", 4))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _columns(r: Routine, form: Form, words: Value, place: Value) -> None:
+    """Put a brick of B into the panel: for each of its k, eight columns."""
+    if form.bits == 16:
+        bits = r.set("<64 x i16>", f"bitcast {words} to <64 x i16>")
+        away, onward = (1, ROWS) if form.b_across else (ROWS, 1)  # from column to column, from k to k
+        for first in (0, 4):
+            picks = [column * away + (first + k) * onward for k in range(4) for column in _COLUMNS]
+            part = r.shuffle(bits, picks)
+            r.store(_wide(r, form.b_type, part), r.offset(place.ref, first * ROWS * _FLOATS), 4)
+        return
+    for part in range(form.per):
+        number = ELEMENTS[form.b_type].number(r, words, part)
+        ordered = r.shuffle(number, [_WORDS * column + word for word in range(_WORDS) for column in _COLUMNS])
+        if form.per == 1:
+            r.store(ordered, place.ref, 4)
+            continue
+        for word in range(_WORDS):
+            eight = r.shuffle(ordered, list(range(ROWS * word, ROWS * word + ROWS)))
+            r.store(eight, r.offset(place.ref, (word * form.per + part) * ROWS * _FLOATS), 4)
+
+
+def _wide(r: Routine, type_: str, bits: Value) -> Value:
+    """32 numbers of 16 bits as floats."""
+    scalar = {"f16": "half", "bf16": "bfloat"}[type_]
+    return halves.up(r, r.cast("bitcast", bits, scalar))
+
+
+# -- A ----------------------------------------------------------------------------------------------
+def _rows(r: Routine, form: Form, i: Value, panel: Value) -> None:
+    """Put a warp's 16 rows of the i-th record's A into its panel: for each k, two vectors."""
+    record = r.item(r["records"], i, RECORD.SIZE)
+    place = r.item(panel, r.op("mul", i, form.k), 2 * _LANES * _FLOATS)
+    matrix = None
+    if form.a_shared:
+        matrix = Matrix(r, r.field(record, RECORD.A, "i64", 8), form.a_across)
+        index = r.field(r["warp"], 16, "i32", 4)
+        first = r.op("shl", r.op("and", index, _ROWS_OF_FOUR), 1)
+    places = r.field(record, RECORD.A, "ptr", 8)
+    for c in range(BRICKS):
+        for half in range(2):
+            if matrix is not None:
+                words = matrix.brick(r.op("add", first, half), c)
+                words = _turned(r, words) if form.a_across else words
+            else:
+                own = r.at(r["warp"], r.field(places, 4 * (2 * c + half), "i32", 4))
+                words = r.load(vector("i32"), own.ref, 4)
+            _repeat(r, form, words, r.at(place, (c * form.k + half) * _LANES * _FLOATS))
+    if matrix is not None:
+        matrix.check(r.field(record, RECORD.LINE, "i32", 4))
+
+
+def _turned(r: Routine, words: Value) -> Value:
+    bits = r.set("<64 x i16>", f"bitcast {words} to <64 x i16>")
+    return r.set(words.type, f"bitcast {r.shuffle(bits, _TURNED)} to {words.type}")
+
+
+def _repeat(r: Routine, form: Form, words: Value, place: Value) -> None:
+    """Store for each k of a brick of A each row's element four times."""
+    for part in range(form.per):
+        number = ELEMENTS[form.a_type].number(r, words, part)
+        number = r.negate(number) if form.negative else number
+        for word in range(_WORDS):
+            spread = r.shuffle(number, [lane // 4 * 4 + word for lane in range(_LANES)])
+            k = word * form.per + part
+            r.store(spread, r.offset(place.ref, k * 2 * _LANES * _FLOATS), 4)
+
+
+# -- the product ------------------------------------------------------------------------------------
+def multiply(form: Form) -> Routine:
+    """What some records of one warp add to its sums."""
+    r = Routine(form.name, "i32", **_ARGUMENTS)
+    info = r.field(r["records"], RECORD.INFO, "ptr", 8)
+    columns = r.wide(r.field(info, INFO.COLUMNS, "i32", 4))
+    panel = Value("ptr", r.alloca(f"[{BATCH * 2 * _LANES * _FLOATS} x i8]", 64))
+    with r.count(r["count"]) as i:
+        _rows(r, form, i, panel)
+    tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r.op("mul", r["count"], form.k))
+    with r.count(r.op("and", columns, -2), step=2) as j:
+        tile.product(j, 2)
+    with r.when(r.compare("icmp ne", r.op("and", columns, 1), 0)):
+        tile.product(r.op("sub", columns, 1), 1)
+    r.give(r.const("i32", 0))
+    return r
+
+
+class _Tile:
+    """Sums that a CPU holds in its registers while it goes through all k."""
+
+    def __init__(self, r: Routine, form: Form, panel: Value, places: Value, total: Value) -> None:
+        self.r, self.form, self.panel, self.places, self.total = r, form, panel, places, total
+        self.fresh = r.compare("icmp eq", r.field(r["records"], RECORD.ADDS, "i32", 4), 0)
+
+    def product(self, j: Value, width: int) -> None:
+        """``width`` times eight columns, from the j-th eight on."""
+        r, form = self.r, self.form
+        registers = 2 if form.d_type == "f16" else 4
+        places = self._addresses(j, width * registers, registers)
+        starts = self._starts(places)
+        whole = form.d_type == "s32" and form.bits > 1
+        zero = Value(form.number, "zeroinitializer")
+        sums = [r.variable(form.number, zero if whole else start) for start in starts]
+        lefts = [
+            r.item(r["panel"], r.op("mul", r.op("add", j, eight), self.total), ROWS * _FLOATS)
+            for eight in range(width)
+        ]
+        with r.count(self.total, step=2) as k:
+            for more in range(2):
+                self._step(sums, r.op("add", k, more), lefts)
+        totals = [item.get() for item in sums]
+        if whole:
+            totals = [
+                add_whole(r, start, total, form.saturate) for start, total in zip(starts, totals, strict=True)
+            ]
+        for place, value in zip(places, encode(r, form.d_type, totals), strict=True):
+            r.store(value, place.ref, 4)
+
+    def _step(self, sums: list, k: Value, panels: list[Value]) -> None:
+        r, form = self.r, self.form
+        at = r.item(self.panel, k, 2 * _LANES * _FLOATS)
+        rows = [r.field(at, half * _LANES * _FLOATS, form.number, 4) for half in range(2)]
+        pairs = []
+        scalar = form.number.split(" x ")[1][:-1]
+        for panel in panels:
+            here = r.item(panel, k, ROWS * _FLOATS)
+            fours = [r.field(here, 4 * part * _FLOATS, f"<4 x {scalar}>", 4) for part in range(2)]
+            columns = [r.shuffle(four, list(range(4)) * 8) for four in fours]
+            pairs += [(row, column) for row in rows for column in columns]
+        before = [item.get() for item in sums]
+        if form.bits == 1:
+            after = bit_counts(r, before, [pairs], "and")
+        else:
+            after = accumulate(r, before, [pairs], ELEMENTS[form.a_type].exact or form.d_type == "s32")
+        for item, value in zip(sums, after, strict=True):
+            item.put(value)
+
+    def _addresses(self, j: Value, count: int, per: int) -> list[Value]:
+        r = self.r
+        first = r.item(self.places, r.op("mul", j, per), 4)
+        return [r.at(r["base"], r.field(first, 4 * index, "i32", 4)) for index in range(count)]
+
+    def _starts(self, places: list[Value]) -> list[Value]:
+        r, form = self.r, self.form
+        word = vector({"f32": "float"}.get(form.d_type, "i32"))
+        found = []
+        for place in places:
+            held = r.field(place, 0, word, 4)
+            found.append(r.select(self.fresh, Value(word, "zeroinitializer"), held))
+        return decode(r, form.d_type, found)

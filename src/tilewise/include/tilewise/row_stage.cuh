@@ -1,0 +1,62 @@
+// A warp's way from sums to memory: rows gathered in shared memory, so that they leave in 128-bit stores.
+//
+// Tensor cores leave their sums in pairs all over the warp. Of an 8×8 matrix of sums, lane 4·g + t holds row
+// g, columns 2t and 2t + 1. Written from there, a store would touch 16 bytes of each of eight rows.
+#pragma once
+
+#include <tilewise/matrix.cuh>
+
+// Sixteen rows of COLUMNS elements. Padded after every 128 bytes, or row if longer, by what one row of an
+// 8×8 matrix takes. So eight rows of pairs (a store) touch all banks, and so do 128 neighbouring bytes (a
+// load).
+template <typename Result, unsigned COLUMNS> struct alignas(16) RowStage {
+    static constexpr unsigned ROWS = 16;
+    static constexpr unsigned LINE_ROWS = COLUMNS * sizeof(Result) < 128 ? 128 / (COLUMNS * sizeof(Result)) : 1;
+    static constexpr unsigned PAD = 8;
+    static constexpr unsigned WIDE = 16 / sizeof(Result); // elements in a 128-bit store
+    static constexpr unsigned LANES = 32;
+
+    Result elements[ROWS * COLUMNS + ROWS / LINE_ROWS * PAD];
+
+    __device__ Result *at(unsigned row, unsigned column)
+    {
+        return &elements[row * COLUMNS + row / LINE_ROWS * PAD + column];
+    }
+
+    // Two neighbours in a row; Pair is twice the size of Result.
+    template <typename Pair> __device__ void put(unsigned row, unsigned column, Pair pair)
+    {
+        static_assert(sizeof(Pair) == 2 * sizeof(Result), "two results");
+        *reinterpret_cast<Pair *>(at(row, column)) = pair;
+    }
+
+    // Writes the rows to C, as far as it has them, with all lanes of the warp: whole 16 bytes where C is
+    // aligned for them, and the other columns one by one.
+    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, bool aligned)
+    {
+        const unsigned lane = threadIdx.x % LANES;
+        const unsigned rows = first_row < c.height ? c.height - first_row : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+        const unsigned wide_columns = aligned ? columns / WIDE * WIDE : 0;
+#pragma unroll 1
+        for (unsigned i = lane; i < ROWS * COLUMNS / WIDE; i += LANES) {
+            const unsigned row = i / (COLUMNS / WIDE), column = i % (COLUMNS / WIDE) * WIDE;
+            if (row < rows && column < wide_columns)
+                *reinterpret_cast<uint4 *>(&c.at(first_row + row, first_column + column)) =
+                    *reinterpret_cast<const uint4 *>(at(row, column));
+        }
+        if (wide_columns == columns) return;
+#pragma unroll 1
+        for (unsigned i = lane; i < ROWS * COLUMNS; i += LANES) {
+            const unsigned row = i / COLUMNS, column = i % COLUMNS;
+            if (row < rows && column >= wide_columns && column < columns)
+                c.at(first_row + row, first_column + column) = *at(row, column);
+        }
+    }
+};
+
+// Whether 128-bit accesses fit every row of the matrix.
+template <typename T> inline __device__ bool aligned_16(Matrix<T> matrix)
+{
+    return (reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T)) % 16 == 0;
+}

@@ -1,0 +1,128 @@
+"""Rung 12 on the emulator: every partition, element and result type, ragged shapes, every order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.bench.trial import dtype_named
+from tilewise.errors import ArchError, ArgumentError
+from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, RUNG
+from tilewise.reference import compare
+
+RANDOM = np.random.default_rng()
+SEED = int(RANDOM.integers(2**40))
+ORDERS = ("eager", "late", SEED)
+SMALL = "64x64x32"
+Array = npt.NDArray[Any]
+
+
+def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
+    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    return a, b
+
+
+def multiply(a: Array, b: Array, order: str | int = "eager", **chosen: str | int) -> Array:
+    product: Array = tw.ladder["12_multistage"](a, b, device=tw.device("emulator", order=order), **chosen)
+    return product
+
+
+@pytest.mark.parametrize(
+    ("partition", "element", "result", "stages"),
+    [
+        ("64x64x32", "float16", "float16", 4),
+        ("64x64x32", "bfloat16", "float32", 3),
+        ("64x64x32", "bfloat16", "bfloat16", 4),
+        ("128x128x32", "bfloat16", "bfloat16", 3),
+        ("128x256x32", "float16", "float32", 4),
+    ],
+)
+def test_every_partition_in_every_order(partition: str, element: str, result: str, stages: int) -> None:
+    """More than one block each way, edges within a tile, and the bits of one order in all of them."""
+    tile = PARTITIONS[partition]
+    m, n = (int(RANDOM.integers(size + 1, size + 60)) for size in (tile.block_m, tile.block_n))
+    k = int(RANDOM.integers(32 * stages, 32 * (stages + 3)))  # so that every slot of the ring is used again
+    a, b = operands(m, n, k, element)
+    how = {"partition": partition, "result": result, "stages": stages}
+    results = [multiply(a, b, order, **how) for order in ORDERS]
+    assert results[0].dtype == dtype_named(result)
+    assert compare(results[0], a, b), (m, n, k)
+    assert len({item.tobytes() for item in results}) == 1, SEED
+
+
+class Framed:
+    """A matrix on the device in the middle of a larger one of NaN."""
+
+    def __init__(self, values: Array, left: int, right: int) -> None:
+        rows, columns = values.shape
+        self.inside = slice(1, 1 + rows), slice(left, left + columns)
+        self.around = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
+        self.around[self.inside] = values
+        self.whole = tw.device("emulator").array(self.around)
+        self.part = self.whole[self.inside]
+
+    def taken(self) -> Array:
+        """The matrix as it is now, once nothing around it has changed."""
+        now = self.whole.numpy()
+        values: Array = now[self.inside].copy()
+        now[self.inside] = self.around[self.inside]
+        assert now.tobytes() == self.around.tobytes()
+        return values
+
+
+EDGES = st.sampled_from((1, 2, 7, 8, 31, 32, 33, 63, 64, 65))
+GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    m=EDGES | st.integers(1, 70),
+    n=EDGES | st.integers(1, 140),
+    k=EDGES | st.integers(0, 200),
+    gaps=GAPS,
+    element=st.sampled_from(("float16", "bfloat16")),
+)
+def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], element: str) -> None:
+    """Rows aligned for 16 bytes, for 4 and for 2; one stray read spoils a sum, one stray write shows."""
+    a, b = operands(m, n, k, element)
+    left, right = Framed(a, *gaps[:2]), Framed(b, *gaps[2:4])
+    out = Framed(np.full((m, n), np.nan, a.dtype), *gaps[4:])
+    RUNG(left.part, right.part, out=out.part, partition=SMALL)
+    assert compare(out.taken(), a, b)
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_small_integers_are_exact(element: str) -> None:
+    m, n, k = (int(size) for size in RANDOM.integers(1, 100, 3))
+    a, b = (RANDOM.integers(-3, 4, shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert (multiply(a, b, partition=SMALL, result="float32") == exact).all(), (m, n, k)
+
+
+def test_a_value_that_is_not_finite_spoils_its_own_sums_alone() -> None:
+    a, b = np.ones((5, 33), np.float16), np.ones((33, 7), np.float16)
+    a[2, 0] = np.inf
+    b[32, 3] = np.nan
+    wanted = np.full((5, 7), 33, np.float16)
+    wanted[2] = np.inf
+    wanted[:, 3] = np.nan
+    np.testing.assert_array_equal(multiply(a, b, partition=SMALL), wanted)
+
+
+def test_the_result_has_the_operands_type_unless_asked_for_otherwise() -> None:
+    a, b = operands(3, 4, 5, "bfloat16")
+    assert multiply(a, b, partition=SMALL).dtype == np.dtype(ml_dtypes.bfloat16)
+    assert multiply(a, b, partition=SMALL, result="float32").dtype == np.float32
+    with pytest.raises(ArgumentError, match=r"^a must have elements of type float16 or bfloat16 for"):
+        multiply(a.astype(np.float32), b.astype(np.float32))
+    with pytest.raises(ArgumentError, match="^result must be one of"):
+        multiply(a, b, result="float64")
+    with pytest.raises(ArchError, match="needs sm_80 or newer, not sm_75"):
+        RUNG.kernel("sm_75")

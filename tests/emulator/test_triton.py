@@ -1,0 +1,56 @@
+"""Kernels that Triton compiled: their PTX is kept under tests/golden, and needs no Triton to run."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.triton.cases import CASES
+from tests.triton.compiler import MEASURED, golden
+from tests.triton.runs import Run, launch, prepare
+from tilewise.bench import foreign
+
+KERNELS = golden()
+# NOTE: what the emulator does not have yet.
+LATER = re.compile(r"wgmma|mbarrier|tensormap")
+KEYS = [key for key, made in KERNELS.items() if not LATER.search(made.ptx)]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_results(key: str) -> None:
+    """Right in every order of warps, and the same bits."""
+    made = KERNELS[key]
+    seed = int(np.random.default_rng().integers(2**32))
+    try:
+        found: list[bytes] = []
+        for order in ("eager", "late", seed):
+            run = prepare(made, np.random.default_rng(seed))
+            launch(made, run, tw.device("emulator", order=order))
+            run.check()
+            found.append(written(run))
+        assert found[0] == found[1] == found[2]
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, {error}") from None
+
+
+def written(run: Run) -> bytes:
+    return b"".join(run.args[name].tobytes() for name in run.outputs)
+
+
+def test_every_kernel_is_there() -> None:
+    assert {*KERNELS} == {f"{case.name}-sm_{arch}" for case in CASES for arch in case.archs}
+
+
+def test_the_measured_kernel_is_one_of_them() -> None:
+    file, key = MEASURED
+    made = KERNELS[key]
+    assert file.read_text(encoding="utf-8") == made.ptx
+    assert (made.shared, made.warps, made.constants["BM"], made.constants["BN"]) == (
+        foreign._SHARED,
+        foreign._WARPS,
+        foreign._TILE,
+        foreign._TILE,
+    )

@@ -1,0 +1,1 @@
+"""The emulator beside other compilers and interpreters, as they are installed: ``make test-peers``."""

@@ -1,0 +1,139 @@
+"""Triton as it is installed: what it compiles runs right on the emulator, and much faster than it interprets.
+
+Not part of ``make test``: ``make test-peers`` installs Triton beside the project and runs this.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.emulator.test_triton import written
+from tests.peers.small import SMALL, Small
+from tests.triton.cases import CASES, Case
+from tests.triton.compiler import Compiled, compile_case, golden
+from tests.triton.runs import launch, prepare
+from tilewise.errors import KernelFault
+
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("default")]
+
+ROOT = Path(__file__).parents[2]
+KERNELS = golden()
+TIMES_OVER_INTERPRETER = 50
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(np.random.default_rng().integers(2**32))
+
+
+@pytest.mark.parametrize(("case", "arch"), [(case, arch) for case in CASES for arch in case.archs])
+def test_fresh_kernels(case: Case, arch: int, seed: int) -> None:
+    """What is compiled now is right, and does what the golden file's does."""
+    made = compile_case(case, arch)
+    kept = KERNELS[made.key]
+    if made.triton == kept.triton:
+        assert made.ptx == kept.ptx, "stale: python -m tests.triton.compiler"
+    results = []
+    for kernel in (made, kept):
+        run = prepare(kernel, np.random.default_rng(seed))
+        launch(kernel, run)
+        run.check()
+        results.append(written(run))
+    assert made.ptx != kept.ptx or results[0] == results[1]
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("small", "arch"),
+    [(small, arch) for small in SMALL for arch in small.case.archs],
+    ids=lambda value: value.case.name if isinstance(value, Small) else None,
+)
+def test_small_kernels(small: Small, arch: int, warps: int, seed: int) -> None:
+    made = compile_case(small.case, arch, {"num_warps": warps})
+    args = small.args(np.random.default_rng(seed))
+    run_small(made, small, args, "eager" if seed % 2 else "late")
+    for name, expected in small.model(args).items():
+        got, wanted = np.asarray(args[name]), np.asarray(expected)
+        if small.slack:
+            error = np.abs(got.astype(np.float64) - wanted)
+            limit = small.slack * (1 + np.abs(wanted))
+            assert (error < limit).all(), f"seed {seed}, {name}: {np.argwhere(~(error < limit))[:3]}"
+        else:
+            np.testing.assert_array_equal(got, wanted.astype(got.dtype), f"seed {seed}, {name}")
+
+
+def run_small(made: Compiled, small: Small, args: dict[str, Any], order: str) -> None:
+    kernel = tw.Kernel.from_ptx(made.ptx, made.entry)
+    given = [*(args[name] for name in made.signature), None, None]
+    device = tw.device("emulator", order=order)
+    kernel(small.grid, 32 * made.warps, given, shared=made.shared, device=device, timeout=60)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("warps", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("arch", [75, 80, 86, 90])
+def test_stages_and_warps(arch: int, warps: int, stages: int, seed: int) -> None:
+    case = next(case for case in CASES if case.name == "matmul_f16_masked")
+    made = compile_case(case, arch, {"num_warps": warps, "num_stages": stages})
+    run = prepare(made, np.random.default_rng(seed))
+    launch(made, run, tw.device("emulator", order=seed))
+    run.check()
+
+
+def test_prints_and_assertions(capfd: pytest.CaptureFixture[str]) -> None:
+    told = Case("told", "extras", "told", {"x": "*fp32"}, {"BLOCK": 32}, ())
+    made = compile_case(told, 80, {"num_warps": 1})
+    kernel = tw.Kernel.from_ptx(made.ptx, made.entry)
+    x = np.arange(1, 33, dtype=np.float32)
+    kernel(1, 32, [x, None, None], shared=made.shared, device="emulator")
+    out = capfd.readouterr().out
+    assert len(re.findall(r"value: +\d+\.0", out)) == 32
+    asserted = Case("asserted", "extras", "asserted", {"x": "*fp32"}, {"BLOCK": 32}, ())
+    made = compile_case(asserted, 80, {"num_warps": 1, "debug": True})
+    kernel = tw.Kernel.from_ptx(made.ptx, made.entry)
+    kernel(1, 32, [x, None, None], shared=made.shared, device="emulator")
+    x[7] = -1
+    with pytest.raises(KernelFault, match="not above zero"):
+        kernel(1, 32, [x, None, None], shared=made.shared, device="emulator")
+
+
+def test_the_page_for_tritons_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/triton.md compiles is what the rest of it runs."""
+    text = (ROOT / "docs" / "triton.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "page.py"
+    file.write_text(block, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("page", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "page", module)
+    spec.loader.exec_module(module)
+    assert_same_instructions(module.ptx, KERNELS["softmax-sm_80"].ptx)
+
+
+def assert_same_instructions(a: str, b: str) -> None:
+    def words(text: str) -> list[str]:
+        return [line.split()[0] for line in text.splitlines() if line.startswith("\t") and line.endswith(";")]
+
+    assert sorted(words(re.sub(r"(?m)^\s*(//|\.loc|\.file).*$", "", a))) == sorted(words(b))
+
+
+def test_the_emulator_is_faster_than_tritons_interpreter() -> None:
+    script = ROOT / "tests" / "peers" / "interpreted.py"
+    found = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, cwd=ROOT, timeout=600
+    )
+    assert found.returncode == 0, found.stderr
+    times = float(re.findall(r"([\d.]+) times", found.stdout)[0])
+    print(found.stdout)
+    assert times >= TIMES_OVER_INTERPRETER, found.stdout
