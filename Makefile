@@ -1,9 +1,10 @@
-# make demo    see it work: on a GPU if there is one, on the CPU otherwise
-# make test    the tests that need no GPU
-# make check   format, lint, types, architecture
-# make format  put the format right
-# make docs    write the generated tables of docs/ anew
-# make clean   remove what the others made
+# make demo       see it work: on a GPU if there is one, on the CPU otherwise
+# make test       the tests that need no GPU
+# make test-peers the emulator beside Triton, which it downloads (1 GB on the disk)
+# make check      format, lint, types, architecture
+# make format     put the format right
+# make docs       write the generated tables of docs/ anew
+# make clean      remove what the others made
 #
 # The first call makes .venv and needs the network; later ones do not. PYTHON=… chooses another Python.
 
@@ -11,7 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: demo test check format docs clean help
+.PHONY: demo test test-peers check format docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +23,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/pytest -n auto --maxprocesses 4 $(TESTS)
+
+test-peers: $(VENV)/.installed-dev $(VENV)/peers/.installed
+	@PYTHONPATH=$(VENV)/peers $(BIN)/pytest -m peers tests/peers
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -50,6 +54,12 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing tilewise and the development tools into $(VENV) (once) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/.installed $@
+
+# Triton lies beside the environment, not in it: nothing else sees it.
+$(VENV)/peers/.installed: $(VENV)/.installed-dev
+	@echo "Installing Triton into $(VENV)/peers (once; about 290 MB to download) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers triton
+	@touch $@
 
 $(BIN)/python:
 	@python=$$(PYTHON="$(PYTHON)" .ci/find-python) && \

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewise import errors, gpus, reference
     from tilewise.devices import device
+    from tilewise.devices.tensor_map import TensorMap
     from tilewise.errors import TilewiseError
     from tilewise.kernel import Kernel
     from tilewise.kernels.ladder import ladder
@@ -27,6 +28,7 @@ __all__ = [
     "Launch",
     "Plan",
     "Problem",
+    "TensorMap",
     "Tile",
     "TilewiseError",
     "device",
@@ -43,6 +45,7 @@ _HOMES = {
     "Launch": "launch",
     "Plan": "plan",
     "Problem": "problem",
+    "TensorMap": "devices.tensor_map",
     "Tile": "problem",
     "TilewiseError": "errors",
     "device": "devices",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewise.devices import Device
 from tilewise.devices import device as resolve
@@ -13,6 +13,9 @@ from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError, integer
 from tilewise.launch import Launch, Parameter, check_launch, dim3
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, read_ptx
+
+if TYPE_CHECKING:
+    from tilewise.profiler.findings import Finding
 
 __all__ = ["Kernel"]
 
@@ -122,6 +125,35 @@ class Kernel:
         packed = pack(self._name, self._entry(binary).parameters, args, target)
         target.run(binary, self.entry_in(binary), launch, packed.parts, timeout)
         packed.copy_back()
+
+    def check(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any] = (),
+        shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
+        order: str | int = "late",
+        timeout: float | None = None,
+    ) -> list[Finding]:
+        """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
+
+        Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
+        part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, and
+        when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
+
+        >>> import numpy as np, tilewise as tw
+        >>> source = '''extern "C" __global__ void k(float *x) {
+        ...     __shared__ float s[64]; s[threadIdx.x] = x[threadIdx.x]; x[threadIdx.x] = s[63 - threadIdx.x]; }'''
+        >>> [finding.tool for finding in tw.Kernel(source, "k", "sm_75").check(1, 64, [np.ones(64, "float32")])]
+        ['racecheck']
+        """
+        from tilewise.profiler.checking import CheckingDevice
+
+        target = CheckingDevice(order)
+        target.source = "" if self._foreign else self._source
+        self(grid, block, args, shared, cluster, target, timeout)
+        return target.findings
 
     def _check(self, binary: Binary, launch: Launch, target: Device | None) -> None:
         resources = self._entry(binary).resources

@@ -114,7 +114,9 @@ def test_a_wrong_result_is_never_timed(
     monkeypatch.setattr(commands, "bench_emulator", functools.partial(bench_emulator, rungs=RUNGS))
     assert main(["bench", "emulator", "--quick", "--repeats", "1"]) == 1
     out = capsys.readouterr().out
-    assert "WRONG: 08_register_tiled is wrong at 128×128×128: 16,384 of 16,384 elements outside the bound" in out
+    assert (
+        "WRONG: 08_register_tiled is wrong at 128×128×128: 16,384 of 16,384 elements outside the bound" in out
+    )
     assert "WRONG: 03_simple is wrong" in out
     assert "WRONG: Triton's kernel is wrong at 128³: 16,384 of 16,384" in out
 

@@ -174,7 +174,8 @@ def test_a_fork_has_workers_of_its_own() -> None:
 
 
 INTERRUPTED = f"""
-import numpy as np, tilewise as tw
+import numpy as np, signal, tilewise as tw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 spin = tw.Kernel({SOURCE!r}, "spin")
 spin(1, 32, [np.ones(1, np.int32)], device="emulator")
 print("ready", flush=True)

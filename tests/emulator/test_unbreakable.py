@@ -45,11 +45,54 @@ def refused(body: str, seconds: float = 5.0) -> str:
         ".visible .entry k() { bra nowhere; }",
         ".visible .entry k() { .reg .b32 %r; mov.u32 %r, %tid.q; }",
         ".visible .entry k(",
-        ".visible .entry k() " + "{" * 5_000,
+        ".visible .entry k() " + "{" * 100_000,
+        ".visible .entry k() { .reg .b64 a; mov.b64 a, " + "{" * 100_000 + "a" + "}" * 100_000 + "; ret; }",
+        ".visible .entry k() { .reg .u32 r; mov.u32 r, " + "(" * 100_000 + "1" + ")" * 100_000 + "; ret; }",
+        ".visible .entry k() { .reg .u32 r; mov.u32 r, " + "1?2:" * 100_000 + "1; ret; }",
+        ".visible .entry k() { .reg .b64 a; ld.global.b64 a, [a" + ", [a" * 100_000 + "; ret; }",
+        ".visible .entry k() { .reg .b64 a; ld.global.b64 a, [a+" + "-" * 100_000 + "1]; ret; }",
+        ".global .u32 g[2] = " + "{" * 100_000 + "1;\n.visible .entry k() { ret; }",
+        ".global .u32 g[2] = {" + "~" * 100_000 + "1};\n.visible .entry k() { ret; }",
+        ".const .b8 c[65537];\n.visible .entry k() { .reg .u32 r; mov.u32 r, c; ret; }",
+        ".visible .entry k() { .local .b8 s[524289]; .reg .u32 r; mov.u32 r, s; ret; }",
+        ".visible .entry k() { .shared .b8 s[300000]; .reg .u32 r; mov.u32 r, s; ret; }",
     ],
 )
 def test_what_no_machine_could_run_is_refused_at_once(body: str) -> None:
     assert "\n  File" not in refused(body)
+
+
+def test_parameters_have_as_much_room_as_on_a_gpu() -> None:
+    kernel = tw.Kernel.from_ptx(HEAD + ".visible .entry k(.param .b8 p[32768]) { ret; }", "k")
+    with pytest.raises(tw.TilewiseError, match="32,764"):
+        kernel(1, 32, [bytes(32_768)], device="emulator")
+
+
+SCARCE = """
+import resource, sys, numpy as np, tilewise as tw
+device = tw.device("emulator")
+tw.Kernel.from_ptx(sys.argv[1] + ".visible .entry k() { ret; }", "k")(1, 32, [], device=device)  # compiler loaded
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+for body, block in (
+    (".visible .entry k() { .local .align 8 .b8 s[524288]; .reg .u32 r; mov.u32 r, s; st.local.u32 [r], r; ret; }", 1024),
+    (".global .b8 g[1500000000]; .visible .entry k() { .reg .u64 r; mov.u64 r, g; ret; }", 32),
+):
+    try:
+        tw.Kernel.from_ptx(sys.argv[1] + body, "k")(1, block, [], device=device)
+        print("ran")
+    except tw.errors.DeviceError as error:
+        print(error)
+"""
+
+
+def test_memory_that_the_host_does_not_have() -> None:
+    command = [sys.executable, "-c", SCARCE, HEAD]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    first, second = ended.stdout.splitlines()
+    assert first == "the host's memory does not hold another block of kernel k"
+    assert second == "the host has no room for an array of 1,500,000,000 bytes"
 
 
 def test_a_loop_without_end_obeys_the_timeout() -> None:
@@ -67,7 +110,8 @@ def test_a_grid_without_end_obeys_the_timeout() -> None:
 
 def test_ctrl_c_ends_a_launch_within_a_second_and_arrays_live_on() -> None:
     code = """
-import numpy as np, sys, tilewise as tw
+import numpy as np, signal, sys, tilewise as tw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 text = sys.stdin.read()
 x = tw.device("emulator").array(np.arange(8.0))
 kernel = tw.Kernel.from_ptx(text, "k")
@@ -140,11 +184,11 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
 
 def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
     kernel = tw.Kernel(
-        'extern "C" __global__ void k()\n{\n    asm volatile("wgmma.fence.sync.aligned;");\n}', "k", "sm_90a"
+        'extern "C" __global__ void k()\n{\n    asm volatile("{ .reg .u64 a; stacksave.u64 a; }");\n}', "k", "sm_90a"
     )
-    number = next(i for i, line in enumerate(kernel.ptx.splitlines(), 1) if "wgmma" in line)
+    number = next(i for i, line in enumerate(kernel.ptx.splitlines(), 1) if "stacksave" in line)
     with pytest.raises(tw.errors.PtxError) as caught:
         kernel(1, 128, [], device="emulator")
     said = str(caught.value)
     assert said.startswith(f"PTX line {number} (from line 3 of the CUDA source)")
-    assert "wgmma.fence.sync.aligned" in said
+    assert "stacksave.u64" in said

@@ -243,7 +243,7 @@ class Bench:
         found: list[Any] = []
         for i, parameter in enumerate(parameters):
             if parameter.is_struct:
-                found.append(bytes(parameter.size))
+                found.append(bytes(min(parameter.size, 1 << 16)))
             elif parameter.size == 8:
                 found.append(self.arrays[i % len(self.arrays)])
             else:

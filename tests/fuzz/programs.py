@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Case", "Difference", "check", "make"]
+__all__ = ["Case", "Difference", "TooLong", "check", "make"]
 
 Draw = Callable[[int, int], int]  # a number from the first to the second, both included
 Dim = tuple[int, int, int]
@@ -39,6 +39,7 @@ ORDERS: list[str | int] = ["eager", "late", 1, 2, 3]
 WORDS, SLACK = 1024, 64  # of the input, and what lies before and behind what an index reaches
 ROWS = 4  # words that each thread writes
 COUNTERS = 8
+_LIMIT = 50_000_000  # instructions of threads that the yardstick runs of a program
 NUMBERS = [
     0,
     1,
@@ -103,10 +104,13 @@ def make(draw: Draw) -> Case:
 def check(case: Case) -> None:
     """Run a program both ways and compare."""
     import tilewise as tw
-    from tests.yardstick import run
+    from tests.yardstick import LimitReached, run
 
     wanted = _results(case)
-    run(case.text, "k", case.grid, case.block, _arguments(case, wanted), poison=0xFF, limit=50_000_000)
+    try:
+        run(case.text, "k", case.grid, case.block, _arguments(case, wanted), poison=0xFF, limit=_LIMIT)
+    except LimitReached:
+        raise TooLong(f"more than {_LIMIT:,} instructions of threads") from None
     found = _results(case)
     kernel = tw.Kernel.from_ptx(case.text, "k")
     device = tw.device("emulator", order=case.order, threads=case.threads)
@@ -126,6 +130,10 @@ def _results(case: Case) -> list[Array]:
 
 def _arguments(case: Case, results: list[Array]) -> list[Any]:
     return [case.source, *results, case.scalar]
+
+
+class TooLong(Exception):
+    """A program that takes the yardstick, which is slow, too long: nothing is known of it."""
 
 
 class _Program:
@@ -564,20 +572,22 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("TILEWISE_CACHE_DIR", tempfile.mkdtemp(prefix="tilewise-fuzz-"))
     end = time.monotonic() + options.seconds
-    seed, wrong = options.seed, 0
+    seed, wrong, skipped = options.seed, 0, 0
     while True:
         case = make(random.Random(seed).randint)
         if options.one:
             print(case.text, case.grid, case.block, case.order, case.threads)
         try:
             check(case)
+        except TooLong:
+            skipped += 1
         except Exception as error:  # whatever goes wrong is what is looked for
             wrong += 1
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
         seed += 1
         if options.one or time.monotonic() > end:
             break
-    print(f"{seed - options.seed} programs, {wrong} wrong")
+    print(f"{seed - options.seed} programs, {wrong} wrong, {skipped} skipped: too long for the yardstick")
     sys.exit(bool(wrong))
 
 

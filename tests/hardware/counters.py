@@ -34,16 +34,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "wide loads": ("lds_64", "lds_128"),
     "programs": ("transpose_32", "transpose_33", "strides"),
     "matrices": ("ldmatrix_1", "ldmatrix_2", "ldmatrix_4", "ldmatrix_4t", "stmatrix_4"),
-    "stores": ("sts_32", "sts_64", "sts_128"),
+    "stores": ("sts_64", "sts_128"),
     "global loads": ("ldg_32", "ldg_64", "ldg_128"),
-    "global stores": ("stg_32", "stg_64", "stg_128"),
-    "narrow": ("lds_32", "lds_8", "lds_16"),
-    "atomics": ("atom_exch", "red_add", "atom_cas"),
-    "copies": ("copy_4", "copy_8", "copy_16", "copy_16g"),
-    "others": ("red_global", "atom_global", "ldg_8", "sts_8", "sts_16"),
+    "global stores": ("stg_32", "stg_128"),
+    "narrow": ("lds_32", "sts_32"),
+    "atomics": ("atom_exch", "red_add"),
+    "copies": ("copy_4", "copy_16"),
+    "others": ("red_global", "atom_global", "sts_8", "lds_16"),
 }
 
 SIZES: dict[str, tuple[int, int, int]] = {
+    "01_single_thread": (32, 48, 64),
     "02_one_block": (32, 32, 96),
     "04_tiled": (640, 352, 448),
     "05_tiled_conflicted": (640, 352, 448),
@@ -93,7 +94,11 @@ _LAUNCH = [
         "shared_mem_per_block_dynamic", "shared_mem_per_block_driver", "shared_mem_config_size",
     )
 ]  # fmt: skip
-_SPREAD = [name.replace(".sum", way) for name in (_SHARED[0], "smsp__inst_executed.sum") for way in (".avg", ".min", ".max")]
+_SPREAD = [
+    name.replace(".sum", way)
+    for name in (_SHARED[0], "smsp__inst_executed.sum")
+    for way in (".avg", ".min", ".max")
+]
 
 
 def metrics(group: str, known: set[str] | None = None) -> list[str]:
@@ -105,7 +110,17 @@ def metrics(group: str, known: set[str] | None = None) -> list[str]:
         wanted = [*_GLOBALS, *(name for name in _SHARED if "sass" in name and "conflict" not in name)]
     else:
         wanted = [*_SHARED, "smsp__inst_executed.sum"] + (_GLOBALS if group in ("copies", "programs") else [])
-    return [name for name in wanted if known is None or name.startswith("launch__") or name.split(".")[0] in known]
+    if known is None:
+        return wanted
+    families = {name.split("_")[0] + ("_sass" if "__sass" in name else "") for name in known}
+    # A profiler that lists nothing of a family may have it all the same.
+    return [
+        name
+        for name in wanted
+        if name.split(".")[0] in known
+        or name.startswith("launch__")
+        or name.split("_")[0] + ("_sass" if "__sass" in name else "") not in families
+    ]
 
 
 # -- jobs -------------------------------------------------------------------------------------------
@@ -140,17 +155,17 @@ def _rungs() -> Iterator[Job]:
         elif name == "10_turing_tensor_core":
             every = [{"partition": one, "result": "float32"} for one in ("64x64x32", "128x128x32")]
         for settings in every:
-            yield ladder.job(name, size, settings)
+            yield ladder.job(name, size, settings, random=False)
 
 
 def _launches(name: str) -> Iterator[tuple[str, Start, dict[str, Array]]]:
     grid, block = (1, 1, 1), (32, 1, 1)
     if name.startswith("transpose"):
-        buffers = {name: np.zeros((1024, 1024), np.float32) for name in ("offsets", "out")}
-        yield "1024 x 1024", Start(name, (32, 32, 1), (32, 32, 1), tuple(buffers)), buffers
+        squares: dict[str, Array] = {one: np.zeros((1024, 1024), np.float32) for one in ("offsets", "out")}
+        yield "1024 x 1024", Start(name, (32, 32, 1), (32, 32, 1), tuple(squares)), squares
         return
     for label, offsets in _patterns(name):
-        buffers = {"offsets": offsets.astype(np.int32), "out": np.zeros(4096, np.uint32)}
+        buffers: dict[str, Array] = {"offsets": offsets.astype(np.int32), "out": np.zeros(4096, np.uint32)}
         if name.startswith(_GLOBAL):
             buffers["data"] = np.zeros(64 * 1024, np.uint8)
         shared = 0 if name.startswith(_GLOBAL) else WINDOW

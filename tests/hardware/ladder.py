@@ -21,12 +21,14 @@ Case = tuple[str, Size, dict[str, int | str]]
 _SMALL: tuple[Size, ...] = ((256, 192, 128), (129, 65, 77), (64, 48, 1040))
 _ONE_BLOCK: tuple[Size, ...] = ((32, 32, 96), (17, 29, 77))
 _MORE: dict[str, tuple[dict[str, int | str], ...]] = {
-    "10_turing_tensor_core": tuple(
-        {"partition": "64x64x32", "accumulate": accumulate, "result": result}
-        for accumulate in ("float32", "float16")
-        for result in ("float16", "float32")
-    )
-    + ({"partition": "128x128x32", "result": "float32"}, {"partition": "128x256x32", "result": "float32"}),
+    "10_turing_tensor_core": (
+        {"partition": "64x64x32", "accumulate": "float32", "result": "float16"},
+        {"partition": "64x64x32", "accumulate": "float32", "result": "float32"},
+        {"partition": "64x64x32", "accumulate": "float16", "result": "float16"},
+        {"partition": "64x64x32", "accumulate": "float16", "result": "float32"},
+        {"partition": "128x128x32", "result": "float32"},
+        {"partition": "128x256x32", "result": "float32"},
+    ),
     "11_parallel_k": ({"split": 1}, {"split": 4}, {"split": 16}),
     "12_multistage": ({"result": "float16"}, {"result": "float32"}),
     "04_tiled": ({}, {"element": "float64"}, {"element": "float16"}),
@@ -83,7 +85,8 @@ def job(name: str, size: Size, settings: Mapping[str, Any], random: bool = True)
     # Addresses that a step's arguments are told by afterwards.
     stand_in = {name: 0x7E57_0000_0000 + (i << 32) for i, name in enumerate(("a", "b", "c", "w"))}
     given = [
-        Operand(stand_in[one], *shape, shape[1], result if one == "c" else element) for one, shape in shapes.items()
+        Operand(stand_in[one], *shape, shape[1], result if one == "c" else element)
+        for one, shape in shapes.items()
     ]
     starts = []
     for step in rung.steps(given[0], given[1], given[2], stand_in["w"] if room else 0, complete):
@@ -91,10 +94,19 @@ def job(name: str, size: Size, settings: Mapping[str, Any], random: bool = True)
         args = [_told(arg, stand_in) for arg in launch.args]
         entry = binary.lowered[step.entry]
         starts.append(Start(entry, launch.grid, launch.block, args, launch.shared))
-    a, b = operands(element, size) if random else (np.zeros(shapes["a"], element), np.zeros(shapes["b"], element))
+    a, b = (
+        operands(element, size)
+        if random
+        else (np.zeros(shapes["a"], element), np.zeros(shapes["b"], element))
+    )
     buffers = {"a": a, "b": b, "c": np.full((m, n), np.nan, result), "w": np.zeros(max(room, 16), np.uint8)}
     label = f"{name} {m}x{n}x{k} {' '.join(f'{key}={value}' for key, value in settings.items())}".strip()
-    about = {"rung": name, "size": size, "settings": dict(settings), "machine code": digest(binary.cubin or b"")}
+    about = {
+        "rung": name,
+        "size": size,
+        "settings": dict(settings),
+        "machine code": digest(binary.cubin or b""),
+    }
     return Job(label, binary.ptx, starts, buffers, ["c"], binary.cubin, about)
 
 

@@ -130,7 +130,7 @@ class Gpu:
     def function(self, module: ctypes.c_void_p, start: Start) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, start.entry.encode())
-        if start.shared > 48 * 1024:
+        if start.shared:
             self._call("cuFuncSetAttribute", function, 8, start.shared)
         return function
 

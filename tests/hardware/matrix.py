@@ -35,7 +35,9 @@ def _float_forms() -> list[Form]:
     found = [Form(f"m16n8k{k}", acc, "f16", "f16", acc) for k in (8, 16) for acc in ("f16", "f32")]
     found += [Form(f"m16n8k{k}", "f32", "bf16", "bf16", "f32") for k in (8, 16)]
     found += [Form(f"m16n8k{k}", "f32", "tf32", "tf32", "f32") for k in (4, 8)]
-    found += [Form(shape, *["f64"] * 4) for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")]
+    found += [
+        Form(shape, "f64", "f64", "f64", "f64") for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")
+    ]
     eights = [(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
     found += [Form("m16n8k32", "f32", a, b, "f32") for a, b in eights]
     found += [Form("m16n8k16", "f32", a, a, "f32") for a in ("e4m3", "e5m2")]
@@ -61,10 +63,17 @@ def _integer_forms() -> list[Form]:
     found = []
     for bits, shapes in ((8, ("m8n8k16", "m16n8k16", "m16n8k32")), (4, ("m8n8k32", "m16n8k32", "m16n8k64"))):
         for shape in shapes:
-            for a, b, after in (("s", "s", "satfinite"), ("u", "s", ""), ("s", "u", "satfinite"), ("u", "u", "")):
+            for a, b, after in (
+                ("s", "s", "satfinite"),
+                ("u", "s", ""),
+                ("s", "u", "satfinite"),
+                ("u", "u", ""),
+            ):
                 found.append(Form(shape, "s32", f"{a}{bits}", f"{b}{bits}", "s32", after=after))
     shapes = ("m8n8k128", "m16n8k128", "m16n8k256")
-    return found + [Form(s, "s32", "b1", "b1", "s32", end=f"{op}.popc") for s in shapes for op in ("and", "xor")]
+    return found + [
+        Form(s, "s32", "b1", "b1", "s32", end=f"{op}.popc") for s in shapes for op in ("and", "xor")
+    ]
 
 
 def key(form: Form) -> str:
@@ -78,7 +87,9 @@ def _places(type_: str, layout: Layout, registers: int) -> tuple[Array, Array, A
     bits, width = BITS[type_], 64 if type_ == "f64" else 32
     count = registers * width // bits
     listed = [
-        (*layout(lane, i), i * bits // width, lane, i * bits % width) for lane in range(32) for i in range(count)
+        (*layout(lane, i), i * bits // width, lane, i * bits % width)
+        for lane in range(32)
+        for i in range(count)
     ]
     row, column, register, own, bit = np.array(listed).T
     return row, column, register, own, bit.astype(np.uint64)
@@ -99,7 +110,9 @@ def unpack_all(words: Array, type_: str, layout: Layout, shape: tuple[int, int])
     """The matrices of bits that registers hold."""
     row, column, register, lane, bit = _places(type_, layout, words.shape[1])
     found = np.zeros((len(words), *shape), np.uint64)
-    found[:, row, column] = words.astype(np.uint64)[:, register, lane] >> bit & np.uint64((1 << BITS[type_]) - 1)
+    found[:, row, column] = words.astype(np.uint64)[:, register, lane] >> bit & np.uint64(
+        (1 << BITS[type_]) - 1
+    )
     return found
 
 
@@ -110,7 +123,9 @@ def matrices(form: Form) -> tuple[Array, Array, Array, Array]:
     shapes = (form.m, form.kept), (form.k, form.n), (form.m, 8 if form.volta else form.n)
     if form.a not in FORMATS:
         types = (form.a, form.b, form.c)
-        a, b, c = (_integers(raw, type_, (INTEGER_TILES, *shape)) for type_, shape in zip(types, shapes, strict=True))
+        a, b, c = (
+            _integers(raw, type_, (INTEGER_TILES, *shape)) for type_, shape in zip(types, shapes, strict=True)
+        )
     else:
         designs = [_design(raw, form, name, shapes) for name in DESIGNS]
         a, b, c = (np.concatenate(part) for part in zip(*designs, strict=True))
@@ -161,7 +176,11 @@ def _design(raw: Raw, form: Form, name: str, shapes: Sequence[tuple[int, int]]) 
     if name == "huge":
         a, b = of_a.make(raw, of_a.most - 1, of_a.most, in_a), of_b.make(raw, of_b.most - 1, of_b.most, in_b)
         few = raw.below(8, *in_a) == 0
-        return np.where(few, a, of_a.make(raw, -3, 3, in_a)), b, of_c.make(raw, of_c.most - 2, of_c.most, in_c)
+        return (
+            np.where(few, a, of_a.make(raw, -3, 3, in_a)),
+            b,
+            of_c.make(raw, of_c.most - 2, of_c.most, in_c),
+        )
     # What has one or two products, and all the rest zero.
     count = 1 if name == "one" else 2
     a, b, c = made(min(span_a, 15), min(span_b, 15), -35, 35)
@@ -213,7 +232,8 @@ def _metadata(raw: Raw, form: Form, tiles: int) -> Array:
     """A word for each lane, of which every four bits are what they may be."""
     may = [0b0100, 0b1110] if BITS[form.a] == 32 else [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110]
     fields = raw.choice(may, tiles, 32, 8) << (4 * np.arange(8))
-    return fields.sum(axis=2).astype(np.uint32)
+    found: Array = fields.sum(axis=2).astype(np.uint32)
+    return found
 
 
 # -- kernels ----------------------------------------------------------------------------------------
@@ -237,7 +257,7 @@ def job(form: Form) -> Job:
 
 def _text(form: Form) -> str:
     wide = form.a == "f64"
-    word, size = ("f64", 8) if wide else ("b32", 4)
+    size = 8 if wide else 4
     counts = {name: form.registers(name) for name in "abcd"}
     lines = [
         ".version 9.0", ".target sm_90", ".address_size 64",
@@ -248,7 +268,9 @@ def _text(form: Form) -> str:
     ]  # fmt: skip
 
     def place(name: str, count: int, each: int) -> None:
-        lines.append(f"ld.param.u64 %p, [p{name}]; mul.wide.u32 %o, %tile, {count * 32 * each}; add.s64 %p, %p, %o;")
+        lines.append(
+            f"ld.param.u64 %p, [p{name}]; mul.wide.u32 %o, %tile, {count * 32 * each}; add.s64 %p, %p, %o;"
+        )
         lines.append(f"mul.wide.u32 %o, %lane, {each}; add.s64 %p, %p, %o;")
 
     for name in "abc":

@@ -19,7 +19,17 @@ __all__ = ["COUNT", "Group", "groups", "jobs", "operands"]
 
 COUNT = 4096
 _A_KERNEL = 24  # instructions
-_BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f16x2": 32, "bf16x2": 32, "b16": 16, "b32": 32, "b64": 64}
+_BITS = {
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "f16x2": 32,
+    "bf16x2": 32,
+    "b16": 16,
+    "b32": 32,
+    "b64": 64,
+}
 _REGISTER = {16: "b16", 32: "b32", 64: "b64"}
 
 
@@ -48,7 +58,8 @@ def jobs() -> Iterator[Job]:
         for name, case in zip(outs, group.cases, strict=True):
             buffers[name] = np.zeros(COUNT, f"u{case.bits // 8}")
         start = Start("k", (COUNT // 128, 1, 1), (128, 1, 1), ("a", "b", "c", *outs))
-        yield Job(group.name, _text(group), [start], buffers, outs)
+        about = {"texts": [case.text for case in group.cases]}
+        yield Job(group.name, _text(group), [start], buffers, outs, None, about)
 
 
 # -- inputs -----------------------------------------------------------------------------------------
@@ -125,8 +136,10 @@ def _text(group: Group) -> str:
         f".reg .{_REGISTER[bits]} %a, %b, %c; .reg .b32 %i, %t; .reg .b64 %p, %o;",
         f"mov.u32 %i, %ctaid.x; mov.u32 %t, %tid.x; mad.lo.u32 %i, %i, 128, %t; mul.wide.u32 %o, %i, {bits // 8};",
     ]  # fmt: skip
-    for name in "abc":
-        lines.append(f"ld.param.u64 %p, [p{name}]; add.s64 %p, %p, %o; ld.global.{_REGISTER[bits]} %{name}, [%p];")
+    lines += [
+        f"ld.param.u64 %p, [p{name}]; add.s64 %p, %p, %o; ld.global.{_REGISTER[bits]} %{name}, [%p];"
+        for name in "abc"
+    ]
     for i, case in enumerate(group.cases):
         kind = _REGISTER[case.bits]
         lines += [

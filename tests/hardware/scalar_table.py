@@ -166,7 +166,9 @@ def _shorts(kind: str) -> Iterator[Case]:
             yield Case(type_, f"{name}{'.rn' if half else ''}.{type_} %d, %a, %b;", bits)
             if half:
                 yield Case(type_, f"{name}.rn.ftz.sat.{type_} %d, %a, %b;", bits)
-        for words in ("rn", "rn.ftz", "rn.ftz.sat", "rn.sat", "rn.relu", "rn.ftz.relu") if half else ("rn", "rn.relu"):
+        for words in (
+            ("rn", "rn.ftz", "rn.ftz.sat", "rn.sat", "rn.relu", "rn.ftz.relu") if half else ("rn", "rn.relu")
+        ):
             yield Case(type_, f"fma.{words}.{type_} %d, %a, %b, %c;", bits)
         yield Case(type_, f"fma.rn.oob.{type_} %d, %a, %b, %c;", bits)
         yield Case(type_, f"fma.rn.oob.relu.{type_} %d, %a, %b, %c;", bits)
@@ -217,7 +219,9 @@ def _words() -> Iterator[Case]:
         yield Case(f"b{bits}", f"popc.b{bits} %d, %a;", 32)
         yield Case(f"b{bits}", f"cnot.b{bits} %d, %a;", bits)
     yield Case("b32", "fns.b32 %d, %a, %b, %c;", 32)
-    yield Case("b32", "and.b32 %r0, %b, 31; and.b32 %r1, %c, 15; sub.u32 %r1, %r1, 7; fns.b32 %d, %a, %r0, %r1;", 32)
+    yield Case(
+        "b32", "and.b32 %r0, %b, 31; and.b32 %r1, %c, 15; sub.u32 %r1, %r1, 7; fns.b32 %d, %a, %r0, %r1;", 32
+    )
 
 
 def _integers() -> Iterator[Case]:
@@ -245,9 +249,21 @@ def _integers() -> Iterator[Case]:
                  "add.cc.u32 %r0, %a, %b; addc.u32 %d, %c, %r0;", "sub.cc.u32 %r0, %a, %b; subc.u32 %d, %c, %r0;",
                  "mad.lo.cc.u32 %r0, %a, %b, %c; madc.hi.u32 %d, %a, %b, %r0;"):  # fmt: skip
         yield Case("b32", text, 32)
-    for text in ("add.u16x2 %d, %a, %b;", "min.s16x2 %d, %a, %b;", "max.u16x2 %d, %a, %b;", "min.relu.s16x2 %d, %a, %b;"):
+    for text in (
+        "add.u16x2 %d, %a, %b;",
+        "min.s16x2 %d, %a, %b;",
+        "max.u16x2 %d, %a, %b;",
+        "min.relu.s16x2 %d, %a, %b;",
+    ):
         yield Case("b32", text, 32)
-    for to, of in (("s8", "s32"), ("u8", "s32"), ("s16", "u32"), ("u16", "s32"), ("u32", "s32"), ("s32", "u32")):
+    for to, of in (
+        ("s8", "s32"),
+        ("u8", "s32"),
+        ("s16", "u32"),
+        ("u16", "s32"),
+        ("u32", "s32"),
+        ("s32", "u32"),
+    ):
         yield Case("b32", f"cvt.sat.{to}.{of} %r0, %a; mov.b32 %d, %r0;", 32)
 
 
@@ -258,7 +274,13 @@ def _video() -> Iterator[Case]:
             for types in ("u32.u32.u32", "s32.s32.s32", "s32.u32.s32"):
                 for more in ("", ".sat", ".add"):
                     kind = f"v{name}{count}.{types}{more}"
-                    yield Case("b32", f"{kind} %d.{mask}, %a.{swap}, %b.{mask}, %c;" if more != ".add" else f"{kind} %d, %a.{swap}, %b.{mask}, %c;", 32)
+                    yield Case(
+                        "b32",
+                        f"{kind} %d.{mask}, %a.{swap}, %b.{mask}, %c;"
+                        if more != ".add"
+                        else f"{kind} %d, %a.{swap}, %b.{mask}, %c;",
+                        32,
+                    )
         for compare in ("eq", "lt", "ge"):
             yield Case("b32", f"vset{count}.s32.u32.{compare} %d, %a, %b, %c;", 32)
             yield Case("b32", f"vset{count}.u32.u32.{compare}.add %d, %a, %b, %c;", 32)
@@ -285,7 +307,11 @@ def _between_lanes() -> Iterator[Case]:
     for name in ("and", "or", "xor"):
         yield Case("b32", f"redux.sync.{name}.b32 %d, %a, -1;", 32)
     yield Case("b32", "and.b32 %r0, %a, 3; match.any.sync.b32 %d, %r0, -1;", 32)
-    yield Case("b32", "and.b32 %r0, %a, 256; match.all.sync.b32 %d|%q, %r0, -1; selp.b32 %r1, 1, 0, %q; xor.b32 %d, %d, %r1;", 32)
+    yield Case(
+        "b32",
+        "and.b32 %r0, %a, 256; match.all.sync.b32 %d|%q, %r0, -1; selp.b32 %r1, 1, 0, %q; xor.b32 %d, %d, %r1;",
+        32,
+    )
     yield Case("b64", "and.b64 %l0, %a, 7; match.any.sync.b64 %d, %l0, -1;", 32)
     for mode, clamp in (("up", 0), ("down", 31), ("bfly", 31), ("idx", 0x1807)):
         yield Case("b32", f"shfl.sync.{mode}.b32 %d|%q, %a, %b, {clamp}, -1; @%q xor.b32 %d, %d, 1;", 32)

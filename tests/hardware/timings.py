@@ -30,7 +30,9 @@ def jobs() -> Iterator[Job]:
             every = [{"partition": one} for one in rung.settings["partition"]]
         for settings in every:
             job = ladder.job(name, SIZE, settings, random=False)
-            job.about["buffers"] = {one: (array.shape, str(array.dtype)) for one, array in job.buffers.items()}
+            job.about["buffers"] = {
+                one: (array.shape, str(array.dtype)) for one, array in job.buffers.items()
+            }
             job.buffers = {}
             yield job
 
@@ -48,7 +50,10 @@ def record(listed: list[Job]) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": torch.__version__, "size": SIZE, "rows": {}}
     for element in ("float32", "float16"):
         kind = getattr(torch, element)
-        a, b = (torch.rand(shape, device="cuda", dtype=torch.float32).sub_(0.5).to(kind) for shape in ((m, k), (k, n)))
+        a, b = (
+            torch.rand(shape, device="cuda", dtype=torch.float32).sub_(0.5).to(kind)
+            for shape in ((m, k), (k, n))
+        )
         exact = a.double() @ b.double()
         runs: dict[str, Callable[[], None]] = {}
         for job in listed:

@@ -45,7 +45,9 @@ def _text(form: Form) -> str:
     ]  # fmt: skip
 
     def place(name: str, registers: int) -> None:
-        lines.append(f"ld.param.u64 %p, [p{name}]; mul.wide.u32 %o, %tile, {registers * 128}; add.s64 %p, %p, %o;")
+        lines.append(
+            f"ld.param.u64 %p, [p{name}]; mul.wide.u32 %o, %tile, {registers * 128}; add.s64 %p, %p, %o;"
+        )
         lines.append("mul.wide.u32 %o, %lane, 4; add.s64 %p, %p, %o;")
 
     place("a", 4)
@@ -66,7 +68,9 @@ def _text(form: Form) -> str:
     finite = ".satfinite" if form.after else ""
     shape = form.shape.replace("m16", "m64")
     lines += ["wgmma.fence.sync.aligned;"]
-    lines += [f"wgmma.mma_async.sync.aligned.{shape}{finite}.{form.d}.{form.a}.{form.b} {{{d}}}, {{{a}}}, %desc, %yes{flags};"]
+    lines += [
+        f"wgmma.mma_async.sync.aligned.{shape}{finite}.{form.d}.{form.a}.{form.b} {{{d}}}, {{{a}}}, %desc, %yes{flags};"
+    ]
     lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
     place("d", count)
     lines += [f"@%first st.global.{kind} [%p+{128 * i}], %d{i};" for i in range(count)]

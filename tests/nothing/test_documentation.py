@@ -48,7 +48,10 @@ def agrees(printed: str, promised: str) -> bool:
 
 
 @every_document
-def test_python_runs_and_prints_what_it_says(document: Path, some_device: None) -> None:
+def test_python_runs_and_prints_what_it_says(
+    document: Path, some_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     text = document.read_text(encoding="utf-8")
     for match in EXAMPLE.finditer(text):
@@ -68,7 +71,7 @@ def test_there_are_examples() -> None:
 
 @every_document
 def test_commands_are_commands(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for block in SHELL.findall(document.read_text(encoding="utf-8")):
         for line in filter(None, block.splitlines()):
             program, *arguments = shlex.split(line, comments=True)

@@ -32,7 +32,7 @@ def operands(m: int, n: int, k: int, element: str = "float16") -> tuple[Array, A
 
 def product(a: Array, b: Array, rung: Any = RUNG, result: str = "float32", **how: Any) -> Any:
     """A·B by the rung; ``how`` mixes its settings and the options of :func:`tests.rungs.multiply`."""
-    chosen = {name: how.pop(name) for name in ("partition", "stages") if name in how}
+    chosen: dict[str, Any] = {name: how.pop(name) for name in ("partition", "stages") if name in how}
     partition = PARTITIONS[chosen.get("partition", "128x128x32")]
     stages = int(chosen.get("stages", 4))
     return multiply(

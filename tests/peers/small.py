@@ -148,8 +148,8 @@ def _small_floats(kind: Any) -> Model:
 
 
 def _calls(args: Args) -> dict[str, Any]:
-    value = args["x"] * args["y"] + 1
-    return {"out": np.stack([value, value ^ args["y"]])}
+    x, y = args["x"], args["y"]
+    return {"out": np.stack([x * y + 1, (x * y + x[0] + 1) ^ y])}
 
 
 def _randoms(args: Args) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["ARCHS", "CASES", "EXTRA", "Case"]
+__all__ = ["ARCHS", "CASES", "Case", "Setting"]
 
 ARCHS = (75, 80, 90)
 
@@ -87,6 +87,35 @@ def _matmuls() -> Iterator[Case]:
     )
     yield _matmul("described", "fp16", (64, 64, 32), 4, 3, (100, 72, 96), newest, function="matmul_described")
     yield _matmul(
+        "persistent_described",
+        "fp16",
+        (64, 64, 64),
+        4,
+        3,
+        (128, 168, 320),
+        newest,
+        function="matmul_persistent_described",
+    )
+    clusters = _matmul("matmul_f16_clusters", "fp16", (128, 128, 64), 4, 3, (128, 256, 192), newest)
+    yield replace(clusters, options={**clusters.options, "num_ctas": 2})
+    for name, wide, specialised in (("host_described", 32, False), ("host_specialised", 64, True)):
+        yield Case(
+            name,
+            "matmuls",
+            "matmul_by_host_descriptors",
+            {
+                "a": f"tensordesc<fp16[64,{wide}]>",
+                "b": f"tensordesc<fp16[{wide},64]>",
+                "c": "tensordesc<fp32[64,64]>",
+                "K": "i32",
+            },
+            {"BM": 64, "BN": 64, "BK": wide, "SPECIALISED": specialised},
+            (),
+            newest,
+            {"num_warps": 4, "num_stages": 3},
+            (100, 72, 320),
+        )
+    yield _matmul(
         "specialised", "fp16", (64, 64, 64), 4, 3, (128, 72, 320), newest, function="matmul_specialised"
     )
 
@@ -132,9 +161,18 @@ def _rows() -> Iterator[Case]:
     )
 
 
-def _attention(name: str, type_: str, causal: bool, archs: tuple[int, ...], precision: str) -> Iterator[Case]:
-    """Forward and both ways back: two heads of some length, 32 wide."""
-    settings: dict[str, Setting] = {"D": 32, "BQ": 32, "BK": 32, "CAUSAL": causal, "PRECISION": precision}
+def _attention(
+    name: str,
+    type_: str,
+    causal: bool,
+    archs: tuple[int, ...],
+    precision: str,
+    step: int,
+    size: tuple[int, int, int],
+) -> Iterator[Case]:
+    """Forward and both ways back; ``size`` is heads × length × width."""
+    settings: dict[str, Setting] = {"D": size[2], "BQ": step, "BK": step}
+    settings |= {"CAUSAL": causal, "PRECISION": precision}
     numbers = {"length": "i32", "scale": "fp32"}
     inputs = dict.fromkeys(("q", "k", "v"), f"*{type_}")
     given = {**inputs, "out": f"*{type_}", "grad": f"*{type_}", "levels": "*fp32"}
@@ -146,16 +184,13 @@ def _attention(name: str, type_: str, causal: bool, archs: tuple[int, ...], prec
     ):
         aligned = tuple(argument for argument, kind in signature.items() if kind[0] == "*")
         full = function.replace("attention", name)
-        yield Case(full, "rows", function, signature, settings, aligned, archs, options, (2, 72, 32))
+        yield Case(full, "rows", function, signature, settings, aligned, archs, options, size)
 
 
-CASES = tuple(
-    [
-        *_matmuls(),
-        *_rows(),
-        *_attention("attention_f16", "fp16", True, (75, 80, 90), "tf32"),
-        *_attention("attention_f32", "fp32", False, (75, 80), "ieee"),
-    ]
+CASES = (
+    *_matmuls(),
+    *_rows(),
+    *_attention("attention_f16", "fp16", True, (75, 80, 90), "tf32", 32, (2, 72, 32)),
+    *_attention("attention_f16_wide", "fp16", False, (80, 90), "tf32", 64, (1, 130, 64)),
+    *_attention("attention_f32", "fp32", False, (75, 80), "ieee", 32, (2, 72, 32)),
 )
-# What the golden files do not cover.
-EXTRA: tuple[Case, ...] = ()

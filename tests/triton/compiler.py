@@ -36,9 +36,13 @@ class Compiled:
     arch: int
     entry: str
     warps: int
+    blocks: int  # of each program: a cluster of them
     shared: int
     scratch: int  # bytes of global memory that each program wants
     scratch_align: int
+    maps: list[
+        dict[str, Any]
+    ]  # of each tensor descriptor that the host makes: its box and its swizzle in bytes
     signature: dict[str, str]
     constants: dict[str, Setting]
     triton: str
@@ -69,7 +73,7 @@ def compile_case(case: Case, arch: int, more: Mapping[str, Setting] | None = Non
 
     function = getattr(importlib.import_module(f"tests.triton.{case.module}"), case.function)
     constants = {
-        name: getattr(tl, value) if name in _TYPES else value for name, value in case.constants.items()
+        name: getattr(tl, str(value)) if name in _TYPES else value for name, value in case.constants.items()
     }
     source = ASTSource(
         fn=function,
@@ -85,9 +89,14 @@ def compile_case(case: Case, arch: int, more: Mapping[str, Setting] | None = Non
         arch,
         about.name,
         about.num_warps,
+        about.num_ctas,
         about.shared,
         about.global_scratch_size,
         about.global_scratch_align,
+        [
+            {"box": list(each["block_size"]), "swizzle": (None, 32, 64, 128)[each["swizzle"]]}
+            for each in about.tensordesc_meta or ()
+        ],
         dict(case.signature),
         dict(case.constants),
         triton.__version__,
@@ -107,7 +116,7 @@ def _stripped(ptx: str) -> str:
 def main(prefixes: list[str]) -> None:
     """Write the golden files of the cases whose names begin so."""
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    kept = golden() if (GOLDEN / _LIST).exists() else {}
+    kept = golden() if prefixes else {}
     for case in CASES:
         for arch in case.archs:
             if not prefixes or case.name.startswith(tuple(prefixes)):

@@ -204,7 +204,7 @@ def calls(x, y, out, BLOCK: tl.constexpr):
     """A function that is not put in its caller's place; assembler text; a condition of the whole program."""
     i = tl.arange(0, BLOCK)
     a, b = tl.load(x + i), tl.load(y + i)
-    value = called(a, b)
+    value = a * b + called(tl.load(x), tl.program_id(0))
     if tl.program_id(0) % 2 == 1:
         value = tl.inline_asm_elementwise(
             "lop3.b32 $0, $1, $2, $1, 0x3c;", "=r,r,r", [value, b], tl.int32, True, 1

@@ -154,12 +154,16 @@ def matmul_described(
 
 
 @triton.jit
-def matmul_by_host_descriptors(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Tiles by tensor descriptors that the host made."""
+def matmul_by_host_descriptors(
+    a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPECIALISED: tl.constexpr
+):
+    """Tiles by tensor descriptors that the host made; by warps of their own, if it is SPECIALISED."""
     row, column = tl.program_id(0), tl.program_id(1)
     total = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        total = tl.dot(a.load([row * BM, start]), b.load([start, column * BN]), total)
+    for step in tl.range(0, tl.cdiv(K, BK), warp_specialize=SPECIALISED):
+        left = a.load([row * BM, step * BK])
+        right = b.load([step * BK, column * BN])
+        total = tl.dot(left, right, total)
     c.store([row * BM, column * BN], total.to(c.dtype))
 
 
@@ -191,3 +195,33 @@ def matmul_specialised(
     j = column * BN + tl.arange(0, BN)
     where = (i[:, None] < M) & (j[None, :] < N)
     tl.store(c + i[:, None] * ldc + j[None, :], total.to(c.dtype.element_ty), mask=where)
+
+
+@triton.jit
+def matmul_persistent_described(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    lda,
+    ldb,
+    ldc,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Tile after tile by tensor descriptors; the result is added to what is there."""
+    from_a = tl.make_tensor_descriptor(a, shape=[M, K], strides=[lda, 1], block_shape=[BM, BK])
+    from_b = tl.make_tensor_descriptor(b, shape=[K, N], strides=[ldb, 1], block_shape=[BK, BN])
+    to = tl.make_tensor_descriptor(c, shape=[M, N], strides=[ldc, 1], block_shape=[BM, BN])
+    tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
+    for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row, column = tile_of(number, M, N, BM, BN, 4)
+        total = tl.zeros((BM, BN), tl.float32)
+        for step in range(tl.cdiv(K, BK)):
+            left = from_a.load([row * BM, step * BK])
+            right = from_b.load([step * BK, column * BN])
+            total = tl.dot(left, right, total)
+        to.atomic_add([row * BM, column * BN], total.to(c.dtype.element_ty))

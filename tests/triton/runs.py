@@ -6,7 +6,7 @@ so is what lies between the rows of matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilewise as tw
-from tests.triton.cases import CASES, EXTRA, Case
+from tests.triton.cases import CASES, Case
 from tests.triton.compiler import Compiled
 
 __all__ = ["Run", "launch", "prepare"]
@@ -31,7 +31,7 @@ _TYPES: dict[str, Any] = {
     "i8": np.int8,
     "i32": np.int32,
 }
-_BY_NAME = {case.name: case for case in (*CASES, *EXTRA)}
+_BY_NAME = {case.name: case for case in CASES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,25 @@ def prepare(made: Compiled, rng: np.random.Generator) -> Run:
 
 def launch(made: Compiled, run: Run, device: Any = "emulator", timeout: float = 120) -> None:
     """Launch a kernel, with the scratch memory that it wants."""
-    programs = int(np.prod(run.grid))
+    programs = int(np.prod(run.grid)) * made.blocks
+    grid = (run.grid[0] * made.blocks, *run.grid[1:])
     scratch = np.zeros(made.scratch * programs, np.uint8) if made.scratch else None
     kernel = tw.Kernel.from_ptx(made.ptx, made.entry)
-    args = [*(run.args[name] for name in made.signature), scratch, None]
-    kernel(run.grid, 32 * made.warps, args, shared=made.shared, device=device, timeout=timeout)
+    args = [*_expanded(made, run), scratch, None]
+    kernel(grid, 32 * made.warps, args, shared=made.shared, device=device, timeout=timeout)
+
+
+def _expanded(made: Compiled, run: Run) -> Iterator[Any]:
+    """The arguments; what the kernel wants a descriptor of is a map, then its shape and its strides."""
+    maps = iter(made.maps)
+    for name, kind in made.signature.items():
+        value = run.args[name]
+        if kind.startswith("tensordesc"):
+            yield tw.TensorMap(value, **next(maps))
+            yield from value.shape
+            yield from (step // value.itemsize for step in value.strides)
+        else:
+            yield value
 
 
 def within(name: str, got: Array, expected: Array, bound: Array | float) -> None:
@@ -80,7 +94,9 @@ def _matmul(case: Case, rng: np.random.Generator) -> Run:
     b = _pitched(_operand(case.signature["b"], (k, n), rng))
     c = _pitched(tw.reference.poisoned((m, n), _TYPES[case.signature["c"][1:]]))
     tiles = -(-m // int(case.constants["BM"])) * -(-n // int(case.constants["BN"]))
-    grid = min(tiles, 3) if case.function == "matmul_persistent" else tiles
+    grid = min(tiles, 3) if case.function.startswith("matmul_persistent") else tiles
+    if case.function == "matmul_persistent_described":
+        c.view[...] = 0  # what it multiplies is added to that
     args = {"a": a.base, "b": b.base, "c": c.base, "M": m, "N": n, "K": k}
     args |= {"lda": a.base.shape[1], "ldb": b.base.shape[1], "ldc": c.base.shape[1]}
 
@@ -95,6 +111,19 @@ def _matmul(case: Case, rng: np.random.Generator) -> Run:
         assert beside.tobytes() == tw.reference.poisoned(beside.shape, beside.dtype).tobytes()
 
     return Run((grid,), args, ("c",), check)
+
+
+def _matmul_by_host_descriptors(case: Case, rng: np.random.Generator) -> Run:
+    m, n, k = case.size
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    c = tw.reference.poisoned((m, n), np.float32)
+    grid = (-(-m // int(case.constants["BM"])), -(-n // int(case.constants["BN"])))
+
+    def check() -> None:
+        found = tw.reference.compare(c, a, b)
+        assert found, str(found)
+
+    return Run(grid, {"a": a, "b": b, "c": c, "K": k}, ("c",), check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +165,7 @@ def _softmax(case: Case, rng: np.random.Generator) -> Run:
         value = x.view.astype(np.float64)
         power = np.exp(value - value.max(1, keepdims=True))
         expected = power / power.sum(1, keepdims=True)
-        step = float(ml_dtypes.finfo(kind).eps)
+        step = float(np.finfo(kind).eps)
         within("out", out.view, expected, expected * (step + 2.0**-18) + 2.0**-24)
 
     return Run((rows,), args, ("out",), check)
@@ -214,7 +243,7 @@ class _Attention:
     def _scores(self) -> Array:
         scores: Array = _wide(self.q) @ _turned(_wide(self.k)) * self.scale
         if self.causal:
-            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+            scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
         return scores
 
     @property
@@ -254,15 +283,16 @@ def _turned(x: Array) -> Array:
 
 
 def _attention(case: Case, rng: np.random.Generator) -> Run:
-    heads, length, width = case.size
+    heads, length, _ = case.size
     kind = _TYPES[case.signature["q"][1:]]
     drawn = (rng.standard_normal((4, *case.size)) * 0.8).astype(kind)
     unit = 2.0**-9 if kind is np.float16 else 2.0**-16
-    whole = _Attention(*drawn, 0.25, bool(case.constants["CAUSAL"]), unit)
+    whole = _Attention(drawn[0], drawn[1], drawn[2], drawn[3], 0.25, bool(case.constants["CAUSAL"]), unit)
     args: dict[str, Any] = {"q": drawn[0].copy(), "k": drawn[1].copy(), "v": drawn[2].copy()}
     args |= {"length": length, "scale": whole.scale}
     if case.function == "attention":
-        wanted = {"out": whole.forth(), "levels": (whole.levels, whole.unit)}
+        wanted: dict[str, tuple[Array, Array]] = {"out": whole.forth()}
+        wanted["levels"] = (whole.levels, np.asarray(whole.unit))
         args |= {"out": tw.reference.poisoned(case.size, kind)}
         args |= {"levels": tw.reference.poisoned((heads, length), np.float32)}
     else:
@@ -281,6 +311,7 @@ def _attention(case: Case, rng: np.random.Generator) -> Run:
 
 
 _MAKERS: dict[str, Callable[[Case, np.random.Generator], Run]] = {
+    "matmul_by_host_descriptors": _matmul_by_host_descriptors,
     "matmul": _matmul,
     "softmax": _softmax,
     "layer_norm_back": _layer_norm_back,

@@ -25,6 +25,7 @@ class RungCard:
     about: str
     rows: tuple[str, ...]
     least: str
+    only: bool  # it runs on that arch and on no newer one
     operand_types: tuple[str, ...]
     result_types: tuple[str, ...]
     settings: Mapping[str, tuple[int | str, ...]]
@@ -59,8 +60,9 @@ def card(rung: Rung) -> RungCard:
         about="\n".join(_header(rung.source)),
         rows=rung.rows,
         least=needs(rung),
+        only=rung.arch is not None,
         operand_types=elements or (rung.operand_type,),
-        result_types=elements or rung.result_types,
+        result_types=tuple(map(str, rung.settings.get("result", ()))) or elements or rung.result_types,
         settings=rung.settings,
         entries=rung.entries,
         example=size,
@@ -97,7 +99,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _resource_rows(rung: Rung) -> Iterator[list[str]]:
-    first = geometry(rung, example_size(rung, on_gpu=True), {})
+    first = geometry(rung, example_size(rung, on_gpu=True), rung.complete({}))
     for entry in rung.entries:
         dynamic = first.dynamic_shared if entry == first.entry else 0
         shared, cells = set(), []

@@ -36,7 +36,7 @@ class Product:
             operand("b", self._arrays[1]),
             operand("out", self._out),
         )
-        room = rung.workspace(*size, complete)
+        room = rung.room(left, right, result, complete)
         self._workspace = device.empty((room,), "uint8") if room else None
         at = self._workspace.ptr if self._workspace else 0
         self.steps = [

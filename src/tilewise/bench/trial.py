@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from tilewise.devices import Array, Device
 from tilewise.errors import ArgumentError, LaunchError
-from tilewise.gpus import arch_capability
 from tilewise.kernels.rung import Operand, Rung, Settings, Step, operand
 from tilewise.launch import Dim3
 from tilewise.reference import Comparison, compare, poisoned
@@ -47,7 +46,7 @@ _LONG = 1.0  # seconds: a launch that takes longer is timed once
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The first launch of a rung for a size: what the table of a trial shows of it."""
+    """The main launch of a rung for a size: what the table of a trial shows of it."""
 
     entry: str
     grid: Dim3
@@ -135,12 +134,12 @@ def random_operands(element: str, size: Size, seed: int) -> tuple[npt.NDArray[An
 
 def fits(rung: Rung, arch: str) -> bool:
     """Whether the rung can run on devices of this arch."""
-    return arch_capability(arch) >= rung.least
+    return rung.runs_on(arch)
 
 
 def needs(rung: Rung) -> str:
-    """The least arch that the rung runs on."""
-    return f"sm_{rung.least[0]}{rung.least[1]}"
+    """The least arch that the rung runs on, or the only one."""
+    return rung.needs
 
 
 def geometry(rung: Rung, size: Size, settings: Mapping[str, Any], multiprocessors: int = 1) -> Geometry:
@@ -150,7 +149,7 @@ def geometry(rung: Rung, size: Size, settings: Mapping[str, Any], multiprocessor
     a = Operand(0, m, k, k, rung.element(complete))
     b = Operand(0, k, n, n, rung.element(complete))
     c = Operand(0, m, n, n, rung.result_type(complete))
-    return _geometry(rung.steps(a, b, c, 0, complete))
+    return _geometry(rung, rung.steps(a, b, c, 0, complete))
 
 
 def example_size(rung: Rung, on_gpu: bool, settings: Mapping[str, Any] | None = None) -> Size:
@@ -205,8 +204,8 @@ def _complete(rung: Rung, size: Size, given: Mapping[str, Any], multiprocessors:
     return rung.complete(given, chosen)
 
 
-def _geometry(steps: list[Step]) -> Geometry:
-    first = steps[0]
+def _geometry(rung: Rung, steps: list[Step]) -> Geometry:
+    first = next((step for step in steps if step.entry == rung.entries[0]), steps[0])
     return Geometry(first.entry, first.launch.grid, first.launch.block, first.launch.shared, len(steps))
 
 
@@ -215,7 +214,7 @@ def _prepared(
 ) -> tuple[Geometry, Callable[[], None]]:
     """The rung's launches with everything compiled and allocated, so that only they are timed."""
     left, right, result = operand("a", a), operand("b", b), operand("out", c)
-    size = rung.workspace(left.rows, right.columns, left.columns, settings)
+    size = rung.room(left, right, result, settings)
     workspace = device.empty((size,), "uint8") if size else None
     steps = rung.steps(left, right, result, workspace.ptr if workspace else 0, settings)
     kernels = [rung.kernel(device.arch, entry=step.entry, **settings) for step in steps]
@@ -226,7 +225,7 @@ def _prepared(
             kernel(how.grid, how.block, how.args, how.shared, how.cluster, device)
         _ = workspace  # kept until the launches that use it are over
 
-    return _geometry(steps), launch
+    return _geometry(rung, steps), launch
 
 
 def _best(device: Device, launch: Callable[[], None]) -> float:

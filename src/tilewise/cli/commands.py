@@ -135,7 +135,7 @@ def _print_card(item: RungCard) -> None:
     draw.facts(
         {
             "requirements": ", ".join(item.rows),
-            "runs on": f"{item.least} and newer",
+            "runs on": item.least if item.only else f"{item.least} and newer",
             "types": item.types,
             "settings": item.settings_text or "none",
             "kernels": ", ".join(item.entries),
@@ -172,7 +172,7 @@ def _print_trial(trial: Trial) -> None:
             "correct": f"{'yes' if trial.comparison.ok else 'NO'}: {trial.comparison}",
             "settings": ", ".join(f"{name}={value}" for name, value in trial.settings.items()) or "none",
             "launch": f"grid {launch.grid} × block {launch.block}"
-            + (f", the first of {launch.launches}" if launch.launches > 1 else ""),
+            + (f", one of {launch.launches} launches" if launch.launches > 1 else ""),
             "registers": str(used.registers),
             "shared bytes": f"{trial.shared_bytes:,}",
             "spills": str(used.spills),

@@ -20,7 +20,7 @@ from tilewise.bench.progress import Progress, silent
 
 __all__ = ["amount", "duration", "facts", "heading", "line", "progress", "table", "write_json"]
 
-_WIDE = 240  # columns where there is no terminal: nobody wants a file wrapped at 80
+_WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
 
 
 def _console() -> Console:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulated import EmulatedDevice
 from tilewise.devices.seam import Array, Device
+from tilewise.devices.tensor_map import BYTES, TensorMap
 from tilewise.errors import ArgumentError
 from tilewise.launch import Parameter
 
@@ -66,6 +67,8 @@ def _described(parameter: Parameter) -> str:
 
 
 def _one(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> bytes:
+    if isinstance(value, TensorMap):
+        return _tensor_map(argument, parameter, value, device, packed)
     if parameter.is_struct or isinstance(value, bytes | bytearray | memoryview | np.void):
         return _structure(argument, parameter, value)
     if value is None:
@@ -85,6 +88,23 @@ def _null(argument: str, parameter: Parameter) -> bytes:
         rule = f"must be a number for the kernel's {parameter.type} parameter, not None"
         raise ArgumentError(argument, rule, fix="None is a null pointer")
     return bytes(8)
+
+
+def _tensor_map(
+    argument: str, parameter: Parameter, value: TensorMap, device: Device, packed: Packed
+) -> bytes:
+    if parameter.size != BYTES:
+        raise ArgumentError(
+            argument,
+            f"must be a tensor map only for a parameter of {BYTES} bytes, a CUtensorMap by value",
+            f"one for {_described(parameter)}",
+        )
+    if isinstance(value.array, int):
+        return value.encode(device)
+    array = _on_device(argument, value.array, device, packed)
+    packed.keep.append(array)
+    value.check_address(argument, array.ptr)
+    return value.encode(device, array.ptr)
 
 
 def _structure(argument: str, parameter: Parameter, value: Any) -> bytes:

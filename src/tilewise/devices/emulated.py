@@ -35,7 +35,8 @@ _ORDERS = ("eager", "late")
 class _Allocation:
     """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
 
-    def __init__(self, size: int, name: str) -> None:
+    def __init__(self, size: int, name: str, unset: bool = False) -> None:
+        """``unset``: nobody has said what is in it."""
         try:
             raw = np.empty(size + _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
@@ -43,6 +44,7 @@ class _Allocation:
         start = -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
         self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
+        self.unset = unset
         _ALLOCATIONS.add(self)
 
 
@@ -74,10 +76,13 @@ class _Allocations:
             return self._table, held
 
 
+# Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
+Watch = Callable[[Any, Launch, list["_Allocation"]], Any]
+
 _LOCK = threading.RLock()
 _ALLOCATIONS = _Allocations()
 _BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
-_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int]], Any] = OrderedDict()
+_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str], Any] = OrderedDict()
 
 
 def _unlock() -> None:
@@ -215,13 +220,14 @@ class EmulatedDevice:
         host = source.numpy() if isinstance(source, Array) else np.asarray(source)
         made = self.empty(host.shape, host.dtype)
         np.copyto(made._view, host)
+        made._allocation.unset = False
         return made
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
         """An array whose elements are not set."""
         sizes, kind = as_shape(shape), as_dtype(dtype)
         size = math.prod(sizes) * kind.itemsize
-        allocation = _Allocation(size, f"the {kind} array of shape {sizes}")
+        allocation = _Allocation(size, f"the {kind} array of shape {sizes}", unset=True)
         view = allocation.bytes.view(kind).reshape(sizes) if size else np.empty(sizes, kind)
         return EmulatedArray(self, allocation, view)
 
@@ -229,12 +235,42 @@ class EmulatedDevice:
         self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
     ) -> None:
         """Run a launch to its end."""
+        try:
+            self._run(binary, entry, launch, packed, timeout)
+        except MemoryError:
+            raise DeviceError(
+                f"the host has not enough memory for kernel {entry} and its variables"
+            ) from None
+
+    def watched(
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None,
+        mode: str,
+        watch: Watch,
+    ) -> None:
+        """Run a launch in a build that counts or checks; ``watch`` makes the memory that it writes down in."""
+        self._run(binary, entry, launch, packed, timeout, mode, watch)
+
+    def _run(
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None,
+        mode: str = "plain",
+        watch: Watch | None = None,
+    ) -> None:
         from tilewise import emulator
 
         resources = binary.entries[entry].resources
         if resources is not None:
             check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
-        build = self._build(binary, entry, launch.block)
+        build = self._build(binary, entry, launch.block, mode)
         launch = _clustered(launch, build)
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
         tables = self._variables(binary, build)
@@ -252,16 +288,21 @@ class EmulatedDevice:
             store=cache.default(),
             progress=_progress_bar(entry),
             keep=held,
+            watch=watch(build, launch, held) if watch else None,
         )()
 
-    def _build(self, binary: Binary, entry: str, block: tuple[int, int, int]) -> Any:
+    def _build(
+        self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain"
+    ) -> Any:
         from tilewise import emulator
 
-        key = (binary.key or binary.ptx, entry, block)
+        key = (binary.key or binary.ptx, entry, block, mode)
         with _BUILDING:
             build = _BUILT.get(key)
             if build is None:
-                build = emulator.build_kernel(binary.ptx, entry, block, emulator.host(), cache.default())
+                build = emulator.build_kernel(
+                    binary.ptx, entry, block, emulator.host(), cache.default(), mode
+                )
                 _BUILT[key] = build
             _BUILT.move_to_end(key)
             while len(_BUILT) > _BUILDS:
@@ -314,14 +355,15 @@ def _initialise(build: Any, fresh: dict[str, _Allocation], places: dict[str, _Al
     for item in build.globals:
         if item.name not in fresh:
             continue
-        data = bytearray(bytes.fromhex(item.data) if item.data else bytes(item.size))
+        memory = fresh[item.name].bytes[: item.size]
+        memory[:] = np.frombuffer(bytes.fromhex(item.data), np.uint8) if item.data else 0
         for offset, name, addend in item.links:
             if name not in places:
                 raise DeviceError(
                     f"the variable {item.name} holds the address of {name}, which has none here"
                 )
-            data[offset : offset + 8] = (places[name].address + addend).to_bytes(8, "little")
-        fresh[item.name].bytes[: item.size] = np.frombuffer(bytes(data), np.uint8)
+            address = (places[name].address + addend).to_bytes(8, "little")
+            memory[offset : offset + 8] = np.frombuffer(address, np.uint8)
 
 
 def _progress_bar(entry: str) -> Callable[[int, int], None] | None:

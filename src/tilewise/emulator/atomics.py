@@ -87,6 +87,11 @@ class _Kind(NamedTuple):
 @other("atom", "red")
 def atom(e: Lowering, instruction: Instruction) -> None:
     """Change memory in one step for each lane; ``atom`` also tells what was there."""
+    if instruction.opcode == "red" and "async" in instruction.parts:
+        from tilewise.emulator.bulk import remote
+
+        remote(e, instruction)
+        return
     kind = _kind(e, instruction)
     operands = list(instruction.operands)
     targets: tuple[Operand, ...] = ()

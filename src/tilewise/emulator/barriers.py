@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.clusters import cluster_barrier
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import BARRIERS, WARP
+from tilewise.emulator.layout import BARRIERS, WARP, FaultKind
 from tilewise.emulator.syntax import Instruction, Operand, Register
 from tilewise.emulator.tables import other, unknown
 
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
 
-__all__ = ["arrive"]
+__all__ = ["arrive", "fault_apart"]
 
 _VOTES = ("popc", "and", "or")
 _WRONG = 1  # a count of threads that no barrier can have
@@ -73,6 +73,19 @@ def first_lane(e: Lowering, value: Value) -> Value:
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
     safe = e.op("and", lane, e.const("i32", 31))
     return e.set(value.scalar, f"extractelement {value}, {safe}")
+
+
+def fault_apart(e: Lowering, lanes: Value, line: Value) -> None:
+    """End the launch: some lanes of the warp wait at a barrier to which the others do not come."""
+    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
+    high = e.op("shl", e.cast("zext", others, "i64"), e.const("i64", 32))
+    both = e.op("or", e.cast("zext", lanes, "i64"), high)
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), e.const("i32", 31))
+    zero = e.const("i32", 0)
+    kind = e.const("i32", int(FaultKind.APART))
+    e.call("tw_fault_at", "void", *e.pointers(), kind, line, lane, both, zero, zero, zero, e.const("i64", 0))
+    e.jump("failed")
 
 
 @other("bar", "barrier")

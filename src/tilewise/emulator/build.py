@@ -57,6 +57,8 @@ class Build:
     target: native.Target
     object: bytes = b""
     general_hints: int = 0
+    mode: str = "plain"
+    notes: list[Any] = field(default_factory=list)  # what a watcher's figures mean
     flies: bool = False  # whether some of its operations complete some time after they are issued
     cluster: tuple[int, int, int] | None = None  # what the kernel says of its clusters, as in ``Function``
     explicit_cluster: bool = False
@@ -79,49 +81,68 @@ def own_version() -> str:
 
 
 def build_kernel(
-    ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, store: Store | None
+    ptx: str,
+    entry: str,
+    block: tuple[int, int, int],
+    target: native.Target,
+    store: Store | None,
+    mode: str = "plain",
 ) -> Build:
-    """Compile a kernel for blocks of one shape, or fetch what an earlier process compiled."""
-    key = _key(ptx, entry, block, target)
+    """Compile a kernel for blocks of one shape, or fetch what an earlier process compiled.
+
+    ``mode`` is "plain", "counted" or "checked": what the code does beside running (``watch.py``).
+    """
+    key = _key(ptx, entry, block, target, mode)
     parts = store.get("emulated", key) if store else None
     build = _read(parts, ptx, target) if parts else None
     if build is None:
         program = make_program(parse(ptx), entry, block)
-        text, hints = _text(program, False, f"k{key[:16]}")
-        build = _describe(program, f"k{key[:16]}", hints, target)
+        lowering = Lowering(program, False, f"k{key[:16]}", mode)
+        text = _text(lowering)
+        build = _describe(program, lowering, target)
+        build.mode = mode
         build.object = native.assemble(text, target)
         if store:
             store.put("emulated", key, _written(build))
+    _support(store)
     build.code = native.load(build.object, target)
     return build
 
 
+def _support(store: Store | None) -> None:
+    """Have the run-time support ready, from the disk if an earlier process left it there."""
+    if native.is_supported() or not store:
+        return
+    key = hashlib.sha256(f"{own_version()} {native.host().key}".encode()).hexdigest()
+    parts = store.get("emulated-support", key)
+    if fresh := native.offer_support(parts["object"] if parts and "object" in parts else None):
+        store.put("emulated-support", key, {"object": fresh})
+
+
 def build_general(build: Build, store: Store | None) -> None:
     """Add the general build, to which warps go whose lanes are not where their shapes say."""
-    key = _key(build.ptx, build.entry, build.block, build.target)
+    key = _key(build.ptx, build.entry, build.block, build.target, build.mode)
     parts = store.get("emulated-general", key) if store else None
     if parts is None or "object" not in parts:
         program = make_program(parse(build.ptx), build.entry, build.block)
-        text, _ = _text(program, True, f"{build.symbol}g")
+        text = _text(Lowering(program, True, f"{build.symbol}g", build.mode))
         parts = {"object": native.assemble(text, build.target)}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.target)
 
 
-def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Target) -> str:
+def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, mode: str) -> str:
     digest = hashlib.sha256()
-    for part in (own_version(), target.key, entry, repr(block), ptx):
+    for part in (own_version(), target.key, mode, entry, repr(block), ptx):
         digest.update(f"{len(part)}:".encode())
         digest.update(part.encode())
     return digest.hexdigest()
 
 
-def _text(program: Program, general: bool, symbol: str) -> tuple[str, int]:
-    lowering = Lowering(program, general, symbol)
+def _text(lowering: Lowering) -> str:
     body = lowering.text()
-    parts = [*lowering.globals, body, *lowering.declared.values(), _ATTRIBUTES]
-    return "\n".join(parts), lowering.hints
+    return "\n".join([*lowering.globals, body, *lowering.declared.values(), _ATTRIBUTES])
 
 
 _ATTRIBUTES = """
@@ -134,7 +155,7 @@ attributes #0 = { nounwind }
 _OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
 
 
-def _describe(program: Program, symbol: str, hints: int, target: native.Target) -> Build:
+def _describe(program: Program, lowering: Lowering, target: native.Target) -> Build:
     return Build(
         program.function.name,
         program.block,
@@ -158,11 +179,12 @@ def _describe(program: Program, symbol: str, hints: int, target: native.Target) 
         ],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
         # remember arrays for: room for every load and store twice over.
-        hints * 2 + 64,
-        symbol,
+        lowering.hints * 2 + 64,
+        lowering.name,
         program.module.text,
         target,
         flies=_flies(program),
+        notes=lowering.watcher.notes if lowering.watcher else [],
         **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
     )
 
@@ -180,7 +202,7 @@ def _written(build: Build) -> dict[str, bytes]:
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "hints", "symbol", "flies", *_OF_CLUSTERS,
+            "parameters", "hints", "symbol", "mode", "notes", "flies", *_OF_CLUSTERS,
         )
     }  # fmt: skip
     about["constant_links"] = build.constant_links

@@ -7,7 +7,18 @@ Each thread arrives and waits by turns. A warp keeps which lanes have arrived in
 from __future__ import annotations
 
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, ClusterFault, FaultKind, Status
+from tilewise.emulator.layout import (
+    BLOCK,
+    GENERIC_SHARED,
+    LAUNCH,
+    RANK_SHIFT,
+    WARP,
+    WINDOW,
+    ClusterFault,
+    FaultKind,
+    Space,
+    Status,
+)
 from tilewise.emulator.routine import Routine
 
 __all__ = ["routines"]
@@ -17,7 +28,7 @@ _WRONG = 2  # what arriving and waiting give after a fault
 
 
 def routines() -> list[Routine]:
-    return [_arrive(), _wait(), _complete(), _release(), _leave(), _place()]
+    return [_arrive(), _wait(), _complete(), _release(), _leave(), _place(), _near()]
 
 
 def _first(r: Routine) -> Value:
@@ -114,12 +125,12 @@ def _leave() -> Routine:
     """Some lanes leave the kernel: nobody waits for them any more."""
     r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
     warp, lanes, first = r["warp"], r["lanes"], _first(r)
-    came = r.field(warp, WARP.CAME, "i32")
-    _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
     _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
-    r.put(warp, WARP.CAME, _without(r, came, lanes))
-    r.put(warp, WARP.PASSED, _without(r, r.field(warp, WARP.PASSED, "i32"), lanes))
-    r.call("tw_cluster_complete", "void", r["ctx"], first)
+    with r.when(r.compare("icmp ne", r.field(first, BLOCK.ARRIVED, "i32"), 0)):
+        came = r.field(warp, WARP.CAME, "i32")
+        _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
+        r.put(warp, WARP.CAME, _without(r, came, lanes))
+        r.call("tw_cluster_complete", "void", r["ctx"], first)
     return r
 
 
@@ -142,4 +153,37 @@ def _place() -> Routine:
         r.give(r.const("i32", int(FaultKind.BLOCK_GONE)))
     r.put(r["found"], 0, block)
     r.give(r.const("i32", 0))
+    return r
+
+
+def _near() -> Routine:
+    """The shared memory in which the first lane's address lies: a pointer to it, its first address, and how
+    many addresses there are from which as many bytes may be touched. None, if it lies in no block's."""
+    whole = "{ ptr, i64, i64 }"
+    names = {"ctx": "ptr", "block": "ptr", "addresses": "ptr", "mask": "i32", "size": "i64", "space": "i32"}
+    r = Routine("tw_near", whole, **names)
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
+    address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
+    window = r.select(generic, r.const("i64", GENERIC_SHARED), r.const("i64", 0))
+    away = r.op("sub", address, window)
+    none = Value(whole, "zeroinitializer")
+    own = r.compare("icmp eq", r["space"], int(Space.OWN))
+    named = r.op("or", generic, r.compare("icmp eq", r["space"], int(Space.SHARED)))
+    inside = r.compare("icmp ult", away, WINDOW)
+    plain = r.compare("icmp ult", away, 1 << RANK_SHIFT)
+    with r.unless(r.op("or", r.both(own, plain), r.both(named, inside))):
+        r.give(none)
+    found = Value("ptr", r.alloca("ptr"))
+    wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], away, found)
+    with r.when(r.compare("icmp ne", wrong, 0)):
+        r.give(none)
+    base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+    offset = r.op("and", away, (1 << RANK_SHIFT) - 1)
+    room = r.op("add", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), 1)
+    limit = r.intrinsic("llvm.usub.sat", room, r["size"])
+    first = r.set(whole, f"insertvalue {none}, {base}, 0")
+    second = r.set(whole, f"insertvalue {first}, {r.op('sub', address, offset)}, 1")
+    r.give(r.set(whole, f"insertvalue {second}, {limit}, 2"))
     return r

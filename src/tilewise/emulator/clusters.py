@@ -31,7 +31,8 @@ def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
     parts = [part for part in instruction.parts if part != "aligned"]
     forms = {"arrive": ((), ("release",), ("relaxed",)), "wait": ((), ("acquire",))}
     kind = parts[1] if len(parts) > 1 else ""
-    if parts[0] != "cluster" or tuple(parts[2:]) not in forms.get(kind, ()):
+    plain = instruction.opcode == "barrier" and parts[0] == "cluster"
+    if not plain or tuple(parts[2:]) not in forms.get(kind, ()):
         raise unknown(instruction, "it is barrier.cluster.arrive or barrier.cluster.wait")
     line = e.const("i32", instruction.line)
     return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
@@ -48,9 +49,9 @@ def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Va
     source = instruction.operands[1]
     if generic and type_ == "u32":
         raise unknown(instruction, "a generic address has 64 bits")
-    if isinstance(source, Symbol) and (place := e.program.places.get(source.name)):
-        if generic or place.space != "shared":
-            raise unknown(instruction, "a variable must be in shared memory, and the space named")
+    place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
+    if place and (generic or place.space != "shared"):
+        raise unknown(instruction, "a variable must be in shared memory, and the space named")
     return e.resize(e.read(source, type_, as_vector), "i64", False), generic
 
 
@@ -133,7 +134,8 @@ def griddepcontrol(e: Lowering, instruction: Instruction) -> None:
 @other("membar", "fence")
 def fence(e: Lowering, instruction: Instruction) -> None:
     """Order among accesses: one order for all of them, whatever is asked for."""
-    parts = instruction.parts
-    if bad := [part for part in parts if part not in _FENCES] or ([] if parts else ["no scope"]):
-        raise unknown(instruction, f"{bad[0]} is not supported here")
+    if bad := [part for part in instruction.parts if part not in _FENCES]:
+        raise unknown(instruction, f".{bad[0]} is not supported here")
+    if not instruction.parts:
+        raise unknown(instruction, "it has to say whom it concerns")
     e.line("fence seq_cst")

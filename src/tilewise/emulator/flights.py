@@ -22,6 +22,9 @@ _EAGER, _SEEDED = 0, 2
 _PERFORMERS = {
     Flight.COPY: "tw_fly_copy",
     Flight.ARRIVE: "tw_fly_arrive",
+    Flight.BULK: "tw_fly_bulk",
+    Flight.TENSOR: "tw_fly_bulk",
+    Flight.REMOTE: "tw_fly_bulk",
 }
 _WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
@@ -293,7 +296,7 @@ def _spoil() -> Routine:
     r = Routine("tw_spoil", "i32", **_WHO, **names)
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["places"], lane, 8), 0, "i64")
-        given = (r["size"], r.const("i32", int(Space.SHARED)), lane, r["line"], r.const("i32", 1))
+        given = (r["size"], r.const("i32", int(Space.OWN)), lane, r["line"], r.const("i32", 1))
         place = r.call("tw_resolve", "ptr", *who(r), address, *given)
         with r.when(_is_null(r, place)):
             r.give(r.const("i32", 1))

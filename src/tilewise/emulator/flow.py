@@ -6,6 +6,7 @@ block that has lanes waiting brings lanes back together at the nearest common po
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilewise.emulator.syntax import Function, Immediate, Instruction, Label, PtxError, Register, Symbol
@@ -42,6 +43,17 @@ class Block:
     terminator: Terminator
     predecessors: list[int] = field(default_factory=list)
 
+    @property
+    def leaves(self) -> bool:
+        """Whether there is nothing to do in it but leave the kernel."""
+        return not self.instructions and self.terminator.kind == "go" and self.terminator.targets == [EXIT]
+
+    @property
+    def gate(self) -> bool:
+        """Whether it is a barrier to which all lanes of a warp come together."""
+        instruction = self.terminator.instruction
+        return self.terminator.kind == "wait" and instruction is not None and _is_aligned(instruction)
+
 
 @dataclass(slots=True)
 class Flow:
@@ -52,22 +64,27 @@ class Flow:
     _after: dict[int, int | None] = field(default_factory=dict)
 
     def divergent_region(self, branch: int) -> set[int]:
-        """The blocks that some lanes may run without the others after ``branch`` diverges.
+        """The blocks that some lanes may come to without the others after ``branch`` diverges.
 
-        Lanes that leave the kernel are gone: they do not keep the others apart.
+        Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
         """
         starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
         if len(starts) < 2:
             return set()
         meeting = self._meeting(branch)
+        return self.reachable([start for start in starts if start != meeting], meeting)
+
+    def reachable(self, start: Iterable[int], end: int | None = None) -> set[int]:
+        """Blocks that lanes may come to from some blocks without passing a gate, or the block ``end``."""
         seen: set[int] = set()
-        stack = [start for start in starts if start != meeting]
+        stack = list(start)
         while stack:
             block = stack.pop()
             if block in seen:
                 continue
             seen.add(block)
-            stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, meeting)]
+            if not self.blocks[block].gate:
+                stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, end)]
         return seen
 
     def _meeting(self, branch: int) -> int | None:
@@ -80,6 +97,7 @@ class Flow:
 def build_flow(function: Function) -> Flow:
     """Cut a function's body into blocks and number them."""
     raw, entry = _cut(function)
+    _leave_at_once(raw)
     order, loops, reducible = _order(raw, entry)
     number = {old: new for new, old in enumerate(order)}
     number[EXIT] = EXIT
@@ -93,6 +111,32 @@ def build_flow(function: Function) -> Flow:
             blocks[target].predecessors.append(block.index)
     renumbered = [{number[b] for b in loop} for loop in loops]
     return Flow(blocks, _loop_ends(blocks, renumbered), renumbered, reducible)
+
+
+def _leave_at_once(raw: list[tuple[list[Instruction], Terminator]]) -> None:
+    """Have branches to where there is nothing to do but leave the kernel lead out of it, if others wait.
+
+    Lanes would gather there for the rest of the warp, and that would wait for them at a barrier.
+    """
+    bare = [(i, end.targets[0]) for i, (body, end) in enumerate(raw) if not body and end.kind == "go"]
+    empty, before = {EXIT}, 0
+    while before < len(empty):
+        before = len(empty)
+        empty.update(block for block, target in bare if target in empty)
+    predecessors: dict[int, list[int]] = {i: [] for i in range(len(raw))}
+    for i, (_, terminator) in enumerate(raw):
+        for target in set(terminator.targets) - {EXIT}:
+            predecessors[target].append(i)
+    waits: set[int] = set()
+    stack = [i for i, (_, terminator) in enumerate(raw) if terminator.kind in ("wait", "meet")]
+    while stack:
+        block = stack.pop()
+        if block not in waits:
+            waits.add(block)
+            stack += predecessors[block]
+    for _, terminator in raw:
+        if terminator.kind in ("branch", "table") and waits.intersection(terminator.targets):
+            terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
 
 
 def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
@@ -110,6 +154,8 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
         if item.opcode in _EXCHANGING and "sync" in item.parts:
             pieces[-1].append(_meeting_before(item))
             pieces.append([])
+        if _is_aligned(item) and pieces[-1]:
+            pieces.append([])  # lanes come here one by one, and go on from here together
         pieces[-1].append(item)
         if _ends_block(item):
             pieces.append([])
@@ -152,7 +198,16 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
 def _ends_block(item: Instruction) -> bool:
     if item.opcode in ("bra", "brx", "ret", "exit"):
         return True
-    return _waits_for_products(item) or (item.opcode in _SUSPENDING and "arrive" not in item.parts)
+    if _waits_for_products(item) or _is_aligned(item):
+        return True
+    return item.opcode in _SUSPENDING and "arrive" not in item.parts
+
+
+def _is_aligned(item: Instruction) -> bool:
+    """Whether an instruction is a barrier that the lanes of a warp may only run together."""
+    if item.opcode not in _SUSPENDING or "warp" in item.parts:
+        return False
+    return item.opcode == "bar" or "aligned" in item.parts
 
 
 def _waits_for_products(item: Instruction) -> bool:

@@ -26,12 +26,15 @@ class Instructions(Keeping):
             around = self._guarded(instruction)
         spins = self.block.index in self.analysis.spins
         before = look_before(self, instruction) if spins else None
+        seen = self.watcher.before(instruction) if self.watcher else None
         if opcode in PURE:
             self._pure(instruction)
         else:
             OTHER[opcode](self, instruction)
         if spins:
             count_progress(self, instruction, before)
+        if self.watcher:
+            self.watcher.after(instruction, seen)
         if around:
             self.jump(around)
             self.place(around)

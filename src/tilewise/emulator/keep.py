@@ -9,6 +9,7 @@ from tilewise.emulator.program import Program
 from tilewise.emulator.shapes import UNIFORM, Analysis
 from tilewise.emulator.syntax import Instruction
 from tilewise.emulator.values import Values, shape_in
+from tilewise.emulator.watch import Watcher
 
 __all__ = ["APART", "Keeping", "chain_of", "parts"]
 
@@ -16,6 +17,7 @@ __all__ = ["APART", "Keeping", "chain_of", "parts"]
 # the fast build may give up, which both builds number alike, then what each build needs for itself.
 APART = 1
 _FIRST_DEOPT = 2
+_AT_HAND = 24  # masks of waiting lanes
 
 
 def parts(program: Program, analysis: Analysis, block: Block) -> bool:
@@ -39,11 +41,13 @@ def chain_of(program: Program, analysis: Analysis) -> list[int]:
 class Keeping(Values):
     """Stop and resume points of one build."""
 
+    watcher: Watcher | None = None  # of a build that counts or checks
+
     def __init__(self, program: Program, general: bool, name: str) -> None:
         super().__init__(program, general, name)
         self.resumes: list[str] = []  # labels, each ending in its number
         self.chain: list[int] = []  # blocks that lanes may wait for
-        self.pending: dict[int, str] = {}  # block → alloca of the lanes that wait for it
+        self.pending: dict[int, str] = {}  # block → where the lanes are that wait for it
         self.deopts = self._deopt_points()
         self._numbers = _FIRST_DEOPT + len(self.deopts)
 
@@ -57,6 +61,15 @@ class Keeping(Values):
                     points[id(instruction)] = (number, position)
                     number += 1
         return points
+
+    @property
+    def many(self) -> bool:
+        """Whether lanes may wait for more blocks than a CPU can do well to keep at hand.
+
+        All those masks live throughout; it takes LLVM long to find each of them a place at every block.
+        They are then in the warp's memory all the time.
+        """
+        return len(self.chain) > _AT_HAND
 
     def new_resume(self) -> int:
         self._numbers += 1
@@ -80,7 +93,7 @@ class Keeping(Values):
             if value.type == vector("i1"):
                 value = self.bits(value)
             self.store(value, self.offset("%warp", self.program.slots[name]), 64)
-        for index in self.chain:
+        for index in () if self.many else self.chain:
             self.store(self.load("i32", self.pending[index], 4), self.pending_slot(index), 4)
         if to is not None:
             for index in sorted(set(chain_of(self.program, to)) - set(self.chain)):
@@ -106,7 +119,7 @@ class Keeping(Values):
             else:
                 value = self.load(type_, place, 64)
             self.store(value, self.registers[name], 4)
-        for index in self.chain:
+        for index in () if self.many else self.chain:
             self.store(self.load("i32", self.pending_slot(index), 4), self.pending[index], 4)
         current = self.load("i32", self.offset("%warp", WARP.PENDING), 4)
         if from_fast and self.is_apart:
@@ -123,6 +136,8 @@ class Keeping(Values):
         on, off = self.label("as"), self.label("not")
         self.branch(holds, on, off, likely=True)
         self.place(off)
+        if self.watcher:
+            self.watcher.hand_over(instruction)
         if not self.is_apart:
             self.store(self.const("i32", 0), self.current, 4)
         self.stop(Answer.DEOPT, number, self.needed(self.block, position), self.program.general)

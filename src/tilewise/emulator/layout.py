@@ -78,6 +78,8 @@ class FaultKind(IntEnum):
     WARPGROUP = 12  # a wgmma by less than a whole warpgroup
     MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
     BAD_MBARRIER = 20  # SIZE tells what is wrong: MbarrierFault
+    BAD_COPY = 22  # a bulk copy; SIZE tells what is wrong: tensor_map.WRONG; ADDRESS may be the tensor map's
+    APART = 21  # at a barrier that other lanes of the warp do not come to; ADDRESS: lanes there, the others
 
 
 class ClusterFault(IntEnum):
@@ -119,6 +121,7 @@ class LAUNCH:
     CLUSTER_X, CLUSTER_Y, CLUSTER_Z = 264, 272, 280  # blocks of a cluster along each axis
     CLUSTERS_X, CLUSTERS_Y, CLUSTERS_Z = 288, 296, 304  # clusters of the grid along each axis
     BLOCK_STRIDE = 312  # bytes from a block of a cluster to the next one
+    WATCH = 328  # pointer to memory where a watched launch writes down what it sees
     EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
     SIZE = 512
 
@@ -146,6 +149,9 @@ class BLOCK:
     PRESENT = 356  # of the cluster: threads that have not left
     LEFT = 360  # of the cluster: blocks all of whose warps are done
     FLIGHTS = 368  # pointer to the cluster's queue of operations in flight, or null
+    CELLS = 376  # of a checked launch: pointer to what is known of its shared memory, or null
+    CLOCKS = 384  # of a checked launch: pointer to the clocks of its cluster
+    SERIAL = 392  # of a checked launch: the number of its first warp
     WARPS = 1024
 
 
@@ -185,6 +191,8 @@ class WARP:
     PASSED = 644  # lanes that arrived in a phase that is complete, and have yet to wait for it
     HELD = 648  # lanes that wait for the phase under way
     HELD_LINE = 652  # of the PTX, where they do
+    GATE = 656  # where it stopped with lanes apart: lanes at a barrier that all of them must come to
+    GATE_LINE = 660  # of the PTX, where they are
     PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in support_wgmma.py
     HEADER = 768  # then come the masks of waiting lanes by block
 

@@ -19,6 +19,7 @@ from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.program import Program
 from tilewise.emulator.shapes import UNIFORM
 from tilewise.emulator.types import llvm_scalar
+from tilewise.emulator.watch import watcher_for
 
 __all__ = ["Lowering"]
 
@@ -30,14 +31,17 @@ _ROUNDS = 16  # times that lanes start over from the top before other warps are 
 class Lowering(Instructions):
     """The whole of one kernel."""
 
-    def __init__(self, program: Program, general: bool, name: str) -> None:
+    def __init__(self, program: Program, general: bool, name: str, mode: str = "plain") -> None:
         super().__init__(program, general, name)
+        self.watcher = watcher_for(mode, self)
         apart, blocks = self.analysis.divergent, program.flow.blocks
         self.chain = chain_of(program, self.analysis)
         self.pending = dict.fromkeys(self.chain, "")
         self.stations = self._stations()
         self.meets_apart = any(blocks[index].terminator.kind == "meet" for index in apart)
         self.waits_apart = self.meets_apart or any(blocks[index].terminator.kind == "wait" for index in apart)
+        self.gates = sorted(self.analysis.gates.intersection(self.chain))
+        self.leaving = [i for i in self.chain if self.gates and i not in apart and blocks[i].leaves]
         self.full = program.thread_count % 32 == 0 and not self._lanes_leave()
         self.grouped = not general and self.full
 
@@ -52,6 +56,8 @@ class Lowering(Instructions):
         if self.chain:
             self._chain_end()
         self.place("leave")
+        if self.watcher:
+            self.watcher.leave(self.load("i32", self.live, 4))
         self.line(f"ret i32 {int(Answer.EXIT)}")
         self.place("failed")
         self.line(f"ret i32 {int(Answer.FAULT)}")
@@ -77,6 +83,8 @@ class Lowering(Instructions):
 
     def _lanes_leave(self) -> bool:
         """Whether some lanes may leave before others."""
+        if self.leaving:
+            return True
         for block in self.program.flow.blocks:
             if EXIT in block.terminator.targets and (
                 block.index in self.analysis.divergent or self._diverges(block)
@@ -100,7 +108,7 @@ class Lowering(Instructions):
         looped = self.program.flow.loop_end.keys() & self.analysis.spins
         self.fairness = {target: self.alloca("i32") for target in sorted(looped)}
         for index in self.chain:
-            self.pending[index] = self.alloca("i32")
+            self.pending[index] = f"%pending.{index}" if self.many else self.alloca("i32")
         self.labels = {block.index: f"body.{block.index}" for block in self.program.flow.blocks}
 
     def _entry(self) -> None:
@@ -123,13 +131,20 @@ class Lowering(Instructions):
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)
         counters = (self.turns, self.rounds, *self.fairness.values())
-        for slot in (self.current, *counters, *self.pending.values()):
+        masks = list(self.pending.values())
+        for slot in (self.current, *counters, *(() if self.many else masks)):
             self.store(self.const("i32", 0), slot, 4)
+        if self.many:
+            for index in self.chain:
+                place = WARP.HEADER + 4 * index
+                self.line(f"{self.pending[index]} = getelementptr i8, ptr %warp, i64 {place}")
         self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")
         resume = self.load("i32", self.offset("%warp", WARP.RESUME), 4)
         cases = " ".join(f"i32 {n}, label %{label}" for n, label in self._resume_labels())
         self.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")
         self.place("start")
+        for slot in masks if self.many else ():
+            self.store(self.const("i32", 0), slot, 4)
         for name in sorted(self.program.resident):
             self.store(self.zero(self.stored_type(name)), self.registers[name], 64)
         if 0 in self.analysis.divergent:
@@ -147,6 +162,8 @@ class Lowering(Instructions):
         if block.index in self.pending:
             self._check(block)
         self.place(self.labels[block.index])
+        if self.watcher:
+            self.watcher.block()
         for position, instruction in enumerate(block.instructions):
             if self.general and id(instruction) in self.deopts:
                 number, _ = self.deopts[id(instruction)]
@@ -348,8 +365,12 @@ class Lowering(Instructions):
         assert terminator.condition is not None
         condition = self.bits(self.splat(self.read(terminator.condition, "pred", True)))
         yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
-        self._send(yes, self.op("and", lanes, condition))
-        self._send(no, self.op("and", lanes, self.op("xor", condition, self.const("i32", -1))))
+        taken = self.op("and", lanes, condition)
+        rest = self.op("and", lanes, self.op("xor", condition, self.const("i32", -1)))
+        if self.watcher:
+            self.watcher.split(taken, rest)
+        self._send(yes, taken)
+        self._send(no, rest)
 
     def _split_table(self, block: Block, lanes: Value) -> None:
         terminator = block.terminator
@@ -378,6 +399,8 @@ class Lowering(Instructions):
         """Some lanes leave the kernel."""
         live = self.op("and", self.load("i32", self.live, 4), self.op("xor", lanes, self.const("i32", -1)))
         self.store(live, self.live, 4)
+        if self.watcher:
+            self.watcher.leave(lanes)
         self.call("tw_depart", "void", *self.pointers(), lanes)
         if self.meets_apart:
             zero = self.const("i32", 0)
@@ -389,14 +412,14 @@ class Lowering(Instructions):
         waiting = able = self.const("i32", 0)
         for index in self.chain:
             waiting = self.op("or", waiting, self.load("i32", self.pending[index], 4))
-            if self.waits_apart:
+            if self.waits_apart or self.gates:
                 free, ready = self._ready(index)
                 able = self.op("or", able, self.select(ready, free, self.const("i32", 0)))
         some, over, first = self.label("some"), self.label("over"), self.stations[0][3]
         self.branch(self.compare("icmp ne", waiting, self.const("i32", 0)), some, "leave")
         self.place(some)
         needed = self.needed_apart()
-        if self.waits_apart:
+        if self.waits_apart or self.gates:
             halt = self.label("halt")
             self.branch(self.compare("icmp ne", able, self.const("i32", 0)), over, halt)
             self.place(halt)
@@ -406,14 +429,22 @@ class Lowering(Instructions):
         others = self.label("others")
         self.branch(self._seldom(self.rounds, _ROUNDS), others, first)
         self.place(others)
+        if self.gates:
+            self._at_gates()
         self.stop(Answer.YIELD, APART, needed)
         self.resume(APART, needed, first)
 
     def _hold(self, waiting: Value, needed: set[str]) -> None:
         """None of the lanes can run. Those that are held up by others of the warp alone go on without them."""
+        if self.leaving:
+            self._leave()
+        if self.gates:
+            self._stuck(*self._at_gates())
+        if not self.waits_apart:
+            return
+        blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
         if not self.general:
             alone, every = self.label("alone"), self.label("every")
-            blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
             held = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
             self.branch(self.compare("icmp ne", held, self.const("i32", 0)), alone, every)
             self.place(alone)
@@ -421,17 +452,69 @@ class Lowering(Instructions):
             self.place(every)
         self.stop(Answer.WAIT, APART, needed)
 
+    def _leave(self) -> None:
+        """Lanes that wait for the others where there is nothing to do but leave need not wait."""
+        lanes = zero = self.const("i32", 0)
+        for index in self.leaving:
+            waiting = self.load("i32", self.pending[index], 4)
+            free, _ = self._ready(index)
+            self.store(self.op("xor", waiting, free), self.pending[index], 4)
+            lanes = self.op("or", lanes, free)
+        some, on = self.label("some"), self.label("on")
+        self.branch(self.compare("icmp ne", lanes, zero), some, on)
+        self.place(some)
+        self._depart(lanes)
+        self.jump(self.stations[0][3])
+        self.place(on)
+
+    def _at_gates(self) -> tuple[Value, Value]:
+        """The lanes at the first gate that has some, and its line; noted down for whoever asks who waits."""
+        lanes = line = self.const("i32", 0)
+        for index in reversed(self.gates):
+            instruction = self.program.flow.blocks[index].terminator.instruction
+            assert instruction is not None
+            here = self.load("i32", self.pending[index], 4)
+            some = self.compare("icmp ne", here, self.const("i32", 0))
+            lanes = self.select(some, here, lanes)
+            line = self.select(some, self.const("i32", instruction.line), line)
+        self.store(lanes, self.offset("%warp", WARP.GATE), 4)
+        self.store(line, self.offset("%warp", WARP.GATE_LINE), 4)
+        return lanes, line
+
+    def _stuck(self, lanes: Value, line: Value) -> None:
+        """End the launch if lanes at a gate wait for lanes of their warp that can never come there."""
+        from tilewise.emulator.barriers import fault_apart
+
+        if not self.waits_apart:
+            fault_apart(self, lanes, line)
+            return
+        helped = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)  # lanes that others may let go
+        if self.general:
+            meeting = self.load("i32", self.offset("%warp", WARP.MEETING), 4)
+            helped = self.op("and", helped, self.op("xor", meeting, self.const("i32", -1)))
+        nobody = self.compare("icmp eq", helped, self.const("i32", 0))
+        some = self.compare("icmp ne", lanes, self.const("i32", 0))
+        wrong, on = self.label("wrong"), self.label("on")
+        self.branch(self.op("and", nobody, some), wrong, on, likely=False)
+        self.place(wrong)
+        fault_apart(self, lanes, line)
+        self.place(on)
+
     def _meet(self, block: Block) -> None:
         """Where lanes are apart, those that are here wait for the others that they name."""
         from tilewise.emulator.warp import await_lanes
 
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
+        self.now, self.guard = instruction, None
         if not self.is_apart:
+            if self.watcher:
+                self.watcher.through(instruction)
             self._go(block.index, target)
             return
-        self.now, self.guard = instruction, None
         await_lanes(self, instruction)
+        if self.watcher:
+            self.watcher.through(instruction)
         self._send(target, self.load("i32", self.current, 4))
         self.jump(self._next_station(block.index))
 
@@ -443,6 +526,8 @@ class Lowering(Instructions):
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
+        if self.watcher:
+            self.watcher.wait(instruction)
         answer = (await_products if instruction.opcode == "wgmma" else arrive)(self, instruction)
         failed = self.compare("icmp eq", answer, self.const("i32", 2))
         good = self.label("good")
@@ -452,6 +537,9 @@ class Lowering(Instructions):
             self._send(target, self.load("i32", self.current, 4))
             self.jump(self._next_station(block.index))
             return
+        if "arrive" in instruction.parts:
+            self._go(block.index, target)
+            return
         through, halt = self.label("through"), self.label("halt")
         self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), through, halt)
         needed = set() if target == EXIT else self.needed(self.program.flow.blocks[target], 0)
@@ -460,4 +548,6 @@ class Lowering(Instructions):
         self.stop(Answer.WAIT, number, needed)
         self.resume(number, needed, through)
         self.place(through)
+        if self.watcher:
+            self.watcher.through(instruction)
         self._go(block.index, target)

@@ -12,9 +12,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tilewise.emulator.support import support_functions, support_text
+from tilewise.emulator.support import support_text
 
-__all__ = ["Code", "Target", "assemble", "host", "load", "support"]
+__all__ = ["Code", "Target", "assemble", "host", "is_supported", "load", "offer_support", "support"]
 
 # LLVM's global state: targets, symbols, engines. A fork waits until no thread is in there: in the child,
 # LLVM would be for ever where that thread had left it.
@@ -131,13 +131,35 @@ def _load(data: bytes, target: Target) -> Code:
     return Code(engine, file)
 
 
+_READY: list[bytes] = []  # the support's machine code, where somebody kept it from an earlier process
+
+
+def offer_support(kept: bytes | None) -> bytes | None:
+    """Give the support's machine code as it was kept; what is to be kept, if nothing fits that was."""
+    with _LOCK:
+        if _READY:
+            return None
+        _READY.append(kept or assemble(support_text(), host()))
+        return None if kept else _READY[0]
+
+
+def is_supported() -> bool:
+    return bool(_READY)
+
+
 @functools.cache
 def _support_code() -> tuple[Code, dict[str, int]]:
-    code = _load(assemble(support_text(), host()), host())
-    addresses = {name: code.address(name) for name in support_functions()}
+    offer_support(None)
+    code = _load(_READY[0], host())
+    addresses = {name: code.address(name) for name in _names(_READY[0])}
     for name, address in addresses.items():
         llvm.add_symbol(name, address)
     return code, addresses
+
+
+def _names(data: bytes) -> list[str]:
+    """The functions of an object file that kernels may call."""
+    return sorted({name.decode() for name in re.findall(rb"\0(tw_\w+)(?=\0)", data)})
 
 
 @functools.cache

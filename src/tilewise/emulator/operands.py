@@ -12,6 +12,7 @@ __all__ = ["in_flight", "operands_in", "reads", "registers_in", "writes"]
 _NO_DESTINATION = {
     "st", "red", "bra", "brx", "ret", "exit", "trap", "membar", "fence", "prefetch", "prefetchu", "nanosleep",
     "brkpt", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "applypriority", "stmatrix", "multimem",
+    "tensormap",
 }  # fmt: skip
 
 

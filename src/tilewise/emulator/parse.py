@@ -509,12 +509,15 @@ class Parser(Words):
             function.registers[unique] = shared[unique]
         return unique
 
-    def operand(self, opcode: str = "") -> Operand:
+    def operand(self, opcode: str = "", without: tuple[str, ...] = ()) -> Operand:
+        """An operand, but none that begins with one of the marks ``without``."""
         token = self.now
+        if token.text in without:
+            raise self.error("a register or a number expected")
         if self.accept("{"):
             items = []
             while not self.accept("}"):
-                items.append(self.operand())
+                items.append(self.operand(without=("{", "[")))
                 self.accept(",")
             return Vector(tuple(items))
         if opcode == "bra" and token.kind == "word":  # a label, whatever else has its name
@@ -590,7 +593,7 @@ class Parser(Words):
         else:
             offset = constant_integer(self)
         while self.accept(","):  # tensor coordinates; the table of that family reads them
-            items.append(self.operand())
+            items.append(self.operand(without=("[",)))
         self.expect("]")
         if base is not None and not isinstance(base, Register | Symbol):
             raise self.error("a register or a variable expected in an address")

@@ -12,6 +12,7 @@ from tilewise.emulator.syntax import Function, Instruction, Module, PtxError, Sy
 __all__ = ["Place", "Places", "lay_out"]
 
 _DYNAMIC_ALIGN = 16  # of the shared memory that a launch asks for
+_MOST = {"const": 1 << 16, "local": 1 << 19, "param": 32_764}  # bytes that a GPU has of a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ def lay_out(module: Module, function: Function) -> Places:
     for variable in function.parameters:
         places.put(variable, "param")
     _put_locals(places, function)
+    for space, most in _MOST.items():
+        if places.sizes[space] > most:
+            owner = {"const": "the module", "local": "a thread", "param": "the kernel"}[space]
+            what = f"{owner} has {places.sizes[space]:,} bytes of .{space} memory; there are at most {most:,}"
+            raise PtxError(function.line, what)
     _fill_constants(places, module)
     places.globals = [_linked(places, module, variable) for variable in places.globals]
     return places

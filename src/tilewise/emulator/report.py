@@ -8,9 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewise.emulator.build import Build
-from tilewise.emulator.layout import FAULT, RANK_SHIFT, ClusterFault, FaultKind, MbarrierFault, Space
+from tilewise.emulator.layout import (
+    FAULT,
+    GENERIC_CONST,
+    GENERIC_PARAM,
+    GENERIC_SHARED,
+    RANK_SHIFT,
+    WINDOW,
+    ClusterFault,
+    FaultKind,
+    MbarrierFault,
+    Space,
+)
 from tilewise.emulator.parse import parse
 from tilewise.emulator.syntax import Instruction
+from tilewise.emulator.tensor_map import OF_MAPS, WRONG
 from tilewise.emulator.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3
@@ -89,7 +101,7 @@ def _what(
     verb = "write" if write else "read"
     match kind:
         case FaultKind.OUT_OF_BOUNDS:
-            if space == Space.OWN and address >> RANK_SHIFT:
+            if space == Space.OWN and " of block " in at:
                 where = "an access without ::cluster reaches only the block's own shared memory"
             else:
                 where = (
@@ -115,13 +127,18 @@ def _what(
                 ClusterFault.NOT_ARRIVED: "barrier.cluster.wait by a thread that has not arrived",
             }[ClusterFault(size)]
         case FaultKind.NO_BLOCK:
-            return f"{verb} of {size} bytes at {at}: the cluster has no such block"
+            rank = (address >> RANK_SHIFT) - 1
+            return f"{verb} of {size} bytes at {at}: the cluster has no block of rank {rank}"
         case FaultKind.BLOCK_GONE:
             return f"{verb} of {size} bytes at {at}: this block of the cluster has exited"
+        case FaultKind.APART:
+            return _apart(address % 2**32, address >> 32)
         case FaultKind.BAD_INDEX:
             return "a brx.idx index beyond its table of targets"
         case FaultKind.BAD_MBARRIER:
             return f"the mbarrier at shared address {address:#x} {_MISUSED[MbarrierFault(size)]}"
+        case FaultKind.BAD_COPY:
+            return _copy(address, size)
         case FaultKind.WARPGROUP:
             return (
                 "a wgmma by less than a whole warpgroup: all 32 lanes of a warp have to come to it together, and "
@@ -138,14 +155,29 @@ def _what(
 def _at(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
     """An address in words; in shared memory it may be of another block of the cluster than ``block``."""
     rank = (address >> RANK_SHIFT) - 1
-    if space not in (Space.SHARED, Space.OWN) or rank < 0:
+    if space not in (Space.SHARED, Space.OWN) or not 0 <= rank < math.prod(cluster):
         return f"{'shared' if space == Space.OWN else space.name.lower()} address {address:#x}"
-    owner = f"rank {rank}"
-    if rank < math.prod(cluster):
-        (x, y, z), (sx, sy, sz) = block, cluster
-        places = (x - x % sx + rank % sx, y - y % sy + rank // sx % sy, z - z % sz + rank // (sx * sy))
-        owner = f"block {places}"
-    return f"shared address {address & (1 << RANK_SHIFT) - 1:#x} of {owner}"
+    (x, y, z), (sx, sy, sz) = block, cluster
+    owner = (x - x % sx + rank % sx, y - y % sy + rank // sx % sy, z - z % sz + rank // (sx * sy))
+    return f"shared address {address & (1 << RANK_SHIFT) - 1:#x} of block {owner}"
+
+
+def _copy(address: int, why: int) -> str:
+    """What is wrong with a bulk copy. ``address`` is that of its tensor map, or the wrong number itself."""
+    if why in OF_MAPS:
+        for name, window in (("param", GENERIC_PARAM), ("const", GENERIC_CONST), ("shared", GENERIC_SHARED)):
+            if window <= address < window + WINDOW:
+                return f"the tensor map at {name} address {address - window:#x} and a copy: {WRONG[why]}"
+        return f"the tensor map at global address {address:#x} and a copy: {WRONG[why]}"
+    return f"a bulk copy: {WRONG[why]} ({address:#x})"
+
+
+def _apart(here: int, elsewhere: int) -> str:
+    return (
+        f"a barrier in divergent code: lanes {here:#010x} of a warp are at this barrier, lanes {elsewhere:#010x} "
+        "do not come to it; make all threads of the warp reach it or leave the kernel, or use barrier.sync "
+        "without .aligned"
+    )
 
 
 def _room(space: Space, build: Build, shared_bytes: int) -> str:
@@ -183,20 +215,26 @@ def _thread(linear: int, block: Dim3) -> Dim3:
     return linear % x, linear // x % y, linear // (x * y)
 
 
-def _lines(build: Build, line: int, indent: str = "  ") -> str:
-    """The PTX line with its text, and the CUDA line it came from."""
-    if not line:
-        return ""
+def source_of(build: Build, line: int) -> tuple[str, str, int]:
+    """The text of a PTX line, and the file and line that it came from, if known."""
     lines = build.ptx.splitlines()
-    text = lines[line - 1].strip() if line <= len(lines) else ""
-    text = text if len(text) <= _LINE_SHOWN else text[:_LINE_SHOWN] + "…"
-    shown = f"\n{indent}PTX line {line}: {text}"
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     module = parse(build.ptx)
     for function in module.functions.values():
         for item in function.body:
             if isinstance(item, Instruction) and item.line == line and item.source:
-                return f"{shown}\n{indent}{module.files.get(item.file, 'CUDA source')}:{item.source}"
-    return shown
+                return text, module.files.get(item.file, "CUDA source"), item.source
+    return text, "", 0
+
+
+def _lines(build: Build, line: int, indent: str = "  ") -> str:
+    """The PTX line with its text, and the CUDA line it came from."""
+    if not line:
+        return ""
+    text, file, source = source_of(build, line)
+    text = text if len(text) <= _LINE_SHOWN else text[:_LINE_SHOWN] + "…"
+    shown = f"\n{indent}PTX line {line}: {text}"
+    return f"{shown}\n{indent}{file}:{source}" if source else shown
 
 
 @dataclass(slots=True)
@@ -214,6 +252,10 @@ class Waiting:
     mbarrier: tuple[int, int, str] | None = (
         None  # lanes that found one incomplete last, PTX line, what it lacks
     )
+    gate: int = 0  # lanes at a barrier that all lanes of the warp must come to
+    gate_line: int = 0
+    groups: int = 0  # of wgmma that it waits for its warpgroup to commit
+    groups_line: int = 0
 
     @property
     def inside(self) -> bool:
@@ -221,6 +263,7 @@ class Waiting:
         free = self.live & ~self.meeting
         for _, lanes, *_ in self.barriers:
             free &= ~lanes
+        free &= ~(self.live if self.groups else self.gate)
         return not free & ~(self.mbarrier[0] if self.mbarrier else 0)
 
 
@@ -247,6 +290,16 @@ def deadlock(
         if item.meeting:
             why = "for other lanes of the warp" + _lines(build, item.line, "    ")
             said.setdefault(why, []).append(_who(item, item.meeting, blocks > 1))
+        if item.groups and free:
+            why = f"for its warpgroup's four warps to have committed {item.groups} groups of wgmma each"
+            said.setdefault(why + _lines(build, item.groups_line, "    "), []).append(
+                _who(item, free, blocks > 1)
+            )
+            free = 0
+        if lanes := free & item.gate:
+            free &= ~lanes
+            why = "at a barrier in divergent code for other lanes" + _lines(build, item.gate_line, "    ")
+            said.setdefault(why, []).append(_who(item, lanes, blocks > 1))
         if item.mbarrier and (lanes := free & item.mbarrier[0]):
             free &= ~lanes
             why = item.mbarrier[2] + _lines(build, item.mbarrier[1], "    ")

@@ -17,17 +17,21 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise.emulator import native, workers
 from tilewise.emulator.build import Build, Store, build_general
+from tilewise.emulator.checks import Checks
 from tilewise.emulator.flights import CAPACITY, queue_bytes
+from tilewise.emulator.keep import APART
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
 from tilewise.emulator.mbarrier_support import told
 from tilewise.emulator.memory import FIRST_HINT, HINT_BYTES
+from tilewise.emulator.plain_memory import Memory
 from tilewise.emulator.questions import Host
 from tilewise.emulator.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault
 from tilewise.emulator.support import Outcome
+from tilewise.emulator.support_wgmma import PRODUCTS
+from tilewise.emulator.watch import WORKER_WATCH, Memories
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch
 
@@ -41,7 +45,6 @@ _PICTURE_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
-_INTEGERS = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _WORDS_COUNT = LAUNCH.SIZE // 8
 _WORDS = struct.Struct(f"<{_WORDS_COUNT}Q")
 _GENERAL = threading.Lock()
@@ -55,24 +58,6 @@ def _unlock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock)
-
-
-class Memory:
-    """Plain memory at an address that is a multiple of 64."""
-
-    def __init__(self, size: int) -> None:
-        raw = np.zeros(size + 64, np.uint8)
-        address: int = raw.__array_interface__["data"][0]
-        start = -address % 64
-        self.bytes: npt.NDArray[np.uint8] = raw[start : start + size]
-        self.address = address + start
-        self._view = self.bytes.data
-
-    def set(self, offset: int, value: int, size: int = 8) -> None:
-        _INTEGERS[size].pack_into(self._view, offset, value % (1 << (8 * size)))
-
-    def get(self, offset: int, size: int = 4) -> int:
-        return int(_INTEGERS[size].unpack_from(self._view, offset)[0])
 
 
 class RangeTable:
@@ -93,7 +78,14 @@ def _block_bytes(build: Build) -> int:
 class Resident:
     """The memory of a cluster: of each block its shared memory, its warps, their local memory."""
 
-    def __init__(self, build: Build, shared_bytes: int, blocks: int = 1, flights: int = 0) -> None:
+    def __init__(
+        self,
+        build: Build,
+        shared_bytes: int,
+        blocks: int = 1,
+        flights: int = 0,
+        checks: Checks | None = None,
+    ) -> None:
         self.blocks, self.flights = blocks, flights
         self.queue = Memory(queue_bytes(flights))
         self.queue.set(QUEUE.CAPACITY, flights)
@@ -114,6 +106,8 @@ class Resident:
                 local = (rank * build.warps + warp) * 32 * build.local_bytes
                 self.memory.set(at + WARP.LOCAL, self.local.address + local)
 
+        self.checked = checks.attach(self.memory, self.stride, shared_bytes) if checks else []
+
     def waiting(self, build: Build) -> list[Waiting]:
         """Warps that are not done, and what their lanes wait for."""
         found = []
@@ -132,11 +126,19 @@ class Resident:
                     arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
                     wanted = expected or get(start + BLOCK.LIVE)
                     item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
+            if get(at + WARP.RESUME) == APART:
+                item.gate, item.gate_line = get(at + WARP.GATE), get(at + WARP.GATE_LINE)
             if lanes := get(at + WARP.HELD):
                 line, came = get(at + WARP.HELD_LINE), get(BLOCK.ARRIVED)
                 item.barriers.append((CLUSTER_BARRIER, lanes, line, came, get(BLOCK.PRESENT)))
+            products = at + WARP.PRODUCTS
+            item.groups, item.groups_line = get(products + PRODUCTS.AWAITED), get(products + PRODUCTS.LINE)
             if lanes := get(at + WARP.AWAITING):
-                item.mbarrier = (lanes, get(at + WARP.AWAITED_LINE), self._awaited(rank, get(at + WARP.AWAITED)))
+                item.mbarrier = (
+                    lanes,
+                    get(at + WARP.AWAITED_LINE),
+                    self._awaited(rank, get(at + WARP.AWAITED)),
+                )
             found.append(item)
         return found
 
@@ -237,6 +239,7 @@ class Runner:
     store: Store | None = None
     progress: Callable[[int, int], None] | None = None
     keep: object = None
+    watch: Memories | None = None  # for a build that counts or checks
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -321,6 +324,7 @@ class _Work:
             (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
             (LAUNCH.GLOBALS, self.table.address),
             (LAUNCH.HOST, self.host.entry),
+            (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
         ):
             words[offset // 8] = value
         _WORDS.pack_into(context.bytes.data, 0, *words)
@@ -395,6 +399,8 @@ class _Work:
         flights = 0
         if self.build.flies:
             flights = 1 if self.runner.order == "eager" else CAPACITY
+        if isinstance(self.runner.watch, Checks):
+            return Resident(self.build, self.shared_bytes, self.blocks, flights, self.runner.watch)
         return _SPARES.take(self.build, self.shared_bytes, self.blocks, flights)
 
     # -- workers ----------------------------------------------------------------------------------
@@ -417,6 +423,7 @@ class _Work:
     def _work(self, number: int) -> None:
         own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
+        own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
         residents = [self._take()]
         at = 0
@@ -425,7 +432,7 @@ class _Work:
         while True:
             outcome = self.work(self.context.address, own.address, residents[at].memory.address)
             if outcome == Outcome.FINISHED:
-                _SPARES.give(self.build, self.shared_bytes, residents.pop(at))
+                self._give(residents.pop(at))
                 if not residents:
                     return
                 stuck = 0
@@ -442,6 +449,10 @@ class _Work:
             else:
                 return
             at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
+
+    def _give(self, resident: Resident) -> None:
+        if not resident.checked:
+            _SPARES.give(self.build, self.shared_bytes, resident)
 
     def _more(self, residents: list[Resident], watch: _Watch) -> None:
         """Every cluster of this worker may wait for another: bring in as many again, or give others time."""

@@ -13,36 +13,27 @@ from dataclasses import dataclass
 
 from tilewise.emulator.flow import EXIT, Flow
 from tilewise.emulator.operands import in_flight, reads, registers_in, writes
+from tilewise.emulator.shape import (
+    TOP_ZEROS,
+    UNIFORM,
+    VECTOR,
+    Lanes,
+    Shape,
+    added,
+    comparison_bound,
+    constant,
+    exact,
+    joined,
+    masked,
+    shifted_right,
+    thread_lanes,
+    times,
+    trailing_zeros,
+)
 from tilewise.emulator.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.types import TYPE_BYTES, bits_of
 
 __all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
-
-Lanes = tuple[int, ...]
-_ZERO: Lanes = (0,) * 32
-_TOP_ZEROS = 64  # trailing zeros of the number 0
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """``u + lanes``. u is known to end in ``zeros`` zero bits, and to be ``value`` where that is known."""
-
-    lanes: Lanes = _ZERO
-    zeros: int = 0
-    value: int | None = None
-
-    @property
-    def uniform(self) -> bool:
-        return self.lanes == _ZERO
-
-    @property
-    def apart(self) -> bool:
-        """Whether u and the lanes' amounts have no bit in common, so that adding is or-ing."""
-        return min(self.lanes) >= 0 and max(self.lanes) < (1 << self.zeros)
-
-
-UNIFORM = Shape()
-VECTOR: Shape | None = None  # no scalar shape
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
 _EACH_ITS_OWN = {"atom", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma"}
@@ -51,36 +42,13 @@ _FEWEST_SOURCES = {"mad": 3, "selp": 3, "cvt": 1}  # where an operand is missing
 _SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
 
 
-def thread_lanes(block: tuple[int, int, int], warps: int) -> dict[str, tuple[list[list[int]], Shape | None]]:
-    """For each of tid.x, tid.y, tid.z: its value in every warp and lane, and its shape."""
-    x_size, y_size, z_size = block
-    total = x_size * y_size * z_size
-    tables: dict[str, list[list[int]]] = {"x": [], "y": [], "z": []}
-    for warp in range(warps):
-        threads = [min(warp * 32 + lane, total - 1) for lane in range(32)]
-        tables["x"].append([t % x_size for t in threads])
-        tables["y"].append([t // x_size % y_size for t in threads])
-        tables["z"].append([t // (x_size * y_size) for t in threads])
-    return {f"%tid.{axis}": (rows, _common(rows, total)) for axis, rows in tables.items()}
-
-
-def _common(rows: list[list[int]], total: int) -> Shape | None:
-    """The shape that every warp's row has, the lanes beyond the block's last thread aside."""
-    offsets = [value - rows[0][0] for value in rows[0]]
-    for warp, row in enumerate(rows):
-        active = min(32, total - warp * 32)
-        if [value - row[0] for value in row[:active]] != offsets[:active]:
-            return VECTOR
-    zeros = min(_trailing_zeros(row[0]) for row in rows)
-    return Shape(tuple(offsets), zeros, rows[0][0] if len({row[0] for row in rows}) == 1 else None)
-
-
 @dataclass(slots=True)
 class Analysis:
     """The outcome: shapes by register, blocks that lanes may run apart, instructions to guard."""
 
     shapes: dict[str, Shape | None]
     divergent: set[int]
+    gates: set[int]  # barriers that all lanes must come to, and that some may come to without the others
     guarded: set[int]  # ids of instructions whose lanes must not wrap around
     local: set[str]  # registers that live within one block
     spins: set[int]  # blocks at whose back edge other warps must be let run
@@ -120,6 +88,7 @@ class _Analyser:
         self.local_symbols, self.speculate = local_symbols, speculate
         self.shapes: dict[str, Shape | None] = {}
         self.divergent: set[int] = set()
+        self.gates: set[int] = set()
         self.guarded: set[int] = set()
         self.local = _block_locals(flow)
         self.results: dict[int, Shape | None] = {}
@@ -132,6 +101,8 @@ class _Analyser:
             while self.propagate():
                 pass
             found = self.find_divergent()
+            self.gates |= {index for index in found if self.flow.blocks[index].gate}
+            found -= self.gates
             if found == self.divergent:
                 break
             self.divergent = found
@@ -140,7 +111,14 @@ class _Analyser:
             if not self.flow.reducible:
                 spins |= set(range(target, end + 1))
         return Analysis(
-            self.shapes, self.divergent, self.guarded, self.local, spins, self.polled, self.results
+            self.shapes,
+            self.divergent,
+            self.gates,
+            self.guarded,
+            self.local,
+            spins,
+            self.polled,
+            self.results,
         )
 
     def propagate(self) -> bool:
@@ -206,10 +184,11 @@ class _Analyser:
             for loop in self.spinning:
                 if block.index in loop and any(t not in loop for t in block.terminator.targets):
                     # Lanes that left may have to act before the others can leave: they run on apart.
-                    found |= self.reachable(loop)
+                    found |= self.flow.reachable(loop)
         if not self.speculate:
-            held = {index for index in found if self.flow.blocks[index].terminator.kind in ("wait", "meet")}
-            found |= self.reachable(held)
+            blocks = [block for block in self.flow.blocks if block.index in found and not block.gate]
+            held = {block.index for block in blocks if block.terminator.kind in ("wait", "meet")}
+            found |= self.flow.reachable(held)
         return found
 
     def spins(self, loop: set[int]) -> bool:
@@ -249,16 +228,6 @@ class _Analyser:
             changed = len(conditions) > before
         return {id(item) for item in loads if any(r.name in conditions for r in writes(item))}
 
-    def reachable(self, start: set[int]) -> set[int]:
-        seen: set[int] = set()
-        stack = list(start)
-        while stack:
-            block = stack.pop()
-            if block not in seen:
-                seen.add(block)
-                stack += [t for t in self.flow.blocks[block].terminator.targets if t != EXIT]
-        return seen
-
     # -- one instruction ------------------------------------------------------------------------
     def operand(self, operand: Operand) -> Shape | None:
         match operand:
@@ -266,19 +235,19 @@ class _Analyser:
                 if name in self.threads:
                     return self.threads[name]
                 if name == "%laneid":
-                    return Shape(tuple(range(32)), _TOP_ZEROS, 0)
+                    return Shape(tuple(range(32)), TOP_ZEROS, 0)
                 if name.startswith("%lanemask"):
                     return VECTOR
                 if name in self.types:
                     # NOTE: a register nothing has written yet is taken as uniform; it is zero there.
-                    return self.shapes.get(name, Shape(zeros=_TOP_ZEROS, value=0))
+                    return self.shapes.get(name, Shape(zeros=TOP_ZEROS, value=0))
                 return UNIFORM
             case Immediate(value=value, width=0):
-                return Shape(zeros=_trailing_zeros(value), value=value)
+                return Shape(zeros=trailing_zeros(value), value=value)
             case Not(item=item):
                 return self.operand(item)
             case Address(base=Register() as base, offset=offset):
-                return _add(self.operand(base), Shape(zeros=_trailing_zeros(offset), value=offset))
+                return added(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
         return UNIFORM
 
     def result(self, instruction: Instruction) -> Shape | None:
@@ -387,22 +356,22 @@ class _Analyser:
             return self.decided(instruction, sources)
         match opcode:
             case "add":
-                return _add(sources[0], sources[1])
+                return added(sources[0], sources[1])
             case "sub":
-                return _add(sources[0], _times(sources[1], -1))
+                return added(sources[0], times(sources[1], -1))
             case "mul":
                 return self.product(instruction, sources[0], sources[1])
             case "mad":
                 product = self.product(instruction, sources[0], sources[1])
-                return _add(product, sources[2])
-            case "shl" if (by := _constant(sources[1], 64)) is not None:
-                return _times(sources[0], 1 << by)
-            case "shr" if (by := _constant(sources[1], 32)) is not None:
-                return _shifted_right(sources[0], by, bits_of(parts[-1]))
+                return added(product, sources[2])
+            case "shl" if (by := constant(sources[1], 64)) is not None:
+                return times(sources[0], 1 << by)
+            case "shr" if (by := constant(sources[1], 32)) is not None:
+                return shifted_right(sources[0], by, bits_of(parts[-1]))
             case "and":
-                return _masked(sources)
+                return masked(sources)
             case "or" | "xor":
-                return _joined(sources, bits_of(parts[-1]))
+                return joined(sources, bits_of(parts[-1]))
             case "cvt":
                 return self.widened(instruction, sources[0])
             case "selp":
@@ -416,15 +385,15 @@ class _Analyser:
         if b.value is None or not b.uniform:
             a, b = b, a
         if b.value is None or not b.uniform:
-            zeros = min(a.zeros + b.zeros, _TOP_ZEROS)
+            zeros = min(a.zeros + b.zeros, TOP_ZEROS)
             return Shape(zeros=zeros) if a.uniform and b.uniform else VECTOR
-        factor = _exact(b.value, type_) if wide else b.value
+        factor = exact(b.value, type_) if wide else b.value
         if wide and a.uniform and a.value is not None:
-            a = Shape(a.lanes, a.zeros, _exact(a.value, type_))
+            a = Shape(a.lanes, a.zeros, exact(a.value, type_))
         elif wide and not a.uniform:
             widened = self.extend(instruction, a)
-            return _times(widened, factor) if widened is not None else VECTOR
-        return _times(a, factor)
+            return times(widened, factor) if widened is not None else VECTOR
+        return times(a, factor)
 
     def widened(self, instruction: Instruction, source: Shape) -> Shape | None:
         to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")
@@ -462,30 +431,6 @@ _SPACES = ("param", "const", "global", "shared", "local")
 _WIDE = ("u32", "s32", "u64", "s64")
 
 
-def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[str, int] | None:
-    """For ``u + lanes`` against a constant: the comparison of u alone that decides for all lanes.
-
-    Holds when the lanes only fill in bits below the constant's own: (u + lane < K) is (u < K) if u and K
-    are multiples of a power of two that no lane reaches.
-    """
-    if len(sources) != 2 or len(instruction.operands) != 3:
-        return None
-    left, right = sources
-    if not right.uniform or right.value is None or left.uniform or not left.apart:
-        return None
-    comparison, type_ = instruction.parts[0], instruction.parts[-1]
-    bound = right.value
-    if comparison in ("le", "gt", "ls", "hi"):
-        comparison = {"le": "lt", "gt": "ge", "ls": "lo", "hi": "hs"}[comparison]
-        bound += 1
-    step = 1 << max(left.lanes).bit_length()
-    if comparison not in ("lt", "ge", "lo", "hs") or bound % step or not 0 <= bound < 2**31:
-        return None
-    if type_[0] == "s" and left.zeros >= bits_of(type_):
-        return None
-    return comparison, bound
-
-
 def _address_registers(instruction: Instruction) -> list[Register]:
     return [register for operand in instruction.operands[1:] for register in registers_in(operand)]
 
@@ -497,109 +442,6 @@ def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
     for operand in operands:
         found += _flat(operand.items) if isinstance(operand, Vector) else [operand]
     return found
-
-
-def _trailing_zeros(value: int) -> int:
-    return _TOP_ZEROS if value == 0 else (value & -value).bit_length() - 1
-
-
-def _add(a: Shape | None, b: Shape | None) -> Shape | None:
-    if a is None or b is None:
-        return VECTOR
-    lanes = (
-        a.lanes
-        if b.uniform
-        else b.lanes
-        if a.uniform
-        else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
-    )
-    value = a.value + b.value if a.value is not None and b.value is not None else None
-    return _small(Shape(lanes, min(a.zeros, b.zeros) if value is None else _trailing_zeros(value), value))
-
-
-def _times(a: Shape, factor: int) -> Shape | None:
-    zeros = min(a.zeros + _trailing_zeros(factor), _TOP_ZEROS)
-    value = a.value * factor if a.value is not None else None
-    return _small(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
-
-
-def _constant(shape: Shape, below: int) -> int | None:
-    """What a shape holds, if that is one number for all lanes, from 0 to below a bound."""
-    value = shape.value if shape.uniform else None
-    return value if value is not None and 0 <= value < below else None
-
-
-def _exact(value: int, type_: str) -> int:
-    """A value that is known modulo a type's width, as the number it is in the type."""
-    bits = bits_of(type_)
-    value %= 1 << bits
-    return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
-
-
-def _small(shape: Shape) -> Shape | None:
-    """Keep known figures within reach; the exact value is modular and need not be known.
-
-    NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
-    """
-    if not shape.uniform and (max(shape.lanes) >= 2**31 or min(shape.lanes) <= -(2**31)):
-        return VECTOR
-    if shape.value is not None and not -(2**62) < shape.value < 2**62:
-        return Shape(shape.lanes, 0)
-    return shape
-
-
-def _shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
-    if a.uniform:
-        known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
-        return Shape(
-            zeros=max(0, min(a.zeros, bits) - by),
-            value=a.value >> by if known and a.value is not None else None,
-        )
-    if not a.apart or (a.value is None and a.zeros < by):
-        return VECTOR
-    if a.value is not None and not 0 <= a.value < 2**31:
-        return VECTOR
-    if a.value is not None:
-        values = [(a.value + lane) >> by for lane in a.lanes]
-        return Shape(
-            tuple(v - (a.value >> by) for v in values), _trailing_zeros(a.value >> by), a.value >> by
-        )
-    return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
-
-
-def _masked(sources: list[Shape]) -> Shape | None:
-    a, mask = sources
-    if mask.value is None or not mask.uniform:
-        a, mask = mask, a
-    if a.uniform and mask.uniform:
-        value = a.value & mask.value if a.value is not None and mask.value is not None else None
-        return Shape(zeros=max(a.zeros, mask.zeros) if value is None else _trailing_zeros(value), value=value)
-    if mask.value is None or not mask.uniform or not a.apart:
-        return VECTOR
-    lanes = tuple(lane & mask.value for lane in a.lanes)
-    if a.value is not None:
-        value = a.value & mask.value
-        return Shape(lanes, _trailing_zeros(value), value)
-    low = (1 << a.zeros) - 1
-    if mask.value >= 0 and mask.value & ~low == 0:
-        return Shape(lanes, _TOP_ZEROS, 0)
-    return Shape(lanes, max(a.zeros, _trailing_zeros(mask.value)))
-
-
-def _joined(sources: list[Shape], bits: int) -> Shape | None:
-    """``or`` and ``xor``: additions where no bit is common."""
-    a, b = sources
-    if a.uniform and b.uniform:
-        return Shape(zeros=min(a.zeros, b.zeros))
-    if a.uniform:
-        a, b = b, a
-    if not b.uniform or not a.apart:
-        return VECTOR
-    if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
-        return Shape(a.lanes, b.zeros)
-    if b.value is not None and b.value >= 0 and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
-        return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
-    return VECTOR
 
 
 def _block_locals(flow: Flow) -> set[str]:

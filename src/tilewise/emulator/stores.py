@@ -34,6 +34,11 @@ _MOST_RUNS = 8
 
 @other("st")
 def store(e: Lowering, instruction: Instruction) -> None:
+    if "async" in instruction.parts:
+        from tilewise.emulator.bulk import remote
+
+        remote(e, instruction)
+        return
     takes(instruction, 2, 3)  # the third is a cache policy
     check_words(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])

@@ -14,10 +14,23 @@ from importlib import import_module, resources
 from tilewise.emulator import layout
 from tilewise.emulator.routine import joined
 
-__all__ = ["POISON", "Outcome", "support_functions", "support_text"]
+__all__ = ["POISON", "Outcome", "support_text"]
 
 # Modules that write their part of the support with ``routine.py``; each has ``routines() -> list[Routine]``.
-_ROUTINES = ("tilewise.emulator.flights", "tilewise.emulator.mbarrier_support", "tilewise.emulator.cluster_support", "tilewise.emulator.support_wgmma")
+_ROUTINES = (
+    "tilewise.emulator.flights",
+    "tilewise.emulator.mbarrier_support",
+    "tilewise.emulator.cluster_support",
+    "tilewise.emulator.support_wgmma",
+    "tilewise.emulator.check_support",
+    "tilewise.emulator.check_copies",
+    "tilewise.emulator.counting_support",
+    "tilewise.emulator.bulk_support",
+    "tilewise.emulator.tensor_plan",
+    "tilewise.emulator.tensor_support",
+    "tilewise.emulator.reduction_support",
+    "tilewise.emulator.map_support",
+)
 _TURNS = 64  # that a block has before others of its worker run, if it may wait for those
 POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
@@ -38,11 +51,6 @@ def support_text() -> str:
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".ll")), key=lambda f: f.name)
     text = "\n".join(_filled(file.read_text(encoding="utf-8")) for file in files)
     return joined(text, [routine for name in _ROUTINES for routine in import_module(name).routines()])
-
-
-def support_functions() -> list[str]:
-    """The names of all functions that kernels may call."""
-    return re.findall(r"^define [^@]*@(tw_\w+)", support_text(), re.MULTILINE)
 
 
 def _filled(text: str) -> str:

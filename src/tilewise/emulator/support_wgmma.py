@@ -86,7 +86,17 @@ def _moved(r: Routine, ctx: Value) -> Value:
 
 
 def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call("tw_fault", "void", r["ctx"], r["worker"], r["block"], r["warp"], r.const("i32", kind), line, r["mask"])
+    r.call(
+        "tw_fault",
+        "void",
+        r["ctx"],
+        r["worker"],
+        r["block"],
+        r["warp"],
+        r.const("i32", kind),
+        line,
+        r["mask"],
+    )
 
 
 def _next() -> Routine:
@@ -209,11 +219,14 @@ def _until() -> Routine:
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             with r.when(r.compare("icmp ne", record, Value("ptr", "null"))):
                 length = r.call("tw_wgmma_run", "i64", warp, target)
-                with r.when(r.compare("icmp uge", length, count)):
-                    with r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)):
-                        own = r.field(record, RECORD.INFO, "ptr", 8)
-                        _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
-                        r.call("tw_wgmma_finish", "void", ctx, warp, count)
+                # NOTE: records beyond the run may be anything: they are compared only if they are there.
+                with (
+                    r.when(r.compare("icmp uge", length, count)),
+                    r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
+                ):
+                    own = r.field(record, RECORD.INFO, "ptr", 8)
+                    _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
+                    r.call("tw_wgmma_finish", "void", ctx, warp, count)
     r.give(r.const("i32", 0))
     return r
 

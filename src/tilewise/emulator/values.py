@@ -43,6 +43,7 @@ class Values(Emitter):
         self.block: Block = program.flow.blocks[0]
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self._buffers: tuple[str, str] | None = None
+        self._columns = ""
         self.hints = 0  # memory instructions so far
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
         self.full = False  # whether all 32 lanes are there wherever lanes run together
@@ -66,6 +67,12 @@ class Values(Emitter):
         if not self._buffers:
             self._buffers = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
         return self._buffers
+
+    def columns(self) -> str:
+        """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""
+        if not self._columns:
+            self._columns = self.alloca("[4608 x i8]", 64)
+        return self._columns
 
     def mask(self) -> Value:
         """The lanes that run the current instruction, as an i32."""

@@ -17,8 +17,10 @@ from tilewise.emulator.barriers import first_lane
 from tilewise.emulator.emit import Value
 from tilewise.emulator.fragments import items_of
 from tilewise.emulator.routine import Routine
+from tilewise.emulator.sparse import find_sparsity
 from tilewise.emulator.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.tables import other, unknown
+from tilewise.emulator.tensor_core import ELEMENTS
 from tilewise.emulator.types import bits_of
 from tilewise.emulator.wgmma_kernels import Form, multiply, pack
 
@@ -51,9 +53,12 @@ def wgmma(e: Lowering, instruction: Instruction) -> None:
     if parts == ("commit_group", "sync", "aligned") and not instruction.operands:
         _checked(e, e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
         return
-    if parts[:3] != ("mma_async", "sync", "aligned"):
+    if parts[:3] == ("mma_async", "sync", "aligned"):
+        _issue(e, instruction, parts[3:], sparse=False)
+    elif parts[:4] == ("mma_async", "sp", "sync", "aligned"):
+        _issue(e, instruction, parts[4:], sparse=True)
+    else:
         raise unknown(instruction, "this form of wgmma is not supported")
-    _issue(e, instruction)
 
 
 def await_products(e: Lowering, instruction: Instruction) -> Value:
@@ -78,13 +83,16 @@ def _checked(e: Lowering, answer: Value) -> None:
 
 
 # -- forms ------------------------------------------------------------------------------------------
-def _form(instruction: Instruction, immediates: list[int]) -> tuple[Form, int]:
+def _form(
+    instruction: Instruction, given: tuple[str, ...], selector: Operand | None, immediates: list[int]
+) -> tuple[Form, int]:
     """What an instruction multiplies, and by how many columns."""
-    words = [word for word in instruction.parts[3:] if word not in ("satfinite", "and", "popc")]
-    if len(words) != 4 or words[2] not in _FORMS:
+    words = [word for word in given if word not in ("satfinite", "and", "popc")]
+    if len(words) != 4 or words[2] not in _FORMS or (selector and words[2] == "b1"):
         raise unknown(instruction, "this form of wgmma is not supported")
     shape, d_type, a_type, b_type = words
     k, b_types, d_types, columns = _FORMS[a_type]
+    k = 2 * k if selector else k
     if b_type not in b_types or d_type not in d_types:
         raise unknown(instruction, f"not with the types {d_type}, {a_type} and {b_type}")
     n = next((n for n in columns if shape == f"m64n{n}k{k}"), 0)
@@ -95,7 +103,8 @@ def _form(instruction: Instruction, immediates: list[int]) -> tuple[Form, int]:
     scales, across = _modifiers(instruction, a_type, immediates, shared)
     negative = scales[0] != scales[1]
     saturate = "satfinite" in instruction.parts
-    return Form(a_type, b_type, d_type, shared, across[0], across[1], negative, saturate), n
+    sparsity = find_sparsity(instruction, ELEMENTS[a_type].bits, k, selector) if selector else None
+    return Form(a_type, b_type, d_type, shared, across[0], across[1], negative, saturate, sparsity), n
 
 
 def _check_words(instruction: Instruction, a_type: str) -> None:
@@ -126,15 +135,19 @@ def _modifiers(
 
 
 # -- issuing ----------------------------------------------------------------------------------------
-def _issue(e: Lowering, instruction: Instruction) -> None:
+def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse: bool) -> None:
     operands = instruction.operands
-    if len(operands) < 4:
-        raise unknown(instruction, "it takes D, A, B and a predicate at least")
-    immediates = [item.value for item in operands[4:] if isinstance(item, Immediate)]
-    if len(immediates) != len(operands) - 4:
+    at = 5 if sparse else 3  # of the predicate
+    if len(operands) <= at:
+        raise unknown(
+            instruction, f"it takes D, A, B{', metadata, a selector' * sparse} and a predicate at least"
+        )
+    immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
+    if len(immediates) != len(operands) - at - 1:
         raise unknown(instruction, "numbers expected behind the predicate scale-d")
-    form, n = _form(instruction, immediates)
+    form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
     d = _places(e, instruction, operands[0], n // (4 if form.d_type == "f16" else 2), "D")
+    metadata = _places(e, instruction, operands[3], 1, "the metadata")[0] if sparse else 0
     products = e.program.products
     assert products is not None
     if form.a_shared:
@@ -147,8 +160,8 @@ def _issue(e: Lowering, instruction: Instruction) -> None:
         e.const("i64", products.records),
         a,
         _descriptor(e, operands[2]),
-        _adds(e, operands[3]),
-        e.const("i32", 0),
+        _adds(e, operands[at]),
+        e.const("i32", metadata),
         e.mask(),
         _line(e, instruction),
     ]

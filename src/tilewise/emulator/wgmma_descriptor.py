@@ -3,14 +3,14 @@
 Memory is read by *bricks*: eight rows of 16 bytes, each at a multiple of 16. In a K-major matrix a brick has
 eight neighbouring rows of A (columns of B), each with 16 bytes of neighbours in K; in an MN-major one, which
 only types of 16 bits have, eight neighbours in K, each with 16 bytes of neighbouring rows. A matrix is bricks
-(j, c): the j-th along M or N, and of the two along K the c-th.
+(j, c): the j-th along M or N, the c-th along K. There are two along K, and four in the B of a sparse A.
 
 The bits of a descriptor: 0 to 13 the start, 16 to 29 the leading and 32 to 45 the stride byte offset, all
 three without their lowest four bits; 49 to 51 the base offset; 62 and 63 the swizzle: 0 none, 1 of 128 bytes,
 2 of 64, 3 of 32. With S the bytes of a swizzle, the rows of a brick are S bytes apart, and 16 without one:
 
     K-major     no swizzle   brick (j, c) at start + j·stride + c·leading
-                swizzle S                    start + j·stride + c·16
+                swizzle S                    start + j·stride + c % (S/16)·16 + c / (S/16)·leading
     MN-major    no swizzle                   start + j·stride + c·leading
                 swizzle S                    start + j % (S/16)·16 + j / (S/16)·leading + c·stride
 
@@ -46,13 +46,7 @@ class Matrix:
         span = r.select(plain, r.const("i32", _ROW_BYTES), r.op("lshr", r.const("i32", 256), mode))
         self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
         self.wide = r.select(plain, r.const("i32", 0), r.op("sub", r.const("i32", 4), mode))
-        self.along = self.leading
-        self.apart = self.stride
-        if across:
-            self.along = r.select(plain, self.leading, self.stride)
-            self.apart = r.select(plain, self.stride, self.leading)
-        else:
-            self.along = r.select(plain, self.leading, r.const("i32", _ROW_BYTES))
+        self.plain = plain
         self.phase = _spread(r, self._field(49, 7))
         self.mask = _spread(r, self.chunks)
         self.rows = self._row_offsets(span)
@@ -78,12 +72,16 @@ class Matrix:
         """The words of a brick, row by row. What lies outside of shared memory is read elsewhere in it, and
         ``check`` says so."""
         r = self.r
-        at = r.op("add", self.start, r.op("mul", self.along, c))
+        inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
+        # Of a swizzled matrix, some bricks lie side by side.
+        beside = r.op("shl", r.op("and", inner, self.chunks), 4)
+        beyond = r.op("lshr", inner, self.wide)
+        near, far = self.leading, self.stride
         if self.across:
-            within = r.op("shl", r.op("and", j, self.chunks), 4)
-            at = r.op("add", r.op("add", at, within), r.op("mul", r.op("lshr", j, self.wide), self.apart))
-        else:
-            at = r.op("add", at, r.op("mul", j, self.apart))
+            near = r.select(self.plain, self.stride, self.leading)
+            far = r.select(self.plain, self.leading, self.stride)
+        at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
+        at = r.op("add", at, r.op("mul", outer, far))
         places = r.op("add", self.rows, _spread(r, at))
         turns = r.op("lshr", places, _fixed(7))
         turns = r.op("and", r.op("sub", turns, self.phase), self.mask)
@@ -134,7 +132,9 @@ def _spread(r: Routine, value: Value) -> Value:
 def described(bits: int, furthest: int, across: bool) -> str:
     """A descriptor in words, and where its matrix ends."""
     start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-    swizzle = ("no swizzle", "a swizzle of 128 bytes", "a swizzle of 64 bytes", "a swizzle of 32 bytes")[bits >> 62]
+    swizzle = ("no swizzle", "a swizzle of 128 bytes", "a swizzle of 64 bytes", "a swizzle of 32 bytes")[
+        bits >> 62
+    ]
     kind = "an MN-major" if across else "a K-major"
     return (
         f"{kind} matrix up to shared address {furthest + _ROW_BYTES - 1:#x}: its descriptor {bits:#018x} has start "

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from tilewise.emulator import halves
 from tilewise.emulator.emit import Value, vector
-from tilewise.emulator.routine import Routine
+from tilewise.emulator.layout import WARP
+from tilewise.emulator.routine import Routine, Variable
+from tilewise.emulator.sparse import Sparsity
 from tilewise.emulator.support_wgmma import BATCH, INFO, RECORD
 from tilewise.emulator.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
 from tilewise.emulator.wgmma_descriptor import BRICKS, ROWS, Matrix
@@ -24,8 +26,10 @@ __all__ = ["Form", "multiply", "pack"]
 
 _LANES = 32
 _WORDS = 4  # of a brick's row
-_ROWS_OF_FOUR = 3  # which of its warpgroup's four a warp is: the low bits of its number
+_OF_FOUR = 3  # the bits of a warp's number that say which of its warpgroup it is
 _FLOATS = 4  # bytes
+_VECTOR = _LANES * _FLOATS
+_PAIR = 2 * _VECTOR
 _NUMBERS = vector("float")
 # The columns of eight as panels have them: t of the even ones, then of the odd ones.
 _COLUMNS = [2 * t + part for part in range(2) for t in range(4)]
@@ -49,6 +53,7 @@ class Form:
     b_across: bool  # N-major
     negative: bool  # of every product
     saturate: bool
+    sparsity: Sparsity | None = None  # of A
 
     @property
     def bits(self) -> int:
@@ -60,14 +65,24 @@ class Form:
         return max(1, 32 // self.bits) if self.bits > 1 else 1
 
     @property
+    def brick(self) -> int:
+        """Elements of K in a brick."""
+        return _WORDS * self.per
+
+    @property
     def k(self) -> int:
-        """Elements of one instruction's sums."""
-        return BRICKS * _WORDS * self.per
+        """Elements in a row of one instruction's A, and in a column of its B if A is dense."""
+        return BRICKS * self.brick
+
+    @property
+    def depth(self) -> int:
+        """Elements in a column of one instruction's B."""
+        return self.k * (2 if self.sparsity else 1)
 
     @property
     def most(self) -> int:
         """Instructions that can be done in one go: not if sums are rounded or saturated after each."""
-        return BATCH // self.k if self.d_type == "f32" or self.bits == 1 else 1
+        return BATCH // self.depth if self.d_type == "f32" or self.bits == 1 else 1
 
     @property
     def number(self) -> str:
@@ -75,12 +90,14 @@ class Form:
 
     @property
     def pack_name(self) -> str:
-        return f"wgmma_pack_{self.b_type}_{int(self.b_across)}"
+        return f"wgmma_pack_{self.b_type}_{int(self.b_across)}_{self.depth}"
 
     @property
     def name(self) -> str:
         flags = (self.a_shared, self.a_across, self.negative, self.saturate)
-        return f"wgmma_{self.a_type}_{self.b_type}_{self.d_type}_{''.join(str(int(flag)) for flag in flags)}"
+        words = [self.a_type, self.b_type, self.d_type, "".join(str(int(flag)) for flag in flags)]
+        words += [f"sp{self.sparsity.first}"] if self.sparsity else []
+        return f"wgmma_{'_'.join(words)}"
 
 
 # -- B ----------------------------------------------------------------------------------------------
@@ -89,14 +106,14 @@ def pack(form: Form) -> Routine:
     r = Routine(form.pack_name, "i32", **_ARGUMENTS)
     info = r.field(r["records"], RECORD.INFO, "ptr", 8)
     columns = r.wide(r.field(info, INFO.COLUMNS, "i32", 4))
-    total = r.op("mul", r["count"], form.k)
+    total = r.op("mul", r["count"], form.depth)
     with r.count(r["count"]) as i:
         record = r.item(r["records"], i, RECORD.SIZE)
         matrix = Matrix(r, r.field(record, RECORD.B, "i64", 8), form.b_across)
         with r.count(columns) as j:
-            for c in range(BRICKS):
+            for c in range(form.depth // form.brick):
                 words = matrix.brick(r.resize(j, "i32", False), c)
-                k = r.op("add", r.op("mul", i, form.k), c * form.k // BRICKS)
+                k = r.op("add", r.op("mul", i, form.depth), c * form.brick)
                 row = r.op("add", r.op("mul", j, total), k)
                 _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS))
         matrix.check(r.field(record, RECORD.LINE, "i32", 4))
@@ -111,8 +128,8 @@ def _columns(r: Routine, form: Form, words: Value, place: Value) -> None:
         away, onward = (1, ROWS) if form.b_across else (ROWS, 1)  # from column to column, from k to k
         for first in (0, 4):
             picks = [column * away + (first + k) * onward for k in range(4) for column in _COLUMNS]
-            part = r.shuffle(bits, picks)
-            r.store(_wide(r, form.b_type, part), r.offset(place.ref, first * ROWS * _FLOATS), 4)
+            chosen = r.shuffle(bits, picks)
+            r.store(_wide(r, form.b_type, chosen), r.offset(place.ref, first * ROWS * _FLOATS), 4)
         return
     for part in range(form.per):
         number = ELEMENTS[form.b_type].number(r, words, part)
@@ -132,27 +149,80 @@ def _wide(r: Routine, type_: str, bits: Value) -> Value:
 
 
 # -- A ----------------------------------------------------------------------------------------------
-def _rows(r: Routine, form: Form, i: Value, panel: Value) -> None:
-    """Put a warp's 16 rows of the i-th record's A into its panel: for each k, two vectors."""
-    record = r.item(r["records"], i, RECORD.SIZE)
-    place = r.item(panel, r.op("mul", i, form.k), 2 * _LANES * _FLOATS)
-    matrix = None
-    if form.a_shared:
-        matrix = Matrix(r, r.field(record, RECORD.A, "i64", 8), form.a_across)
-        index = r.field(r["warp"], 16, "i32", 4)
-        first = r.op("shl", r.op("and", index, _ROWS_OF_FOUR), 1)
-    places = r.field(record, RECORD.A, "ptr", 8)
-    for c in range(BRICKS):
-        for half in range(2):
-            if matrix is not None:
-                words = matrix.brick(r.op("add", first, half), c)
-                words = _turned(r, words) if form.a_across else words
-            else:
-                own = r.at(r["warp"], r.field(places, 4 * (2 * c + half), "i32", 4))
-                words = r.load(vector("i32"), own.ref, 4)
-            _repeat(r, form, words, r.at(place, (c * form.k + half) * _LANES * _FLOATS))
-    if matrix is not None:
-        matrix.check(r.field(record, RECORD.LINE, "i32", 4))
+class _Panel:
+    """A warp's 16 rows of A: for each k two vectors, each with eight rows' elements four times over. Of a
+    sparse A, for each of them also the lanes that have one."""
+
+    def __init__(self, r: Routine, form: Form) -> None:
+        self.r, self.form = r, form
+        self.numbers = Value("ptr", r.alloca(f"[{BATCH * _PAIR} x i8]", 64))
+        self.lanes = Value("ptr", r.alloca(f"[{BATCH * 2} x i32]", 64)) if form.sparsity else None
+
+    def fill(self, i: Value) -> None:
+        """Bring in the i-th record's A."""
+        r, form = self.r, self.form
+        record = r.item(r["records"], i, RECORD.SIZE)
+        start = r.op("mul", i, form.depth)
+        metadata = None
+        if form.sparsity:
+            place = r.at(r["warp"], r.field(record, RECORD.METADATA, "i32", 4))
+            metadata = r.load(vector("i32"), place.ref, 4)
+        for half, elements in enumerate(self._elements(record)):
+            if metadata is not None:
+                self._scatter(start, half, elements, metadata)
+                continue
+            for k, element in enumerate(elements):
+                r.store(
+                    element, r.offset(r.item(self.numbers, start, _PAIR).ref, k * _PAIR + half * _VECTOR), 4
+                )
+
+    def _elements(self, record: Value) -> tuple[list[Value], list[Value]]:
+        """The elements that rows g, and rows g + 8, have of each k, or keep."""
+        r, form = self.r, self.form
+        matrix = Matrix(r, r.field(record, RECORD.A, "i64", 8), form.a_across) if form.a_shared else None
+        own = r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), _OF_FOUR)
+        first = r.op("shl", own, 1)
+        places = r.field(record, RECORD.A, "ptr", 8)
+        found: tuple[list[Value], list[Value]] = ([], [])
+        for c in range(BRICKS):
+            for half in range(2):
+                if matrix is not None:
+                    words = matrix.brick(r.op("add", first, half), c)
+                    words = _turned(r, words) if form.a_across else words
+                else:
+                    held = r.at(r["warp"], r.field(places, 4 * (2 * c + half), "i32", 4))
+                    words = r.load(vector("i32"), held.ref, 4)
+                found[half].extend(_repeated(r, form, words))
+        if matrix is not None:
+            matrix.check(r.field(record, RECORD.LINE, "i32", 4))
+        return found
+
+    def _scatter(self, start: Value, half: int, elements: list[Value], metadata: Value) -> None:
+        """Store what a sparse A keeps, each element where its metadata says."""
+        r, sparsity = self.r, self.form.sparsity
+        assert sparsity is not None and self.lanes is not None
+        kept = sparsity.chunk // 2
+        for chunk in range(len(elements) // kept):
+            numbers = range(chunk * kept, chunk * kept + kept)
+            choices = [sparsity.choice(r, metadata, number, half == 1) for number in numbers]
+            for option in range(sparsity.chunk):
+                value, lanes = r.zero(self.form.number), r.zero(vector("i1"))
+                for number, choice in zip(numbers, choices, strict=True):
+                    here = r.compare("icmp eq", choice, r.const(choice, option))
+                    value = r.select(here, elements[number], value)
+                    lanes = r.op("or", lanes, here)
+                k = r.op("add", start, chunk * sparsity.chunk + option)
+                r.put(r.item(self.numbers, k, _PAIR), half * _VECTOR, value, 4)
+                r.put(r.item(self.lanes, k, 8), 4 * half, r.bits(lanes), 4)
+
+    def row(self, k: Value, half: int) -> Value:
+        return self.r.field(self.r.item(self.numbers, k, _PAIR), half * _VECTOR, self.form.number, 4)
+
+    def there(self, k: Value, half: int) -> Value | None:
+        """The lanes that have an element of this k, if not all do."""
+        if self.lanes is None:
+            return None
+        return self.r.bits(self.r.field(self.r.item(self.lanes, k, 8), 4 * half, "i32", 4))
 
 
 def _turned(r: Routine, words: Value) -> Value:
@@ -160,15 +230,16 @@ def _turned(r: Routine, words: Value) -> Value:
     return r.set(words.type, f"bitcast {r.shuffle(bits, _TURNED)} to {words.type}")
 
 
-def _repeat(r: Routine, form: Form, words: Value, place: Value) -> None:
-    """Store for each k of a brick of A each row's element four times."""
-    for part in range(form.per):
-        number = ELEMENTS[form.a_type].number(r, words, part)
-        number = r.negate(number) if form.negative else number
-        for word in range(_WORDS):
-            spread = r.shuffle(number, [lane // 4 * 4 + word for lane in range(_LANES)])
-            k = word * form.per + part
-            r.store(spread, r.offset(place.ref, k * 2 * _LANES * _FLOATS), 4)
+def _repeated(r: Routine, form: Form, words: Value) -> list[Value]:
+    """For each k of a brick of A each row's element, four times."""
+    numbers = [ELEMENTS[form.a_type].number(r, words, part) for part in range(form.per)]
+    if form.negative:
+        numbers = [r.negate(number) for number in numbers]
+    return [
+        r.shuffle(number, [lane // 4 * 4 + word for lane in range(_LANES)])
+        for word in range(_WORDS)
+        for number in numbers
+    ]
 
 
 # -- the product ------------------------------------------------------------------------------------
@@ -177,10 +248,10 @@ def multiply(form: Form) -> Routine:
     r = Routine(form.name, "i32", **_ARGUMENTS)
     info = r.field(r["records"], RECORD.INFO, "ptr", 8)
     columns = r.wide(r.field(info, INFO.COLUMNS, "i32", 4))
-    panel = Value("ptr", r.alloca(f"[{BATCH * 2 * _LANES * _FLOATS} x i8]", 64))
+    panel = _Panel(r, form)
     with r.count(r["count"]) as i:
-        _rows(r, form, i, panel)
-    tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r.op("mul", r["count"], form.k))
+        panel.fill(i)
+    tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r.op("mul", r["count"], form.depth))
     with r.count(r.op("and", columns, -2), step=2) as j:
         tile.product(j, 2)
     with r.when(r.compare("icmp ne", r.op("and", columns, 1), 0)):
@@ -192,7 +263,7 @@ def multiply(form: Form) -> Routine:
 class _Tile:
     """Sums that a CPU holds in its registers while it goes through all k."""
 
-    def __init__(self, r: Routine, form: Form, panel: Value, places: Value, total: Value) -> None:
+    def __init__(self, r: Routine, form: Form, panel: _Panel, places: Value, total: Value) -> None:
         self.r, self.form, self.panel, self.places, self.total = r, form, panel, places, total
         self.fresh = r.compare("icmp eq", r.field(r["records"], RECORD.ADDS, "i32", 4), 0)
 
@@ -220,24 +291,25 @@ class _Tile:
         for place, value in zip(places, encode(r, form.d_type, totals), strict=True):
             r.store(value, place.ref, 4)
 
-    def _step(self, sums: list, k: Value, panels: list[Value]) -> None:
+    def _step(self, sums: list[Variable], k: Value, panels: list[Value]) -> None:
         r, form = self.r, self.form
-        at = r.item(self.panel, k, 2 * _LANES * _FLOATS)
-        rows = [r.field(at, half * _LANES * _FLOATS, form.number, 4) for half in range(2)]
-        pairs = []
+        rows = [self.panel.row(k, half) for half in range(2)]
+        there = [self.panel.there(k, half) for half in range(2)]
+        pairs, masks = [], []
         scalar = form.number.split(" x ")[1][:-1]
         for panel in panels:
             here = r.item(panel, k, ROWS * _FLOATS)
             fours = [r.field(here, 4 * part * _FLOATS, f"<4 x {scalar}>", 4) for part in range(2)]
             columns = [r.shuffle(four, list(range(4)) * 8) for four in fours]
             pairs += [(row, column) for row in rows for column in columns]
+            masks += [mask for mask in there for _ in columns]
         before = [item.get() for item in sums]
         if form.bits == 1:
             after = bit_counts(r, before, [pairs], "and")
         else:
             after = accumulate(r, before, [pairs], ELEMENTS[form.a_type].exact or form.d_type == "s32")
-        for item, value in zip(sums, after, strict=True):
-            item.put(value)
+        for item, old, value, mask in zip(sums, before, after, masks, strict=True):
+            item.put(value if mask is None else r.select(mask, value, old))
 
     def _addresses(self, j: Value, count: int, per: int) -> list[Value]:
         r = self.r

@@ -321,7 +321,7 @@ def _carefully(
             Value("ptr", addresses),
             e.const("i32", (1 << count) - 1),
             e.const("i32", fragment.piece),
-            e.const("i32", int(space)),
+            e.const("i32", int(Space.OWN if space == Space.SHARED else space)),
             e.const("i32", instruction.line),
             Value("ptr", e.offset(buffer, first * fragment.piece)),
         )

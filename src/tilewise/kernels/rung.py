@@ -88,6 +88,7 @@ class Rung:
     steps: Callable[[Operand, Operand, Operand, int, Settings], list[Step]]
     rows: tuple[str, ...]  # of the requirements that it fulfils, such as "A4"
     least: tuple[int, int] = (7, 5)  # compute capability
+    arch: str | None = None  # the only one it can be compiled for, if there is one
     settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     rule: Callable[[int, int, int, Settings], None] = no_rule
     workspace: Callable[[int, int, int, Settings], int] = no_workspace  # in bytes
@@ -112,10 +113,25 @@ class Rung:
         return self._build(arch, chosen, self.complete(settings))
 
     def _build(self, arch: str | None, entry: str, settings: Settings) -> Kernel:
-        if arch is not None and arch_capability(arch) < self.least:
-            least = f"sm_{self.least[0]}{self.least[1]}"
-            raise ArchError(f"rung {self.name} needs {least} or newer, not {arch}; compile it for {least}")
+        if arch is not None and not self.runs_on(arch):
+            newer = "" if self.arch else " or newer"
+            raise ArchError(
+                f"rung {self.name} needs {self.needs}{newer}, not {arch}; compile it for {self.needs}"
+            )
         return Kernel(self.source, entry, arch, self.defines(settings), filename=self.file.name)
+
+    @property
+    def needs(self) -> str:
+        """The least arch that it runs on, or the only one."""
+        return self.arch or f"sm_{self.least[0]}{self.least[1]}"
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether it can be compiled for this arch."""
+        return arch_capability(arch) >= self.least and self.arch in (None, arch)
+
+    def room(self, a: Operand, b: Operand, c: Operand, settings: Settings) -> int:
+        """The bytes of workspace that it needs for these operands."""
+        return self.workspace(c.rows, c.columns, a.columns, settings)
 
     def __call__(
         self, a: Any, b: Any, *, out: Any = None, device: Device | str | None = None, **settings: Any
@@ -188,7 +204,7 @@ class Rung:
         m, n, k = left.rows, right.columns, left.columns
         chosen = self.choose(m, n, k, target.multiprocessors) if self.choose else None
         complete = self.complete(settings, chosen)
-        size = self.workspace(m, n, k, complete)
+        size = self.room(left, right, result, complete)
         workspace = target.empty((size,), "uint8") if size else None
         for step in self.steps(left, right, result, workspace.ptr if workspace else 0, complete):
             launch = step.launch

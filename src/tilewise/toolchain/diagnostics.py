@@ -20,6 +20,7 @@ _HEAD = re.compile(
 )
 _ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>error|warning)\s*: (?P<text>.*)$")
 _ASSEMBLER_PLAIN = re.compile(r"^ptxas (?P<kind>error|fatal|warning)\s*: (?P<text>.*)$")
+_SLOW = re.compile(r"^ptxas info\s*: \((?P<code>C\d+)\) (?P<text>Potential Performance Loss: .*)$")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _NEEDS = re.compile(r"requires? (?:\.target|target|SM|PTX ISA).*?(sm_\d+[af]?)")
 _NAMES_FILE = "__nv_name_map"  # what NVRTC calls the list of name expressions that it is given
@@ -68,6 +69,8 @@ def read_log(log: str) -> list[Diagnostic]:
         elif (match := _ASSEMBLER_PLAIN.match(line)) and "Ptx assembly aborted" not in line:
             kind = "warning" if match["kind"] == "warning" else "error"
             found.append(Diagnostic(kind, match["text"].strip()))
+        elif match := _SLOW.match(line):  # the assembler calls it information; it costs most of the speed
+            found.append(Diagnostic("warning", " ".join(match["text"].split()), code=match["code"]))
         elif match := re.match(r"^(?:error|nvrtc: error): (.*)$", line):
             found.append(Diagnostic("error", match[1]))
     return found

@@ -275,6 +275,11 @@ ok.param:
 define i32 @tw_load(ptr %ctx, ptr %worker, ptr %block, ptr %warp, ptr %addresses, i32 %mask, i32 %size, i32 %space, i32 %line, ptr %data) noinline {
 entry:
   %wide = zext i32 %size to i64
+  %odd.bits = sub i64 %wide, 1
+  %window = call { ptr, i64, i64 } @tw_near(ptr %ctx, ptr %block, ptr %addresses, i32 %mask, i64 %wide, i32 %space)
+  %base = extractvalue { ptr, i64, i64 } %window, 0
+  %start.window = extractvalue { ptr, i64, i64 } %window, 1
+  %limit = extractvalue { ptr, i64, i64 } %window, 2
   br label %loop
 loop:
   %left = phi i32 [ %mask, %entry ], [ %rest, %done ]
@@ -287,10 +292,19 @@ one:
   %at = zext i32 %lane to i64
   %ap = getelementptr i64, ptr %addresses, i64 %at
   %address = load i64, ptr %ap
-  %place = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %address, i32 %size, i32 %space, i32 %lane, i32 %line, i32 0)
-  %bad = icmp eq ptr %place, null
+  %away = sub i64 %address, %start.window
+  %inside = icmp ult i64 %away, %limit
+  %low = and i64 %away, %odd.bits
+  %even = icmp eq i64 %low, 0
+  %plain = and i1 %inside, %even
+  %quick = getelementptr i8, ptr %base, i64 %away
+  br i1 %plain, label %copy, label %search
+search:
+  %found = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %address, i32 %size, i32 %space, i32 %lane, i32 %line, i32 0)
+  %bad = icmp eq ptr %found, null
   br i1 %bad, label %failed, label %copy
 copy:
+  %place = phi ptr [ %quick, %one ], [ %found, %search ]
   %start = mul i64 %at, %wide
   %mine = getelementptr i8, ptr %data, i64 %start
   switch i32 %size, label %any [ i32 4, label %four i32 8, label %eight i32 16, label %sixteen ]
@@ -320,6 +334,11 @@ failed:
 define i32 @tw_store(ptr %ctx, ptr %worker, ptr %block, ptr %warp, ptr %addresses, i32 %mask, i32 %size, i32 %space, i32 %line, ptr %data) noinline {
 entry:
   %wide = zext i32 %size to i64
+  %odd.bits = sub i64 %wide, 1
+  %window = call { ptr, i64, i64 } @tw_near(ptr %ctx, ptr %block, ptr %addresses, i32 %mask, i64 %wide, i32 %space)
+  %base = extractvalue { ptr, i64, i64 } %window, 0
+  %start.window = extractvalue { ptr, i64, i64 } %window, 1
+  %limit = extractvalue { ptr, i64, i64 } %window, 2
   br label %loop
 loop:
   %left = phi i32 [ %mask, %entry ], [ %rest, %done ]
@@ -332,10 +351,19 @@ one:
   %at = zext i32 %lane to i64
   %ap = getelementptr i64, ptr %addresses, i64 %at
   %address = load i64, ptr %ap
-  %place = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %address, i32 %size, i32 %space, i32 %lane, i32 %line, i32 1)
-  %bad = icmp eq ptr %place, null
+  %away = sub i64 %address, %start.window
+  %inside = icmp ult i64 %away, %limit
+  %low = and i64 %away, %odd.bits
+  %even = icmp eq i64 %low, 0
+  %plain = and i1 %inside, %even
+  %quick = getelementptr i8, ptr %base, i64 %away
+  br i1 %plain, label %copy, label %search
+search:
+  %found = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %address, i32 %size, i32 %space, i32 %lane, i32 %line, i32 1)
+  %bad = icmp eq ptr %found, null
   br i1 %bad, label %failed, label %copy
 copy:
+  %place = phi ptr [ %quick, %one ], [ %found, %search ]
   %start = mul i64 %at, %wide
   %mine = getelementptr i8, ptr %data, i64 %start
   switch i32 %size, label %any [ i32 4, label %four i32 8, label %eight i32 16, label %sixteen ]
@@ -377,7 +405,7 @@ one:
   %at = zext i32 %lane to i64
   %pp = getelementptr i64, ptr %places, i64 %at
   %target = load i64, ptr %pp
-  %place = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %target, i32 %size, i32 ${Space.SHARED}, i32 %lane, i32 %line, i32 1)
+  %place = call ptr @tw_resolve(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i64 %target, i32 %size, i32 ${Space.OWN}, i32 %lane, i32 %line, i32 1)
   %bad = icmp eq ptr %place, null
   br i1 %bad, label %failed, label %clear
 clear:

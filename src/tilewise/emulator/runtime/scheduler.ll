@@ -86,23 +86,29 @@ roll:
   %begin = lshr i64 %s2, 33
   %far = lshr i64 %s2, 17
   %seeded = icmp eq i64 %order, 2
-  %wish = select i1 %seeded, i64 %far, i64 1
-  %far.step = call i64 @tw_step(i64 %all, i64 %wish)
+  br i1 %seeded, label %shake, label %each
+shake:
+  %step = call i64 @tw_step(i64 %all, i64 %far)
   br label %each
 each:
-  %i = phi i64 [ 0, %roll ], [ %i2, %next ]
-  %progress = phi i1 [ false, %roll ], [ %progress2, %next ]
-  %ready = phi i1 [ false, %roll ], [ %ready2, %next ]
+  %far.step = phi i64 [ 1, %roll ], [ %step, %shake ], [ %far.step, %next ]
+  %i = phi i64 [ 0, %roll ], [ 0, %shake ], [ %i2, %next ]
+  %progress = phi i1 [ false, %roll ], [ false, %shake ], [ %progress2, %next ]
+  %ready = phi i1 [ false, %roll ], [ false, %shake ], [ %ready2, %next ]
   %more = icmp ult i64 %i, %all
   br i1 %more, label %pick, label %over
 pick:
   %backwards = sub i64 %last, %i
+  %late = icmp eq i64 %order, 1
+  %c1 = select i1 %late, i64 %backwards, i64 %i
+  br i1 %seeded, label %draw, label %found
+draw:
   %on = mul i64 %i, %far.step
   %at = add i64 %begin, %on
   %random = urem i64 %at, %all
-  %late = icmp eq i64 %order, 1
-  %c1 = select i1 %late, i64 %backwards, i64 %i
-  %chosen = select i1 %seeded, i64 %random, i64 %c1
+  br label %found
+found:
+  %chosen = phi i64 [ %c1, %pick ], [ %random, %draw ]
   %chosen32 = trunc i64 %chosen to i32
   %warps32 = trunc i64 %warps to i32
   %rank32 = udiv i32 %chosen32, %warps32
@@ -162,8 +168,8 @@ deopt:
   store i32 1, ptr %gen.p
   br label %start.warp
 next:
-  %did = phi i1 [ false, %pick ], [ true, %exit ], [ true, %gone ], [ true, %wait ], [ false, %yield ]
-  %was = phi i1 [ false, %pick ], [ false, %exit ], [ false, %gone ], [ false, %wait ], [ true, %yield ]
+  %did = phi i1 [ false, %found ], [ true, %exit ], [ true, %gone ], [ true, %wait ], [ false, %yield ]
+  %was = phi i1 [ false, %found ], [ false, %exit ], [ false, %gone ], [ false, %wait ], [ true, %yield ]
   %progress2 = or i1 %progress, %did
   %ready2 = or i1 %ready, %was
   %i2 = add i64 %i, 1
@@ -434,5 +440,6 @@ loop:
   %more = icmp ult i64 %i2, %warps
   br i1 %more, label %loop, label %end
 end:
+  call void @tw_check_begin(ptr %ctx, ptr %block)
   ret void
 }

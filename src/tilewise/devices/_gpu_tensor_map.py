@@ -1,0 +1,62 @@
+"""Tensor maps of a GPU: made by its driver, which alone knows their bits."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tilewise.devices._gpu_driver import check, driver
+from tilewise.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tilewise.devices.gpu import GpuDevice
+    from tilewise.devices.tensor_map import Description
+
+__all__ = ["encode"]
+
+_FIRST = 90  # the compute capability, times ten, from which GPUs have them
+_PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
+_NO_STRIDE = 16  # for a single axis: the driver looks for a stride all the same
+
+
+def encode(device: GpuDevice, described: Description, address: int) -> bytes:
+    """The 128 bytes that ``device`` reads."""
+    found = re.match(r"sm_(\d+)", device.arch)
+    if found and int(found[1]) < _FIRST:
+        raise ArgumentError(
+            "device", "must have compute capability 9.0 or newer for a tensor map", f"{device.name} ({device.arch})"
+        )
+    cuda = driver()
+    doing = f"making a tensor map on {device.name}"
+    with device._scope(doing):
+        if described.corners is None:
+            box = [cuda.cuuint32_t(length) for length in described.box]
+            made = check(cuda.cuTensorMapEncodeTiled(*_what(cuda, described, address), box, *_how(cuda, described)), doing)
+        else:
+            lower, upper = map(list, described.corners)
+            made = check(
+                cuda.cuTensorMapEncodeIm2col(
+                    *_what(cuda, described, address), lower, upper, *described.box, *_how(cuda, described)
+                ),
+                doing,
+            )
+    return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
+
+
+def _what(cuda: Any, described: Description, address: int) -> tuple[Any, ...]:
+    type_ = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{described.element.driver}")
+    sizes = [cuda.cuuint64_t(size) for size in described.sizes]
+    strides = [cuda.cuuint64_t(stride) for stride in described.strides or (_NO_STRIDE,)]
+    return type_, len(sizes), address, sizes, strides
+
+
+def _how(cuda: Any, described: Description) -> tuple[Any, ...]:
+    width, span = (f"{size}B" if size else "NONE" for size in (described.interleave, described.swizzle))
+    fill = "NAN_REQUEST_ZERO_FMA" if described.nan else "NONE"
+    return (
+        [cuda.cuuint32_t(step) for step in described.steps],
+        getattr(cuda.CUtensorMapInterleave, f"CU_TENSOR_MAP_INTERLEAVE_{width}"),
+        getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{span}"),
+        getattr(cuda.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[described.promotion]}"),
+        getattr(cuda.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
+    )

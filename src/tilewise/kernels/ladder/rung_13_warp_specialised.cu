@@ -1,0 +1,283 @@
+// Rung 13: Hopper. Warps with different jobs, copies by an engine, instructions of four warps.
+//
+// Adds: a warp that does nothing but start copies of whole boxes (TMA), which swizzle themselves and count
+// their bytes at barriers in shared memory; two groups of four warps that do nothing but multiply, straight
+// from shared memory (wgmma), and take over the registers that the copying warps need not; clusters of two
+// blocks, one below the other, which need the same columns of B: each loads half of them, for both.
+// Tiles: cluster 256×256×64 (or 256×128×64), block 128×256×64, warpgroup 64×256×64, instruction 64×256×16.
+// Look at: four instructions a step for each warpgroup and none that computes an address; 168 registers a
+// thread at the start, then 232 and 40; one block on an SM; bytes read from L2, of which the cluster saves
+// a third.
+#include <tilewise/cluster.cuh>
+#include <tilewise/matrix.cuh>
+#include <tilewise/raster.cuh>
+#include <tilewise/tensor_copy.cuh>
+#include <tilewise/tensor_core.cuh>
+#include <tilewise/wgmma.cuh>
+
+#if PARTITION_128X128X64
+constexpr unsigned BLOCK_N = 128, STAGES = 6;
+#else
+constexpr unsigned BLOCK_N = 256, STAGES = 4;
+#endif
+#ifndef CLUSTER
+#define CLUSTER 2
+#endif
+constexpr unsigned BLOCK_M = 128, BLOCK_K = 64;
+constexpr unsigned INSTRUCTION_M = 64, INSTRUCTION_K = 16;
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP;
+constexpr unsigned CONSUMERS = BLOCK_M / INSTRUCTION_M; // warpgroups that multiply; one more copies
+constexpr unsigned THREADS = (CONSUMERS + 1) * WARPGROUP;
+
+constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
+static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "they are all there are");
+
+#if ELEMENT_BFLOAT16
+constexpr bool BFLOAT16 = true;
+#else
+constexpr bool BFLOAT16 = false;
+#endif
+using Element = unsigned short; // the bits of a float16 or bfloat16
+#if RESULT_FLOAT32
+using Result = float;
+#else
+using Result = unsigned short;
+#endif
+
+// The copy engine deals in boxes whose rows have 128 bytes. A box of A is 128 rows by 64 k, one of B is 64 k
+// by 64 columns; a tile of B is several boxes side by side.
+constexpr unsigned ROW_BYTES = 128;
+constexpr unsigned BOX = ROW_BYTES / sizeof(Element); // elements in a row of one
+constexpr unsigned B_BOXES = BLOCK_N / BOX;
+static_assert(BLOCK_K == BOX && B_BOXES % CLUSTER == 0, "each block of a cluster loads as many boxes of B");
+
+struct alignas(1024) Stage {
+    Element a[BLOCK_M * BLOCK_K];
+    Element b[B_BOXES][BLOCK_K * BOX];
+};
+
+// Results on their way out lie in boxes too, 64 rows of 128 bytes.
+constexpr unsigned RESULT_BOX = ROW_BYTES / sizeof(Result);
+constexpr unsigned RESULT_BOXES = BLOCK_N / RESULT_BOX;
+
+struct alignas(1024) Results {
+    char boxes[RESULT_BOXES][INSTRUCTION_M * ROW_BYTES];
+
+    // Where the 16-byte chunk lies that begins with this column.
+    __device__ void *chunk(unsigned row, unsigned column)
+    {
+        const unsigned in_row = column % RESULT_BOX * sizeof(Result) / 16;
+        return &boxes[column / RESULT_BOX][row * ROW_BYTES + (in_row ^ row % 8) * 16];
+    }
+};
+
+struct Shared {
+    union {
+        Stage stages[STAGES];
+        Results results[CONSUMERS]; // once all stages have been read
+    };
+    Mbarrier full[STAGES];  // the stage's bytes have come
+    Mbarrier empty[STAGES]; // both blocks of the cluster have read it, so that either may write to both
+};
+static_assert(sizeof(Shared::results) <= sizeof(Shared::stages), "the results lie where the stages were");
+
+// The stage of a step, and the parity of the round of the ring that the step is in.
+struct Turn {
+    unsigned slot = 0, parity = 0;
+
+    __device__ void next()
+    {
+        if (++slot == STAGES) slot = 0, parity ^= 1;
+    }
+};
+
+// One thread copies, as far ahead as there are stages free.
+inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, TileIndex tile,
+                               unsigned rank, unsigned steps)
+{
+    Turn turn;
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step, turn.next()) {
+        Stage &stage = shared.stages[turn.slot];
+        Mbarrier &full = shared.full[turn.slot];
+        shared.empty[turn.slot].wait(turn.parity ^ 1);
+        full.arrive_and_expect(sizeof(Stage)); // what the other block loads for this one is part of it
+        tensor_copy::load(stage.a, a, tile.row * BLOCK_M, step * BLOCK_K, full);
+#pragma unroll
+        for (unsigned i = 0; i < B_BOXES / CLUSTER; ++i) {
+            const unsigned box = rank * (B_BOXES / CLUSTER) + i;
+            const unsigned column = tile.column * BLOCK_N + box * BOX;
+            if (CLUSTER == 1)
+                tensor_copy::load(stage.b[box], b, step * BLOCK_K, column, full);
+            else
+                tensor_copy::load_to_all(stage.b[box], b, step * BLOCK_K, column, full, (1 << CLUSTER) - 1);
+        }
+    }
+}
+
+struct Sums {
+    float at[BLOCK_N / 2];
+};
+
+// A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps)
+{
+    const unsigned thread = threadIdx.x % WARPGROUP;
+    Turn turn;
+    unsigned before = 0; // the slot of the step before
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step, turn.next()) {
+        const Stage &stage = shared.stages[turn.slot];
+        shared.full[turn.slot].wait(turn.parity);
+        const auto a = wgmma::descriptor(&stage.a[group * INSTRUCTION_M * BLOCK_K], 0);
+        const auto b = wgmma::descriptor(stage.b, sizeof(stage.b[0]));
+        wgmma::fence();
+#pragma unroll
+        for (unsigned k = 0; k < BLOCK_K; k += INSTRUCTION_K) // 16 bytes are 1 in a descriptor
+            wgmma::multiply_add<BFLOAT16>(sums.at, a + k * sizeof(Element) / 16, b + k * ROW_BYTES / 16);
+        wgmma::commit();
+        wgmma::wait<1>(); // the step before this one has been read, by the whole warpgroup
+        if (step > 0 && thread < CLUSTER) shared.empty[before].arrive_in(thread);
+        before = turn.slot;
+    }
+    wgmma::wait<0>();
+}
+
+// Barriers of the hardware: 0 is that of __syncthreads, the others are for the threads that name them.
+template <unsigned COUNT> inline __device__ void wait_for(unsigned barrier)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory");
+}
+
+// Puts the warpgroup's sums where the copy engine will find them.
+inline __device__ void put(Results &results, const Sums &sums)
+{
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp_row = threadIdx.x % WARPGROUP / WARP * 16;
+#if RESULT_FLOAT32
+    // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
+    // puts another pair at the same time, from the columns that lie in the other half.
+    const bool odd = lane / 4 % 2;
+#pragma unroll
+    for (unsigned j = 0; j < BLOCK_N / 8; ++j)
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half) {
+            const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
+            const unsigned row = warp_row + half * 8 + lane / 4, column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
+            auto *to = static_cast<float2 *>(results.chunk(row, column)) + column / 2 % 2;
+            *to = {odd ? sums.at[there] : sums.at[here], odd ? sums.at[there + 1] : sums.at[here + 1]};
+        }
+#else
+#pragma unroll
+    for (unsigned j = 0; j < BLOCK_N / 16; ++j) { // of 16×16 sums four matrices, down and then across
+        unsigned pairs[4];
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) {
+            const float low = sums.at[j * 8 + i * 2], high = sums.at[j * 8 + i * 2 + 1];
+#if RESULT_BFLOAT16
+            pairs[i] = bfloat16_pair(low, high);
+#else
+            pairs[i] = float16_pair(low, high);
+#endif
+        }
+        tensor_core::store_4_matrices(results.chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
+    }
+#endif
+}
+
+// Stores the warpgroup's rows one element at a time, where C's rows lie as the copy engine cannot store them.
+inline __device__ void store_elements(Matrix<Result> c, Results &results, unsigned first_row,
+                                      unsigned first_column)
+{
+    constexpr unsigned CHUNK = 16 / sizeof(Result);
+    const unsigned rows = first_row < c.height ? min(c.height - first_row, INSTRUCTION_M) : 0;
+    const unsigned columns = first_column < c.width ? min(c.width - first_column, BLOCK_N) : 0;
+#pragma unroll 1
+    for (unsigned row = threadIdx.x % WARPGROUP / WARP; row < rows; row += WARPGROUP / WARP)
+#pragma unroll 1
+        for (unsigned column = threadIdx.x % WARP; column < columns; column += WARP)
+            c.at(first_row + row, first_column + column) =
+                static_cast<const Result *>(results.chunk(row, column))[column % CHUNK];
+}
+
+inline __device__ void write(Shared &shared, const Sums &sums, unsigned group, TileIndex tile,
+                             const TensorMap &map, Matrix<Result> c, bool by_engine)
+{
+    Results &results = shared.results[group];
+    const unsigned first_row = tile.row * BLOCK_M + group * INSTRUCTION_M, first_column = tile.column * BLOCK_N;
+    wait_for<CONSUMERS * WARPGROUP>(1); // the other warpgroup has read the stages too
+    put(results, sums);
+    if (by_engine) tensor_copy::fence_stores();
+    wait_for<WARPGROUP>(2 + group);
+    if (!by_engine) {
+        store_elements(c, results, first_row, first_column);
+    } else if (threadIdx.x % WARPGROUP == 0) {
+#pragma unroll
+        for (unsigned box = 0; box < RESULT_BOXES; ++box)
+            tensor_copy::store(map, first_row, first_column + box * RESULT_BOX, results.boxes[box]);
+        tensor_copy::commit();
+        tensor_copy::wait_until_read();
+    }
+}
+
+// The maps describe A and B, and C if `by_engine`; the matrix C has sizes, and the address if it is not.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    warp_specialised(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+                     const __grid_constant__ TensorMap map_c, Matrix<Result> c, unsigned depth,
+                     unsigned by_engine)
+{
+    extern __shared__ __align__(1024) char dynamic[];
+    Shared &shared = *reinterpret_cast<Shared *>(dynamic);
+
+    // The same in all lanes: said so, the compiler keeps it, and what follows from it, out of their registers.
+    const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
+    const unsigned rank = CLUSTER == 1 ? 0 : cluster::rank();
+    const unsigned cluster_rows = c.height / (CLUSTER * BLOCK_M) + (c.height % (CLUSTER * BLOCK_M) != 0);
+    const unsigned tile_columns = c.width / BLOCK_N + (c.width % BLOCK_N != 0);
+    TileIndex tile = grouped(blockIdx.x / CLUSTER, cluster_rows, tile_columns);
+    tile.row = tile.row * CLUSTER + rank; // beyond the last row of tiles, perhaps: then it only loads B
+    const unsigned steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
+
+    if (threadIdx.x == 0) {
+        for (unsigned i = 0; i < STAGES; ++i) {
+            shared.full[i].init(1);
+            shared.empty[i].init(CONSUMERS * CLUSTER);
+        }
+        fence_mbarrier_init();
+        if (steps > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
+    }
+    __syncthreads();
+    if (CLUSTER > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
+
+    if (group == CONSUMERS) {
+        warpgroup::give_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP) produce(shared, map_a, map_b, tile, rank, steps);
+        __syncwarp();
+    } else {
+        warpgroup::take_registers<CONSUMER_REGISTERS>();
+        Sums sums = {};
+        consume(shared, sums, group, steps);
+        write(shared, sums, group, tile, map_c, c, by_engine);
+        __syncwarp();
+    }
+    if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another arrives at its barriers
+}
+
+// Copies a matrix to rows that begin at multiples of 16 bytes, which is what a tensor map can describe.
+// A thread writes eight elements; those beyond the width are zeros.
+extern "C" __global__ void __launch_bounds__(256) align_rows(Matrix<const Element> from, Matrix<Element> to)
+{
+    constexpr unsigned CHUNK = 16 / sizeof(Element);
+    const unsigned chunks = to.pitch / CHUNK;
+    const unsigned long long index = blockIdx.x * 256ull + threadIdx.x;
+    const unsigned row = index / chunks, column = index % chunks * CHUNK;
+    if (row >= from.height) return;
+    unsigned words[4];
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned low = column + 2 * i < from.width ? from.at(row, column + 2 * i) : 0;
+        const unsigned high = column + 2 * i + 1 < from.width ? from.at(row, column + 2 * i + 1) : 0;
+        words[i] = low | high << 16;
+    }
+    *reinterpret_cast<uint4 *>(&to.at(row, column)) = {words[0], words[1], words[2], words[3]};
+}

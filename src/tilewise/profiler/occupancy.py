@@ -1,0 +1,203 @@
+"""Occupancy: how many blocks of a kernel a multiprocessor holds at once, and what keeps it from more.
+
+A multiprocessor gives registers to warps in units of 256 and within the part of it that a warp lives in,
+shared memory to blocks in units of 128 or 256 bytes with 1 KiB on top on most GPUs, and has room for so many
+warps and blocks. The least of these limits binds. Dividing all registers by a thread's, as is often done, gives
+a number of threads that no launch reaches: it is kept beside, as ``threads_by_division``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.errors import ArgumentError, integer
+from tilewise.gpus import Gpu, find
+
+__all__ = ["Occupancy", "occupancy"]
+
+_MANY = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How a launch fills one multiprocessor of a GPU."""
+
+    gpu: str
+    threads: int
+    """Of a block."""
+    registers: int
+    """Of a thread."""
+    shared: int
+    """Of a block, static and dynamic."""
+    limits: Mapping[str, int]
+    """Blocks on a multiprocessor by what limits them: "registers", "shared", "warps", "blocks", "barriers"."""
+    shared_config: int
+    """Bytes that the shared memory of a multiprocessor is set to: the least size that serves the others."""
+    warps_per_block: int
+    warps_most: int
+    """That a multiprocessor has room for."""
+    sms: int
+    threads_by_division: int
+    """65,536 registers divided by a thread's: not what a launch reaches."""
+    grid: int | None = None
+    """Blocks of the launch."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks on a multiprocessor at once."""
+        return min(self.limits.values())
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """What limits them; more than one where several come to the same."""
+        return tuple(name for name, limit in self.limits.items() if limit == self.blocks)
+
+    @property
+    def warps(self) -> int:
+        return self.blocks * self.warps_per_block
+
+    @property
+    def threads_per_sm(self) -> int:
+        """Threads that really are on a multiprocessor at once."""
+        return self.blocks * self.threads
+
+    @property
+    def ratio(self) -> float:
+        """Warps there are to warps there could be."""
+        return self.warps / self.warps_most
+
+    @property
+    def waves(self) -> float | None:
+        """How many times the GPU is filled; what is beyond a whole number is the tail."""
+        if self.grid is None or not self.blocks:
+            return None
+        return self.grid / (self.blocks * self.sms)
+
+    @property
+    def tail(self) -> float | None:
+        """The part of the last wave that has blocks; 1 if it is whole."""
+        if self.waves is None or self.grid is None:
+            return None
+        per_wave = self.blocks * self.sms
+        return (self.grid % per_wave or per_wave) / per_wave
+
+    def with_less(self, registers: int = 0, shared: int = 0) -> Occupancy:
+        """The same with fewer registers a thread or bytes of shared memory a block."""
+        return occupancy(
+            self.gpu,
+            self.threads,
+            max(self.registers - registers, 0),
+            max(self.shared - shared, 0),
+            grid=self.grid,
+        )
+
+    @property
+    def next_registers(self) -> int | None:
+        """The most registers a thread may have for one more block to fit; None if that does not help."""
+        for registers in range(self.registers - 1, 0, -1):
+            if occupancy(self.gpu, self.threads, registers, self.shared).blocks > self.blocks:
+                return registers
+        return None
+
+    @property
+    def next_shared(self) -> int | None:
+        """The most bytes of shared memory a block may have for one more block to fit; None if none helps."""
+        unit = find(self.gpu).limits.shared_unit
+        for shared in range(self.shared // unit * unit, -1, -unit):
+            if shared < self.shared:
+                fewer = occupancy(self.gpu, self.threads, self.registers, shared)
+                if fewer.blocks > self.blocks:
+                    return shared
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        less = {"one register less": {"registers": 1}, "one KiB less": {"shared": 1024}}
+        return {
+            "gpu": self.gpu,
+            "threads": self.threads,
+            "registers": self.registers,
+            "shared": self.shared,
+            "limits": dict(self.limits),
+            "blocks": self.blocks,
+            "binding": list(self.binding),
+            "warps": self.warps,
+            "ratio": self.ratio,
+            "threads per SM": self.threads_per_sm,
+            "threads by division": self.threads_by_division,
+            "waves": self.waves,
+            "tail": self.tail,
+            "next": {"registers": self.next_registers, "shared": self.next_shared},
+            **{name: self.with_less(**by).blocks for name, by in less.items()},
+        }
+
+    def __str__(self) -> str:
+        said = (
+            f"{self.blocks} blocks of {self.threads:,} threads on an SM of {self.gpu}: {self.warps} of "
+            f"{self.warps_most} warps, {self.ratio:.1%}; limited by {' and '.join(self.binding)}"
+        )
+        return said
+
+
+def occupancy(
+    gpu: str | Gpu,
+    threads: int,
+    registers: int,
+    shared: int = 0,
+    *,
+    grid: int | None = None,
+    barriers: int = 0,
+) -> Occupancy:
+    """Blocks of ``threads`` threads that a multiprocessor of ``gpu`` holds.
+
+    ``registers`` are of a thread, ``shared`` the bytes of a block, static and dynamic; ``grid`` is the number
+    of blocks of the launch, where waves are wanted.
+    """
+    found = find(gpu)
+    limits = found.limits
+    threads = integer("threads", threads, least=1)
+    registers, shared = integer("registers", registers, least=0), integer("shared", shared, least=0)
+    if threads > limits.threads_per_block:
+        raise ArgumentError("threads", f"must be at most {limits.threads_per_block:,}", threads)
+    warps = -(-threads // limits.threads_per_warp)
+    bound = {
+        "registers": _by_registers(found, warps, registers),
+        "warps": limits.warps_per_sm // warps,
+        "blocks": limits.blocks_per_sm,
+    }
+    if barriers:
+        bound["barriers"] = limits.barriers_per_sm // barriers
+    by_shared, config = _by_shared(found, shared, min(bound.values()))
+    ordered = {name: bound[name] for name in ("registers",)} | {"shared": by_shared} | bound
+    division = min(limits.registers_per_sm // registers, _MANY) if registers else limits.threads_per_sm
+    return Occupancy(
+        found.name, threads, registers, shared, ordered, config, warps, limits.warps_per_sm, found.sms, division, grid
+    )  # fmt: skip
+
+
+def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
+    """Registers lie in parts of the multiprocessor, and a warp has all of its own in one part."""
+    limits = gpu.limits
+    if not registers:
+        return limits.blocks_per_sm
+    unit = limits.register_unit
+    each = -(-registers * limits.threads_per_warp // unit) * unit
+    parts = limits.partitions_per_sm
+    if registers > limits.max_registers_per_thread or each * -(-warps // parts) * parts > limits.registers_per_block:
+        return 0
+    return limits.registers_per_sm // parts // each * parts // warps
+
+
+def _by_shared(gpu: Gpu, shared: int, others: int) -> tuple[int, int]:
+    """Blocks by shared memory, and the size that it is set to for as many blocks as fit otherwise."""
+    limits = gpu.limits
+    unit = limits.shared_unit
+    if shared > limits.shared_per_block_optin:
+        return 0, limits.shared_per_sm
+    each = -(-(shared + limits.shared_reserved_per_block) // unit) * unit
+    if not each:
+        return limits.blocks_per_sm, limits.shared_carveouts[0]
+    fitting = [size for size in limits.shared_carveouts if size >= each * others]
+    config = fitting[0] if fitting else limits.shared_per_sm
+    return config // each, config

@@ -1,0 +1,165 @@
+"""Barriers that only a part of a warp comes to: reported where all must come, counted lane by lane elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+
+ORDERS: list[str | int] = ["eager", "late", 7]
+every_order = pytest.mark.parametrize("order", ORDERS, ids=map(str, ORDERS))
+BLOCK = 96
+LOW, HIGH, ALL = 0x0000_FFFF, 0xFFFF_0000, 0xFFFF_FFFF
+
+
+def launched(body: str, order: str | int = "eager") -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """What each thread has in ``o`` in the end; ``t`` is the thread, ``l`` its lane."""
+    kernel = tw.Kernel(
+        'extern "C" __global__ void k(int *o, int *box)\n{\nint t = threadIdx.x, l = t % 32;\n' + body + "}",
+        "k",
+        "sm_80",
+    )
+    out, box = np.full(BLOCK, -1, np.int32), np.zeros(8, np.int32)
+    kernel(1, BLOCK, [out, box], device=tw.device("emulator", order=order), timeout=20.0)
+    return out
+
+
+def fault_of(body: str, order: str | int = "eager") -> tuple[int, int, str]:
+    """The lanes that are at a barrier and those that are not, as the error tells them; and the error."""
+    with pytest.raises(tw.errors.KernelFault, match="a barrier in divergent code") as caught:
+        launched(body, order)
+    said = str(caught.value)
+    found = re.search(r"lanes (\w+) of a warp are at this barrier, lanes (\w+) do not", said)
+    assert found is not None
+    return int(found[1], 16), int(found[2], 16), said
+
+
+@every_order
+def test_a_barrier_on_one_side(order: str | int) -> None:
+    here, others, said = fault_of("if (l < 16)\n__syncthreads();\no[t] = 1;", order)
+    assert (here, others) == (LOW, HIGH)
+    assert "kernel k, block (0, 0, 0), thread (" in said
+    assert re.search(r"PTX line \d+: bar.sync", said)
+    assert "kernel.cu:5" in said
+
+
+@every_order
+def test_another_barrier_on_each_side(order: str | int) -> None:
+    body = "if (l < 16) { o[t] = 1; __syncthreads(); o[t] += box[0]; }\nelse { __syncthreads(); o[t] = 2; }\no[t] += 3;"
+    here, others, said = fault_of(body, order)
+    assert {here, others} == {LOW, HIGH}
+    assert "bar.sync" in said
+
+
+@pytest.mark.parametrize("after", ["", "__syncthreads();"])
+@every_order
+def test_a_barrier_in_a_loop_of_which_lanes_take_different_turns(after: str, order: str | int) -> None:
+    here, others, _ = fault_of(
+        f"for (int i = 0; i < l % 3; ++i) {{ __syncthreads(); o[t] = i; }}\n{after} o[t] += 5;", order
+    )
+    assert here | others == ALL
+    assert others == sum(1 << lane for lane in range(32) if lane % 3 == 0)
+
+
+@pytest.mark.parametrize(
+    "barrier",
+    [
+        "__syncthreads();",
+        'asm volatile("bar.sync 3, 96;");',
+        'asm volatile("bar.arrive 3, 96;");',
+        'asm volatile("barrier.sync.aligned 3;");',
+        "box[2] = __syncthreads_count(t);",
+        "box[2] = __syncthreads_or(t);",
+    ],
+)
+def test_every_form_that_wants_the_whole_warp(barrier: str) -> None:
+    here, others, _ = fault_of(f"if (l >= 16) {{ {barrier} }} o[t] = 1;")
+    assert (here, others) == (HIGH, LOW)
+
+
+@pytest.mark.parametrize("mask", ["0xffffffff", "0x0000ffff"])
+def test_lanes_at_a_barrier_of_the_warp_and_lanes_at_one_of_the_block(mask: str) -> None:
+    here, _, _ = fault_of(f"if (l < 16) {{ __syncwarp({mask}); o[t] = 4; }} else __syncthreads(); o[t] += 1;")
+    assert here == HIGH
+
+
+@every_order
+def test_lanes_that_part_and_come_to_one_barrier(order: str | int) -> None:
+    out = launched(
+        "int s = 0; if (l % 3 == 1) for (int i = 0; i < t; ++i) s += i * box[i % 8] + i; else if (l & 4) s = 3;\n"
+        "__syncthreads(); o[t] = s; if (l < 9) return; if (l == 20) o[t] = -5; __syncthreads(); o[t] += 1;",
+        order,
+    )
+    for t in range(BLOCK):
+        lane = t % 32
+        s = t * (t - 1) // 2 if lane % 3 == 1 else 3 if lane & 4 else 0
+        assert out[t] == (s if lane < 9 else -4 if lane == 20 else s + 1)
+
+
+@every_order
+def test_a_barrier_after_some_lanes_have_left(order: str | int) -> None:
+    np.testing.assert_array_equal(
+        launched("if (t % 5 > 2) return; __syncthreads(); o[t] = t; __syncthreads(); o[t] += 1;", order),
+        [t + 1 if t % 5 < 3 else -1 for t in range(BLOCK)],
+    )
+    np.testing.assert_array_equal(  # they leave one after another
+        launched(
+            "for (int i = 0;; ++i) { __syncthreads(); if (i == t % 7) return; o[t] = i; __syncthreads(); }",
+            order,
+        ),
+        [t % 7 - 1 if t % 7 else -1 for t in range(BLOCK)],
+    )
+    np.testing.assert_array_equal(  # and do something before they leave
+        launched(
+            "for (int i = 0; i < box[0] + 9; ++i) { __syncthreads(); if (i == t % 7) { o[t] = 40 + i; return; } "
+            "o[t] = i; __syncthreads(); } o[t] = 5;",
+            order,
+        ),
+        [40 + t % 7 for t in range(BLOCK)],
+    )
+    np.testing.assert_array_equal(  # from one side only
+        launched(
+            "if (l & 1) { o[t] = 1; if (l & 2) return; o[t] += 1; } else { o[t] = 6; if (l & 4) return; } "
+            "__syncthreads(); o[t] += 10;",
+            order,
+        ),
+        [(1 if t & 2 else 12) if t & 1 else (6 if t & 4 else 16) for t in range(BLOCK)],
+    )
+
+
+@every_order
+def test_a_barrier_after_a_lock(order: str | int) -> None:
+    out = launched(
+        "bool done = false; while (!done) { if (atomicCAS(box, 0, 1) == 0) { *(volatile int *)(box + 1) += 1; "
+        "__threadfence(); atomicExch(box, 0); done = true; } }\n__syncthreads(); o[t] = box[1];",
+        order,
+    )
+    np.testing.assert_array_equal(out, BLOCK)
+
+
+@every_order
+def test_the_form_that_lanes_may_run_apart_counts_them(order: str | int) -> None:
+    out = launched(
+        'if (l < 16) { o[t] = 3; asm volatile("barrier.sync 1;" ::: "memory"); o[t] += box[0]; } '
+        'else { box[0] = 4; asm volatile("barrier.sync 1;" ::: "memory"); o[t] = 9; }',
+        order,
+    )
+    np.testing.assert_array_equal(out, [7 if t % 32 < 16 else 9 for t in range(BLOCK)])
+
+
+def test_whole_warps_may_come_alone() -> None:
+    out = launched(
+        'if (t / 32 == 1) asm volatile("bar.sync 2, 32;"); if (t < 64) asm volatile("bar.sync 3, 64;"); o[t] = 1;'
+    )
+    np.testing.assert_array_equal(out, 1)
+
+
+def test_a_deadlock_names_lanes_at_both_kinds_of_barrier() -> None:
+    with pytest.raises(tw.errors.Deadlock) as caught:
+        launched('if (l < 16) asm volatile("barrier.sync 4, 128;"); else __syncthreads(); o[t] = 1;')
+    said = str(caught.value)
+    assert "lanes 0x0000ffff of warp 2 wait at barrier 4, where 48 of 128 threads have come" in said
+    assert "lanes 0xffff0000 of warp 2 wait at a barrier in divergent code for other lanes" in said

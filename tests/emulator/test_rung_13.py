@@ -1,0 +1,160 @@
+"""Rung 13 on the emulator: every partition, with clusters and without, ragged shapes, every order."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tests.rungs import changed
+from tilewise.bench.trial import dtype_named
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError, Deadlock, KernelFault
+from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, RUNG
+from tilewise.reference import compare
+
+RANDOM = np.random.default_rng()
+SEED = int(RANDOM.integers(2**40))
+ORDERS = ("eager", "late", SEED)
+SMALL = "128x128x64"
+Array = npt.NDArray[Any]
+
+
+def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
+    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    return a, b
+
+
+def multiply(a: Array, b: Array, order: str | int = "eager", **chosen: str | int) -> Array:
+    product: Array = RUNG(a, b, device=tw.device("emulator", order=order), **chosen)
+    return product
+
+
+@pytest.mark.parametrize(
+    ("partition", "cluster", "element", "result"),
+    [
+        ("128x128x64", 1, "float16", "float16"),
+        ("128x128x64", 2, "bfloat16", "float32"),
+        ("128x256x64", 1, "bfloat16", "bfloat16"),
+        ("128x256x64", 2, "float16", "float32"),
+    ],
+)
+def test_every_partition_in_every_order(partition: str, cluster: int, element: str, result: str) -> None:
+    """More than one block each way, edges within a tile, and the bits of one order in all of them."""
+    m, n = (int(RANDOM.integers(size + 1, size + 60)) for size in (128, BLOCK_N[partition]))
+    k = int(RANDOM.integers(64 * 6, 64 * 8))  # so that slots of the ring are used again
+    a, b = operands(m, n, k, element)
+    how: dict[str, Any] = {"partition": partition, "cluster": cluster, "result": result}
+    results = [multiply(a, b, order, **how) for order in ORDERS]
+    assert results[0].dtype == dtype_named(result)
+    assert compare(results[0], a, b), (m, n, k)
+    assert len({item.tobytes() for item in results}) == 1, SEED
+
+
+class Framed:
+    """A matrix on the device in the middle of a larger one of NaN."""
+
+    def __init__(self, values: Array, left: int, right: int) -> None:
+        rows, columns = values.shape
+        self.inside = slice(1, 1 + rows), slice(left, left + columns)
+        self.around: Array = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
+        self.around[self.inside] = values
+        self.whole = open_emulator().array(self.around)
+        self.part = self.whole[self.inside]
+
+    def taken(self) -> Array:
+        """The matrix as it is now, once nothing around it has changed."""
+        now: Array = self.whole.numpy()
+        values: Array = now[self.inside].copy()
+        now[self.inside] = self.around[self.inside]
+        assert now.tobytes() == self.around.tobytes()
+        return values
+
+
+EDGES = st.sampled_from((1, 2, 8, 63, 64, 65, 127, 128, 129))
+GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 4, 8))] * 6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    m=EDGES | st.integers(1, 300),
+    n=EDGES | st.integers(1, 200),
+    k=EDGES | st.integers(0, 200),
+    gaps=GAPS,
+    element=st.sampled_from(("float16", "bfloat16")),
+    cluster=st.sampled_from((1, 2)),
+)
+def test_any_size_and_any_lie(
+    m: int, n: int, k: int, gaps: tuple[int, ...], element: str, cluster: int
+) -> None:
+    """Rows that the copy engine reads as they lie, and rows that are copied first; NaN all around."""
+    a, b = operands(m, n, k, element)
+    left, right = Framed(a, *gaps[:2]), Framed(b, *gaps[2:4])
+    out = Framed(np.full((m, n), np.nan, a.dtype), *gaps[4:])
+    RUNG(left.part, right.part, out=out.part, partition=SMALL, cluster=cluster)
+    assert compare(out.taken(), a, b)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "shared.full[turn.slot].wait(turn.parity);",
+        "shared.empty[turn.slot].wait(turn.parity ^ 1);",
+        "        wgmma::wait<1>();",
+        "    wgmma::wait<0>();\n",
+        "wait_for<WARPGROUP>(2 + group);",
+    ],
+)
+def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
+    """What is awaited has not happened yet where the order is late, or a barrier counts too many."""
+    a, b = operands(256, 128, 700, "float16")
+    broken = changed(RUNG, tmp_path, missing, "")
+    with contextlib.suppress(KernelFault):
+        assert not compare(broken(a, b, device=tw.device("emulator", order="late"), partition=SMALL), a, b)
+
+
+def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> None:
+    a, b = operands(256, 128, 700, "float16")
+    broken = changed(RUNG, tmp_path, "init(CONSUMERS * CLUSTER);", "init(CONSUMERS * CLUSTER + 1);")
+    with pytest.raises(Deadlock, match="no block gets on"):
+        broken(a, b, device="emulator", partition=SMALL)
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_small_integers_are_exact(element: str) -> None:
+    m, n, k = (int(size) for size in RANDOM.integers(1, 200, 3))
+    a, b = (RANDOM.integers(-3, 4, shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert (multiply(a, b, partition=SMALL, result="float32") == exact).all(), (m, n, k)
+
+
+def test_a_value_that_is_not_finite_spoils_its_own_sums_alone() -> None:
+    a, b = np.ones((5, 65), np.float16), np.ones((65, 7), np.float16)
+    a[2, 0] = np.inf
+    b[64, 3] = np.nan
+    wanted = np.full((5, 7), 65, np.float16)
+    wanted[2] = np.inf
+    wanted[:, 3] = np.nan
+    np.testing.assert_array_equal(multiply(a, b, partition=SMALL), wanted)
+
+
+def test_nothing_to_add_or_nothing_to_write() -> None:
+    for m, n, k in ((16, 32, 0), (0, 32, 16), (16, 0, 16), (0, 0, 0)):
+        for result in ("float16", "float32"):
+            c = multiply(np.ones((m, k), np.float16), np.ones((k, n), np.float16), result=result)
+            assert (c.shape, bool(c.any())) == ((m, n), False)
+
+
+def test_wrong_arguments() -> None:
+    a, b = operands(3, 4, 5, "float16")
+    with pytest.raises(ArgumentError, match=r"^a must have elements of type float16 or bfloat16 for"):
+        multiply(a.astype(np.float32), b.astype(np.float32))
+    with pytest.raises(ArgumentError, match=r"^cluster must be one of 2, 1"):
+        multiply(a, b, cluster=4)

@@ -1,0 +1,183 @@
+"""The rungs with tensor cores on a GPU: any size, any lie, both element types, and how fast they are.
+
+``python tests/gpu/test_tensor_core_rungs.py [RUNG …]`` prints the speeds, each result checked first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # from a checkout, with nothing installed
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilewise as tw
+from tilewise.bench.trial import dtype_named
+from tilewise.devices import gpu
+from tilewise.devices.gpu import GpuDevice
+from tilewise.kernels.rung import operand
+from tilewise.reference import compare
+
+pytestmark = pytest.mark.gpu
+
+RUNGS = [
+    name for name in ("10_turing_tensor_core", "12_multistage", "13_warp_specialised") if name in tw.ladder
+]
+RANDOM = np.random.default_rng()
+Array = npt.NDArray[Any]
+
+SHAPES = [
+    (1, 1, 1),
+    (128, 256, 64),
+    (256, 512, 128),
+    (127, 255, 63),
+    (129, 257, 65),
+    (1, 4096, 512),
+    (4096, 1, 512),
+    (17, 33, 5000),
+    (300, 500, 0),
+    (512, 512, 1024),
+    (1021, 1019, 1023),
+    (384, 640, 136),
+    (2000, 1304, 96),
+]
+
+
+@pytest.fixture(scope="module")
+def device() -> GpuDevice:
+    assert gpu.count(), gpu.why_not()
+    return gpu.open(0)
+
+
+def variants(name: str) -> list[dict[str, Any]]:
+    """One of every setting that changes what the rung does."""
+    settings = tw.ladder[name].settings
+    names = [key for key in settings if key not in ("element", "result")]
+    return [{}] + [{key: value} for key in names for value in settings[key]]
+
+
+def elements(name: str) -> tuple[str, ...]:
+    return tuple(map(str, tw.ladder[name].settings.get("element", ("float16",))))
+
+
+def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
+    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    return a, b
+
+
+class Framed:
+    """A matrix on the GPU in the middle of a larger one of NaN."""
+
+    def __init__(self, device: GpuDevice, values: Array, left: int, right: int) -> None:
+        rows, columns = values.shape
+        self.inside = slice(1, 1 + rows), slice(left, left + columns)
+        self.around: Array = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
+        self.around[self.inside] = values
+        self.whole = device.array(self.around)
+        self.part = self.whole[self.inside]
+
+    def taken(self) -> Array:
+        """The matrix as it is now, once nothing around it has changed."""
+        now: Array = self.whole.numpy()
+        values: Array = now[self.inside].copy()
+        now[self.inside] = self.around[self.inside]
+        assert now.tobytes() == self.around.tobytes()
+        return values
+
+
+def checked(
+    device: GpuDevice, name: str, a: Array, b: Array, gaps: tuple[int, ...] = (0,) * 6, **chosen: Any
+) -> None:
+    """Multiply among NaN into a poisoned output, and compare with float64."""
+    rung = tw.ladder[name]
+    complete = rung.complete({"element": a.dtype.name} if "element" in rung.settings else {})
+    complete.update(chosen)
+    left, right = Framed(device, a, *gaps[:2]), Framed(device, b, *gaps[2:4])
+    result = dtype_named(rung.result_type(complete))
+    out = Framed(device, np.full((a.shape[0], b.shape[1]), np.nan, result), *gaps[4:])
+    rung(left.part, right.part, out=out.part, device=device, **chosen)
+    found = compare(out.taken(), a, b, accumulate=rung.accumulate(complete))
+    assert found, (name, a.shape, b.shape, a.dtype, gaps, chosen, str(found))
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_any_size(device: GpuDevice, name: str) -> None:
+    for element in elements(name):
+        for shape in SHAPES:
+            checked(device, name, *operands(*shape, element))
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_any_lie(device: GpuDevice, name: str) -> None:
+    for element in elements(name):
+        for _ in range(10):
+            gaps = tuple(int(gap) for gap in RANDOM.choice((0, 1, 2, 3, 4, 8), 6))
+            m, n, k = (int(size) for size in RANDOM.integers(1, 700, 3))
+            checked(device, name, *operands(m, n, k, element), gaps)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_every_setting(device: GpuDevice, name: str) -> None:
+    for chosen in variants(name):
+        for element in elements(name):
+            for result in tw.ladder[name].settings["result"]:
+                for shape in ((300, 520, 200), (511, 513, 700)):
+                    checked(device, name, *operands(*shape, element), result=result, **chosen)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_many_at_once_give_the_same_bits(device: GpuDevice, name: str) -> None:
+    """More blocks than the GPU runs at a time, again and again: a race would show as a difference."""
+    a, b = operands(3000, 3000, 1500, "float16")
+    left, right = device.array(a), device.array(b)
+    results = [tw.ladder[name](left, right, device=device).numpy() for _ in range(10)]
+    assert compare(results[0], a, b)
+    assert len({result.tobytes() for result in results}) == 1
+
+
+SPEEDS = [(1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192), (4096, 14336, 4096), (4093, 4093, 4093)]
+
+
+def best(device: GpuDevice, name: str, a: Any, b: Any, out: Any, complete: Any) -> float:
+    """Seconds of the quickest of ten, everything compiled and allocated before."""
+    rung = tw.ladder[name]
+    matrices = operand("a", a), operand("b", b), operand("out", out)
+    room = rung.room(*matrices, complete)
+    workspace = device.empty((room,), "uint8") if room else None
+    steps = rung.steps(*matrices, workspace.ptr if workspace else 0, complete)
+    launches = [(rung.kernel(device.arch, entry=step.entry, **complete), step.launch) for step in steps]
+
+    def launch() -> None:
+        for kernel, how in launches:
+            kernel(how.grid, how.block, how.args, how.shared, how.cluster, device)
+
+    for _ in range(3):
+        launch()
+    return min(device.time(launch, repeat=10))
+
+
+def print_speeds(names: list[str]) -> None:
+    """TFLOP/s of every rung, partition and element type, on random data."""
+    device = gpu.open(0)
+    for name, (m, n, k) in itertools.product(names, SPEEDS):
+        rung = tw.ladder[name]
+        for partition, element in itertools.product(rung.settings["partition"], elements(name)):
+            given = {"partition": partition, "element": element if "element" in rung.settings else None}
+            complete = rung.complete({key: value for key, value in given.items() if value})
+            a, b = (device.array(x) for x in operands(m, n, k, element))
+            out = device.empty((m, n), dtype_named(rung.result_type(complete)))
+            seconds = best(device, name, a, b, out, complete)
+            rows = slice(m // 2 - 32, m // 2 + 32)
+            right = compare(out[rows].numpy(), a[rows].numpy(), b.numpy())
+            speed = 2 * m * n * k / seconds / 1e12
+            print(f"{name} {m}×{n}×{k} {partition} {element}: {speed:.0f} TFLOP/s; {right}", flush=True)
+
+
+if __name__ == "__main__":
+    print_speeds(sys.argv[1:] or RUNGS)

@@ -1,0 +1,109 @@
+"""Hold the emulator against a record: ``python -m tests.hardware.compare FOLDER``.
+
+Prints a line for each job that differs: how much of it is equal, and the first difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.hardware.job import Array, Job
+from tests.hardware.machine import Emulated
+
+__all__ = ["Difference", "differences", "pieces"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not the same in a piece of a job's results."""
+
+    job: str
+    piece: str
+    equal: float  # share of elements
+    first: str
+
+    def __str__(self) -> str:
+        return f"{self.job} | {self.piece} | {100 * self.equal:.2f} % equal | {self.first}"
+
+
+def pieces(part: str, job: Job, results: dict[str, Array]) -> dict[str, Array]:
+    """A job's results in the pieces that are looked at one by one: designs, or instructions."""
+    if part in ("matrix", "wgmma"):
+        from tests.hardware.matrix import DESIGNS, TILES
+
+        d = results["d"]
+        if len(d) != TILES * len(DESIGNS):
+            return {"": d}
+        return {name: d[TILES * i : TILES * (i + 1)] for i, name in enumerate(DESIGNS)}
+    if part == "scalar":
+        return {text: results[f"o{i}"] for i, text in enumerate(job.about["texts"])}
+    return results
+
+
+def differences(
+    part: str, job: Job, theirs: dict[str, Array], ours: dict[str, Array]
+) -> Iterator[Difference]:
+    """Where the emulator and the record do not agree."""
+    found = pieces(part, job, ours)
+    for name, wanted in pieces(part, job, theirs).items():
+        got = found[name]
+        same = wanted.view(f"u{wanted.itemsize}") == got.view(f"u{got.itemsize}")
+        if not same.all():
+            at = int(np.argmin(same.ravel()))
+            first = f"[{at}] {_shown(got.flat[at])}, on the GPU {_shown(wanted.flat[at])}"
+            if part == "scalar":
+                given = ", ".join(_shown(job.buffers[one].flat[at]) for one in "abc")
+                first += f", of {given}"
+            yield Difference(job.name, name, float(same.mean()), first)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:#x}" if value.dtype.kind == "u" else f"{value!r}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", default=["ladder", "matrix", "wgmma", "scalar"])
+    parser.add_argument("--job", default="", help="only jobs with this in their name")
+    given = parser.parse_args()
+    from tests.hardware.carry import parts
+
+    record, makers, emulator = (
+        json.loads((given.folder / "record.json").read_text()),
+        dict(parts()),
+        Emulated(),
+    )
+    for part in given.only:
+        noted = {entry["name"]: entry for entry in record["parts"][part]["jobs"]}
+        arrays = np.load(given.folder / f"{part}.npz")
+        equal = 0
+        for job in makers[part]():
+            if given.job not in job.name:
+                continue
+            entry = noted.get(job.name, {"failed": "not recorded"})
+            if "failed" in entry or entry["inputs"] != job.inputs:
+                print(f"{job.name} | {entry.get('failed', 'recorded with other inputs')}")
+                continue
+            try:
+                ours = emulator.run(job)
+            except Exception as error:
+                print(f"{job.name} | the emulator: {str(error)[:150]}")
+                continue
+            theirs = {name: arrays[f"{job.name}|{name}"] for name in job.results}
+            found = list(differences(part, job, theirs, ours))
+            equal += not found
+            for one in found:
+                print(one, flush=True)
+        print(f"{part}: {equal} jobs equal")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Make what is kept in ``tests/golden/hardware`` from a record: ``python -m tests.hardware.keep FOLDER``.
+
+Of results that have to be the same bit for bit hashes are enough, a piece of a job each. Of approximate
+functions the bits themselves are kept, to measure distances. Counters and times are kept as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.hardware.compare import pieces
+from tests.hardware.job import Array, Job, digest
+
+__all__ = ["KEPT", "hashed", "kept", "near_texts"]
+
+KEPT = Path(__file__).resolve().parents[1] / "golden" / "hardware"
+_SHORT = 16  # characters of a hash
+_PARTS = ("ladder", "matrix", "wgmma", "scalar")
+
+
+def near_texts() -> set[str]:
+    """The instructions of part C of which the ISA gives a bound only."""
+    from tests.hardware.scalar_table import cases
+
+    return {case.text for case in cases() if case.kind == "near"}
+
+
+def hashed(part: str, job: Job, results: dict[str, Array]) -> dict[str, str]:
+    """The hash of each piece."""
+    return {name: digest(array)[:_SHORT] for name, array in pieces(part, job, results).items()}
+
+
+def kept(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Hashes by part, job and piece, and the bits of approximate functions."""
+    from tests.hardware.carry import parts
+
+    record, makers = json.loads((folder / "record.json").read_text()), dict(parts())
+    found: dict[str, Any] = {"about": record["about"]}
+    near: dict[str, Array] = {}
+    inexact = near_texts()
+    for part in (part for part in _PARTS if part in record["parts"]):
+        noted = {entry["name"]: entry for entry in record["parts"][part]["jobs"] if "failed" not in entry}
+        arrays, rows = np.load(folder / f"{part}.npz"), {}
+        for job in makers[part]():
+            if job.name not in noted or noted[job.name]["inputs"] != job.inputs:
+                continue
+            results = {name: arrays[f"{job.name}|{name}"] for name in job.results}
+            hashes = hashed(part, job, results)
+            if part == "scalar":
+                texts = pieces(part, job, results)
+                near |= {text: array for text, array in texts.items() if text in inexact}
+                hashes = {text: value for text, value in hashes.items() if text not in inexact}
+            rows[job.name] = {"inputs": job.inputs[:_SHORT], "hashes": hashes}
+            if "machine code" in job.about:
+                rows[job.name]["machine code"] = job.about["machine code"][:_SHORT]
+        found[part] = rows
+    if "programs" in record["parts"]:
+        found["programs"] = {
+            entry["name"]: [
+                entry["inputs"][:_SHORT],
+                *(value[:_SHORT] for value in entry["digests"].values()),
+            ]
+            for entry in record["parts"]["programs"]["jobs"]
+            if "failed" not in entry
+        }
+    return found, near
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    KEPT.mkdir(parents=True, exist_ok=True)
+    found, near = kept(folder)
+    (KEPT / "hashes.json").write_text(json.dumps(found, indent=0) + "\n")
+    np.savez_compressed(KEPT / "near.npz", **near)  # type: ignore[arg-type]
+    record = json.loads((folder / "record.json").read_text())
+    timings = record["parts"].get("timings", {})
+    if timings:
+        (KEPT / "timings.json").write_text(json.dumps({"about": record["about"], **timings}, indent=1) + "\n")
+    counters = folder / "counters.json"
+    if counters.exists():
+        _keep_counters(json.loads(counters.read_text()), record["about"])
+
+
+def _keep_counters(counted: dict[str, Any], about: dict[str, Any]) -> None:
+    """A row for each launch; metrics that were counted and are not in a row are zero there."""
+    groups = {}
+    for group, result in counted["groups"].items():
+        if "rows" in result:
+            metrics = sorted(
+                {name for row in result["rows"] for name, value in row.items() if isinstance(value, float)}
+            )
+            rows = [{name: value for name, value in row.items() if value != 0.0} for row in result["rows"]]
+            groups[group] = {"complete": result["complete"], "metrics": metrics, "rows": rows}
+    text = json.dumps({"about": about, "profiler": counted["version"], "groups": groups})
+    (KEPT / "counters.json").write_text(text.replace('}, {"launch"', '},\n{"launch"') + "\n")
+
+
+if __name__ == "__main__":
+    main()

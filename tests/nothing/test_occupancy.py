@@ -1,0 +1,90 @@
+"""Occupancy: published figures, and the rules told another way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise import gpus
+from tilewise.errors import ArgumentError
+from tilewise.profiler.occupancy import occupancy
+
+
+def test_a_published_report() -> None:
+    """RTX 3070, 196 blocks of 256 threads, 16 registers."""
+    found = occupancy("rtx-3070", 256, 16, grid=196)
+    assert dict(found.limits) == {"registers": 16, "shared": 8, "warps": 6, "blocks": 16}
+    assert found.waves == pytest.approx(0.7101449, abs=5e-8)
+    assert found.binding == ("warps",) and found.ratio == 1
+
+
+@pytest.mark.parametrize(("registers", "divided"), [(40, 1638), (46, 1424)])
+def test_what_dividing_registers_gives(registers: int, divided: int) -> None:
+    """Turing holds 1,024 threads, whatever is left of its registers."""
+    found = occupancy("rtx-2060-super", 1024, registers, 8192)
+    assert found.threads_by_division == divided
+    assert found.threads_per_sm == 1024 and found.blocks == 1 and found.ratio == 1
+    assert found.limits["registers"] == 1 and "warps" in found.binding
+
+
+def test_what_a_little_less_gives() -> None:
+    found = occupancy("a100", 256, 65)  # 72 registers are given: 28 warps
+    assert found.blocks == 3 and found.binding == ("registers",)
+    assert found.next_registers == 64 and found.with_less(registers=1).blocks == 4
+    shared = occupancy("h200", 128, 32, 48 * 1024)
+    assert shared.blocks == 4 and shared.binding == ("shared",)
+    assert shared.next_shared == 228 * 1024 // 5 // 128 * 128 - 1024
+    assert occupancy("h200", 128, 32, shared.next_shared).blocks == 5
+    assert occupancy("h200", 128, 32, shared.next_shared + 1).blocks == 4
+
+
+@given(
+    st.sampled_from(gpus.names()),
+    st.integers(1, 1024),
+    st.integers(1, 255),
+    st.integers(0, 227 * 1024),
+)
+def test_blocks_fit_and_one_more_does_not(name: str, threads: int, registers: int, shared: int) -> None:
+    """Blocks are placed by hand, warp by warp, each in the part with most room."""
+    gpu = gpus.find(name)
+    limits = gpu.limits
+    found = occupancy(gpu, threads, registers, shared)
+    parts = [limits.registers_per_sm // 4] * 4
+    room, warps, blocks = limits.shared_per_sm, limits.threads_per_sm // 32, 0
+    each = -(-registers // 8) * 256
+    needed = -(-(shared + limits.shared_reserved_per_block) // limits.shared_unit) * limits.shared_unit
+    own = -(-threads // 32)
+    while blocks < limits.blocks_per_sm and needed <= room and own <= warps:
+        for _ in range(own):
+            most = max(range(4), key=lambda i: parts[i])
+            if parts[most] < each:
+                break
+            parts[most] -= each
+        else:
+            blocks, room, warps = blocks + 1, room - needed, warps - own
+            continue
+        break
+    if shared > limits.shared_per_block_optin or each * -(-own // 4) * 4 > limits.registers_per_block:
+        blocks = 0
+    assert found.blocks == blocks
+    assert found.shared_config >= blocks * needed
+
+
+def test_waves_and_the_tail() -> None:
+    found = occupancy("h200", 256, 128, 0, grid=132 * 2 * 2 + 33)
+    assert found.blocks == 2 and found.waves == 2.125 and found.tail == 0.125
+    assert occupancy("h200", 256, 128, 0, grid=132 * 2).tail == 1
+
+
+def test_refusals() -> None:
+    with pytest.raises(ArgumentError, match="threads must be at most 1,024"):
+        occupancy("h200", 2048, 32)
+    with pytest.raises(ArgumentError, match="gpu"):
+        occupancy("h2000", 256, 32)
+    assert occupancy("h200", 1024, 128).blocks == 0
+
+
+def test_the_door() -> None:
+    assert tw.occupancy is occupancy

@@ -1,0 +1,117 @@
+"""Rung 13 without a device: what the compiler makes of it, and what is launched for which operands."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rungs import build, changed
+from tilewise.devices.tensor_map import TensorMap
+from tilewise.errors import ArchError, ArgumentError, LaunchError
+from tilewise.gpus import find, limits
+from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, RUNG, choose, is_aligned
+from tilewise.kernels.rung import Operand, Step, ceil_div
+
+ARCH = "sm_90a"
+VARIANTS = list(itertools.product(BLOCK_N, ("float16", "bfloat16"), ("float16", "bfloat16", "float32")))
+SIZE = st.integers(1, 1000)
+
+
+@pytest.mark.parametrize(("partition", "element", "result"), VARIANTS)
+def test_no_spills_and_nothing_serialised(partition: str, element: str, result: str) -> None:
+    """The compiler warns where it has to wait for a warpgroup instruction before the next."""
+    for cluster in (1, 2):
+        binary = build(RUNG, ARCH, partition=partition, element=element, result=result, cluster=cluster)
+        assert binary.warnings == ()
+        for entry in binary.entries.values():
+            resources = entry.resources
+            assert resources is not None
+            assert (resources.spills, resources.stack_bytes) == (0, 0)
+        assert binary.entries["warp_specialised"].resources.registers == 168  # type: ignore[union-attr]
+
+
+def test_serialised_instructions_would_be_told(tmp_path: Path) -> None:
+    slow = changed(RUNG, tmp_path, "wgmma::commit();", "wgmma::commit(), sums.at[0] += 1;")
+    (warning,) = build(slow, ARCH).warnings
+    assert "wgmma.mma_async instructions are serialized" in warning
+
+
+@pytest.mark.parametrize("partition", BLOCK_N)
+def test_instructions(partition: str) -> None:
+    """Four steps of 16 k, boxes of B shared with the other block, results in boxes of 64 columns."""
+    columns = BLOCK_N[partition]
+    sass = RUNG.kernel(ARCH, partition=partition).sass
+    assert sass.count(f"HGMMA.64x{columns}x16.F32 ") == sass.count("HGMMA.") == 4
+    assert sass.count("UTMALDG.2D.MULTICAST ") == columns // 64 // 2
+    assert sass.count("UTMALDG.2D ") == 1
+    assert sass.count("UTMASTG.2D ") == columns // 64
+    assert sass.count("USETMAXREG.") == 2
+    assert "MEMBAR.ALL.GPU" not in sass
+    alone = RUNG.kernel(ARCH, partition=partition, cluster=1).sass
+    assert "MULTICAST" not in alone
+    assert alone.count("UTMALDG.2D ") == 1 + columns // 64
+
+
+def test_it_runs_on_one_arch_alone() -> None:
+    assert not RUNG.runs_on("sm_80")
+    assert not RUNG.runs_on("sm_120")
+    with pytest.raises(ArchError, match="needs sm_90a, not sm_100; compile it for sm_90a"):
+        RUNG.kernel("sm_100")
+
+
+def stepped(a: Operand, b: Operand, c: Operand, **chosen: int | str) -> list[Step]:
+    return RUNG.steps(a, b, c, 1 << 30, RUNG.complete({"result": c.dtype, **chosen}))
+
+
+@given(m=SIZE, n=SIZE, k=SIZE, gap=st.sampled_from((0, 1, 4, 8)), offset=st.sampled_from((0, 2, 8, 16)))
+def test_the_engine_gets_rows_that_it_can_read(m: int, n: int, k: int, gap: int, offset: int) -> None:
+    a = Operand(4096 + offset, m, k, k + gap, "float16")
+    b = Operand(8192, k, n, n, "float16")
+    c = Operand(1 << 20, m, n, n + gap, "float16")
+    *copies, main = stepped(a, b, c)
+    assert [step.entry for step in copies] == ["align_rows"] * sum(not is_aligned(x) for x in (a, b))
+    assert main.entry == "warp_specialised"
+    assert all(isinstance(argument, TensorMap) for argument in main.launch.args[:2])
+    assert isinstance(main.launch.args[2], TensorMap) == is_aligned(c) == main.launch.args[5]
+    room = RUNG.room(a, b, c, {})
+    assert room == 16 * sum(x.rows * ceil_div(x.columns, 8) for x in (a, b) if not is_aligned(x))
+    assert main.launch.grid[0] % 2 == 0
+    assert main.launch.grid[0] == 2 * ceil_div(m, 256) * ceil_div(n, 256)
+
+
+@pytest.mark.parametrize("partition", BLOCK_N)
+def test_a_block_fits_on_an_sm(partition: str) -> None:
+    matrix = Operand(0, 512, 512, 512, "float16")
+    (step,) = stepped(matrix, matrix, matrix, partition=partition)
+    most = limits((9, 0)).shared_per_block_optin
+    assert 0.8 * most < step.launch.shared <= most
+    assert step.launch.cluster == (2, 1, 1)
+    (alone,) = stepped(matrix, matrix, matrix, partition=partition, cluster=1)
+    assert alone.launch.cluster is None
+
+
+def test_an_empty_sum_needs_no_operands() -> None:
+    a, b = Operand(12, 300, 0, 0, "float16"), Operand(13, 0, 500, 500, "float16")
+    (step,) = stepped(a, b, Operand(4096, 300, 500, 500, "float32"))
+    assert step.launch.args[:2] == (bytes(128), bytes(128))
+    assert RUNG.room(a, b, a, {}) == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "partition", "cluster"),
+    [(8192, 8192, "128x256x64", 2), (1024, 1024, "128x128x64", 2), (100, 8192, "128x128x64", 1)],
+)
+def test_choice(m: int, n: int, partition: str, cluster: int) -> None:
+    assert choose(m, n, 1024, find("h200").sms) == {"partition": partition, "cluster": cluster}
+
+
+def test_refusals() -> None:
+    matrix = Operand(0, 8, 8, 8, "float16")
+    with pytest.raises(ArgumentError, match="result must be 'float16'"):
+        RUNG.steps(matrix, matrix, matrix, 0, RUNG.complete({"result": "float32"}))
+    with pytest.raises(LaunchError, match=r"n must be less than 2\^31"):
+        RUNG.rule(1, 2**31, 1, {})
