@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,10 @@ from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, read_ptx
 
 if TYPE_CHECKING:
+    from tilewise.gpus import Gpu
     from tilewise.profiler.findings import Finding
+    from tilewise.profiler.occupancy import Occupancy
+    from tilewise.profiler.profile import Profile
 
 __all__ = ["Kernel"]
 
@@ -125,6 +129,57 @@ class Kernel:
         packed = pack(self._name, self._entry(binary).parameters, args, target)
         target.run(binary, self.entry_in(binary), launch, packed.parts, timeout)
         packed.copy_back()
+
+    def profile(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any] = (),
+        shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
+        gpu: str | Gpu | None = None,
+        timeout: float | None = None,
+    ) -> Profile:
+        """Run a launch on the emulator and count what it does, as the GPU named would count it.
+
+        The profile maps ncu's names to figures, and has tables, source lines and occupancy. Arguments are
+        as in a call, and results are written to them.
+
+        >>> import numpy as np, tilewise as tw
+        >>> source = '''extern "C" __global__ void k(float *x) {
+        ...     __shared__ float s[1024]; s[threadIdx.x * 32] = x[threadIdx.x]; __syncthreads();
+        ...     x[threadIdx.x] = s[threadIdx.x * 32]; }'''
+        >>> profile = tw.Kernel(source, "k", "sm_75").profile(1, 32, [np.ones(32, "float32")])
+        >>> profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
+        62.0
+        """
+        from tilewise.profiler.launch import ProfilingDevice, gpu_for
+
+        target = ProfilingDevice(gpu_for(gpu, self._arch))
+        self(grid, block, args, shared, cluster, target, timeout)
+        return target.profile
+
+    def occupancy(
+        self,
+        block: int | Sequence[int],
+        shared: int = 0,
+        gpu: str | Gpu | None = None,
+        grid: int | None = None,
+    ) -> Occupancy:
+        """How many blocks of this shape a multiprocessor of ``gpu`` holds, and what limits them."""
+        from tilewise.profiler.launch import gpu_for
+        from tilewise.profiler.occupancy import occupancy
+
+        chosen = gpu_for(gpu, self._arch)
+        binary = self.build(None if self._given_arch is not None or gpu is None else chosen.arch)
+        resources: Resources | None = self._entry(binary).resources
+        if resources is None:
+            raise ToolError(
+                f"{self._name} is foreign PTX, which nothing here assembles: its registers are not known"
+            )
+        threads = math.prod(dim3("block", block))
+        own = integer("shared", shared) + resources.shared_bytes
+        return occupancy(chosen, threads, resources.registers, own, grid=grid, barriers=resources.barriers)
 
     def check(
         self,

@@ -16,6 +16,7 @@ from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArchError, ArgumentError
 from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, RUNG
+from tilewise.profiler.checking import CheckingDevice
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
@@ -97,6 +98,16 @@ def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], ele
     out = Framed(np.full((m, n), np.nan, a.dtype), *gaps[4:])
     RUNG(left.part, right.part, out=out.part, partition=SMALL)
     assert compare(out.taken(), a, b)
+
+
+@pytest.mark.parametrize("order", ["late", SEED])
+def test_checks_find_nothing(order: str | int) -> None:
+    """No race, no read of what is still on its way, nothing read that nobody wrote."""
+    for gap in (0, 1):
+        device = CheckingDevice(order)
+        a, b = operands(100, 90 + gap, 300 + gap, "float16")
+        assert compare(RUNG(a, b, device=device, partition=SMALL, stages=3), a, b)
+        assert device.findings == []
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])

@@ -18,6 +18,7 @@ from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, Deadlock, KernelFault
 from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, RUNG
+from tilewise.profiler.checking import CheckingDevice
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
@@ -125,6 +126,16 @@ def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> N
     broken = changed(RUNG, tmp_path, "init(CONSUMERS * CLUSTER);", "init(CONSUMERS * CLUSTER + 1);")
     with pytest.raises(Deadlock, match="no block gets on"):
         broken(a, b, device="emulator", partition=SMALL)
+
+
+@pytest.mark.parametrize("order", ["late", SEED])
+def test_checks_find_nothing(order: str | int) -> None:
+    """No race, no copy to a stage still in use, nothing for the engine that was not fenced."""
+    for gap, result in ((0, "float16"), (1, "float32")):
+        device = CheckingDevice(order)
+        a, b = operands(200, 136 + gap, 520 + gap, "float16")
+        assert compare(RUNG(a, b, device=device, partition=SMALL, result=result), a, b)
+        assert device.findings == []
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])

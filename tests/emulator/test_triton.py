@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -14,12 +12,9 @@ from tests.triton.runs import Run, launch, prepare
 from tilewise.bench import foreign
 
 KERNELS = golden()
-# NOTE: what the emulator does not have yet.
-LATER = re.compile(r"tensormap")
-KEYS = [key for key, made in KERNELS.items() if not LATER.search(made.ptx)]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", KERNELS)
 def test_results(key: str) -> None:
     """Right in every order of warps, and the same bits."""
     made = KERNELS[key]

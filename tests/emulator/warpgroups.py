@@ -14,6 +14,9 @@ import numpy as np
 import tilewise as tw
 from tests.emulator.fragments import BITS, numbers
 from tests.emulator.many import Array
+from tilewise.emulator import Range, Runner, build_kernel
+from tilewise.emulator.native import Target
+from tilewise.launch import Launch
 
 __all__ = [
     "SWIZZLES",
@@ -282,8 +285,8 @@ def text_of(cases: list[Case], room: int) -> str:
     return whole(lines, room)
 
 
-def run_cases(cases: list[Case], device: Any = "emulator") -> list[Array]:
-    """The matrices D, as numbers."""
+def run_cases(cases: list[Case], device: Any = "emulator", target: Target | None = None) -> list[Array]:
+    """The matrices D, as numbers; with a target, of code for that CPU instead of this one."""
     room = max(len(case.image) for case in cases)
     images = np.zeros((len(cases), room), np.uint8)
     fragments = np.zeros((len(cases), 4, THREADS), np.uint32)
@@ -296,8 +299,15 @@ def run_cases(cases: list[Case], device: Any = "emulator") -> list[Array]:
             metadata[number] = case.matrices["e"]
     c = np.concatenate([case.sums(case.matrices["c"]) for case in cases])
     d = np.zeros_like(c)
-    kernel = tw.Kernel.from_ptx(text_of(cases, room), "k")
-    kernel(1, THREADS, [images, fragments, metadata, c, d], device=device)
+    text = text_of(cases, room)
+    arrays: list[Array] = [images, fragments, metadata, c, d]
+    if target is None:
+        tw.Kernel.from_ptx(text, "k")(1, THREADS, arrays, device=device)
+    else:
+        made = build_kernel(text, "k", (THREADS, 1, 1), target, None)
+        ranges = [Range(array.ctypes.data, array.nbytes, "array") for array in arrays]
+        addresses = [item.start.to_bytes(8, "little") for item in ranges]
+        Runner(made, Launch((1, 1, 1), (THREADS, 1, 1)), addresses, ranges, [])()
     found, start = [], 0
     for case in cases:
         found.append(case.matrix(d[start : start + case.registers]))

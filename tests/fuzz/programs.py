@@ -390,8 +390,10 @@ class _Program:
         rounded = -(-self.threads // 32) * 32
         counted = not self.left_early and self.chance(3)
         at = f"{self.draw(1, 15)}, {rounded}" if counted else str(self.draw(0, 15))
-        kind = self.draw(0, 4)
-        if kind == 0:
+        kind = self.draw(0, 5)
+        if kind == 5:
+            self.parted(at)
+        elif kind == 0:
             self.put(f"bar.red.popc.u32 {self.r()}, {at}, {self.p()};")
         elif kind == 1:
             self.put(f"barrier.red.{self.one_of(['and', 'or'])}.pred {self.p()}, {at}, !{self.p()};")
@@ -402,6 +404,18 @@ class _Program:
             guard = f"@{self.condition()} " if self.draw(0, 1) else ""
             self.put("mov.u32 %x0, sh; shl.b32 %x1, %id, 2; add.u32 %x0, %x0, %x1;")
             self.put(f"{guard}st.shared.u32 [%x0], {self.r()}; bar.sync {at};")
+
+    def parted(self, at: str) -> None:
+        """A barrier that lanes of a warp come to on two ways: none of those that all must run together."""
+        other, end = self.label(), self.label()
+        self.put(f"@{self.condition()} bra {other};")
+        self.straight(False)
+        self.put(f"barrier.sync {at};")
+        self.straight(False)
+        self.put(f"bra {end};")
+        self.place(other)
+        self.put(f"barrier.sync {at};")
+        self.place(end)
 
     def vote(self, uniform: bool) -> None:
         choice = self.draw(0, 2)

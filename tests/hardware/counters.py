@@ -144,10 +144,9 @@ def jobs(group: str) -> Iterator[Job]:
 
 
 def _rungs() -> Iterator[Job]:
-    import tilewise as tw
     from tests.hardware import ladder
 
-    for name in tw.ladder:
+    for name in ladder.told():
         size = SIZES.get(name, _SIZE)
         every: list[dict[str, int | str]] = [{}]
         if name == "11_parallel_k":

@@ -253,7 +253,7 @@ def test_a_written_listing() -> None:
         "one": [
             Instruction(0, "NOP"),
             Instruction(16, "@!P0 MOV R1, R2", other, call),
-            Instruction(32, "BRA `(.L_x_1)", other, call, 7),
+            Instruction(32, "BRA `(.L_x_1)", other, call, 7, ".L_x_1"),
         ],
         "two": [Instruction(0, "EXIT")],
     }

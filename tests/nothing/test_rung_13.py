@@ -48,7 +48,7 @@ def test_instructions(partition: str) -> None:
     assert sass.count(f"HGMMA.64x{columns}x16.F32 ") == sass.count("HGMMA.") == 4
     assert sass.count("UTMALDG.2D.MULTICAST ") == columns // 64 // 2
     assert sass.count("UTMALDG.2D ") == 1
-    assert sass.count("UTMASTG.2D ") == columns // 64
+    assert sass.count("UTMASTG.2D ") == 1  # in a loop
     assert sass.count("USETMAXREG.") == 2
     assert "MEMBAR.ALL.GPU" not in sass
     alone = RUNG.kernel(ARCH, partition=partition, cluster=1).sass

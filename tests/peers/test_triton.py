@@ -6,6 +6,7 @@ Not part of ``make test``: ``make test-peers`` installs Triton beside the projec
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.test_triton import written
 from tests.peers.small import SMALL, Small
-from tests.triton.cases import CASES, Case
+from tests.triton.cases import CASES, Case, matmul_case
 from tests.triton.compiler import Compiled, compile_case, golden
 from tests.triton.runs import launch, prepare
 from tilewise.errors import KernelFault
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("default")]
 ROOT = Path(__file__).parents[2]
 KERNELS = golden()
 TIMES_OVER_INTERPRETER = 50
+OTHERS = (80, 86, 89, 90)
 
 
 @pytest.fixture
@@ -49,6 +51,48 @@ def test_fresh_kernels(case: Case, arch: int, seed: int) -> None:
         run.check()
         results.append(written(run))
     assert made.ptx != kept.ptx or results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("case", "arch"),
+    [(case, arch) for case in CASES for arch in OTHERS if arch not in case.archs and arch >= min(case.archs)],
+)
+def test_other_targets(case: Case, arch: int, seed: int) -> None:
+    made = compile_case(case, arch)
+    run = prepare(made, np.random.default_rng(seed))
+    launch(made, run, tw.device("emulator", order="late"))
+    run.check()
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_random_settings(number: int, seed: int) -> None:
+    """Tiles, warps, stages, types, layouts and sizes as they come."""
+    pick = random.Random(seed)
+    arch, type_ = (
+        pick.choice([75, 80, 86, 89, 90, 90, 90]),
+        pick.choice(["fp16", "fp16", "bf16", "fp32", "i8", "fp8e5"]),
+    )
+    if arch == 75 and type_ != "fp32":
+        type_ = "fp16"
+    least = 32 if type_ in ("i8", "fp8e5") else 16
+    tile = pick.choice([16, 32, 64, 128]), pick.choice([16, 32, 64, 128]), pick.choice([least, 32, 64])
+    if arch == 75 and tile[0] * tile[1] > 64 * 64:
+        tile = 64, 32, tile[2]  # no tensor cores there: a thread has every product
+    even = pick.random() < 0.5
+    size = tuple(step * pick.randint(1, 3) if even else pick.randint(1, 2 * step + 9) for step in tile)
+    out = "i32" if type_ == "i8" else pick.choice(["fp32", "fp16", "bf16"] if arch > 75 else ["fp32", "fp16"])
+    turned = pick.choice(["", "a", "b", "ab"])
+    case = matmul_case(
+        f"random{number}", type_, tile, pick.choice([1, 2, 4, 8]), pick.randint(1, 4), size, turned=turned, out=out,
+        precision=pick.choice(["tf32", "ieee"]) if type_ == "fp32" else "tf32",
+    )  # fmt: skip
+    made = compile_case(case, arch)
+    run = prepare(made, np.random.default_rng(seed), case)
+    launch(made, run, tw.device("emulator", order=pick.choice(["eager", "late", seed])))
+    try:
+        run.check()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, sm_{arch}, {case}: {error}") from None
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["ARCHS", "CASES", "Case", "Setting"]
+__all__ = ["ARCHS", "CASES", "Case", "Setting", "matmul_case"]
 
 ARCHS = (75, 80, 90)
 
@@ -28,28 +28,30 @@ class Case:
     size: tuple[int, ...] = ()
 
 
-def _matmul(
+def matmul_case(
     name: str,
     type_: str,
     tile: tuple[int, int, int],
     warps: int,
     stages: int,
-    size: tuple[int, int, int],
+    size: tuple[int, ...],
     archs: tuple[int, ...] = ARCHS,
     *,
     function: str = "matmul",
     out: str = "fp32",
     precision: str = "tf32",
-    b_type: str | None = None,
+    turned: str = "",
     **more: Setting,
 ) -> Case:
-    """``size`` is m × n × k; where it is a multiple of the tile, nothing is masked."""
+    """``size`` is m × n × k; where it is a multiple of the tile, nothing is masked. What is ``turned`` lies by
+    columns."""
     bm, bn, bk = tile
     even = all(length % step == 0 for length, step in zip(size, tile, strict=True))
-    signature = {"a": f"*{type_}", "b": f"*{b_type or type_}", "c": f"*{out}"}
+    signature = {"a": f"*{type_}", "b": f"*{type_}", "c": f"*{out}"}
     signature |= dict.fromkeys(("M", "N", "K", "lda", "ldb", "ldc"), "i32")
     constants: dict[str, Setting] = {"BM": bm, "BN": bn, "BK": bk}
     if function == "matmul":
+        constants |= {"AT": "a" in turned, "BT": "b" in turned}
         constants |= {"EVEN": even, "PRECISION": precision, "SUMS": "int32" if out == "i32" else "float32"}
     constants |= more
     aligned = ("a", "b", "c", "lda", "ldb", "ldc", *(("M", "N", "K") if even else ()))
@@ -59,22 +61,28 @@ def _matmul(
 
 def _matmuls() -> Iterator[Case]:
     new, newest = (80, 90), (90,)
-    yield _matmul("matmul_f16", "fp16", (64, 64, 32), 4, 3, (128, 64, 128))
-    yield _matmul("matmul_f16_wide", "fp16", (128, 128, 32), 8, 3, (128, 128, 160), new)
-    yield _matmul("matmul_f16_masked", "fp16", (32, 64, 32), 4, 2, (50, 70, 45), out="fp16")
-    yield _matmul("matmul_f16_one_stage", "fp16", (32, 32, 32), 2, 1, (64, 32, 96))
-    yield _matmul("matmul_f16_one_warp", "fp16", (16, 16, 16), 1, 4, (32, 16, 112), new)
-    yield _matmul("matmul_bf16", "bf16", (64, 32, 64), 4, 2, (64, 64, 256), new, out="bf16")
-    yield _matmul("matmul_tf32", "fp32", (64, 64, 32), 4, 3, (64, 64, 128), new)
-    yield _matmul("matmul_tf32x3", "fp32", (32, 32, 32), 4, 2, (32, 32, 64), new, precision="tf32x3")
-    yield _matmul("matmul_f32", "fp32", (32, 32, 16), 4, 2, (40, 50, 60), precision="ieee")
-    yield _matmul("matmul_i8", "i8", (64, 32, 64), 4, 3, (64, 32, 256), new, out="i32")
-    yield _matmul("matmul_f8e5", "fp8e5", (64, 64, 64), 4, 3, (64, 64, 256), (80, 89, 90))
-    yield _matmul("matmul_f8e4", "fp8e4nv", (64, 64, 64), 4, 3, (64, 64, 256), (89, 90))
-    yield _matmul(
+    yield matmul_case("matmul_f16", "fp16", (64, 64, 32), 4, 3, (128, 64, 128))
+    yield matmul_case("matmul_f16_wide", "fp16", (128, 128, 32), 8, 3, (128, 128, 160), new)
+    yield matmul_case("matmul_f16_masked", "fp16", (32, 64, 32), 4, 2, (50, 70, 45), out="fp16")
+    yield matmul_case("matmul_f16_one_stage", "fp16", (32, 32, 32), 2, 1, (64, 32, 96))
+    yield matmul_case("matmul_f16_one_warp", "fp16", (16, 16, 16), 1, 4, (32, 16, 112), new)
+    yield matmul_case("matmul_f16_turned_b", "fp16", (64, 64, 32), 4, 3, (64, 128, 160), new, turned="b")
+    yield matmul_case("matmul_f16_turned_a", "fp16", (64, 32, 32), 4, 3, (64, 64, 96), new, turned="a")
+    yield matmul_case("matmul_bf16_turned", "bf16", (64, 64, 64), 4, 3, (60, 70, 190), new, turned="ab")
+    yield matmul_case("matmul_tf32_turned", "fp32", (64, 32, 32), 4, 3, (64, 32, 160), new, turned="ab")
+    yield matmul_case("matmul_i8_turned", "i8", (64, 64, 64), 4, 3, (64, 64, 192), new, out="i32", turned="b")
+    yield matmul_case("matmul_f8e4_turned", "fp8e4nv", (64, 64, 64), 4, 3, (64, 64, 192), (90,), turned="b")
+    yield matmul_case("matmul_bf16", "bf16", (64, 32, 64), 4, 2, (64, 64, 256), new, out="bf16")
+    yield matmul_case("matmul_tf32", "fp32", (64, 64, 32), 4, 3, (64, 64, 128), new)
+    yield matmul_case("matmul_tf32x3", "fp32", (32, 32, 32), 4, 2, (32, 32, 64), new, precision="tf32x3")
+    yield matmul_case("matmul_f32", "fp32", (32, 32, 16), 4, 2, (40, 50, 60), precision="ieee")
+    yield matmul_case("matmul_i8", "i8", (64, 32, 64), 4, 3, (64, 32, 256), new, out="i32")
+    yield matmul_case("matmul_f8e5", "fp8e5", (64, 64, 64), 4, 3, (64, 64, 256), (80, 90))
+    yield matmul_case("matmul_f8e4", "fp8e4nv", (64, 64, 64), 4, 3, (64, 64, 256), (89, 90))
+    yield matmul_case(
         "persistent", "fp16", (32, 32, 32), 4, 3, (70, 100, 64), new, function="matmul_persistent", FLAT=False
     )
-    yield _matmul(
+    yield matmul_case(
         "persistent_flat",
         "fp16",
         (64, 32, 32),
@@ -85,8 +93,10 @@ def _matmuls() -> Iterator[Case]:
         function="matmul_persistent",
         FLAT=True,
     )
-    yield _matmul("described", "fp16", (64, 64, 32), 4, 3, (100, 72, 96), newest, function="matmul_described")
-    yield _matmul(
+    yield matmul_case(
+        "described", "fp16", (64, 64, 32), 4, 3, (100, 72, 96), newest, function="matmul_described"
+    )
+    yield matmul_case(
         "persistent_described",
         "fp16",
         (64, 64, 64),
@@ -96,7 +106,7 @@ def _matmuls() -> Iterator[Case]:
         newest,
         function="matmul_persistent_described",
     )
-    clusters = _matmul("matmul_f16_clusters", "fp16", (128, 128, 64), 4, 3, (128, 256, 192), newest)
+    clusters = matmul_case("matmul_f16_clusters", "fp16", (128, 128, 64), 4, 3, (128, 256, 192), newest)
     yield replace(clusters, options={**clusters.options, "num_ctas": 2})
     for name, wide, specialised in (("host_described", 32, False), ("host_specialised", 64, True)):
         yield Case(
@@ -115,7 +125,7 @@ def _matmuls() -> Iterator[Case]:
             {"num_warps": 4, "num_stages": 3},
             (100, 72, 320),
         )
-    yield _matmul(
+    yield matmul_case(
         "specialised", "fp16", (64, 64, 64), 4, 3, (128, 72, 320), newest, function="matmul_specialised"
     )
 
@@ -190,7 +200,7 @@ def _attention(
 CASES = (
     *_matmuls(),
     *_rows(),
-    *_attention("attention_f16", "fp16", True, (75, 80, 90), "tf32", 32, (2, 72, 32)),
+    *_attention("attention_f16", "fp16", True, (75, 80), "tf32", 32, (2, 72, 32)),
     *_attention("attention_f16_wide", "fp16", False, (80, 90), "tf32", 64, (1, 130, 64)),
-    *_attention("attention_f32", "fp32", False, (75, 80), "ieee", 32, (2, 72, 32)),
+    *_attention("attention_f32", "fp32", False, (80,), "ieee", 32, (2, 72, 32)),
 )

@@ -1,6 +1,7 @@
 """Matrix multiplications in Triton's language, from the plain one to one whose warps have different jobs.
 
-Every operand lies by rows. ``EVEN`` says that the sizes are multiples of the tile, so that nothing is masked.
+``EVEN`` says that the sizes are multiples of the tile, so that nothing is masked; ``AT`` and ``BT`` that A or B lies by
+columns. All else lies by rows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ def product_of_tile(
     EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
     SUMS: tl.constexpr,
+    AT: tl.constexpr,
+    BT: tl.constexpr,
 ):
     """One tile of A·B."""
     i = row * BM + tl.arange(0, BM)
     j = column * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
-    from_a = a + i[:, None] * lda + k[None, :]
-    from_b = b + k[:, None] * ldb + j[None, :]
+    from_a = a + (i[:, None] + k[None, :] * lda if AT else i[:, None] * lda + k[None, :])
+    from_b = b + (k[:, None] + j[None, :] * ldb if BT else k[:, None] * ldb + j[None, :])
     total = tl.zeros((BM, BN), SUMS)
     for start in range(0, K, BK):
         if EVEN:
@@ -53,8 +56,8 @@ def product_of_tile(
             left = tl.load(from_a, mask=(i[:, None] < M) & (start + k[None, :] < K), other=0)
             right = tl.load(from_b, mask=(start + k[:, None] < K) & (j[None, :] < N), other=0)
         total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=SUMS)
-        from_a += BK
-        from_b += BK * ldb
+        from_a += BK * lda if AT else BK
+        from_b += BK if BT else BK * ldb
     return total
 
 
@@ -75,10 +78,12 @@ def matmul(
     EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
     SUMS: tl.constexpr,
+    AT: tl.constexpr,
+    BT: tl.constexpr,
 ):
     """A tile a program."""
     row, column = tile_of(tl.program_id(0), M, N, BM, BN, 4)
-    total = product_of_tile(a, b, row, column, M, N, K, lda, ldb, BM, BN, BK, EVEN, PRECISION, SUMS)
+    total = product_of_tile(a, b, row, column, M, N, K, lda, ldb, BM, BN, BK, EVEN, PRECISION, SUMS, AT, BT)
     i = row * BM + tl.arange(0, BM)
     j = column * BN + tl.arange(0, BN)
     to = c + i[:, None] * ldc + j[None, :]

@@ -44,9 +44,9 @@ class Run:
     check: Callable[[], None]
 
 
-def prepare(made: Compiled, rng: np.random.Generator) -> Run:
-    """Fresh random operands for a kernel."""
-    case = _BY_NAME[made.case]
+def prepare(made: Compiled, rng: np.random.Generator, case: Case | None = None) -> Run:
+    """Fresh random operands for a kernel; ``case`` is its own, if it is none of those in the list."""
+    case = case or _BY_NAME[made.case]
     for prefix, maker in _MAKERS.items():
         if case.function.startswith(prefix):
             return maker(case, rng)
@@ -90,8 +90,8 @@ def within(name: str, got: Array, expected: Array, bound: Array | float) -> None
 # -- matrix products --------------------------------------------------------------------------------
 def _matmul(case: Case, rng: np.random.Generator) -> Run:
     m, n, k = case.size
-    a = _pitched(_operand(case.signature["a"], (m, k), rng))
-    b = _pitched(_operand(case.signature["b"], (k, n), rng))
+    a = _pitched(_operand(case.signature["a"], (m, k), rng), bool(case.constants.get("AT")))
+    b = _pitched(_operand(case.signature["b"], (k, n), rng), bool(case.constants.get("BT")))
     c = _pitched(tw.reference.poisoned((m, n), _TYPES[case.signature["c"][1:]]))
     tiles = -(-m // int(case.constants["BM"])) * -(-n // int(case.constants["BN"]))
     grid = min(tiles, 3) if case.function.startswith("matmul_persistent") else tiles
@@ -128,19 +128,19 @@ def _matmul_by_host_descriptors(case: Case, rng: np.random.Generator) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class _Pitched:
-    """A matrix whose rows are apart, and the memory that it lies in."""
+    """A matrix whose rows, or columns, are apart, and the memory that it lies in."""
 
     base: Array
     view: Array
 
 
-def _pitched(matrix: Array) -> _Pitched:
-    rows, columns = matrix.shape
-    base = np.full(
-        (rows, -(-columns // 16) * 16 + 16), tw.reference.poisoned((1, 1), matrix.dtype)[0, 0], matrix.dtype
-    )
-    base[:, :columns] = matrix
-    return _Pitched(base, base[:, :columns])
+def _pitched(matrix: Array, turned: bool = False) -> _Pitched:
+    lines = matrix.T if turned else matrix
+    rows, columns = lines.shape
+    base = tw.reference.poisoned((rows, -(-columns // 16) * 16 + 16), matrix.dtype)
+    base[:, :columns] = lines
+    view = base[:, :columns]
+    return _Pitched(base, view.T if turned else view)
 
 
 def _operand(type_: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

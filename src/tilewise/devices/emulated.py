@@ -291,9 +291,7 @@ class EmulatedDevice:
             watch=watch(build, launch, held) if watch else None,
         )()
 
-    def _build(
-        self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain"
-    ) -> Any:
+    def _build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:
         from tilewise import emulator
 
         key = (binary.key or binary.ptx, entry, block, mode)
@@ -356,7 +354,9 @@ def _initialise(build: Any, fresh: dict[str, _Allocation], places: dict[str, _Al
         if item.name not in fresh:
             continue
         memory = fresh[item.name].bytes[: item.size]
-        memory[:] = np.frombuffer(bytes.fromhex(item.data), np.uint8) if item.data else 0
+        first = bytes.fromhex(item.data or "")
+        memory[: len(first)] = np.frombuffer(first, np.uint8)
+        memory[len(first) :] = 0
         for offset, name, addend in item.links:
             if name not in places:
                 raise DeviceError(

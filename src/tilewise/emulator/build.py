@@ -32,7 +32,7 @@ class Global:
     name: str
     size: int
     align: int
-    data: str | None  # initial bytes in hexadecimal
+    data: str | None  # the first of its initial bytes, in hexadecimal; the others are zero
     links: list[list[Any]]
 
 

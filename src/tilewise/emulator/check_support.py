@@ -471,15 +471,19 @@ def _sync() -> Routine:
     return r
 
 
-def _barrier(r: Routine) -> tuple[Value, Value]:
+def _came(r: Routine, number: Value | int) -> Value:
+    """Where it stands in which phase of a barrier a warp came; behind the last, which barrier it came to."""
+    row = r.op("mul", index_of(r), BARRIERS_OF_BLOCK + 1)
+    return r.item(r.field(clocks_of(r), CLOCKS.CAME, "ptr"), r.op("add", row, number), 4)
+
+
+def _barrier(r: Routine, number: Value) -> tuple[Value, Value]:
     """Where the phases of a barrier are counted, and which one a warp came in."""
-    clocks, number = clocks_of(r), r.wide(r["number"])
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.compare("icmp eq", number, _CLUSTER_BARRIER)
     owner = r.select(whole, r.const("i64", 0), rank)
     which = r.op("add", r.op("mul", owner, BARRIERS_OF_BLOCK), number)
-    came = r.op("add", r.op("mul", index_of(r), BARRIERS_OF_BLOCK), number)
-    return which, r.item(r.field(clocks, CLOCKS.CAME, "ptr"), came, 4)
+    return which, _came(r, number)
 
 
 def _barrier_clock(r: Routine, which: Value, phase: Value) -> Value:
@@ -491,7 +495,8 @@ def _barrier_clock(r: Routine, which: Value, phase: Value) -> Value:
 def _arrive() -> Routine:
     """A warp has come to a barrier: 0 to 15 of its block, 16 of its cluster."""
     r = Routine("tw_check_arrive", "void", **WHO, number="i32")
-    which, came = _barrier(r)
+    which, came = _barrier(r, r.wide(r["number"]))
+    r.put(_came(r, BARRIERS_OF_BLOCK), 0, r["number"])
     phases = r.item(r.field(clocks_of(r), CLOCKS.PHASES, "ptr"), which, 4)
     own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", r["number"], 15), BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
@@ -508,9 +513,9 @@ def _arrive() -> Routine:
 
 
 def _through() -> Routine:
-    """A barrier has let a warp through."""
-    r = Routine("tw_check_through", "void", **WHO, number="i32")
-    which, came = _barrier(r)
+    """The barrier that a warp came to last has let it through."""
+    r = Routine("tw_check_through", "void", **WHO)
+    which, came = _barrier(r, r.wide(r.field(_came(r, BARRIERS_OF_BLOCK), 0, "i32")))
     clock = _barrier_clock(r, which, r.field(came, 0, "i32"))
     r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], clock)
     r.call("tw_check_met", "void", r["ctx"], r["block"], r["warp"])

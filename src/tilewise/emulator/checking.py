@@ -106,7 +106,7 @@ class _Checker(Watcher):
         if "warp" in instruction.parts:
             self._call("tw_check_met")
         elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
-            self._call("tw_check_through", self._number(instruction))
+            self._call("tw_check_through")
 
     # -- calls ----------------------------------------------------------------------------------
     def _call(self, name: str, *given: Value) -> None:

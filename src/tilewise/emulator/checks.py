@@ -122,7 +122,7 @@ class Checks:
             (CLOCKS.BARRIERS, barriers * 2 * self.width * 4),
             (CLOCKS.PHASES, barriers * 4),
             (CLOCKS.SPOTS, SPOTS * (SPOT_KEY + 4 * self.width)),
-            (CLOCKS.CAME, warps * BARRIERS_OF_BLOCK * 4),
+            (CLOCKS.CAME, warps * (BARRIERS_OF_BLOCK + 1) * 4),
             (CLOCKS.GROUPS, warps * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
         )

@@ -224,10 +224,11 @@ class Counts:
                     keys = way[: 8 * _LANES].view(np.int64)
                     listed = [base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys)]
                     return Seen(tuple(listed), about["size"])
-                if base and "lanes" in about:
-                    return Seen(tuple(base + lane for lane in about["lanes"]), about["size"])
-        if about.get("space") == "shared" and "lanes" in about:
-            return Seen(tuple(about["lanes"][: about["rows"]]), about["size"])
+                if base & WAY.KNOWN:
+                    lowest = base & ~WAY.KNOWN
+                    rows = about["rows"]
+                    lanes = [lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"])]
+                    return Seen(tuple(lanes), about["size"])
         return None
 
 

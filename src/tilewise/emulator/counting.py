@@ -220,6 +220,11 @@ class Counting(Watcher):
         about |= {"lanes": list(access.lanes), "classes": count, "step": touch.size}
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
+        e.store(
+            e.op("or", access.base, e.const("i64", WAY.KNOWN)),
+            e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
+            8,
+        )
         # All lanes at one address of global memory touch one sector, however many of them run.
         if not guarded and ((whole and count == 1) or (access.uniform and access.space == Space.GLOBAL)):
             about["classes"] = 1
@@ -242,8 +247,6 @@ class Counting(Watcher):
         )
         place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, e.const("i64", 8)))
         self._add(place, e.const("i64", 1))
-        if access.space == Space.GLOBAL:
-            e.store(access.base, e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE), 8)
         if done:
             e.jump(done)
             e.place(done)

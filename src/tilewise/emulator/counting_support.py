@@ -44,6 +44,7 @@ class WAY:
     FIGURES = 256
     MASK, WINDOW = 384, 388
     BASE = 392  # where it was seen last
+    KNOWN = 1 << 62  # in BASE, where the distances between lanes are known: the lowest lane's address
     SIZE = 448
 
 

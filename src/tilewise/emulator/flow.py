@@ -198,20 +198,19 @@ def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]]
 def _ends_block(item: Instruction) -> bool:
     if item.opcode in ("bra", "brx", "ret", "exit"):
         return True
-    if _waits_for_products(item) or _is_aligned(item):
+    if _is_aligned(item):
         return True
     return item.opcode in _SUSPENDING and "arrive" not in item.parts
 
 
 def _is_aligned(item: Instruction) -> bool:
-    """Whether an instruction is a barrier that the lanes of a warp may only run together."""
+    """Whether an instruction is a barrier that the lanes of a warp may only run together, or one with which
+    a warpgroup begins to multiply, or ends."""
+    if item.opcode == "wgmma":
+        return item.parts[:1] in (("fence",), ("wait_group",))
     if item.opcode not in _SUSPENDING or "warp" in item.parts:
         return False
     return item.opcode == "bar" or "aligned" in item.parts
-
-
-def _waits_for_products(item: Instruction) -> bool:
-    return item.opcode == "wgmma" and "wait_group" in item.parts
 
 
 def _meeting_before(item: Instruction) -> Instruction:
@@ -233,7 +232,7 @@ def _terminator(item: Instruction, following: int, starts: dict[str, int], funct
         if item.guard is None:
             return Terminator("go", [EXIT], instruction=item)
         return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
-    if item.opcode in _SUSPENDING or _waits_for_products(item):
+    if item.opcode in _SUSPENDING or _is_aligned(item):
         kind = "meet" if "warp" in item.parts else "wait"
         return Terminator(kind, [following], instruction=item)
     if item.opcode == "brx":

@@ -33,9 +33,10 @@ _Nested = list["_Nested | _Scalar"]
 def initial_bytes(
     parser: Parser, type_: str, dimensions: list[int], most: int
 ) -> tuple[bytes, tuple[Link, ...], int]:
-    """Read what stands behind ``=``: the bytes, the addresses among them, and the outermost dimension.
+    """Read what stands behind ``=``: the first bytes, the addresses among them, and how many bytes there are.
 
-    A dimension of 0 is as long as it needs to be. Missing elements of every dimension are zero, as in C.
+    All bytes behind the first ones are zero. A dimension of 0 is as long as it needs to be. Missing elements
+    of every dimension are zero, as in C.
     """
     if len(dimensions) > _MOST_DIMENSIONS:
         raise parser.error("an array of so many dimensions is not supported; ';' expected")
@@ -47,10 +48,10 @@ def initial_bytes(
     count = dimensions[0] or -(-end // max(inner, 1))
     if end > count * inner or count * inner * width > most:
         raise PtxError(line, "an initialiser longer than its variable")
-    data = bytearray(count * inner * width)
+    data = bytearray((max(scalars, default=-1) + 1) * width)
     for at, scalar in scalars.items():
         data[at * width : (at + 1) * width] = scalar.data
-    return bytes(data), _links(scalars, width, line), count
+    return bytes(data), _links(scalars, width, line), count * inner * width
 
 
 def _nested(parser: Parser, type_: str, depth: int) -> _Nested | _Scalar:

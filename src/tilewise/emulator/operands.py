@@ -77,7 +77,9 @@ def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]
     if instruction.opcode != "wgmma" or "mma_async" not in instruction.parts:
         return [], []
     groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
-    metadata = [instruction.operands[3]] if "sp" in instruction.parts and len(instruction.operands) > 3 else []
+    metadata = (
+        [instruction.operands[3]] if "sp" in instruction.parts and len(instruction.operands) > 3 else []
+    )
     groups.append([item for item in metadata if isinstance(item, Register)])
     return groups[0], [register for group in groups[1:] for register in group]
 

@@ -230,8 +230,8 @@ class Parser(Words):
         count = prod(sizes)
         if self.accept("="):
             dimensions = [*sizes, vector] if vector > 1 or not sizes else sizes
-            data, links, _ = initial_bytes(self, type_, dimensions, _MOST_BYTES)
-            count = len(data) // element
+            data, links, total = initial_bytes(self, type_, dimensions, _MOST_BYTES)
+            count = total // element
         size = count * element
         return Variable(name, space, type_, count, align or element, size, data, links, external, line)
 

@@ -113,7 +113,8 @@ def _fill_constants(places: Places, module: Module) -> None:
         if variable.space == "const":
             at = places.by_name[variable.name].offset
             filled = _linked(places, module, variable)
-            data[at : at + variable.size] = filled.data or bytes(variable.size)
+            first = filled.data or b""
+            data[at : at + len(first)] = first
             for offset, name, addend, _ in filled.links:
                 places.constant_links.append((at + offset, places.by_name[name].offset, addend))
     places.constants = bytes(data)
@@ -124,7 +125,7 @@ def _linked(places: Places, module: Module, variable: Variable) -> Variable:
     if not variable.links:
         return variable
     functions = function_addresses(module)
-    data, later = bytearray(variable.data or bytes(variable.size)), []
+    data, later = bytearray(variable.data or b""), []
     for offset, name, addend, generic in variable.links:
         place = places.by_name.get(name)
         if place is not None and place.space == "global":

@@ -174,13 +174,17 @@ def _room_for_products(function: Function, flow: Flow, at: int) -> tuple[dict[st
     for block in flow.blocks:
         for instruction in block.instructions:
             changed, read = in_flight(instruction)
-            sums |= dict.fromkeys(register.name for register in changed if register.name in function.registers)
+            sums |= dict.fromkeys(
+                register.name for register in changed if register.name in function.registers
+            )
             others |= dict.fromkeys(register.name for register in read if register.name in function.registers)
     if not sums:
         return {}, None
     room = [name for name in sums if function.registers[name] != "pred"]
-    sizes = [32 * TYPE_BYTES[function.registers[name]] for name in room]
-    slots = {name: at + sum(sizes[:i]) for i, name in enumerate(room)}
-    away = -(-sum(sizes) // 64) * 64
+    slots, end = {}, at
+    for name in room:
+        slots[name] = end
+        end += 32 * TYPE_BYTES[function.registers[name]]
+    away = -(-(end - at) // 64) * 64
     kept = [name for name in others if name not in slots and function.registers[name] != "pred"]
     return slots, Products(room, kept, at + 2 * away, away)

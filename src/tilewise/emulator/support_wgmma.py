@@ -5,8 +5,8 @@ closes a group of them. They are performed for all four warps together, so that 
 four: where some warp waits, once all four have committed as many groups; in eager order, as soon as they
 have. Only in order that a seed may also show what happens then, one warp is let go ahead at a commit.
 
-In every order but the eager one, sums are away while a product on them is in flight: in a place of their own,
-where the product finds them, and the registers hold NaN.
+In every order but the eager one, sums are away from where they are issued to where the warp itself waits: in a
+place of their own, where products find them, and the registers hold NaN.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _SHARED = 2  # the space
 class PRODUCTS:
     """What a warp knows of its products: in ``WARP.PRODUCTS``."""
 
-    FIRST, END = 0, 4  # of its records, those in flight
+    FIRST, END = 0, 4  # of its records, those to be performed
     COMMITTED = 8  # groups closed so far
     AWAITED = 12  # how many groups it waits for all four warps to have closed, or 0
     LINE = 16  # of the PTX, where it waits
+    KEPT = 20  # the first of its records whose sums are away; those before FIRST have been performed
     RECORDS = 24  # pointer to its records
     SIZE = 64
 
@@ -63,7 +64,7 @@ class INFO:
 
 
 def routines() -> list[Routine]:
-    return [_next(), _run(), _same(), _finish(), _until(), _least(), _issue(), _commit(), _wait()]
+    return [_next(), _run(), _same(), _finish(), _return(), _until(), _least(), _issue(), _commit(), _wait()]
 
 
 # -- small parts ------------------------------------------------------------------------------------
@@ -152,20 +153,45 @@ def _same() -> Routine:
 
 
 def _finish() -> Routine:
-    """Take the oldest products off a warp's list; sums that no other is to change go back to D."""
+    """Take the oldest products off a warp's list, or keep them for their sums, which are away."""
     r = Routine("tw_wgmma_finish", "void", ctx="ptr", warp="ptr", count="i64")
     state = _state(r, r["warp"])
-    first = r.field(state, PRODUCTS.FIRST, "i32", 4)
-    info = r.field(_record(r, state, first), RECORD.INFO, "ptr", 8)
-    first = r.op("add", first, r.resize(r["count"], "i32", False))
-    end = r.field(state, PRODUCTS.END, "i32", 4)
+    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32", 4), r.resize(r["count"], "i32", False))
     r.put(state, PRODUCTS.FIRST, first, 4)
-    with r.when(r.compare("icmp eq", first, end)):
-        r.put(state, PRODUCTS.FIRST, r.const("i32", 0), 4)
-        r.put(state, PRODUCTS.END, r.const("i32", 0), 4)
-    with r.when(_moved(r, r["ctx"])), r.unless(_in_flight(r, state, first, end, info)):
-        _shift(r, info, back=True)
+    with r.unless(_moved(r, r["ctx"])):
+        r.put(state, PRODUCTS.KEPT, first, 4)
+        _empty(r, state)
     return r
+
+
+def _return() -> Routine:
+    """Bring back the sums that products of the first ``target`` groups changed and no later one is to."""
+    r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
+    state = _state(r, r["warp"])
+    with r.unless(_moved(r, r["ctx"])):
+        r.give()
+    end = r.field(state, PRODUCTS.END, "i32", 4)
+    with r.loop() as loop:
+        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+        loop.leave(r.compare("icmp uge", kept, r.field(state, PRODUCTS.FIRST, "i32", 4)))
+        record = _record(r, state, kept)
+        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
+        info = r.field(record, RECORD.INFO, "ptr", 8)
+        following = r.op("add", kept, 1)
+        with r.unless(_in_flight(r, state, following, end, info)):
+            _shift(r, info, back=True)
+        r.put(state, PRODUCTS.KEPT, following, 4)
+    _empty(r, state)
+    return r
+
+
+def _empty(r: Routine, state: Value) -> None:
+    """Begin a list anew that has nothing in it."""
+    with r.when(
+        r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
+    ):
+        for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
+            r.put(state, name, r.const("i32", 0), 4)
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
@@ -284,8 +310,8 @@ def _issue() -> Routine:
         _make_room(r, state)
     end = r.field(state, PRODUCTS.END, "i32", 4)
     with r.when(_moved(r, r["ctx"])):
-        first = r.field(state, PRODUCTS.FIRST, "i32", 4)
-        with r.unless(_in_flight(r, state, first, end, r["info"])):
+        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+        with r.unless(_in_flight(r, state, kept, end, r["info"])):
             _shift(r, r["info"], back=False)
     record = _record(r, state, end)
     group = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
@@ -302,16 +328,17 @@ def _issue() -> Routine:
 
 def _make_room(r: Routine, state: Value) -> None:
     """A full list is moved to the front; where all of it is in flight, the warp performs what it has."""
-    first = r.field(state, PRODUCTS.FIRST, "i32", 4)
-    with r.when(r.compare("icmp eq", first, 0)):
+    kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+    with r.when(r.compare("icmp eq", kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
         _perform_own(r, target)
+        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
     with r.otherwise():
         records = r.field(state, PRODUCTS.RECORDS, "ptr", 8)
-        there = r.op("sub", r.const("i32", CAPACITY), first)
-        r.move(records, r.item(records, first, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
-        r.put(state, PRODUCTS.FIRST, r.const("i32", 0), 4)
-        r.put(state, PRODUCTS.END, there, 4)
+        there = r.op("sub", r.const("i32", CAPACITY), kept)
+        r.move(records, r.item(records, kept, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
+        for name in (PRODUCTS.FIRST, PRODUCTS.END, PRODUCTS.KEPT):
+            r.put(state, name, r.op("sub", r.field(state, name, "i32", 4), kept), 4)
 
 
 def _perform_own(r: Routine, target: Value) -> None:
@@ -365,6 +392,7 @@ def _let_go(r: Routine, warp: Value, least: Value) -> None:
     waits = r.compare("icmp ne", awaited, 0)
     with r.when(r.both(waits, r.compare("icmp ule", awaited, least))):
         _perform(r, _all(r), awaited)
+        r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
         r.put(state, PRODUCTS.AWAITED, r.const("i32", 0), 4)
         r.put(warp, WARP.BLOCKED, r.const("i32", 0), 4)
         waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
@@ -382,6 +410,7 @@ def _wait() -> Routine:
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.compare("icmp ule", target, least)):
         _perform(r, _all(r), target)
+        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
         r.give(r.const("i32", 0))
     r.put(state, PRODUCTS.AWAITED, target, 4)
     r.put(state, PRODUCTS.LINE, r["line"], 4)

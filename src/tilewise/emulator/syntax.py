@@ -112,7 +112,7 @@ class Variable:
     count: int  # elements; 0 for an external array of unknown size
     align: int
     size: int  # bytes
-    data: bytes | None = None  # initial bytes
+    data: bytes | None = None  # initial bytes; behind them there are zeros
     links: tuple[Link, ...] = ()  # addresses among the initial bytes
     external: bool = False
     line: int = 0

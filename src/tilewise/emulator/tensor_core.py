@@ -9,6 +9,7 @@ PTX leaves order, rounding and the treatment of subnormal numbers open, and GPUs
 - f64 is one fused multiply-add after the other, as PTX says.
 - Sums of integers are exact, and wrap around or saturate once, at the end.
 - tf32 operands are floats whose lowest 13 bits are left away, as GPUs do.
+- ``wgmma`` gives the bits that ``mma`` gives, instruction by instruction, however its matrices lie in memory.
 """
 
 from __future__ import annotations

@@ -48,8 +48,6 @@ _FRAGMENT = 4  # registers of A
 @other("wgmma")
 def wgmma(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
-    if parts == ("fence", "sync", "aligned") and not instruction.operands:
-        return  # registers are memory here, which nobody looks at too early
     if parts == ("commit_group", "sync", "aligned") and not instruction.operands:
         _checked(e, e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
         return
@@ -62,8 +60,13 @@ def wgmma(e: Lowering, instruction: Instruction) -> None:
 
 
 def await_products(e: Lowering, instruction: Instruction) -> Value:
-    """``wgmma.wait_group``: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed."""
+    """``wgmma.wait_group``: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed.
+
+    ``wgmma.fence`` only brings the lanes of a warp together: registers are memory here, and in order.
+    """
     operands = instruction.operands
+    if instruction.parts == ("fence", "sync", "aligned") and not operands:
+        return e.const("i32", 0)
     if instruction.parts != ("wait_group", "sync", "aligned") or len(operands) != 1:
         raise unknown(instruction, "it is wgmma.wait_group.sync.aligned n")
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:

@@ -10,16 +10,19 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewise.devices import Array, Device
 from tilewise.devices import device as resolve
-from tilewise.errors import ArchError, ArgumentError, UnknownNameError
-from tilewise.gpus import arch_capability
+from tilewise.errors import ArchError, ArgumentError, UnknownNameError, integer
+from tilewise.gpus import Gpu, arch_capability
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch
+
+if TYPE_CHECKING:
+    from tilewise.profiler.profile import Profile
 
 __all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_workspace"]
 
@@ -161,6 +164,20 @@ class Rung:
             return values
         np.copyto(out, values)
         return out
+
+    def profile(self, m: int, n: int, k: int, gpu: str | Gpu | None = None, **settings: Any) -> Profile:
+        """What multiplying m×k by k×n comes to on ``gpu``, counted on the emulator."""
+        from tilewise.profiler.launch import ProfilingDevice, gpu_for
+
+        chosen = gpu_for(gpu, self.needs)
+        target = ProfilingDevice(chosen)
+        m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))
+        kind = self.element(self.complete(settings))
+        a, b = target.empty((m, k), kind), target.empty((k, n), kind)
+        for array in (a, b):  # NOTE: what is in memory by chance may be slow to compute with
+            array.fill(np.zeros(array.shape, array.dtype))
+        self(a, b, device=target, **settings)
+        return target.profile
 
     def element(self, settings: Settings) -> str:
         """The element type of the operands: the setting ``element`` decides where the rung has one."""

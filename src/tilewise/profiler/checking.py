@@ -42,11 +42,17 @@ _WORDS: dict[str, tuple[str, str, str, str, str]] = {
     ),
     "UNFENCED": (
         *("asyncheck", "the asynchronous proxy reads what a thread wrote, without a fence", "write"),
-        *("asynchronous read", "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads"),
+        *(
+            "asynchronous read",
+            "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
+        ),
     ),
     "COPY_AFTER_ACCESS": (
         *("asyncheck", "a copy is issued to memory that other threads may still use", "access"),
-        *("asynchronous copy", "have everybody who uses the stage arrive at a barrier before it is filled again"),
+        *(
+            "asynchronous copy",
+            "have everybody who uses the stage arrive at a barrier before it is filled again",
+        ),
     ),
 }
 
@@ -118,7 +124,10 @@ def _folded(hits: list[Any]) -> list[Any]:
         known = races.get(pair)
         races[pair] = replace(known, count=known.count + hit.count) if known else hit
     racing = {line for pair in races for line in pair}
-    return [*races.values(), *(hit for hit in others if hit.kind.name != "UNSET" or hit.now.line not in racing)]
+    return [
+        *races.values(),
+        *(hit for hit in others if hit.kind.name != "UNSET" or hit.now.line not in racing),
+    ]
 
 
 def _ended(error: KernelFault | Deadlock, entry: str) -> Finding:

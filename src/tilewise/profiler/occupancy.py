@@ -133,11 +133,10 @@ class Occupancy:
         }
 
     def __str__(self) -> str:
-        said = (
+        return (
             f"{self.blocks} blocks of {self.threads:,} threads on an SM of {self.gpu}: {self.warps} of "
             f"{self.warps_most} warps, {self.ratio:.1%}; limited by {' and '.join(self.binding)}"
         )
-        return said
 
 
 def occupancy(
@@ -184,7 +183,10 @@ def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
     unit = limits.register_unit
     each = -(-registers * limits.threads_per_warp // unit) * unit
     parts = limits.partitions_per_sm
-    if registers > limits.max_registers_per_thread or each * -(-warps // parts) * parts > limits.registers_per_block:
+    if (
+        registers > limits.max_registers_per_thread
+        or each * -(-warps // parts) * parts > limits.registers_per_block
+    ):
         return 0
     return limits.registers_per_sm // parts // each * parts // warps
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from tilewise.toolchain import cache
 __all__ = ["Instruction", "LineTable", "Location", "SourceLine", "disassemble", "line_table", "ptx_locations"]
 
 _KIND = "lines"  # in the cache
-_FORMAT = "1"  # of what is cached
+_FORMAT = "2"  # of what is cached
 _TIMEOUT = 120  # seconds; a kernel of 4,000 instructions takes half a second
 _PTX_FILE = ".nv_debug_ptx_txt"  # what nvdisasm calls the PTX inside the machine code
 
@@ -77,6 +77,8 @@ class Instruction:
     cuda: SourceLine | None = None
     callers: tuple[SourceLine, ...] = ()
     ptx: int | None = None
+    label: str = ""
+    """By which jumps name it, if any do."""
 
     @property
     def predicate(self) -> str | None:
@@ -136,7 +138,7 @@ class LineTable:
         for item in self.instructions:
             found = locations.get(item.ptx or 0)
             cuda, callers = found if found else (None, ())
-            instructions.append(Instruction(item.offset, item.text, cuda, callers, item.ptx))
+            instructions.append(replace(item, cuda=cuda, callers=callers))
         return LineTable(tuple(instructions))
 
     def at(self, file: str | os.PathLike[str], line: int) -> tuple[Instruction, ...]:
@@ -300,13 +302,15 @@ def _read_listing(listing: str) -> dict[str, list[Instruction]]:
     cuda: SourceLine | None = None
     callers: tuple[SourceLine, ...] = ()
     ptx: int | None = None
+    label = ""
     for line in listing.splitlines():
         if found := _INSTRUCTION.fullmatch(line):
             if places:
                 cuda, *calls = _chain(places)
                 callers, places = tuple(calls), []
             text = " ".join(found[2].split())
-            instructions.append(Instruction(int(found[1], 16), text, cuda, callers, ptx))
+            instructions.append(Instruction(int(found[1], 16), text, cuda, callers, ptx, label))
+            label = ""
         elif found := _PLACE.fullmatch(line):
             if found[1] == _PTX_FILE:
                 ptx = int(found[2]) or None
@@ -315,10 +319,12 @@ def _read_listing(listing: str) -> dict[str, list[Instruction]]:
                 places.append(_Place(SourceLine(_listed_name(found[1]), int(found[2])), call))
         elif found := _SECTION.match(line):
             instructions = entries.setdefault(found[1], [])
-            places, cuda, callers, ptx = [], None, (), None
-        elif (found := _LABEL.fullmatch(line)) and _OWN_ROUTINE.fullmatch(found[1]):
-            # NOTE: nvdisasm prints nothing here, so the line of whatever stands before would be taken.
-            places, cuda, callers, ptx = [], None, (), None
+            places, cuda, callers, ptx, label = [], None, (), None, ""
+        elif found := _LABEL.fullmatch(line):
+            label = "" if found[1].startswith(".text.") else found[1]
+            if _OWN_ROUTINE.fullmatch(label):
+                # NOTE: nvdisasm prints nothing here, so the line of whatever stands before would be taken.
+                places, cuda, callers, ptx = [], None, (), None
     return {name: instructions for name, instructions in entries.items() if instructions}
 
 
@@ -386,6 +392,7 @@ def _dump(instructions: Iterable[Instruction]) -> bytes:
             listed(instruction.cuda) if instruction.cuda else None,
             [listed(caller) for caller in instruction.callers],
             instruction.ptx,
+            instruction.label,
         )
         for instruction in instructions
     ]
@@ -401,11 +408,12 @@ def _load(data: bytes) -> LineTable | None:
 
 def _loaded(table: Any) -> Iterator[Instruction]:
     files = table["files"]
-    for offset, text, cuda, callers, ptx in table["rows"]:
+    for offset, text, cuda, callers, ptx, label in table["rows"]:
         yield Instruction(
             offset,
             text,
             SourceLine(files[cuda[0]], cuda[1]) if cuda else None,
             tuple(SourceLine(files[file], line) for file, line in callers),
             ptx,
+            label,
         )

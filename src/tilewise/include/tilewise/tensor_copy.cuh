@@ -62,10 +62,10 @@ inline __device__ void commit()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until the stores that this thread started have been read from shared memory.
-inline __device__ void wait_until_read()
+// Waits until this thread's stores have been read from shared memory, but for its newest groups of them.
+template <int NEWEST = 0> inline __device__ void wait_until_read()
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(NEWEST) : "memory");
 }
 
 } // namespace tensor_copy

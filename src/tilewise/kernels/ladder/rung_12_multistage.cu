@@ -8,6 +8,7 @@
 // Look at: shared bank conflicts (0 for copies, ldmatrix, loads and stores), 64 tensor-core instructions for
 // 16 ldmatrix a step (warp tile 64×64), one barrier a step, two blocks of four warps on an SM.
 #include <tilewise/async_copy.cuh>
+#include <tilewise/guarded_load.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/row_stage.cuh>
@@ -81,14 +82,7 @@ inline __device__ void copy_narrow(uint4 *to, const Element *from, unsigned byte
         return;
     }
     // NOTE: no asynchronous copy is as narrow as this. An ordinary store is seen after the same barrier.
-    unsigned words[4];
-#pragma unroll
-    for (unsigned word = 0; word < 4; ++word) {
-        const unsigned low = bytes > 4 * word ? from[2 * word] : 0;
-        const unsigned high = bytes > 4 * word + 2 ? from[2 * word + 1] : 0;
-        words[word] = low | high << 16;
-    }
-    *to = {words[0], words[1], words[2], words[3]};
+    *to = load_halves(from, bytes / sizeof(Element));
 }
 
 // One thread's share in copying tiles of ROWS rows of CHUNKS chunks: one chunk of every APART-th row.

@@ -9,6 +9,7 @@
 // thread at the start, then 232 and 40; one block on an SM; bytes read from L2, of which the cluster saves
 // a third.
 #include <tilewise/cluster.cuh>
+#include <tilewise/guarded_load.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/tensor_copy.cuh>
@@ -212,7 +213,7 @@ inline __device__ void write(Shared &shared, const Sums &sums, unsigned group, T
     if (!by_engine) {
         store_elements(c, results, first_row, first_column);
     } else if (threadIdx.x % WARPGROUP == 0) {
-#pragma unroll
+#pragma unroll 1
         for (unsigned box = 0; box < RESULT_BOXES; ++box)
             tensor_copy::store(map, first_row, first_column + box * RESULT_BOX, results.boxes[box]);
         tensor_copy::commit();
@@ -239,6 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const unsigned steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
 
     if (threadIdx.x == 0) {
+#pragma unroll 1
         for (unsigned i = 0; i < STAGES; ++i) {
             shared.full[i].init(1);
             shared.empty[i].init(CONSUMERS * CLUSTER);
@@ -272,12 +274,6 @@ extern "C" __global__ void __launch_bounds__(256) align_rows(Matrix<const Elemen
     const unsigned long long index = blockIdx.x * 256ull + threadIdx.x;
     const unsigned row = index / chunks, column = index % chunks * CHUNK;
     if (row >= from.height) return;
-    unsigned words[4];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-        const unsigned low = column + 2 * i < from.width ? from.at(row, column + 2 * i) : 0;
-        const unsigned high = column + 2 * i + 1 < from.width ? from.at(row, column + 2 * i + 1) : 0;
-        words[i] = low | high << 16;
-    }
-    *reinterpret_cast<uint4 *>(&to.at(row, column)) = {words[0], words[1], words[2], words[3]};
+    const unsigned left = column < from.width ? from.width - column : 0;
+    *reinterpret_cast<uint4 *>(&to.at(row, column)) = load_halves(&from.at(row, column), left);
 }

@@ -1,0 +1,136 @@
+"""Figures by line: of the CUDA source, of the PTX, of the machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewise.emulator.counted import Counts
+from tilewise.profiler.machine import Access, Machine
+from tilewise.toolchain.binary import Binary
+from tilewise.toolchain.compile import own_headers
+from tilewise.toolchain.lines import ptx_locations
+
+__all__ = ["LineFigures", "by_cuda", "by_machine", "by_ptx", "listing"]
+
+
+@dataclass(slots=True)
+class LineFigures:
+    """What one line came to."""
+
+    file: str
+    line: int
+    text: str
+    instructions: float = 0.0
+    wavefronts: float = 0.0
+    conflicts: float = 0.0
+    sectors: float = 0.0
+    ideal_sectors: float = 0.0
+
+    @property
+    def excess_sectors(self) -> float:
+        """Sectors beyond those that as many bytes would take side by side."""
+        return max(0.0, self.sectors - self.ideal_sectors)
+
+
+def _worst_first(lines: Iterable[LineFigures]) -> list[LineFigures]:
+    return sorted(
+        lines, key=lambda item: (-item.conflicts, -item.excess_sectors, -item.instructions, item.line)
+    )
+
+
+class _Lines:
+    """Figures by file and line."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, int], LineFigures] = {}
+
+    def at(self, file: str, line: int, text: str) -> LineFigures:
+        return self.found.setdefault((file, line), LineFigures(file, line, text))
+
+
+def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures]:
+    """Instructions are those of the PTX, accesses those that the machine code makes of them."""
+    lines, text = _Lines(), binary.ptx.split("\n")
+
+    def at(line: int) -> LineFigures:
+        return lines.at(binary.filename if binary.cubin is None else "PTX", line, text[line - 1].strip())
+
+    for item in counts.executed():
+        at(item.line).instructions += float(item.runs.sum())
+    for access in machine.accesses:
+        _add(at(access.instruction.ptx or 1), access)
+    return _worst_first(lines.found.values())
+
+
+def by_cuda(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures]:
+    """By the line of the source that each instruction was written in; empty if the PTX names none."""
+    locations = ptx_locations(binary.ptx)
+    if not locations or binary.cubin is None:
+        return []
+    lines, texts = _Lines(), _Texts(binary)
+
+    def at(ptx: int | None) -> LineFigures | None:
+        place = locations.get(ptx or 0)
+        if place is None:
+            return None
+        file, line = place.source
+        return lines.at(texts.name(file), line, texts.line(file, line))
+
+    for item in machine.ran:
+        if where := at(item.instruction.ptx):
+            where.instructions += float(item.runs.sum())
+    for access in machine.accesses:
+        if where := at(access.instruction.ptx):
+            _add(where, access)
+    return _worst_first(lines.found.values())
+
+
+def by_machine(machine: Machine) -> list[LineFigures]:
+    """By instruction of the machine code; the line is where it lies."""
+    lines = _Lines()
+    for item in machine.ran:
+        made = lines.at("machine code", item.instruction.offset, item.instruction.text)
+        made.instructions += float(item.runs.sum())
+    for access in machine.accesses:
+        _add(lines.at("machine code", access.instruction.offset, access.instruction.text), access)
+    return _worst_first(lines.found.values())
+
+
+def _add(line: LineFigures, access: Access) -> None:
+    line.wavefronts += float(access.waves.sum())
+    line.conflicts += float((access.waves - access.ideal).sum())
+    line.sectors += float(access.sectors.sum())
+    line.ideal_sectors += float(access.ideal_sectors.sum())
+
+
+class _Texts:
+    """The lines of the source and of the headers that came with it."""
+
+    def __init__(self, binary: Binary) -> None:
+        self.files = {binary.filename: binary.source.split("\n")}
+        self.files |= {name: text.split("\n") for name, text in own_headers().items()}
+
+    def name(self, file: str) -> str:
+        plain = file.replace("\\", "/")
+        return next((name for name in self.files if plain.endswith(name)), file)
+
+    def line(self, file: str, line: int) -> str:
+        lines = self.files.get(self.name(file), [])
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> str:
+    """Lines with their figures as a table."""
+    rows = [["instructions", "wavefronts", "conflicts", "sectors", "ideal", "line", ""]]
+    for item in list(lines)[:most]:
+        figures = (item.instructions, item.wavefronts, item.conflicts, item.sectors, item.ideal_sectors)
+        place = f"{item.file}:{item.line:#x}" if item.file == "machine code" else f"{item.file}:{item.line}"
+        rows.append(
+            [*(f"{round(figure):,}" if figure else "" for figure in figures), place, item.text[:width]]
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+    return "\n".join(
+        "  ".join([*(f"{row[i]:>{widths[i]}}" for i in range(5)), f"{row[5]:<{widths[5]}}", row[6]]).rstrip()
+        for row in rows
+    )

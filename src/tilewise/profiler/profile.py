@@ -1,0 +1,278 @@
+"""A profile: the figures of one launch, and how they are shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tilewise.emulator.accesses import LINE_BYTES, SECTOR_BYTES, sectors
+from tilewise.emulator.counted import Counts, Place
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.gpus import Gpu
+from tilewise.launch import Launch
+from tilewise.profiler.listing import LineFigures, by_cuda, by_machine, by_ptx
+from tilewise.profiler.machine import Machine
+from tilewise.profiler.metrics import EXACT, Metric, chosen
+from tilewise.profiler.occupancy import Occupancy
+from tilewise.toolchain.binary import Binary
+
+__all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]
+
+# As ncu prints them.
+CSV_COLUMNS = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
+)  # fmt: skip
+_SECTION = "Command line profiler metrics"
+
+# What a table shows unless it is told what.
+DEFAULT = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_*.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_*.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_*.sum",
+    "memory_l2_theoretical_sectors_global*",
+    "smsp__inst_executed.sum",
+    "smsp__sass_thread_inst_executed_op_*_pred_on.sum",
+    "tilewise__*.sum",
+    "tilewise__*.ratio",
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "smsp__sass_branch_targets_threads_divergent.sum",
+    "launch__*",
+    "sm__maximum_warps_per_active_cycle_pct",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRow:
+    """One lane of one access: what it touched, in which line and sector."""
+
+    lane: int
+    address: int
+    line: int
+    sector: int
+
+
+@dataclass
+class Profile(Mapping[str, float]):
+    """Figures by ncu's names: ``profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]``.
+
+    ``metrics`` has each with what it is worth: "exact"; "estimated", told from the rest; "predicted", where
+    there is no machine code; "PTX", of the PTX rather than the machine code; "model".
+    """
+
+    kernel: str
+    launch: Launch
+    gpu: Gpu
+    machine: Machine
+    counts: Counts
+    metrics: dict[str, Metric]
+    occupancy: Occupancy | None
+    binary: Binary
+    notes: list[str] = field(default_factory=list)
+    following: list[Profile] = field(default_factory=list)
+    """Profiles of the launches that came after it, where there was more than one."""
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self.metrics:
+            raise UnknownNameError("metric", name, self.metrics)
+        return self.metrics[name].value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.metrics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    @property
+    def level(self) -> str:
+        """Where widths and counts of accesses come from: "machine code", or "predicted"."""
+        return self.machine.level
+
+    @property
+    def opcodes(self) -> dict[str, float]:
+        """Runs of machine instructions by opcode, the most frequent first."""
+        found: dict[str, float] = {}
+        for item in self.machine.ran:
+            name = item.instruction.family
+            found[name] = found.get(name, 0.0) + float(item.runs.sum())
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+    @property
+    def warps_per_block(self) -> int:
+        """Warps are cut from the threads in order, x first: a block's shape does not matter to them."""
+        return -(-math.prod(self.launch.block) // 32)
+
+    # -- where in the source ----------------------------------------------------------------------
+    @property
+    def lines(self) -> list[LineFigures]:
+        """Figures by line of the CUDA source (of the PTX, where that is all there is), the worst first."""
+        return by_cuda(self.machine, self.counts, self.binary) or self.ptx_lines
+
+    @property
+    def ptx_lines(self) -> list[LineFigures]:
+        return by_ptx(self.machine, self.counts, self.binary)
+
+    @property
+    def machine_lines(self) -> list[LineFigures]:
+        return by_machine(self.machine)
+
+    def lanes(self, line: int, what: int = 0) -> list[LaneRow]:
+        """Which lane touched which address: an access of a line of the CUDA source, as it was seen last.
+
+        ``line`` is of the PTX where the kernel has no other source; ``what`` chooses among the accesses there.
+        """
+        places = self._places(line)
+        if not 0 <= what < len(places):
+            raise ArgumentError("what", f"must be below {len(places)}, the accesses of line {line}", what)
+        seen = places[what].seen
+        if seen is None:
+            return []
+        return [
+            LaneRow(lane, address, address // LINE_BYTES, address // SECTOR_BYTES)
+            for lane, address in enumerate(seen.addresses)
+            if address is not None
+        ]
+
+    def explain(self, line: int, what: int = 0) -> str:
+        """The lane-by-lane table behind a figure of a line, as text."""
+        rows, place = self.lanes(line, what), self._places(line)[what]
+        size, touched = place.size, [row.address for row in rows]
+        first = min(touched, default=0) // LINE_BYTES * LINE_BYTES
+        head = f"{place.name}, {size} bytes a lane, {len(rows)} lanes: "
+        head += f"{sectors(touched, size)} sectors in {len({row.line for row in rows})} lines of {LINE_BYTES} bytes"
+        listed = [
+            f"{row.lane:>4}  {row.address:#x}  {row.address - first:>8}  {(row.address - first) // LINE_BYTES:>4}  "
+            f"{(row.address - first) // SECTOR_BYTES:>6}"
+            for row in rows
+        ]
+        return "\n".join(
+            [head, f"lane  {'address':<{len(hex(first))}}  {'offset':>8}  line  sector", *listed]
+        )
+
+    def _places(self, line: int) -> list[Place]:
+        from tilewise.toolchain.lines import ptx_locations
+
+        known = ptx_locations(self.binary.ptx) if self.binary.cubin is not None else {}
+        name = self.binary.filename
+        found = [
+            place
+            for place in self.counts.places()
+            if (place.line == line if not known else _is_at(known.get(place.line), line, name))
+        ]
+        if not found:
+            raise ArgumentError("line", "must be a line that touches memory", line)
+        return found
+
+    # -- output -----------------------------------------------------------------------------------
+    def chosen(self, patterns: Sequence[str] | None = None) -> list[Metric]:
+        """Metrics whose names fit one of the patterns; all if there are none."""
+        names = chosen(self.metrics, patterns) if patterns else list(self.metrics)
+        if patterns and not names:
+            raise UnknownNameError("metric", patterns[0], self.metrics)
+        return [self.metrics[name] for name in names]
+
+    @property
+    def all(self) -> list[Profile]:
+        """This one and those that follow."""
+        return [self, *self.following]
+
+    def csv(self, patterns: Sequence[str] | None = None) -> str:
+        """As ``ncu --csv`` prints it. Columns that only a process on a GPU has are empty."""
+        out = io.StringIO()
+        writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        writer.writerow(CSV_COLUMNS)
+        for number, profile in enumerate(self.all):
+            major, minor = profile.gpu.capability
+            head = [
+                number,
+                "",
+                "tilewise",
+                "",
+                profile.kernel,
+                1,
+                7,
+                profile.launch.block,
+                profile.launch.grid,
+            ]
+            for metric in profile.chosen(patterns):
+                row = [*head, 0, f"{major}.{minor}", _SECTION, metric.name, metric.unit, shown(metric.value)]
+                writer.writerow(row)
+        return out.getvalue()
+
+    def table(self, patterns: Sequence[str] | None = None) -> str:
+        """The figures as a table; what is not exact says what it is."""
+        parts = []
+        for profile in self.all:
+            parts += [str(profile), ""]
+            wanted = patterns or [p for p in DEFAULT if chosen(profile.metrics, [p])]
+            rows = [
+                (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
+                for m in profile.chosen(wanted)
+                if patterns or m.value or m.name.startswith("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.")
+            ]
+            widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+            parts += [
+                f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {label}".rstrip()
+                for name, value, unit, label in rows
+            ]
+            parts += ["", *(f"  note: {note}" for note in profile.notes)] if profile.notes else []
+        return "\n".join(parts).rstrip() + "\n"
+
+    def to_dict(self, patterns: Sequence[str] | None = None) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel,
+            "gpu": self.gpu.name,
+            "grid": list(self.launch.grid),
+            "block": list(self.launch.block),
+            "level": self.level,
+            "metrics": {
+                m.name: {"value": m.value, "unit": m.unit, "label": m.label} for m in self.chosen(patterns)
+            },
+            "opcodes": self.opcodes,
+            "occupancy": self.occupancy.to_dict() if self.occupancy else None,
+            "lines": [asdict(line) for line in self.lines],
+            "notes": self.notes,
+            "following": [profile.to_dict(patterns) for profile in self.following],
+        }
+
+    def json(self, patterns: Sequence[str] | None = None) -> str:
+        return json.dumps(self.to_dict(patterns), indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kernel} on {self.gpu.title}: grid {self.launch.grid} × block {self.launch.block}, "
+            f"counted at the level of {'the machine code' if self.level == 'machine code' else 'PTX, ' + self.level}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<tilewise.Profile of {self.kernel}: {len(self)} metrics>"
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def shown(value: float) -> str:
+    """A number as ncu prints it: thousands apart, two decimals unless it is whole."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.7g}"
+
+
+def _is_at(location: Any, line: int, filename: str) -> bool:
+    """Whether a PTX line comes from a line of the source, directly or through calls."""
+    if location is None:
+        return False
+    return any(
+        place.line == line and place.file.replace("\\", "/").endswith(filename)
+        for place in (location.source, *location.callers)
+    )

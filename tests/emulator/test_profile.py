@@ -1,0 +1,259 @@
+"""Profiles: every published figure, from kernels written here; names, tables, lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.triton.compiler import golden
+from tests.triton.runs import launch, prepare
+from tilewise import gpus
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.profiler.launch import ProfilingDevice
+from tilewise.profiler.metrics import chosen
+
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+WAVES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared"
+
+
+def shared(profile: Mapping[str, float], op: str = "") -> tuple[float, float]:
+    """Wavefronts and conflicts."""
+    conflicts = WAVES.replace("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")
+    return profile[f"{WAVES}{op}.sum"], profile[f"{conflicts}{op}.sum"]
+
+
+# -- published measurements -----------------------------------------------------------------------------
+def test_the_conflicted_rung() -> None:
+    """The worked example: 220 blocks on 34 multiprocessors."""
+    profile = tw.ladder["05_tiled_conflicted"].profile(m=640, n=352, k=448, gpu="rtx-2060-super")
+    assert profile.launch.grid == (11, 20, 1) and profile.launch.block == (32, 32, 1)
+    assert profile.level == "machine code" and profile.notes == []
+    assert profile[f"{CONFLICTS}.sum"] == 28_188_160
+    assert profile[f"{CONFLICTS}.max"] == 896_896 and profile[f"{CONFLICTS}.min"] == 768_768
+    assert round(profile[f"{CONFLICTS}.avg"], 2) == 829_063.53
+    assert profile["l1tex__data_bank_conflicts_pipe_lsu_mem_global.sum"] == 0
+    assert profile["smsp__sass_inst_executed_op_shared_ld.sum"] == 220 * 32 * 14 * (32 + 8)
+    straight = tw.ladder["04_tiled"].profile(m=640, n=352, k=448, gpu="rtx-2060-super")
+    assert all(straight[f"{CONFLICTS}.{way}"] == 0 for way in ("sum", "avg", "min", "max"))
+
+
+def test_the_conflicted_rung_without_its_machine_code() -> None:
+    """From its PTX alone the merging of loads is predicted, and the figure is the same."""
+    text = tw.ladder["05_tiled_conflicted"].kernel("sm_75").ptx
+    kernel = tw.Kernel.from_ptx(text, "tiled_conflicted")
+    device = tw.device("emulator")
+    arrays = [device.array(np.zeros(shape, np.float32)) for shape in ((640, 448), (448, 352), (640, 352))]
+    args = [struct.pack("<IIIxxxxQ", a.shape[1], a.shape[0], a.shape[1], a.ptr) for a in arrays]
+    profile = kernel.profile((11, 20), (32, 32), args, gpu="rtx-2060-super")
+    assert profile.level == "predicted" and profile.metrics[f"{CONFLICTS}.sum"].label == "predicted"
+    assert profile[f"{CONFLICTS}.sum"] == 28_188_160
+
+
+TRANSPOSE = """
+extern "C" __global__ void transpose(const float *from, float *to) {
+    __shared__ float tile[32][PITCH];
+    int x = 32 * blockIdx.x + threadIdx.x, y = 32 * blockIdx.y + threadIdx.y;
+    tile[threadIdx.y][threadIdx.x] = from[y * 1024 + x];
+    __syncthreads();
+    x = 32 * blockIdx.y + threadIdx.x, y = 32 * blockIdx.x + threadIdx.y;
+    to[y * 1024 + x] = tile[threadIdx.x][threadIdx.y];
+}"""
+
+
+@pytest.mark.parametrize(("pitch", "wavefronts"), [(32, 1_048_576), (33, 32_768)])
+def test_a_transpose(pitch: int, wavefronts: int) -> None:
+    matrix = np.random.default_rng().random((1024, 1024), np.float32)
+    result = np.zeros_like(matrix)
+    kernel = tw.Kernel(TRANSPOSE, "transpose", "sm_110", {"PITCH": pitch})
+    profile = kernel.profile((32, 32), (32, 32), [matrix, result])
+    assert (result == matrix.T).all()
+    assert profile["smsp__sass_inst_executed_op_shared_ld.sum"] == 32_768
+    assert shared(profile, "_op_ld") == (wavefronts, wavefronts - 32_768)
+    assert shared(profile, "_op_st") == (32_768, 0)
+    assert profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 4 * 32_768
+    assert profile["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"] == 4
+
+
+def test_a_stride_of_four_words() -> None:
+    source = """extern "C" __global__ void k(float *x) {
+        __shared__ float s[256];
+        s[4 * threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = s[4 * threadIdx.x]; }"""
+    profile = tw.Kernel(source, "k", "sm_80").profile(1, 64, [np.zeros(64, np.float32)])
+    assert profile[f"{CONFLICTS}_op_ld.sum"] == 6 and profile[f"{CONFLICTS}_op_st.sum"] == 6
+
+
+@pytest.mark.parametrize(("words", "conflicts"), [(32, 310_000), (1, 0)])
+def test_a_loop_of_loads_and_stores(words: int, conflicts: int) -> None:
+    source = """extern "C" __global__ void k(float *x, int words) {
+        __shared__ float s[32 * 32];
+        volatile float *own = s + words * threadIdx.x;
+        for (int turn = 0; turn < 10000; turn++) *own = *own + 1;
+        x[threadIdx.x] = *own; }"""
+    profile = tw.Kernel(source, "k", "sm_90a").profile(1, 32, [np.zeros(32, np.float32), words])
+    last = 31 if conflicts else 0
+    assert profile[f"{CONFLICTS}_op_ld.sum"] == conflicts + last
+    assert profile[f"{CONFLICTS}_op_st.sum"] == conflicts
+
+
+@pytest.mark.parametrize("swizzled", [0, 1])
+def test_matrices_with_and_without_swizzle(swizzled: int) -> None:
+    """Rows of 64 halves, read as 16 × 16 tiles for mma.m16n8k16."""
+    source = """extern "C" __global__ void k(unsigned *x) {
+        __shared__ __align__(128) unsigned short s[16 * 64];
+        const int row = threadIdx.x % 16, half = threadIdx.x / 16;
+        unsigned a, b, c, d, sum = 0;
+        for (int i = 0; i < 1024; i += 32) s[i + threadIdx.x] = i;
+        __syncwarp();
+        for (int tile = 0; tile < 4; tile++) {
+            const int piece = (2 * tile + half) ^ (SWIZZLED ? row % 8 : 0);
+            unsigned at = __cvta_generic_to_shared(s + 64 * row + 8 * piece);
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at));
+            sum += a + b + c + d; }
+        x[threadIdx.x] = sum; }"""
+    kernel = tw.Kernel(source, "k", "sm_80", {"SWIZZLED": swizzled})
+    profile = kernel.profile(1, 32, [np.zeros(32, np.uint32)])
+    assert shared(profile, "_op_ldsm") == ((16, 0) if swizzled else (128, 112))
+    assert profile["smsp__sass_inst_executed_op_ldsm.sum"] == 4
+
+
+@pytest.mark.parametrize(
+    ("apart", "wavefronts", "conflicts"), [(4, 35_377_920, 0), (32, 283_023_360, 247_645_440)]
+)
+def test_wide_loads_in_a_good_and_a_bad_layout(apart: int, wavefronts: int, conflicts: int) -> None:
+    """8,844,480 loads of 128 bits: lanes side by side, or each in a row of its own."""
+    source = """extern "C" __global__ void k(float *x, int apart) {
+        __shared__ __align__(16) float s[32 * 32];
+        float sum = 0, a, b, c, d;
+        unsigned at = __cvta_generic_to_shared(s + apart * (threadIdx.x % 32));
+        for (int turn = 0; turn < 2664; turn++) {
+            asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(a), "=f"(b), "=f"(c), "=f"(d) : "r"(at));
+            sum += a + b + c + d; }
+        x[threadIdx.x] = sum; }"""
+    profile = tw.Kernel(source, "k", "sm_80").profile(415, 256, [np.zeros(256, np.float32), apart])
+    assert profile["smsp__sass_inst_executed_op_shared_ld.sum"] == 8_844_480
+    assert shared(profile) == (wavefronts, conflicts)
+
+
+# -- coalescing -----------------------------------------------------------------------------------------
+def test_warps_are_cut_from_the_linear_index() -> None:
+    """A block of (16, 8) is four whole warps, and each touches two rows of a matrix."""
+    source = """extern "C" __global__ void k(const float *a, float *b) {
+        const int at = (threadIdx.y) * 64 + threadIdx.x;
+        b[at] = a[at]; }"""
+    kernel = tw.Kernel(source, "k", "sm_75", filename="rows.cu")
+    device = tw.device("emulator")
+    a, b = (device.array(np.zeros(8 * 64, np.float32)) for _ in range(2))
+    profile = kernel.profile(1, (16, 8), [a, b])
+    assert profile.warps_per_block == 4
+    assert profile["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"] == 4
+    assert profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 16
+    rows = profile.lanes(3)
+    assert [row.lane for row in rows] == list(range(32))
+    first = rows[0].address
+    assert [row.address - first for row in rows] == [4 * (64 * (i // 16) + i % 16) for i in range(32)]
+    assert len({row.sector for row in rows}) == 4 and len({row.line for row in rows}) == 2
+    text = profile.explain(3)
+    assert "32 lanes: 4 sectors in 2 lines of 128 bytes" in text and text.count("\n") == 33
+    with pytest.raises(ArgumentError, match="line"):
+        profile.lanes(1)
+
+
+RUNGS = [
+    ("04_tiled", "rtx-2060-super", (256, 128, 96)),
+    ("08_register_tiled", "h200", (256, 256, 64)),
+    ("09_warp_tiled", "h200", (256, 256, 64)),
+    ("10_turing_tensor_core", "rtx-2060-super", (256, 256, 64)),
+    ("11_parallel_k", "h200", (256, 256, 256)),
+    ("12_multistage", "a100", (256, 256, 128)),
+]
+
+
+@pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
+def test_rungs_are_free_of_conflicts_and_coalesced(name: str, gpu: str, size: tuple[int, int, int]) -> None:
+    """For sizes that are whole tiles. The machine code moves as many bytes as the PTX asks for."""
+    m, n, k = size
+    for profile in tw.ladder[name].profile(m, n, k, gpu=gpu).all:
+        assert profile[f"{CONFLICTS}.sum"] == 0
+        assert (
+            profile["memory_l2_theoretical_sectors_global"]
+            == profile["memory_l2_theoretical_sectors_global_ideal"]
+        )
+        assert profile.notes == [] and profile.level == "machine code"
+        assert 0 < profile["sm__maximum_warps_per_active_cycle_pct"] <= 100
+
+
+def test_multiply_adds_are_counted() -> None:
+    """m·n·k of them, whatever else the machine code does."""
+    profile = tw.ladder["08_register_tiled"].profile(256, 128, 64, gpu="h200")
+    assert profile["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"] == 256 * 128 * 64
+    assert profile.opcodes["FFMA"] == 256 * 128 * 64 / 32
+    tensor = tw.ladder["10_turing_tensor_core"].profile(256, 256, 64, gpu="rtx-2060-super")
+    assert tensor["tilewise__inst_executed_op_hmma.sum"] == 256 * 256 * 64 / (16 * 8 * 8)
+
+
+# -- foreign PTX ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("key", ["matmul_f16-sm_80", "matmul_f16_one_stage-sm_80", "softmax-sm_90"])
+def test_tritons_kernels(key: str) -> None:
+    """Their PTX alone: the matrices of a product are read without conflicts, and memory is read coalesced."""
+    made = golden()[key]
+    run = prepare(made, np.random.default_rng())
+    device = ProfilingDevice(gpus.find("a100"))
+    launch(made, run, device)
+    run.check()
+    profile = device.profile
+    assert profile.level == "predicted" and profile.occupancy is None
+    assert profile["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"] > 0
+    if "matmul" in key:
+        assert profile["smsp__sass_inst_executed_op_ldsm.sum"] > 0
+        assert shared(profile, "_op_ldsm")[1] == 0
+
+
+# -- names and shapes of output -------------------------------------------------------------------------
+def test_patterns() -> None:
+    names = ["a__x.sum", "a__x.avg", "a__y.sum", "b__x"]
+    assert chosen(names, ["a__x"]) == ["a__x.avg", "a__x.sum"]
+    assert chosen(names, ["*__x*"]) == ["a__x.avg", "a__x.sum", "b__x"]
+    assert chosen(names, ["a__y.sum", "a__*.sum"]) == ["a__y.sum", "a__x.sum"]
+    assert chosen(names, ["regex:^b"]) == ["b__x"]
+
+
+def test_csv_is_as_ncu_prints_it() -> None:
+    profile = tw.ladder["05_tiled_conflicted"].profile(m=640, n=352, k=448, gpu="rtx-2060-super")
+    names = ["l1tex__data_bank_conflicts_pipe_lsu_mem_global", CONFLICTS]
+    rows = list(csv.DictReader(io.StringIO(profile.csv(names))))
+    assert [(row["Metric Name"].split("mem_")[1], row["Metric Value"]) for row in rows] == [
+        *((f"global.{way}", "0") for way in ("avg", "max", "min", "sum")),
+        ("shared.avg", "829,063.53"),
+        ("shared.max", "896,896"),
+        ("shared.min", "768,768"),
+        ("shared.sum", "28,188,160"),
+    ]
+    assert {row["Block Size"] for row in rows} == {"(32, 32, 1)"} and {row["CC"] for row in rows} == {"7.5"}
+    assert all(line.startswith('"') for line in profile.csv(names).splitlines())
+
+
+def test_lines_of_the_source_the_worst_first() -> None:
+    profile = tw.ladder["05_tiled_conflicted"].profile(m=64, n=64, k=64, gpu="rtx-2060-super")
+    lines = profile.lines
+    assert lines[0].text.startswith("sum += a_tile") and lines[0].conflicts == 8 * 28 * 2 * 4 * 32
+    assert sum(line.conflicts for line in lines) == profile[f"{CONFLICTS}.sum"]
+    assert sum(line.conflicts for line in profile.ptx_lines) == profile[f"{CONFLICTS}.sum"]
+    assert profile.machine_lines[0].text.startswith("STS")
+    assert sum(line.sectors for line in lines) == profile["memory_l2_theoretical_sectors_global"]
+
+
+def test_a_metric_that_is_not_there() -> None:
+    source = 'extern "C" __global__ void k(float *x) { *x = 1; }'
+    profile = tw.Kernel(source, "k", "sm_75").profile(1, 1, [np.zeros(1, np.float32)])
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        profile["launch__grid_sizes"]
+    assert "launch__grid_size" in profile and "launch__grid_sizes" not in profile
+    assert profile["launch__grid_size"] == 1 and len(list(profile)) == len(profile)
