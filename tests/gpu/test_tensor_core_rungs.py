@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,13 @@ import tilewise as tw
 from tilewise.bench.trial import dtype_named
 from tilewise.devices import gpu
 from tilewise.devices.gpu import GpuDevice
-from tilewise.kernels.rung import operand
+from tilewise.kernels.ladder import rung_13_warp_specialised as rung_13
+from tilewise.kernels.rung import ceil_div, operand
 from tilewise.reference import compare
 
 pytestmark = pytest.mark.gpu
 
-RUNGS = [
-    name for name in ("10_turing_tensor_core", "12_multistage", "13_warp_specialised") if name in tw.ladder
-]
+RUNGS = ("10_turing_tensor_core", "12_multistage", "13_warp_specialised")
 RANDOM = np.random.default_rng()
 Array = npt.NDArray[Any]
 
@@ -59,7 +59,7 @@ def variants(name: str) -> list[dict[str, Any]]:
     """One of every setting that changes what the rung does."""
     settings = tw.ladder[name].settings
     names = [key for key in settings if key not in ("element", "result")]
-    return [{}] + [{key: value} for key in names for value in settings[key]]
+    return [{}] + [{key: value} for key in names for value in settings[key][:3]]
 
 
 def elements(name: str) -> tuple[str, ...]:
@@ -162,21 +162,34 @@ def best(device: GpuDevice, name: str, a: Any, b: Any, out: Any, complete: Any) 
     return min(device.time(launch, repeat=10))
 
 
-def print_speeds(names: list[str]) -> None:
-    """TFLOP/s of every rung, partition and element type, on random data."""
+def timed_settings(name: str, m: int, n: int, multiprocessors: int) -> Iterator[dict[str, Any]]:
+    """Every partition and element type; of rung 13 with one tile a block, and with one wave of blocks."""
+    for partition, element in itertools.product(tw.ladder[name].settings["partition"], elements(name)):
+        given = {"partition": partition, "element": element}
+        if "element" not in tw.ladder[name].settings:
+            del given["element"]
+        yield given
+        if "tiles" in tw.ladder[name].settings:
+            tiles = ceil_div(rung_13.clusters(m, n, str(partition), 2), multiprocessors // 2)
+            yield {**given, "tiles": min(tiles, rung_13.MOST_TILES)}
+
+
+def print_speeds(names: Sequence[str]) -> None:
+    """TFLOP/s on random data, each result checked."""
     device = gpu.open(0)
     for name, (m, n, k) in itertools.product(names, SPEEDS):
         rung = tw.ladder[name]
-        for partition, element in itertools.product(rung.settings["partition"], elements(name)):
-            given = {"partition": partition, "element": element if "element" in rung.settings else None}
-            complete = rung.complete({key: value for key, value in given.items() if value})
-            a, b = (device.array(x) for x in operands(m, n, k, element))
+        for given in timed_settings(name, m, n, device.multiprocessors):
+            complete = rung.complete(given)
+            a, b = (device.array(x) for x in operands(m, n, k, rung.element(complete)))
             out = device.empty((m, n), dtype_named(rung.result_type(complete)))
             seconds = best(device, name, a, b, out, complete)
             rows = slice(m // 2 - 32, m // 2 + 32)
-            right = compare(out[rows].numpy(), a[rows].numpy(), b.numpy())
+            right = compare(
+                out[rows].numpy(), a[rows].numpy(), b.numpy(), accumulate=rung.accumulate(complete)
+            )
             speed = 2 * m * n * k / seconds / 1e12
-            print(f"{name} {m}×{n}×{k} {partition} {element}: {speed:.0f} TFLOP/s; {right}", flush=True)
+            print(f"{name} {m}×{n}×{k} {given}: {speed:.0f} TFLOP/s; {right}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ functions the bits themselves are kept, to measure distances. Counters and times
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,9 @@ def main() -> None:
     timings = record["parts"].get("timings", {})
     if timings:
         (KEPT / "timings.json").write_text(json.dumps({"about": record["about"], **timings}, indent=1) + "\n")
-    counters = folder / "counters.json"
+    counters = folder / "counters.json.gz"
     if counters.exists():
-        _keep_counters(json.loads(counters.read_text()), record["about"])
+        _keep_counters(json.loads(gzip.decompress(counters.read_bytes())), record["about"])
 
 
 def _keep_counters(counted: dict[str, Any], about: dict[str, Any]) -> None:

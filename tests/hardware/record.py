@@ -9,6 +9,7 @@ others go on. A table at the end says what came of each.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import pickle
@@ -205,7 +206,7 @@ def record_counters(out: Path, end: float) -> dict[str, Any]:
             }
         found["seconds"][group] = round(time.monotonic() - began, 1)
         # What is there is kept, whatever comes after.
-        (out / "counters.json").write_text(json.dumps(found))
+        (out / "counters.json.gz").write_bytes(gzip.compress(json.dumps(found).encode()))
     return {
         group: len(rows.get("rows", [])) or rows.get("failed", "?") for group, rows in found["groups"].items()
     }

@@ -35,6 +35,7 @@ commands:
   demo       multiply with every rung of the ladder and check each result
   ladder     list the rungs, or show one
   run        multiply random matrices with one rung and check the result
+  profile    count what a launch does, in the terms of ncu
   doctor     what is here, what is missing, and what to do about it
   bench      measure: how long compiling takes, how fast the emulator is
 

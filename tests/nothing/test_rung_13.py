@@ -102,11 +102,25 @@ def test_an_empty_sum_needs_no_operands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "partition", "cluster"),
-    [(8192, 8192, "128x256x64", 2), (1024, 1024, "128x128x64", 2), (100, 8192, "128x128x64", 1)],
+    ("m", "n", "partition", "cluster", "tiles"),
+    [
+        (8192, 8192, "128x256x64", 2, 16),  # 1,024 pairs of tiles for 66 clusters
+        (1024, 1024, "128x128x64", 2, 1),
+        (100, 8192, "128x128x64", 1, 1),
+    ],
 )
-def test_choice(m: int, n: int, partition: str, cluster: int) -> None:
-    assert choose(m, n, 1024, find("h200").sms) == {"partition": partition, "cluster": cluster}
+def test_choice(m: int, n: int, partition: str, cluster: int, tiles: int) -> None:
+    chosen = choose(m, n, 1024, find("h200").sms)
+    assert chosen == {"partition": partition, "cluster": cluster, "tiles": tiles}
+
+
+def test_blocks_that_compute_several_tiles_are_fewer_and_no_other_binary() -> None:
+    matrix = Operand(0, 2048, 2048, 2048, "float16")
+    grids = [stepped(matrix, matrix, matrix, tiles=tiles)[-1].launch.grid[0] for tiles in (1, 3, 128)]
+    assert grids == [128, 44, 2]
+    assert RUNG.defines(RUNG.complete({"tiles": 3})) == RUNG.defines(RUNG.complete({}))
+    with pytest.raises(ArgumentError, match=r"^tiles must be one of 1, 2, …, 128, not 0"):
+        RUNG.complete({"tiles": 0})
 
 
 def test_refusals() -> None:

@@ -64,7 +64,7 @@ def test_other_targets(case: Case, arch: int, seed: int) -> None:
     run.check()
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(30))
 def test_random_settings(number: int, seed: int) -> None:
     """Tiles, warps, stages, types, layouts and sizes as they come."""
     pick = random.Random(seed)
@@ -76,10 +76,10 @@ def test_random_settings(number: int, seed: int) -> None:
         type_ = "fp16"
     least = 32 if type_ in ("i8", "fp8e5") else 16
     tile = pick.choice([16, 32, 64, 128]), pick.choice([16, 32, 64, 128]), pick.choice([least, 32, 64])
-    if arch == 75 and tile[0] * tile[1] > 64 * 64:
-        tile = 64, 32, tile[2]  # no tensor cores there: a thread has every product
+    if tile[0] * tile[1] > 64 * 64 and (arch == 75 or type_ == "fp32"):
+        tile = 64, 32, tile[2]  # no tensor cores, it may be: long texts, all of multiply-adds
     even = pick.random() < 0.5
-    size = tuple(step * pick.randint(1, 3) if even else pick.randint(1, 2 * step + 9) for step in tile)
+    size = tuple(step * pick.randint(1, 2) if even else pick.randint(1, 2 * step + 9) for step in tile)
     out = "i32" if type_ == "i8" else pick.choice(["fp32", "fp16", "bf16"] if arch > 75 else ["fp32", "fp16"])
     turned = pick.choice(["", "a", "b", "ab"])
     case = matmul_case(
@@ -88,7 +88,8 @@ def test_random_settings(number: int, seed: int) -> None:
     )  # fmt: skip
     made = compile_case(case, arch)
     run = prepare(made, np.random.default_rng(seed), case)
-    launch(made, run, tw.device("emulator", order=pick.choice(["eager", "late", seed])))
+    orders: list[str | int] = ["eager", "late", seed]
+    launch(made, run, tw.device("emulator", order=orders[number % 3]))
     try:
         run.check()
     except AssertionError as error:

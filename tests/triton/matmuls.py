@@ -53,8 +53,8 @@ def product_of_tile(
             left = tl.load(from_a)
             right = tl.load(from_b)
         else:
-            left = tl.load(from_a, mask=(i[:, None] < M) & (start + k[None, :] < K), other=0)
-            right = tl.load(from_b, mask=(start + k[:, None] < K) & (j[None, :] < N), other=0)
+            left = tl.load(from_a, mask=(i[:, None] < M) & (start + k[None, :] < K), other=0.0)
+            right = tl.load(from_b, mask=(start + k[:, None] < K) & (j[None, :] < N), other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=SUMS)
         from_a += BK * lda if AT else BK
         from_b += BK if BT else BK * ldb

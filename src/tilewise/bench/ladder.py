@@ -15,6 +15,8 @@ __all__ = ["ARCHS", "RungCard", "card", "markdown"]
 # One of each architecture that tilewise compiles for, oldest first.
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
+_MANY = 16  # values from which on only the first and the last are shown
+
 
 @dataclass(frozen=True, slots=True)
 class RungCard:
@@ -42,11 +44,15 @@ class RungCard:
     @property
     def settings_text(self) -> str:
         """Each setting with its values, the default first."""
-        shown = {name: "|".join(map(str, values)) for name, values in self.settings.items()}
+        shown = {name: _listed(values) for name, values in self.settings.items()}
         return ", ".join(f"{name}={values}" for name, values in shown.items())
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _listed(values: tuple[int | str, ...]) -> str:
+    return f"{values[0]}…{values[-1]}" if len(values) > _MANY else "|".join(map(str, values))
 
 
 def card(rung: Rung) -> RungCard:

@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "multiply with every rung of the ladder and check each result",
     "ladder": "list the rungs, or show one",
     "run": "multiply random matrices with one rung and check the result",
+    "profile": "count what a launch does, in the terms of ncu",
     "doctor": "what is here, what is missing, and what to do about it",
     "bench": "measure: how long compiling takes, how fast the emulator is",
 }
@@ -142,6 +143,57 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "run")
 
 
+def _profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", nargs="?", help="a rung, such as 05_tiled_conflicted, or a .cu or .ptx file"
+    )
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="two of them side by side, in place of one"
+    )
+    for size in "mnk":
+        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="of the GPU table (default: one that runs the kernel)")
+    parser.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="as ncu takes them: l1tex__*, regex:…, a,b",
+    )
+    parser.add_argument("--csv", action="store_true", help="print the columns that ncu --csv prints")
+    parser.add_argument(
+        "--lines",
+        nargs="?",
+        const="cuda",
+        choices=["cuda", "ptx", "machine"],
+        help="by line, the worst first",
+    )
+    parser.add_argument(
+        "--most", type=_at_least(1), default=20, metavar="N", help="lines to print (%(default)s)"
+    )
+    parser.add_argument(
+        "--occupancy", action="store_true", help="print what limits the blocks of an SM, alone"
+    )
+    parser.add_argument(
+        "--on", choices=["emulator", "gpu"], default="emulator", help="gpu: under ncu as well, side by side"
+    )
+    files = parser.add_argument_group("a file")
+    files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
+    files.add_argument("--grid", metavar="X,Y,Z")
+    files.add_argument("--block", metavar="X,Y,Z")
+    files.add_argument(
+        "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
+    )
+    files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
+    files.add_argument(
+        "--arg", action="append", default=[], metavar="WORD", help="an argument: f32[640,448], 42, 0.5, null"
+    )
+    _finish(parser, "profile")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clear-cache", action="store_true", help="empty the cache of compiled kernels first"
@@ -174,6 +226,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "demo": _demo,
     "ladder": _ladder,
     "run": _run,
+    "profile": _profile,
     "doctor": _doctor,
     "bench": _bench,
 }

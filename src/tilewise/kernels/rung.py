@@ -28,6 +28,7 @@ __all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_wor
 
 Settings = Mapping[str, int | str]
 
+_MANY = 16  # values of a setting, from which on a message does not list them all
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 
 
@@ -239,8 +240,9 @@ class Rung:
                 raise UnknownNameError(f"setting of {self.name}", name, self.settings)
             plain = value.__index__() if isinstance(value, np.integer) else value
             if not isinstance(plain, int | str) or plain not in self.settings[name]:
-                known = ", ".join(map(repr, self.settings[name]))
-                raise ArgumentError(name, f"must be one of {known}", value)
+                known = self.settings[name]
+                listed = ", ".join(map(repr, known if len(known) <= _MANY else (*known[:2], ..., known[-1])))
+                raise ArgumentError(name, f"must be one of {listed.replace('Ellipsis', '…')}", value)
             complete[name] = plain
         return complete
 

@@ -6,13 +6,12 @@
 
 #include <tilewise/matrix.cuh>
 
-// Sixteen rows of COLUMNS elements. Padded after every 128 bytes, or row if longer, by what one row of an
-// 8×8 matrix takes. So eight rows of pairs (a store) touch all banks, and so do 128 neighbouring bytes (a
-// load).
-template <typename Result, unsigned COLUMNS> struct alignas(16) RowStage {
+// Sixteen rows of COLUMNS elements. Padded after every 128 bytes, or row if longer, by PAD elements: with
+// what one row of an 8×8 matrix takes, eight rows of pairs (a store) touch all banks, and so do 128
+// neighbouring bytes (a load).
+template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16) RowStage {
     static constexpr unsigned ROWS = 16;
     static constexpr unsigned LINE_ROWS = COLUMNS * sizeof(Result) < 128 ? 128 / (COLUMNS * sizeof(Result)) : 1;
-    static constexpr unsigned PAD = 8;
     static constexpr unsigned WIDE = 16 / sizeof(Result); // elements in a 128-bit store
     static constexpr unsigned LANES = 32;
 

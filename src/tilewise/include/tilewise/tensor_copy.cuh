@@ -63,7 +63,7 @@ inline __device__ void commit()
 }
 
 // Waits until this thread's stores have been read from shared memory, but for its newest groups of them.
-template <int NEWEST = 0> inline __device__ void wait_until_read()
+template <int NEWEST> inline __device__ void wait_until_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(NEWEST) : "memory");
 }

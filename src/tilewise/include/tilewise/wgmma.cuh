@@ -23,7 +23,8 @@ inline __device__ unsigned long long descriptor(const void *shared, unsigned col
 {
     constexpr unsigned long long SWIZZLE_128 = 1ull << 62;
     constexpr unsigned long long EIGHT_APART = 1024;
-    return shared_address(shared) >> 4 | static_cast<unsigned long long>(columns_apart >> 4) << 16 |
+    constexpr unsigned IN_BLOCK = 0x3FFFF;
+    return (shared_address(shared) & IN_BLOCK) >> 4 | static_cast<unsigned long long>(columns_apart >> 4) << 16 |
            EIGHT_APART >> 4 << 32 | SWIZZLE_128;
 }
 

@@ -11,6 +11,7 @@
 #include <tilewise/guarded_load.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/raster.cuh>
+#include <tilewise/row_stage.cuh>
 #include <tilewise/tensor_core.cuh>
 
 #if PARTITION_64X64X32
@@ -184,57 +185,20 @@ inline __device__ ResultPair to_result(float2 pair)
 #endif
 }
 
-// Writes the warp's tile, 16 rows at a time, by way of shared memory: instructions leave their sums in pairs
-// all over the warp, and only whole rows make 128-bit stores.
-struct alignas(16) Stage {
-    // Padded after every 128 bytes, or row if longer, by what one row of an instruction's sums takes. So
-    // eight rows of pairs (a store) touch all banks, and so do 128 neighbouring bytes (a load).
-    static constexpr unsigned LINE_ROWS = WARP_N * sizeof(Result) < 128 ? 128 / (WARP_N * sizeof(Result)) : 1;
-    static constexpr unsigned PAD = INSTRUCTION_N;
-    static constexpr unsigned WIDE = 16 / sizeof(Result); // elements in a 128-bit store
+// The warp's tile is written 16 rows at a time, by way of shared memory.
+constexpr unsigned PAD = INSTRUCTION_N;
+using Stage = RowStage<Result, WARP_N, PAD>;
 
-    Result elements[INSTRUCTION_M * WARP_N + INSTRUCTION_M / LINE_ROWS * PAD];
-
-    __device__ Result *at(unsigned row, unsigned column)
-    {
-        return &elements[row * WARP_N + row / LINE_ROWS * PAD + column];
-    }
-
-    __device__ void put(const Sum (&sums)[WARP_N / INSTRUCTION_N])
-    {
-        const unsigned lane = threadIdx.x % WARP;
+inline __device__ void put(Stage &stage, const Sum (&sums)[WARP_N / INSTRUCTION_N])
+{
+    const unsigned lane = threadIdx.x % WARP;
 #pragma unroll
-        for (unsigned j = 0; j < WARP_N / INSTRUCTION_N; ++j)
+    for (unsigned j = 0; j < WARP_N / INSTRUCTION_N; ++j)
 #pragma unroll
-            for (unsigned half = 0; half < 2; ++half) {
-                Result *to = at(half * 8 + lane / 4, j * INSTRUCTION_N + lane % 4 * 2);
-                *reinterpret_cast<ResultPair *>(to) = to_result(tensor_core::row_pair(sums[j], half));
-            }
-    }
-
-    // Writes whole 16 bytes where C is aligned for them, and the other columns one by one.
-    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, bool aligned)
-    {
-        const unsigned lane = threadIdx.x % WARP;
-        const unsigned rows = first_row < c.height ? c.height - first_row : 0;
-        const unsigned columns = first_column < c.width ? min(c.width - first_column, WARP_N) : 0;
-        const unsigned wide_columns = aligned ? columns / WIDE * WIDE : 0;
-#pragma unroll 1
-        for (unsigned i = lane; i < INSTRUCTION_M * WARP_N / WIDE; i += WARP) {
-            const unsigned row = i / (WARP_N / WIDE), column = i % (WARP_N / WIDE) * WIDE;
-            if (row < rows && column < wide_columns)
-                *reinterpret_cast<uint4 *>(&c.at(first_row + row, first_column + column)) =
-                    *reinterpret_cast<const uint4 *>(at(row, column));
-        }
-        if (wide_columns == columns) return;
-#pragma unroll 1
-        for (unsigned i = lane; i < INSTRUCTION_M * WARP_N; i += WARP) {
-            const unsigned row = i / WARP_N, column = i % WARP_N;
-            if (row < rows && column >= wide_columns && column < columns)
-                c.at(first_row + row, first_column + column) = *at(row, column);
-        }
-    }
-};
+        for (unsigned half = 0; half < 2; ++half)
+            stage.put(half * 8 + lane / 4, j * INSTRUCTION_N + lane % 4 * 2,
+                      to_result(tensor_core::row_pair(sums[j], half)));
+}
 static_assert(sizeof(Stage) * WARPS_M * WARPS_N <= sizeof(Tiles), "the stages lie where the tiles were");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -264,13 +228,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 
     Stage &stage = reinterpret_cast<Stage *>(shared)[warp];
-    const auto c_bits = reinterpret_cast<unsigned long long>(c.elements) | c.pitch * sizeof(Result);
+    const bool aligned = aligned_16(c);
 #pragma unroll 1
     for (unsigned i = 0; i < WARP_M / INSTRUCTION_M; ++i) {
-        stage.put(sums.at[0]);
+        put(stage, sums.at[0]);
         __syncwarp();
         const unsigned row = tile.row * BLOCK_M + warp_row + i * INSTRUCTION_M;
-        stage.write(c, row, tile.column * BLOCK_N + warp_column, c_bits % 16 == 0);
+        stage.write(c, row, tile.column * BLOCK_N + warp_column, aligned);
         __syncwarp();
         sums.move_up();
     }

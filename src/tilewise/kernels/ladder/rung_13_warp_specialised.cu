@@ -3,7 +3,8 @@
 // Adds: a warp that does nothing but start copies of whole boxes (TMA), which swizzle themselves and count
 // their bytes at barriers in shared memory; two groups of four warps that do nothing but multiply, straight
 // from shared memory (wgmma), and take over the registers that the copying warps need not; clusters of two
-// blocks, one below the other, which need the same columns of B: each loads half of them, for both.
+// blocks, one below the other, which need the same columns of B: each loads half of them, for both; blocks
+// that stay for several tiles, so that the next one's slices are on their way while results are stored.
 // Tiles: cluster 256×256×64 (or 256×128×64), block 128×256×64, warpgroup 64×256×64, instruction 64×256×16.
 // Look at: four instructions a step for each warpgroup and none that computes an address; 168 registers a
 // thread at the start, then 232 and 40; one block on an SM; bytes read from L2, of which the cluster saves
@@ -57,30 +58,51 @@ struct alignas(1024) Stage {
     Element b[B_BOXES][BLOCK_K * BOX];
 };
 
-// Results on their way out lie in boxes too, 64 rows of 128 bytes.
+// Results on their way out lie in boxes too, 64 rows of 128 bytes. While one is stored the next is put.
 constexpr unsigned RESULT_BOX = ROW_BYTES / sizeof(Result);
-constexpr unsigned RESULT_BOXES = BLOCK_N / RESULT_BOX;
+static_assert(BLOCK_N / RESULT_BOX % 2 == 0, "each tile begins with the same of two boxes");
 
-struct alignas(1024) Results {
-    char boxes[RESULT_BOXES][INSTRUCTION_M * ROW_BYTES];
+struct alignas(1024) ResultBox {
+    char bytes[INSTRUCTION_M * ROW_BYTES];
 
-    // Where the 16-byte chunk lies that begins with this column.
+    // Where the 16-byte chunk lies that this column is in.
     __device__ void *chunk(unsigned row, unsigned column)
     {
-        const unsigned in_row = column % RESULT_BOX * sizeof(Result) / 16;
-        return &boxes[column / RESULT_BOX][row * ROW_BYTES + (in_row ^ row % 8) * 16];
+        return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
     }
 };
 
 struct Shared {
-    union {
-        Stage stages[STAGES];
-        Results results[CONSUMERS]; // once all stages have been read
-    };
+    Stage stages[STAGES];
+    ResultBox results[CONSUMERS][2];
     Mbarrier full[STAGES];  // the stage's bytes have come
     Mbarrier empty[STAGES]; // both blocks of the cluster have read it, so that either may write to both
 };
-static_assert(sizeof(Shared::results) <= sizeof(Shared::stages), "the results lie where the stages were");
+
+// The tiles of C that a block computes, one after another: those of a cluster lie one below the other.
+struct Tiles {
+    unsigned cluster_rows, columns;
+    unsigned index; // among the tiles of clusters
+    unsigned rank;  // of the block in its cluster
+
+    __device__ Tiles(unsigned height, unsigned width)
+    {
+        cluster_rows = height / (CLUSTER * BLOCK_M) + (height % (CLUSTER * BLOCK_M) != 0);
+        columns = width / BLOCK_N + (width % BLOCK_N != 0);
+        index = blockIdx.x / CLUSTER;
+        rank = CLUSTER == 1 ? 0 : cluster::rank();
+    }
+
+    __device__ bool more() const { return index < cluster_rows * columns; }
+    __device__ void next() { index += gridDim.x / CLUSTER; }
+
+    // The row may lie beyond the last row of tiles. Then the block only loads B for the other one.
+    __device__ TileIndex now() const
+    {
+        const TileIndex tile = grouped(index, cluster_rows, columns);
+        return {tile.row * CLUSTER + rank, tile.column};
+    }
+};
 
 // The stage of a step, and the parity of the round of the ring that the step is in.
 struct Turn {
@@ -92,11 +114,10 @@ struct Turn {
     }
 };
 
-// One thread copies, as far ahead as there are stages free.
+// One thread copies, as far ahead as there are stages free: into the next tile too.
 inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, TileIndex tile,
-                               unsigned rank, unsigned steps)
+                               unsigned rank, unsigned steps, Turn &turn)
 {
-    Turn turn;
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         Stage &stage = shared.stages[turn.slot];
@@ -118,13 +139,22 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
 
 struct Sums {
     float at[BLOCK_N / 2];
+
+    // Makes the second box's sums the first's. A variable cannot choose a register, so a loop over the boxes
+    // uses the first and moves the others up: its code, and the time to compile it, stays short.
+    __device__ void move_up()
+    {
+        constexpr unsigned IN_BOX = RESULT_BOX / 2;
+#pragma unroll
+        for (unsigned i = IN_BOX; i < BLOCK_N / 2; ++i)
+            at[i - IN_BOX] = at[i];
+    }
 };
 
 // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
-inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps)
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps, Turn &turn)
 {
     const unsigned thread = threadIdx.x % WARPGROUP;
-    Turn turn;
     unsigned before = 0; // the slot of the step before
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
@@ -142,16 +172,17 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         before = turn.slot;
     }
     wgmma::wait<0>();
+    if (steps > 0 && thread < CLUSTER) shared.empty[before].arrive_in(thread);
 }
 
-// Barriers of the hardware: 0 is that of __syncthreads, the others are for the threads that name them.
-template <unsigned COUNT> inline __device__ void wait_for(unsigned barrier)
+// Waits for the other threads of the warpgroup. Barrier 0 of the hardware is that of __syncthreads.
+inline __device__ void wait_for_warpgroup(unsigned group)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
 }
 
-// Puts the warpgroup's sums where the copy engine will find them.
-inline __device__ void put(Results &results, const Sums &sums)
+// Puts the warpgroup's sums of one box where the copy engine will find them.
+inline __device__ void put(ResultBox &box, const Sums &sums)
 {
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp_row = threadIdx.x % WARPGROUP / WARP * 16;
@@ -160,17 +191,17 @@ inline __device__ void put(Results &results, const Sums &sums)
     // puts another pair at the same time, from the columns that lie in the other half.
     const bool odd = lane / 4 % 2;
 #pragma unroll
-    for (unsigned j = 0; j < BLOCK_N / 8; ++j)
+    for (unsigned j = 0; j < RESULT_BOX / 8; ++j)
 #pragma unroll
         for (unsigned half = 0; half < 2; ++half) {
             const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
             const unsigned row = warp_row + half * 8 + lane / 4, column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
-            auto *to = static_cast<float2 *>(results.chunk(row, column)) + column / 2 % 2;
+            auto *to = static_cast<float2 *>(box.chunk(row, column)) + column / 2 % 2;
             *to = {odd ? sums.at[there] : sums.at[here], odd ? sums.at[there + 1] : sums.at[here + 1]};
         }
 #else
 #pragma unroll
-    for (unsigned j = 0; j < BLOCK_N / 16; ++j) { // of 16×16 sums four matrices, down and then across
+    for (unsigned j = 0; j < RESULT_BOX / 16; ++j) { // of 16×16 sums four matrices, down and then across
         unsigned pairs[4];
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) {
@@ -181,43 +212,47 @@ inline __device__ void put(Results &results, const Sums &sums)
             pairs[i] = float16_pair(low, high);
 #endif
         }
-        tensor_core::store_4_matrices(results.chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
+        tensor_core::store_4_matrices(box.chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
     }
 #endif
 }
 
-// Stores the warpgroup's rows one element at a time, where C's rows lie as the copy engine cannot store them.
-inline __device__ void store_elements(Matrix<Result> c, Results &results, unsigned first_row,
+// Stores a box one element at a time, where C's rows lie as the copy engine cannot store them.
+inline __device__ void store_elements(Matrix<Result> c, ResultBox &box, unsigned first_row,
                                       unsigned first_column)
 {
     constexpr unsigned CHUNK = 16 / sizeof(Result);
     const unsigned rows = first_row < c.height ? min(c.height - first_row, INSTRUCTION_M) : 0;
-    const unsigned columns = first_column < c.width ? min(c.width - first_column, BLOCK_N) : 0;
+    const unsigned columns = first_column < c.width ? min(c.width - first_column, RESULT_BOX) : 0;
 #pragma unroll 1
     for (unsigned row = threadIdx.x % WARPGROUP / WARP; row < rows; row += WARPGROUP / WARP)
 #pragma unroll 1
         for (unsigned column = threadIdx.x % WARP; column < columns; column += WARP)
             c.at(first_row + row, first_column + column) =
-                static_cast<const Result *>(results.chunk(row, column))[column % CHUNK];
+                static_cast<const Result *>(box.chunk(row, column))[column % CHUNK];
 }
 
-inline __device__ void write(Shared &shared, const Sums &sums, unsigned group, TileIndex tile,
+inline __device__ void write(ResultBox (&boxes)[2], Sums &sums, unsigned group, TileIndex tile,
                              const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
-    Results &results = shared.results[group];
-    const unsigned first_row = tile.row * BLOCK_M + group * INSTRUCTION_M, first_column = tile.column * BLOCK_N;
-    wait_for<CONSUMERS * WARPGROUP>(1); // the other warpgroup has read the stages too
-    put(results, sums);
-    if (by_engine) tensor_copy::fence_stores();
-    wait_for<WARPGROUP>(2 + group);
-    if (!by_engine) {
-        store_elements(c, results, first_row, first_column);
-    } else if (threadIdx.x % WARPGROUP == 0) {
+    const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
+    const unsigned row = tile.row * BLOCK_M + group * INSTRUCTION_M;
 #pragma unroll 1
-        for (unsigned box = 0; box < RESULT_BOXES; ++box)
-            tensor_copy::store(map, first_row, first_column + box * RESULT_BOX, results.boxes[box]);
-        tensor_copy::commit();
-        tensor_copy::wait_until_read();
+    for (unsigned i = 0; i < BLOCK_N / RESULT_BOX; ++i) {
+        ResultBox &box = boxes[i % 2];
+        const unsigned column = tile.column * BLOCK_N + i * RESULT_BOX;
+        if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
+        wait_for_warpgroup(group);
+        put(box, sums);
+        if (by_engine) tensor_copy::fence_stores();
+        wait_for_warpgroup(group);
+        if (storing) {
+            tensor_copy::store(map, row, column, box.bytes);
+            tensor_copy::commit();
+        } else if (!by_engine) {
+            store_elements(c, box, row, column);
+        }
+        sums.move_up();
     }
 }
 
@@ -232,11 +267,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // The same in all lanes: said so, the compiler keeps it, and what follows from it, out of their registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
-    const unsigned rank = CLUSTER == 1 ? 0 : cluster::rank();
-    const unsigned cluster_rows = c.height / (CLUSTER * BLOCK_M) + (c.height % (CLUSTER * BLOCK_M) != 0);
-    const unsigned tile_columns = c.width / BLOCK_N + (c.width % BLOCK_N != 0);
-    TileIndex tile = grouped(blockIdx.x / CLUSTER, cluster_rows, tile_columns);
-    tile.row = tile.row * CLUSTER + rank; // beyond the last row of tiles, perhaps: then it only loads B
     const unsigned steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
 
     if (threadIdx.x == 0) {
@@ -251,17 +281,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (CLUSTER > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
 
+    Tiles tiles(c.height, c.width);
+    Turn turn;
     if (group == CONSUMERS) {
         warpgroup::give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP) produce(shared, map_a, map_b, tile, rank, steps);
-        __syncwarp();
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            for (; tiles.more(); tiles.next())
+                produce(shared, map_a, map_b, tiles.now(), tiles.rank, steps, turn);
     } else {
         warpgroup::take_registers<CONSUMER_REGISTERS>();
-        Sums sums = {};
-        consume(shared, sums, group, steps);
-        write(shared, sums, group, tile, map_c, c, by_engine);
-        __syncwarp();
+        for (; tiles.more(); tiles.next()) {
+            Sums sums = {};
+            consume(shared, sums, group, steps, turn);
+            write(shared.results[group], sums, group, tiles.now(), map_c, c, by_engine);
+        }
+        if (by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
     }
+    __syncwarp();
     if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another arrives at its barriers
 }
 

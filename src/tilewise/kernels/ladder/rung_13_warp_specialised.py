@@ -23,6 +23,8 @@ HALF_ROWS = 64  # that one warpgroup has of a tile
 BLOCK_N = {"128x256x64": 256, "128x128x64": 128}
 STAGES = {"128x256x64": 4, "128x128x64": 6}
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
+RESULT_BYTES = 4 * HALF_ROWS * ROW_BYTES  # two boxes for each warpgroup that multiplies
+MOST_TILES = 128
 
 LOAD_COST = 64  # multiply-adds of the tensor cores in the time that one element takes to arrive
 
@@ -34,9 +36,17 @@ def cost(block_n: int, m: int, n: int, sms: int) -> int:
 
 
 def choose(m: int, n: int, _k: int, sms: int) -> Settings:
-    """The partition that costs least, and a cluster of two unless its second block would have no row of C."""
+    """The partition that costs least, clusters of two unless the second block would have no row of C, and
+    so many tiles a block that all blocks run at once."""
     partition = min(BLOCK_N, key=lambda word: cost(BLOCK_N[word], m, n, sms))
-    return {"partition": partition, "cluster": 2 if m > BLOCK_M else 1}
+    cluster = 2 if m > BLOCK_M else 1
+    tiles = ceil_div(clusters(m, n, partition, cluster), max(sms // cluster, 1))
+    return {"partition": partition, "cluster": cluster, "tiles": min(tiles, MOST_TILES)}
+
+
+def clusters(m: int, n: int, partition: str, cluster: int) -> int:
+    """How many clusters cover C with a tile for each block."""
+    return ceil_div(m, BLOCK_M * cluster) * ceil_div(n, BLOCK_N[partition])
 
 
 def rule(m: int, n: int, k: int, _settings: Settings) -> None:
@@ -54,12 +64,12 @@ def steps(a: Operand, b: Operand, c: Operand, workspace: int, settings: Settings
     prepared, operands = _aligned((a, b), workspace)
     box_c = (HALF_ROWS, ROW_BYTES // _size(c))
     maps = (_map(operands[0], (BLOCK_M, BLOCK_K)), _map(operands[1], (BLOCK_K, BLOCK_K)), _map(c, box_c))
-    blocks = ceil_div(c.rows, BLOCK_M * cluster) * cluster * ceil_div(c.columns, block_n)
+    launched = ceil_div(clusters(c.rows, c.columns, partition, cluster), int(settings["tiles"]))
     launch = Launch(
-        (blocks, 1, 1),
+        (launched * cluster, 1, 1),
         (THREADS, 1, 1),
         (*maps, c.matrix(), a.columns, int(is_aligned(c))),
-        shared=stages * ((BLOCK_M + block_n) * BLOCK_K * 2 + BARRIER_BYTES),
+        shared=stages * ((BLOCK_M + block_n) * BLOCK_K * 2 + BARRIER_BYTES) + RESULT_BYTES,
         cluster=(cluster, 1, 1) if cluster > 1 else None,
     )
     return [*prepared, Step("warp_specialised", launch)]
@@ -123,7 +133,10 @@ def _map(operand: Operand, box: tuple[int, int]) -> TensorMap | bytes:
 
 
 class _Aligning(Rung):
-    """A rung whose workspace depends on how the operands lie."""
+    """A rung whose workspace depends on how the operands lie, and whose binary not on how many tiles there are."""
+
+    def defines(self, settings: Settings) -> dict[str, int]:
+        return super().defines({name: value for name, value in settings.items() if name != "tiles"})
 
     def room(self, a: Operand, b: Operand, _c: Operand, _settings: Settings) -> int:
         return _bytes(a) + _bytes(b)
@@ -143,6 +156,7 @@ RUNG = _Aligning(
         "element": ("float16", "bfloat16"),
         "result": ("float16", "bfloat16", "float32"),
         "cluster": (2, 1),
+        "tiles": tuple(range(1, MOST_TILES + 1)),  # of C that a block computes, one after another
     },
     rule=rule,
     choose=choose,

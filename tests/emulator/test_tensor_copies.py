@@ -1,0 +1,147 @@
+"""Copies of tensors against a model in NumPy: ranks, boxes, swizzles, coordinates, element types."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tests.tensor_cases import Case, boxes, images, run_load, run_store
+from tests.tensor_kernels import kernel
+from tilewise.devices.tensor_map import ELEMENTS
+from tilewise.emulator.tensor_map import MAP, WRONG
+from tilewise.errors import KernelFault
+
+ORDERS = ("eager", "late", 3)
+DEVICE = tw.device("emulator", threads=1)
+
+
+@given(boxes(), st.sampled_from(ORDERS))
+@settings(max_examples=120, deadline=None)
+def test_a_box_is_loaded(case: Case, order: str | int) -> None:
+    run_load(case, tw.device("emulator", order=order))
+
+
+@given(boxes(stores=True), st.sampled_from(ORDERS))
+@settings(max_examples=80, deadline=None)
+def test_a_box_is_stored(case: Case, order: str | int) -> None:
+    run_store(case, tw.device("emulator", order=order))
+
+
+@given(images(), st.sampled_from(ORDERS))
+@settings(max_examples=80, deadline=None)
+def test_pixels_are_gathered(case: Case, order: str | int) -> None:
+    run_load(case, tw.device("emulator", order=order))
+
+
+@given(images(stores=True))
+@settings(max_examples=30, deadline=None)
+def test_pixels_are_put_back(case: Case) -> None:
+    run_store(case, DEVICE)
+
+
+@pytest.mark.parametrize("fill", ["zero", "nan"])
+@pytest.mark.parametrize("dtype", [name for name, element in ELEMENTS.items() if element.floating])
+def test_what_is_outside_is_filled(dtype: str, fill: str) -> None:
+    size = ELEMENTS[dtype].size
+    memory = np.frombuffer(os.urandom(4 * 256), np.uint8)
+    count = 16 // size
+    shape = {"shape": (4, 3 * count - 1), "strides": (256,), "box": (3, 4 * count)}
+    run_load(Case(memory, dtype, (-count, -1), fill=fill, **shape), DEVICE)
+
+
+def test_tf32_is_rounded_to_the_nearest_even() -> None:
+    special = [0x3F801000, 0x3F803000, 0x3F800FFF, 0x3F801001, 0x7F7FFFFF, 0x7F800001, 0xFFFFFFFF, 0x1FFF]
+    memory = np.array(special * 4, np.uint32).view(np.uint8)
+    run_load(Case(memory, "tfloat32", (0, 0), shape=(1, 32), strides=(128,), box=(1, 32)), DEVICE)
+
+
+def _one(shape: tuple[int, ...], box: tuple[int, ...], **how: Any) -> tuple[tw.TensorMap, Any]:
+    x = DEVICE.array(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
+    return tw.TensorMap(x, box, **how), x
+
+
+def _go(what: str, given: Any, coordinates: tuple[int, ...], kind: int = 2, at: int = 0, size: int = 8192) -> None:
+    numbers = [kind, at, 1024, size, *coordinates, *[0] * (8 - len(coordinates))]
+    with_bytes = DEVICE.array(np.zeros(size, np.uint8))
+    args = [given, DEVICE.array(np.array(numbers, np.int64).astype(np.int32)), with_bytes]
+    kernel(what)(1, 32, args, shared=size, device=DEVICE, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "kind", "at", "said"),
+    [
+        ((3, 0), 2, 0, "innermost coordinate"),
+        ((0, 0), 2, 64, "not a multiple of 128"),
+        ((0, 0, 0), 3, 0, "rank"),
+        ((0, 0, 0), 13, 0, "rank"),
+    ],
+)
+def test_a_copy_that_hardware_refuses_is_a_fault(
+    coordinates: tuple[int, ...], kind: int, at: int, said: str
+) -> None:
+    with pytest.raises(KernelFault, match=said) as caught:
+        _go("load", _one((32, 64), (8, 32))[0], coordinates, kind, at)
+    assert "block (0, 0, 0), thread (0, 0, 0)" in str(caught.value)
+    assert "cp.async.bulk.tensor" in str(caught.value)
+
+
+def test_more_misuse_is_a_fault() -> None:
+    tiled, _ = _one((4, 32, 64), (1, 8, 32))
+    with pytest.raises(KernelFault, match="for tiled copies"):
+        _go("load", tiled, (0, 0, 0), 13)
+    with pytest.raises(KernelFault, match="negative coordinate"):
+        _go("store", tiled, (0, -1, 0), 3)
+    with pytest.raises(KernelFault, match="none that its element type has"):
+        _go("store", _one((32, 64), (8, 32))[0], (0, 0), 30)  # a minimum of f32
+    with pytest.raises(KernelFault, match=r"out-of-bounds write of 1,?024 bytes at shared"):
+        _go("load", _one((32, 64), (8, 32))[0], (0, 0), size=896)
+    images = tw.TensorMap.im2col(
+        DEVICE.array(np.zeros((2, 8, 8, 16), np.float32)), lower=(0, 0), upper=(0, 0), channels=16, pixels=16
+    )
+    with pytest.raises(KernelFault, match="outside the bounding box"):
+        _go("load", images, (0, 8, 0, 0), 14)
+    with pytest.raises(KernelFault, match="for im2col copies"):
+        _go("load", images, (0, 0, 0, 0), 4)
+
+
+def test_memory_of_nobody_is_a_fault() -> None:
+    x = DEVICE.array(np.zeros((8, 64), np.float32))
+    beyond = tw.TensorMap(x.ptr, (8, 32), shape=(16, 64), dtype="float32")
+    with pytest.raises(KernelFault, match="out-of-bounds read of 128 bytes at global address"):
+        _go("load", beyond, (0, 8))
+    with pytest.raises(KernelFault, match="out-of-bounds write of 128 bytes at global address"):
+        _go("store", beyond, (0, 4))
+
+
+def test_a_foreign_map_is_a_fault() -> None:
+    for given in (bytes(128), os.urandom(128)):
+        with pytest.raises(KernelFault, match="tensor map at param address 0x0 .* tw.TensorMap"):
+            _go("load", given, (0, 0))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_map_does_no_harm(data: st.DataObject) -> None:
+    """Whatever is in a map, a copy by it does what it says or is a fault."""
+    made, _x = _one((32, 64), (8, 32), swizzle=128)
+    damaged = bytearray(made.encode(DEVICE))
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(MAP.ADDRESS, 127))] = data.draw(st.integers(0, 255))
+    numbers = st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 4, 8, 32]))
+    coordinates = tuple(data.draw(numbers) for _ in range(5))
+    kind = data.draw(st.sampled_from([1, 2, 3, 4, 5, 13, 14, 15, 22, 52]))
+    try:
+        _go("load" if kind < 20 else "store", bytes(damaged), coordinates, kind)
+    except (KernelFault, tw.errors.Deadlock) as error:
+        assert str(error)  # fewer bytes than expected, or more, are the kernel's own fault
+
+
+def test_every_fault_is_told() -> None:
+    assert all(why for why in WRONG[1:])
