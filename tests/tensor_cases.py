@@ -63,7 +63,14 @@ def run_load(case: Case, device: Device) -> None:
     box = Box(made.described, case.coordinates, case.at, case.offsets)
     before = np.full(box.end, FILL, np.uint8)
     out = device.array(before)
-    kernel("load")(1, 64, [made, device.array(case.numbers(box, box.end)), out], shared=box.end, device=device, timeout=60)
+    kernel("load")(
+        1,
+        64,
+        [made, device.array(case.numbers(box, box.end)), out],
+        shared=box.end,
+        device=device,
+        timeout=60,
+    )
     assert out.numpy().tobytes() == box.loaded(case.memory, before).tobytes()
 
 
@@ -77,8 +84,8 @@ def run_store(case: Case, device: Device) -> None:
     assert x.numpy().tobytes() == box.stored(case.memory, shared).tobytes()
 
 
-def _memory(data: st.DataObject | Any, size: int) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(np.random.default_rng(data).bytes(size), np.uint8)
+def _memory(seed: int, size: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(np.random.default_rng(seed).bytes(size), np.uint8)
 
 
 @st.composite
@@ -98,7 +105,10 @@ def boxes(draw: Any, stores: bool = False) -> Case:
         slices = interleave and axis == rank - 2
         lengths.append(1 if slices else draw(st.integers(1, 6 if rank < 4 else 3)))
     steps = [draw(st.integers(1, 3)) if axis or interleave else 1 for axis in range(rank)]
-    sizes = [draw(st.integers(1, 20 if not interleave else 9)), *(draw(st.integers(1, 5)) for _ in range(rank - 1))]
+    sizes = [
+        draw(st.integers(1, 20 if not interleave else 9)),
+        *(draw(st.integers(1, 5)) for _ in range(rank - 1)),
+    ]
     if draw(st.booleans()):
         sizes[0] = -(-sizes[0] // grain) * grain
     strides: list[int] = []
@@ -126,14 +136,15 @@ def boxes(draw: Any, stores: bool = False) -> Case:
 
 @st.composite
 def images(draw: Any, stores: bool = False) -> Case:
-    """An im2col copy: images of one to three axes, corners, steps and offsets of any kind."""
+    """An im2col copy: images of one to three axes, corners, steps, offsets and interleaves of any kind."""
     axes = draw(st.integers(1, 3))
     dtype = draw(st.sampled_from(["uint8", "float16", "float32", "uint64", "tfloat32"]))
     size = ELEMENTS[dtype].size
     grain = 16 // size
-    swizzle = draw(st.sampled_from([None, 32, 64, 128]))
-    channels = grain * draw(st.integers(1, (swizzle or 64) // 16))
-    depth = grain * draw(st.integers(1, 4))
+    interleave = draw(st.sampled_from([None, None, None, 16, 32]))
+    swizzle = 32 if interleave == 32 else draw(st.sampled_from([None, 32, 64, 128]))
+    channels = interleave // size if interleave else grain * draw(st.integers(1, (swizzle or 64) // 16))
+    depth = draw(st.integers(1, 3)) * (1 if interleave else grain)  # slices, or channels
     sizes = [draw(st.integers(1, 6)) for _ in range(axes)]
     count = draw(st.integers(1, 3))
     least, most = {1: (-9, 9), 2: (-9, 9), 3: (-4, 4)}[axes]
@@ -146,14 +157,20 @@ def images(draw: Any, stores: bool = False) -> Case:
         coordinates.append(draw(st.integers(low, length - 1 + high)))
     offsets = () if stores else tuple(draw(st.integers(0, 5)) for _ in range(axes))
     batch = draw(st.integers(0, 3)) if stores else draw(st.integers(-2, 3))
-    at = (grain * draw(st.integers(0 if stores else -1, 4)), *coordinates[::-1], batch)
+    first = draw(st.integers(0 if stores else -1, 4)) * (1 if interleave else grain)
+    at = (*coordinates[::-1], first, batch) if interleave else (first, *coordinates[::-1], batch)
     steps = [draw(st.integers(1, 3)) for _ in range(axes + 1)]
-    pixels = draw(st.integers(1, 60))
-    shape = (count, *sizes, depth)
-    strides = tuple(math.prod(shape[i + 1 :]) * size for i in range(len(shape) - 1))
+    steps = [steps[0], 1, *steps[1:]] if interleave else [*steps, 1]
+    shape = (count, depth, *sizes, channels) if interleave else (count, *sizes, depth)
+    strides = tuple(math.prod(shape[i + 1 :]) * size for i in range(len(steps) - 1))
     memory = _memory(draw(st.integers(0, 2**32)), strides[0] * count)
-    image = {"lower": tuple(lower), "upper": tuple(upper), "channels": channels, "pixels": pixels}
+    image = {
+        "lower": tuple(lower),
+        "upper": tuple(upper),
+        "channels": channels,
+        "pixels": draw(st.integers(1, 60)),
+    }
     where = 128 * draw(st.integers(0, 9))
     return Case(
-        memory, dtype, at, shape, strides, (), (*steps, 1), swizzle, None, "zero", where, offsets, image
-    )
+        memory, dtype, at, shape, strides, (), tuple(steps), swizzle, interleave, "zero", where, offsets, image
+    )  # fmt: skip

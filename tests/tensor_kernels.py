@@ -64,7 +64,9 @@ def _load(rank: int, im2col: bool) -> str:
     mode = "im2col" if im2col else "tile"
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes "
-        f"[%0], [%1, {{{coordinates}}}], [%{rank + 2}]" + (f", {{{', '.join(offsets)}}}" if offsets else "") + ";"
+        f"[%0], [%1, {{{coordinates}}}], [%{rank + 2}]"
+        + (f", {{{', '.join(offsets)}}}" if offsets else "")
+        + ";"
     )
     given = ['"r"(to)', '"l"(&map)', *(f'"r"(c[{i}])' for i in range(rank)), '"r"(bar)']
     given += [f'"h"((unsigned short)o[{i}])' for i in range(len(offsets))]
@@ -78,7 +80,9 @@ def _store(rank: int, mode: str, operation: str = "") -> str:
     )  # fmt: skip
     text = f"{verb}.{mode}.bulk_group [%0, {{{coordinates}}}], [%{rank + 1}];"
     given = ['"l"(&map)', *(f'"r"(c[{i}])' for i in range(rank)), '"r"(at)']
-    number = rank + (10 if mode != "tile" else 0) + (20 + 10 * OPERATIONS.index(operation) if operation else 0)
+    number = (
+        rank + (10 if mode != "tile" else 0) + (20 + 10 * OPERATIONS.index(operation) if operation else 0)
+    )
     return f'case {number}: asm volatile("{text}" :: {", ".join(given)} : "memory"); break;'
 
 

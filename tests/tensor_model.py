@@ -59,9 +59,7 @@ def _boxes(d: Description, coordinates: Sequence[int]) -> Iterator[tuple[int, ..
         yield (coordinates[0], *outer[::-1])
 
 
-def _pixels(
-    d: Description, coordinates: Sequence[int], offsets: Sequence[int]
-) -> Iterator[tuple[int, ...]]:
+def _pixels(d: Description, coordinates: Sequence[int], offsets: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Where each pixel that an im2col copy goes through lies."""
     assert d.corners is not None
     first = 0 if d.interleave else 1
@@ -118,7 +116,9 @@ class Box:
         """Shared memory after a load."""
         result = shared.copy()
         size = self.described.element.size
-        outside = np.frombuffer(b"\xf7\x7f" * self.unit if self.described.nan else b"\0\0" * self.unit, np.uint8)
+        outside = np.frombuffer(
+            b"\xf7\x7f" * self.unit if self.described.nan else b"\0\0" * self.unit, np.uint8
+        )
         for row in self.rows:
             for i, element in enumerate(row.elements):
                 value = memory[element : element + self.unit] if element >= 0 else outside[: self.unit]

@@ -139,11 +139,14 @@ class Kernel:
         cluster: int | Sequence[int] | None = None,
         gpu: str | Gpu | None = None,
         timeout: float | None = None,
+        cache: bool = False,
+        sample: int | None = None,
     ) -> Profile:
         """Run a launch on the emulator and count what it does, as the GPU named would count it.
 
         The profile maps ncu's names to figures, and has tables, source lines and occupancy. Arguments are
-        as in a call, and results are written to them.
+        as in a call, and results are written to them. ``cache`` adds what a model of the caches makes of it.
+        ``sample`` runs so many blocks of each kind in place of all, and says so: results are not complete.
 
         >>> import numpy as np, tilewise as tw
         >>> source = '''extern "C" __global__ void k(float *x) {
@@ -155,7 +158,7 @@ class Kernel:
         """
         from tilewise.profiler.launch import ProfilingDevice, gpu_for
 
-        target = ProfilingDevice(gpu_for(gpu, self._arch))
+        target = ProfilingDevice(gpu_for(gpu, self._arch), cache=cache, sample=_sample(sample))
         self(grid, block, args, shared, cluster, target, timeout)
         return target.profile
 
@@ -285,6 +288,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<tilewise.Kernel {self._name} for {self._arch}>"
+
+
+def _sample(blocks: int | None) -> int | None:
+    return None if blocks is None else integer("sample", blocks, least=1)
 
 
 def _default_arch() -> str:

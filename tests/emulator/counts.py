@@ -13,7 +13,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.emulator.counted import Counters, Counts
 from tilewise.launch import Launch, dim3
 
-__all__ = ["Array", "banks", "counted", "pieces"]
+__all__ = ["Array", "banks", "counted", "groups", "pieces"]
 
 Array = npt.NDArray[Any]
 
@@ -44,17 +44,31 @@ def counted(
     return made[0].counts()
 
 
-def banks(offsets: Array, active: Array, width: int) -> int:
-    """Wavefronts of an access to shared memory, counted the long way: byte by byte, bank by bank."""
+def groups(offsets: Array, active: Array, width: int, kind: str) -> list[list[int]]:
+    """Lanes that go together, of those that run: by 128 bytes, or by twice as many lanes in pairs of a load."""
     lanes = 32 if width <= 4 else 128 // width
+    if kind == "load" and width > 4:
+        for by in (1, 2):
+            with_both = [i for i in range(32) if active[i] and active[i ^ by]]
+            if all(offsets[i] == offsets[i ^ by] for i in with_both):
+                lanes = min(32, 256 // width)
+    found = [[i for i in range(start, start + lanes) if active[i]] for start in range(0, 32, lanes)]
+    return [group for group in found if group]
+
+
+def banks(offsets: Array, active: Array, width: int, kind: str = "store") -> int:
+    """Wavefronts of an access to shared memory, counted the long way: lane by lane, byte by byte, bank by bank.
+
+    ``kind`` is "load", "store" or "atomic", in which no two lanes share a word.
+    """
     total = 0
-    for start in range(0, 32, lanes):
-        wanted: dict[int, set[int]] = {}
-        for lane in range(start, start + lanes):
-            if active[lane]:
-                for byte in range(int(offsets[lane]), int(offsets[lane]) + width):
-                    wanted.setdefault(byte // 4 % 32, set()).add(byte // 4)
-        total += max(map(len, wanted.values()), default=0)
+    for group in groups(offsets, active, width, kind):
+        wanted: dict[int, set[tuple[int, int]]] = {}
+        for lane in group:
+            for byte in range(int(offsets[lane]), int(offsets[lane]) + width):
+                whose = lane if kind == "atomic" else 0
+                wanted.setdefault(byte // 4 % 32, set()).add((byte // 4, whose))
+        total += max(map(len, wanted.values()))
     return total
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.emulator.counts import Array, banks, counted, pieces
+from tests.emulator.counts import Array, banks, counted, groups, pieces
+from tilewise.emulator.counted import Place
 
 HEAD = """.version 8.0
 .target sm_80
@@ -72,10 +73,13 @@ def test_any_lanes(width: int) -> None:
     seed = int(np.random.default_rng().integers(2**32))
     rng = np.random.default_rng(seed)
     type_, register = TYPES[width], REGISTER[width]
+    atomic = f"@%p1 red.shared.add.u{8 * width} [%r5], {register};" if width in (4, 8) else ""
     k = kernel(
-        f"""@%p1 st.shared.{type_} [%r5], {register};
-        @%p1 ld.global.{type_} {register}, [%rd5];
-        @%p1 st.{type_} [%rd5], {register};"""
+        f"""@%p1 ld.global.{type_} {register}, [%rd5];
+        @%p1 st.{type_} [%rd5], {register};
+        @%p1 st.shared.{type_} [%r5], {register};
+        @%p1 ld.shared.{type_} {register}, [%r5];
+        {atomic}"""
     )
     data = np.zeros(65536, np.uint8)
     device = tw.device("emulator")
@@ -84,23 +88,35 @@ def test_any_lanes(width: int) -> None:
             where = offsets(rng, width)
             there = device.array(data)
             active = np.array([mask >> i & 1 for i in range(32)], bool)
-            _, shared, outside, generic = counted(k, 1, 32, [device.array(where), there, mask]).places()
+            _, *places = counted(k, 1, 32, [device.array(where), there, mask]).places()
             context = f"seed {seed}, {where.tolist()}, mask {mask:#x}"
-            assert shared.runs.sum() == 1 and shared.threads.sum() == active.sum(), context
-            for wide, waves in shared.waves.items():
-                down = where // wide * wide
-                assert waves.sum() == banks(down, active, wide), f"{context}, {wide} bytes"
-                groups = active.reshape(-1, 32 if wide <= 4 else 128 // wide)
-                assert shared.ideals[wide].sum() == groups.any(axis=1).sum(), context
-            for place in (outside, generic):
+            for place, kind in zip(places[2:], ("store", "load", "atomic"), strict=False):
+                check_shared(place, kind, where, active, context)
+            for place in places[:2]:
                 at = where.astype(np.int64) + there.ptr
                 assert place.sectors.sum() == pieces(at, active, width, 32), context
                 assert place.lines.sum() == pieces(at, active, width, 128), context
                 assert place.outside.sum() == 1 and place.shared.sum() == 0, context
 
 
+def check_shared(place: Place, kind: str, where: Array, active: Array, context: str) -> None:
+    context = f"{kind}, {context}"
+    assert place.runs.sum() == 1 and place.threads.sum() == active.sum(), context
+    for wide, waves in place.waves.items():
+        down = where // wide * wide
+        if (where % wide != where[0] % wide).any():
+            continue  # no such access can be one of this width
+        lanes = 32 if wide <= 4 else 128 // wide
+        expected = banks(down, active, wide, kind)
+        assert waves.sum() == expected, f"{context}, {wide} bytes"
+        assert place.phases[wide].sum() == len(groups(down, active, wide, kind)), f"{context}, {wide} bytes"
+        assert place.ideals[wide].sum() == min(expected, -(-int(active.sum()) // lanes)), (
+            f"{context}, {wide} bytes"
+        )
+
+
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("words", [1, 3, 17, 32])
+@pytest.mark.parametrize("words", [0, 1, 3, 17, 32])
 def test_lanes_in_step(width: int, words: int) -> None:
     """At ``tid × stride`` from anywhere, whole or guarded; the place within a sector counts."""
     seed = int(np.random.default_rng().integers(2**32))
@@ -111,6 +127,7 @@ def test_lanes_in_step(width: int, words: int) -> None:
         add.u32 %r7, %r7, %r4;
         add.u32 %r7, %r7, %r1;
         st.shared.{type_} [%r7], {register};
+        ld.shared.{type_} {register}, [%r7];
         mul.wide.u32 %rd6, %r2, {stride};
         add.u64 %rd6, %rd6, %rd2;
         ld.global.{type_} {register}, [%rd6];
@@ -122,9 +139,12 @@ def test_lanes_in_step(width: int, words: int) -> None:
     lanes, every = np.arange(32), np.ones(32, bool)
     for _ in range(6):
         base, start = (int(x) * width for x in rng.integers(0, 64, 2))
-        _, shared, load, store = counted(k, 1, 32, [np.zeros(32, np.int32), there[start:], base]).places()
+        _, shared, back, load, store = counted(
+            k, 1, 32, [np.zeros(32, np.int32), there[start:], base]
+        ).places()
         context = f"seed {seed}, from {base}, {start}"
         assert shared.waves[width].sum() == banks(base + lanes * stride, every, width), context
+        assert back.waves[width].sum() == banks(base + lanes * stride, every, width, "load"), context
         at = there.ptr + start + lanes * stride
         assert load.sectors.sum() == pieces(at, every, width, 32), context
         assert load.lines.sum() == pieces(at, every, width, 128), context
@@ -230,13 +250,16 @@ def test_copies_count_both_ways() -> None:
         @%p1 cp.async.ca.shared.global [%r5], [%rd5], 4;
         cp.async.wait_all;"""
     )
-    where = (np.random.default_rng().permutation(64)[:32] * 16).astype(np.int32)
+    where = (np.random.default_rng().integers(0, 64, 32) * 16).astype(np.int32)
     device = tw.device("emulator")
     there = device.array(np.zeros(4096, np.uint8))
     places = counted(k, 1, 32, [where, there, 0xF0]).places()
     every, some = np.ones(32, bool), np.array([0xF0 >> i & 1 for i in range(32)], bool)
     _, read, fill, read_4, fill_4 = places
-    assert read.sectors.sum() == pieces(where.astype(np.int64) + there.ptr, every, 16, 32) and read.space == "global"
-    assert fill.waves[16].sum() == banks(where, every, 16) and fill.action == "fill"
+    assert (
+        read.sectors.sum() == pieces(where.astype(np.int64) + there.ptr, every, 16, 32)
+        and read.space == "global"
+    )
+    assert fill.waves[16].sum() == banks(where, every, 16, "atomic") and fill.action == "fill"
     assert read_4.sectors.sum() == pieces(where.astype(np.int64) + there.ptr, some, 4, 32)
-    assert fill_4.waves[4].sum() == banks(where, some, 4)
+    assert fill_4.waves[4].sum() == banks(where, some, 4, "atomic")

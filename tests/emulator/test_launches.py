@@ -195,3 +195,31 @@ def test_ctrl_c_ends_a_launch() -> None:
         _, said = process.communicate(timeout=30)
     assert time.monotonic() - started < 3  # the launch within a second, then Python's own end
     assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+# Address space in which a small piece of memory and a larger one come to lie more than 4 gigabytes apart.
+FAR_APART = """
+import ctypes
+import numpy as np
+import tilewise as tw
+
+c, wall, page = ctypes.CDLL(None), 5 << 30, 1 << 16
+c.mmap.restype = ctypes.c_void_p
+c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_long]
+c.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+a = np.random.default_rng().standard_normal((70, 70)).astype("float16")
+for partition in ("128x128x32", "64x64x32"):
+    start = c.mmap(None, wall, 0, 0x4022, -1, 0)  # nothing may be done there, and it takes no memory
+    for i in range(64):
+        c.munmap(start + wall - (2 * i + 2) * page, page // 4)
+    rung = tw.ladder["10_turing_tensor_core"]
+    assert tw.reference.compare(rung(a, a, partition=partition, device="emulator"), a, a)
+print("right")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")
+def test_code_does_not_mind_where_memory_is_free() -> None:
+    """Machine code and its constants belong together, however scattered the free addresses are."""
+    done = subprocess.run([sys.executable, "-c", FAR_APART], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr

@@ -15,8 +15,10 @@ from tests.triton.compiler import golden
 from tests.triton.runs import launch, prepare
 from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.profiler.compare import comparison
 from tilewise.profiler.launch import ProfilingDevice
 from tilewise.profiler.metrics import chosen
+from tilewise.profiler.roofline import flops_of
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 WAVES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared"
@@ -257,3 +259,57 @@ def test_a_metric_that_is_not_there() -> None:
         profile["launch__grid_sizes"]
     assert "launch__grid_size" in profile and "launch__grid_sizes" not in profile
     assert profile["launch__grid_size"] == 1 and len(list(profile)) == len(profile)
+
+
+# -- sampling and the roofline --------------------------------------------------------------------------
+def test_a_sample_of_blocks_stands_for_all() -> None:
+    """Edges are kinds of their own: where blocks of a kind do the same, nothing is lost."""
+    rung = tw.ladder["04_tiled"]
+    whole = rung.profile(600, 500, 100, gpu="rtx-2060-super")
+    part = rung.profile(600, 500, 100, gpu="rtx-2060-super", sample=2)
+    assert part.notes == ["sampled: 14 of 304 blocks were run, and stand for the others of their kind"]
+    assert {name: part[name] for name in part} == {name: whole[name] for name in whole}
+    assert part.metrics[f"{CONFLICTS}.sum"].label == "sampled"
+    assert part.metrics["launch__grid_size"].label == "exact"
+
+
+def test_the_roofline_of_a_tiled_kernel() -> None:
+    """Shared memory holds it up: a load for each multiply-add."""
+    profile = tw.ladder["04_tiled"].profile(256, 256, 256, gpu="h200", cache=True)
+    found = profile.roofline
+    gpu = gpus.find("h200")
+    bounds = {bound.name: bound for bound in found.bounds}
+    assert bounds["fp32 arithmetic"].amount == 2 * 256**3
+    assert bounds["fp32 arithmetic"].seconds == pytest.approx(2 * 256**3 / gpu.fp32_peak)
+    assert bounds["memory"].amount == 3 * 256 * 256 * 4
+    assert found.binding.name == "shared memory"
+    assert found.seconds == pytest.approx(
+        profile["memory_l1_wavefronts_shared"] / (132 * gpu.boost_mhz * 1e6)
+    )
+    assert found.reached(2 * found.seconds) == 0.5
+    assert found.intensity == pytest.approx(256 / 6)
+
+
+def test_operations_of_machine_instructions() -> None:
+    assert flops_of("FFMA") == ("fp32", 64)
+    assert flops_of("HMMA.16816.F32") == ("fp16_fp32", 2 * 16 * 8 * 16)
+    assert flops_of("HMMA.16816.F32.BF16") == ("bf16", 2 * 16 * 8 * 16)
+    assert flops_of("HMMA.1688.F32.TF32") == ("tf32", 2 * 16 * 8 * 8)
+    assert flops_of("HGMMA.64x128x16.F32") == ("fp16_fp32", 2 * 64 * 128 * 16 // 4)
+    assert flops_of("IMMA.16832.S8.S8") == ("int8", 2 * 16 * 8 * 32)
+    assert flops_of("IADD3") == ("", 0)
+    tensor = tw.ladder["10_turing_tensor_core"].profile(256, 128, 64, gpu="h200").roofline
+    assert tensor.flops == 2 * 256 * 128 * 64
+
+
+def test_side_by_side() -> None:
+    names = ["04_tiled", "05_tiled_conflicted"]
+    profiles = [tw.ladder[name].profile(64, 64, 32, gpu="rtx-2060-super") for name in names]
+    text = comparison(names, profiles)
+    assert "wavefronts_mem_shared.sum" in text
+    row = next(
+        line
+        for line in text.splitlines()
+        if line.startswith("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared.sum")
+    )
+    assert row.split()[1:] == ["6,400", "45,056", "7.04"]

@@ -100,7 +100,7 @@ def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], ele
     assert compare(out.taken(), a, b)
 
 
-@pytest.mark.parametrize("order", ["late", SEED])
+@pytest.mark.parametrize("order", ["late", pytest.param(SEED, id="seed")])
 def test_checks_find_nothing(order: str | int) -> None:
     """No race, no read of what is still on its way, nothing read that nobody wrote."""
     for gap in (0, 1):

@@ -129,7 +129,7 @@ def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> N
         broken(a, b, device="emulator", partition=SMALL)
 
 
-@pytest.mark.parametrize("order", ["late", SEED])
+@pytest.mark.parametrize("order", ["late", pytest.param(SEED, id="seed")])
 def test_checks_find_nothing(order: str | int) -> None:
     """No race, no copy to a stage still in use, nothing for the engine that was not fenced."""
     for gap, result in ((0, "float16"), (1, "float32")):

@@ -22,6 +22,7 @@ from tests.nothing.test_rungs_simt import fused, sums_in_order
 from tilewise.devices.arguments import pack
 from tilewise.emulator import Build, Range, Runner, build, native
 from tilewise.emulator.native import Target
+from tilewise.emulator.lower import Lowering
 from tilewise.emulator.parse import parse
 from tilewise.emulator.program import make_program
 from tilewise.kernels.rung import Operand
@@ -151,7 +152,7 @@ def for_arm(kernel: tw.Kernel, entry: str, block: tuple[int, int, int], system: 
     triple, cpu = ARM[system]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    text, _ = build._text(make_program(parse(kernel.ptx), entry, block), False, "kernel")
+    text = build._text(Lowering(make_program(parse(kernel.ptx), entry, block), False, "kernel"))
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=1, reloc="pic")
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = triple, str(machine.target_data)

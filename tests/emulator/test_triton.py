@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import tilewise as tw
 from tests.triton.cases import CASES
 from tests.triton.compiler import MEASURED, golden
-from tests.triton.runs import Run, launch, prepare
+from tests.triton.runs import Run, check, launch, prepare
 from tilewise.bench import foreign
 
 KERNELS = golden()
@@ -33,6 +35,25 @@ def test_results(key: str) -> None:
 
 def written(run: Run) -> bytes:
     return b"".join(run.args[name].tobytes() for name in run.outputs)
+
+
+@pytest.mark.parametrize(
+    "key", ["matmul_f16-sm_80", "matmul_f16-sm_90", "persistent_described-sm_90", "softmax-sm_75"]
+)
+def test_nothing_is_wrong_with_them(key: str) -> None:
+    found = check(KERNELS[key], prepare(KERNELS[key], np.random.default_rng()))
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "tool"), [("bar.sync", "racecheck"), ("cp.async.wait_group", "asyncheck")]
+)
+def test_what_was_left_out_of_one_is_found(left_out: str, tool: str) -> None:
+    made = KERNELS["matmul_f16-sm_80"]
+    lines = [line for line in made.ptx.splitlines() if left_out not in line]
+    broken = replace(made, ptx="\n".join(lines))
+    found = check(broken, prepare(broken, np.random.default_rng()))
+    assert tool in {finding.tool for finding in found}
 
 
 def test_every_kernel_is_there() -> None:

@@ -184,7 +184,9 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
 
 def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
     kernel = tw.Kernel(
-        'extern "C" __global__ void k()\n{\n    asm volatile("{ .reg .u64 a; stacksave.u64 a; }");\n}', "k", "sm_90a"
+        'extern "C" __global__ void k()\n{\n    asm volatile("{ .reg .u64 a; stacksave.u64 a; }");\n}',
+        "k",
+        "sm_90a",
     )
     number = next(i for i, line in enumerate(kernel.ptx.splitlines(), 1) if "stacksave" in line)
     with pytest.raises(tw.errors.PtxError) as caught:

@@ -1,11 +1,17 @@
-"""PTX to damage: small kernels of every family, by hand and from the compiler."""
+"""PTX to damage: small kernels of every family, by hand and from compilers."""
 
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 from typing import NamedTuple
 
+from tests.fuzz import asynchronous
+
 __all__ = ["Sample", "by_hand", "compiled"]
+
+_GOLDEN = Path(__file__).parents[1] / "golden" / "triton"
 
 
 class Sample(NamedTuple):
@@ -15,6 +21,9 @@ class Sample(NamedTuple):
     entry: str
     grid: int
     block: int
+    shared: int = 64  # bytes besides the kernel's own
+    cluster: int | None = None
+    weight: int = 4  # how often it is chosen
 
 
 _REGISTERS = (
@@ -105,13 +114,17 @@ def by_hand() -> dict[str, Sample]:
             f".visible .entry k(.param .u64 a, .param .u64 o)\n{{\n{_REGISTERS}\n{_START}\n{body}\n{_END}\n}}\n"
         )
         found[name] = Sample(text.replace("; ", ";\n"), "k", 2, 64)
+    for name, body in asynchronous.BODIES.items():
+        block, cluster = asynchronous.BLOCKS.get(name, 64), asynchronous.CLUSTERS.get(name)
+        found[f"async {name}"] = Sample(asynchronous.kernel(body), "k", 2, block, cluster=cluster, weight=8)
+    for name, body in asynchronous.groups().items():
+        found[f"async {name}"] = Sample(asynchronous.kernel(body), "k", 2, 128, cluster=2, weight=6)
     return found
 
 
 @functools.cache
 def compiled() -> dict[str, Sample]:
-    """What the compiler makes of a few small kernels, and of rungs of the ladder, for three architectures."""
-    import tilewise as tw
+    """What compilers make of a few small kernels and of rungs of the ladder; and Triton's, as it is kept."""
     from tilewise.toolchain.compile import compile_source
 
     found = {}
@@ -119,9 +132,43 @@ def compiled() -> dict[str, Sample]:
         for name, source in _CUDA.items():
             found[f"{name} {arch}"] = Sample(compile_source(source, ["k"], arch).ptx, "k", 2, 64)
         for name in ("03_simple", "04_tiled", "06_tiled_branchless"):
-            rung = tw.ladder[name]
-            settings = rung.complete({})
-            built = compile_source(rung.source, rung.entries, arch, defines=rung.defines(settings))
-            entry = next(iter(built.entries))
-            found[f"{name} {arch}"] = Sample(built.ptx, entry, 1, 256 if name == "03_simple" else 1024)
+            found[f"{name} {arch}"] = _rung(name, arch, 256 if name == "03_simple" else 1024)
+    found["10"] = _rung("10_turing_tensor_core", "sm_75", 256, {"partition": "64x64x32"}, shared=40_000)
+    found["11"] = _rung("11_parallel_k", "sm_75", 128, shared=40_000)
+    found["12"] = _rung("12_multistage", "sm_80", 128, {"partition": "64x64x32", "stages": 3}, shared=40_000)
+    found["13"] = _rung("13_warp_specialised", "sm_90a", 256, {"partition": "128x128x64"}, shared=200_000, cluster=2)
+    return found | _golden()
+
+
+def _rung(
+    name: str,
+    arch: str,
+    block: int,
+    settings: dict[str, object] | None = None,
+    shared: int = 64,
+    cluster: int | None = None,
+) -> Sample:
+    import tilewise as tw
+    from tilewise.toolchain.compile import compile_source
+
+    rung = tw.ladder[name]
+    complete = rung.complete(settings or {})
+    built = compile_source(rung.source, rung.entries, arch, defines=rung.defines(complete))
+    entry = next(iter(built.entries))
+    large = len(built.ptx) > 20_000
+    return Sample(built.ptx, entry, cluster or 1, block, shared, cluster, 1 if large else 4)
+
+
+def _golden() -> dict[str, Sample]:
+    """A few of the kernels that Triton made."""
+    names = (
+        *("softmax-sm_90", "layer_norm-sm_80", "matmul_f16-sm_80", "matmul_f16-sm_90", "host_described-sm_90"),
+        *("matmul_i8-sm_90", "persistent_described-sm_90"),
+    )
+    found = {}
+    for row in json.loads((_GOLDEN / "kernels.json").read_text(encoding="utf-8")):
+        name = f"{row['case']}-sm_{row['arch']}"
+        if name in names:
+            text = (_GOLDEN / f"{name}.ptx").read_text(encoding="utf-8")
+            found[f"triton {name}"] = Sample(text, row["entry"], 1, 32 * row["warps"], row["shared"], None, 1)
     return found

@@ -2,40 +2,23 @@
 
     python -m tests.fuzz.mutate --count 5000 --seed 1
 
-Each program runs in a child process, many in a row. Never may there be an error that is not tilewise's own,
-an end by a signal, a launch that goes on past its limit, memory that grows and grows, or a byte changed
-outside the arrays.
+Programs run in children (``children.py``), in the plain build, the checked and the counted one, in any order.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
-import os
 import random
 import re
-import select
-import subprocess
-import sys
-import tempfile
-import time
-from collections import Counter
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from tests.fuzz import children
+from tests.fuzz.children import Bench, Report, command_line, outcome
 from tests.fuzz.corpus import Sample, by_hand, compiled
 
-__all__ = ["Report", "damaged", "run"]
+__all__ = ["damaged", "run"]
 
-SECONDS = 0.5  # that a launch may take
-SILENCE = 60.0  # after which a child is taken to hang; compiling counts, and so do other processes
-GROWTH = 1 << 30  # bytes that a child may grow by, over all its programs
-CANARY = 0xA5
-PROGRAMS_OF_A_CHILD = 400
 _TOKEN = re.compile(
     r"//[^\n]*|\"[^\"\n]*\"|[%$A-Za-z_][\w$]*|\.\w+(?:::\w+)*|0[xXfFdD][0-9a-fA-F]+|\d+|\s+|.", re.DOTALL
 )
@@ -54,13 +37,19 @@ _PARTS = [
     "relaxed", "acquire", "release", "gpu", "cta", "sys", "sync", "aligned", "arrive", "red", "popc", "up", "down", "bfly", "idx",
     "all", "any", "uni", "ballot", "x1", "x2", "x4", "trans", "row", "col", "m16n8k16", "m8n8", "wrap", "clamp", "NaN", "relu",
     "uni", "nc", "to", "async", "ca", "cg", "bulk", "warp", "finite", "shiftamt", "pack", "satfinite",
+    "shared::cta", "shared::cluster", "cluster", "parity", "expect_tx", "complete_tx", "noComplete", "arrive_drop", "init", "inval",
+    "test_wait", "try_wait", "noinc", "mbarrier", "mbarrier::complete_tx::bytes", "bulk_group", "commit_group", "wait_group", "read",
+    "multicast::cluster", "L2::cache_hint", "tensor", "tile", "im2col", "im2col_no_offs", "1d", "2d", "3d", "4d", "5d", "reduce",
+    "prefetch", "L2", "noftz", "replace", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "global_address",
+    "elemtype", "swizzle_mode", "fill_mode", "b1024", "mma_async", "sp", "fence", "m64n8k16", "m64n8k32", "m64n16k16", "m64n256k16",
+    "m64n8k8", "m64n8k256", "e4m3", "e5m2", "b1", "wait", "proxy", "mbarrier_init", "weak", "wait_all", "dec", "unified",
 ]  # fmt: skip
 
 
 def corpus(with_compiler: bool = True) -> list[Sample]:
-    """The texts to damage, always in the same order."""
+    """The texts to damage, always in the same order, each as often as it should be chosen."""
     found = {**by_hand(), **(compiled() if with_compiler else {})}
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found) for _ in range(found[name].weight)]
 
 
 # -- damage ---------------------------------------------------------------------------------------------
@@ -75,7 +64,8 @@ def damaged(sample: Sample, choose: random.Random) -> Sample:
     for _ in range(choose.choice([1, 1, 1, 2, 3, 6])):
         choose.choice(_DAMAGES)(tokens, choose)
     block = choose.choice([sample.block] * 6 + [1, 33, 48, 100, 1024])
-    return sample._replace(text="".join(tokens), block=block)
+    cluster = sample.cluster if choose.random() < 0.8 else choose.choice([None, 1, 2, 4, 16])
+    return sample._replace(text="".join(tokens), block=block, cluster=cluster, grid=max(sample.grid, cluster or 1))
 
 
 def _rubbish(choose: random.Random) -> str:
@@ -218,198 +208,69 @@ _DAMAGES = [
 
 
 # -- the child ------------------------------------------------------------------------------------------
-class Bench:
-    """Arrays to hand to kernels, and bytes around them that nothing may change."""
-
-    def __init__(self) -> None:
-        import tilewise as tw
-
-        self.device = tw.device("emulator", threads=2)
-        self.canaries = [np.full(1 << 16, CANARY, np.uint8) for _ in range(4)]
-        self.arrays: list[Any] = []
-        for _ in range(4):
-            self.canaries.append(np.full(4096, CANARY, np.uint8))
-            self.arrays.append(self.device.empty((4096,), "uint8"))
-        self.seams = []
-        for array in self.arrays:
-            raw = array._allocation.bytes.base  # the allocation with what lies before and behind
-            start = array.ptr - raw.ctypes.data
-            self.seams += [raw[:start], raw[start + array.nbytes :]]
-        for seam in self.seams:
-            seam[:] = CANARY
-        self.start = np.arange(4096, dtype=np.uint8)
-
-    def arguments(self, parameters: Any) -> list[Any]:
-        found: list[Any] = []
-        for i, parameter in enumerate(parameters):
-            if parameter.is_struct:
-                found.append(bytes(min(parameter.size, 1 << 16)))
-            elif parameter.size == 8:
-                found.append(self.arrays[i % len(self.arrays)])
-            else:
-                found.append(5)
-        return found
-
-    def fresh(self) -> None:
-        for array in self.arrays:
-            array.fill(self.start)
-
-    def sound(self) -> bool:
-        return all((each == CANARY).all() for each in (*self.canaries, *self.seams))
+def _arguments(bench: Bench, parameters: Any, choose: random.Random) -> list[Any]:
+    found: list[Any] = []
+    for i, parameter in enumerate(parameters):
+        if parameter.is_struct and parameter.size == 128:
+            found.append(_map(bench, choose))
+        elif parameter.is_struct:
+            found.append(_struct(bench, min(parameter.size, 1 << 16), choose))
+        elif parameter.size == 8:
+            found.append(bench.arrays[i % len(bench.arrays)])
+        else:
+            found.append(choose.choice([5, 5, 64, 0]))
+    return found
 
 
-def outcome(sample: Sample, bench: Bench) -> str:
-    """What became of a program: the name of its error, or "ran"."""
+def _map(bench: Bench, choose: random.Random) -> bytes:
+    """A tensor map; now and then, of what damage leaves of it."""
     import tilewise as tw
 
-    bench.fresh()
-    try:
-        kernel = tw.Kernel.from_ptx(sample.text, sample.entry)
-        arguments = bench.arguments(kernel.parameters)
-        kernel(sample.grid, sample.block, arguments, shared=64, device=bench.device, timeout=SECONDS)
-    except tw.errors.TilewiseError as error:
-        text = str(error)
-        if "the emulator failed" in text or "compiled" in text:
-            return f"!{type(error).__name__}: {text[:300]}"
-        return type(error).__name__
-    except Exception as error:  # any other is what is looked for
-        import traceback
-
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return f"!{type(error).__name__}: {str(error)[:200]} at {os.path.basename(where.filename)}:{where.lineno}"
-    return "ran" if bench.sound() else "!a byte outside the arrays was changed"
+    made = bytearray(tw.TensorMap(bench.arrays[2].ptr, (8, 32), shape=(32, 128), dtype="uint8").encode(bench.device))
+    for _ in range(choose.choice([0, 0, 0, 1, 3])):
+        made[choose.randrange(128)] = choose.randrange(256)
+    return bytes(made)
 
 
-def child(first: int, count: int, with_compiler: bool) -> None:
-    """Run programs one after another; tell of each when it begins and when it ends."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-    samples, bench = corpus(with_compiler), Bench()
-    for seed in range(first, first + count):
-        out.write(json.dumps([seed]) + "\n")
-        choose = random.Random(seed)
-        started = time.monotonic()
-        ended = outcome(damaged(choose.choice(samples), choose), bench)
-        taken = time.monotonic() - started
-        if not bench.sound():
-            ended = "!a byte outside the arrays was changed"
-        out.write(json.dumps([seed, ended, round(taken, 3), _resident()]) + "\n")
+def _struct(bench: Bench, size: int, choose: random.Random) -> bytes:
+    """Zeros, or what a matrix of the ladder's kernels is: sizes, a pitch, an address."""
+    if size != 24 or choose.random() < 0.3:
+        return bytes(size)
+    numbers = [choose.choice([0, 1, 16, 64]) for _ in range(3)]
+    return struct.pack("<IIIxxxxQ", *numbers, bench.arrays[choose.randrange(4)].ptr)
 
 
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _player(options: Any) -> Callable[[random.Random, Bench], str]:
+    samples = corpus(not options.by_hand)
+
+    def play(choose: random.Random, bench: Bench) -> str:
+        import tilewise as tw
+
+        sample = damaged(choose.choice(samples), choose)
+        mode = choose.choice(["plain"] * 7 + ["checked"] * 2 + ["counted"])
+        order = choose.choice(["eager", "late", 1, choose.getrandbits(20)])
+
+        def go() -> None:
+            kernel = tw.Kernel.from_ptx(sample.text, sample.entry)
+            given = _arguments(bench, kernel.parameters, choose)
+            bench.launch(kernel, sample.grid, sample.block, given, sample.shared, sample.cluster, (mode, order))
+
+        return outcome(go, bench)
+
+    return play
 
 
-# -- the parent -----------------------------------------------------------------------------------------
-@dataclass
-class Report:
-    """What became of many programs."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    most: int = 0  # bytes that a child held
-
-    @property
-    def count(self) -> int:
-        return sum(self.outcomes.values())
+def _show(options: Any, choose: random.Random) -> str:
+    sample = damaged(choose.choice(corpus(not options.by_hand)), choose)
+    mode = choose.choice(["plain"] * 7 + ["checked"] * 2 + ["counted"])
+    order = choose.choice(["eager", "late", 1, choose.getrandbits(20)])
+    return f"{sample.text}\n// {sample._replace(text='')}, {mode}, order {order}"
 
 
 def run(seed: int, count: int, with_compiler: bool = True) -> Report:
-    """Run ``count`` programs from ``seed`` on, in children."""
-    report, at = Report(), seed
-    while at < seed + count:
-        at = _one_child(report, at, min(PROGRAMS_OF_A_CHILD, seed + count - at), with_compiler)
-    return report
-
-
-def _one_child(report: Report, first: int, count: int, with_compiler: bool) -> int:
-    """The seed to go on with."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.fuzz.mutate",
-        "--child",
-        "--seed",
-        str(first),
-        "--count",
-        str(count),
-    ]
-    command += [] if with_compiler else ["--by-hand"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        running, least = first, 0
-        while True:
-            if not select.select([process.stdout], [], [], SILENCE)[0]:
-                process.kill()
-                return _lost(report, running, f"!no answer for {SILENCE:g} s")
-            line = process.stdout.readline()
-            if not line:
-                break
-            message = json.loads(line)
-            if len(message) == 1:
-                running = message[0]
-                continue
-            seed, ended, taken, resident = message
-            least = least or resident
-            if resident - least > GROWTH:
-                process.kill()
-                return _lost(report, seed, f"!{resident - least:,} bytes more than at the start")
-            _note(report, seed, ended, taken, resident)
-            running = seed + 1
-        assert process.stderr is not None
-        said = process.stderr.read()
-    if process.returncode:
-        return _lost(report, running, f"!the process ended with {process.returncode}: {said[-600:]}")
-    return first + count
-
-
-def _note(report: Report, seed: int, ended: str, taken: float, resident: int) -> None:
-    report.outcomes[ended.split(":")[0]] += 1
-    report.slowest, report.most = max(report.slowest, taken), max(report.most, resident)
-    if ended.startswith("!"):
-        report.wrong.append(f"seed {seed}: {ended[1:]}")
-
-
-def _lost(report: Report, seed: int, ended: str) -> int:
-    _note(report, seed, ended, 0.0, 0)
-    return seed + 1
-
-
-def main() -> None:
-    """Run damaged programs and tell what became of them."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first program")
-    parser.add_argument("--by-hand", action="store_true", help="only texts that need no compiler")
-    parser.add_argument("--show", action="store_true", help="only print the program of this seed")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        child(options.seed, options.count, not options.by_hand)
-        return
-    if options.show:
-        choose = random.Random(options.seed)
-        print(damaged(choose.choice(corpus(not options.by_hand)), choose))
-        return
-    with contextlib.ExitStack() as stack:
-        if "TILEWISE_CACHE_DIR" not in os.environ:
-            os.environ["TILEWISE_CACHE_DIR"] = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="tilewise-fuzz-")
-            )
-        started = time.monotonic()
-        report = run(options.seed, options.count, not options.by_hand)
-    for line in report.wrong:
-        print(line)
-    print(dict(report.outcomes.most_common()))
-    taken = time.monotonic() - started
-    print(
-        f"{report.count} programs in {taken:.0f} s, {len(report.wrong)} wrong; slowest {report.slowest:.2f} s, {report.most:,} bytes"
-    )
-    sys.exit(bool(report.wrong))
+    """Run ``count`` damaged programs from ``seed`` on, in children."""
+    return children.run("tests.fuzz.mutate", seed, count, *([] if with_compiler else ["--by-hand"]))
 
 
 if __name__ == "__main__":
-    main()
+    command_line("tests.fuzz.mutate", str(__doc__), _player, _show, ("--by-hand", "only texts that need no compiler"))

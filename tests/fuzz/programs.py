@@ -41,28 +41,8 @@ ROWS = 4  # words that each thread writes
 COUNTERS = 8
 _LIMIT = 50_000_000  # instructions of threads that the yardstick runs of a program
 NUMBERS = [
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    7,
-    8,
-    12,
-    16,
-    31,
-    32,
-    33,
-    63,
-    64,
-    127,
-    255,
-    256,
-    1 << 16,
-    (1 << 31) - 1,
-    -(1 << 31),
-]
+    0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 63, 64, 127, 255, 256, 1 << 16, (1 << 31) - 1, -(1 << 31),
+]  # fmt: skip
 SIGNED = ["eq", "ne", "lt", "le", "gt", "ge"]
 UNSIGNED = [*SIGNED, "lo", "ls", "hi", "hs"]
 

@@ -58,9 +58,10 @@ class Job:
 
     @property
     def inputs(self) -> str:
-        """A hash of all that the results follow from, but for the machine code."""
-        return digest(self.ptx, *(f"{name}{array.shape}" for name, array in self.buffers.items()),
-                      *self.buffers.values(), repr(self.starts))  # fmt: skip
+        """A hash of all that the results follow from, but for the machine code and where sources lie."""
+        text = "\n".join(line for line in self.ptx.splitlines() if not line.lstrip().startswith(".file"))
+        shapes = [f"{name}{array.shape}" for name, array in self.buffers.items()]
+        return digest(text, *shapes, *self.buffers.values(), repr(self.starts))
 
 
 def digest(*parts: str | bytes | Array) -> str:

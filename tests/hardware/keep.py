@@ -14,13 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from tests.hardware.carry import load
 from tests.hardware.compare import pieces
 from tests.hardware.job import Array, Job, digest
 
 __all__ = ["KEPT", "hashed", "kept", "near_texts"]
 
 KEPT = Path(__file__).resolve().parents[1] / "golden" / "hardware"
+# What the profiler knows by names that were not asked for.
+_BY_LINE = (
+    "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "memory_l2_theoretical_sectors_global",
+    "smsp__sass_l1tex_pipe_lsu_wavefronts_mem_shared.sum",
+)  # fmt: skip
 _SHORT = 16  # characters of a hash
+_PROGRAMS = 150  # that are kept
 _PARTS = ("ladder", "matrix", "wgmma", "scalar")
 
 
@@ -60,15 +67,6 @@ def kept(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             if "machine code" in job.about:
                 rows[job.name]["machine code"] = job.about["machine code"][:_SHORT]
         found[part] = rows
-    if "programs" in record["parts"]:
-        found["programs"] = {
-            entry["name"]: [
-                entry["inputs"][:_SHORT],
-                *(value[:_SHORT] for value in entry["digests"].values()),
-            ]
-            for entry in record["parts"]["programs"]["jobs"]
-            if "failed" not in entry
-        }
     return found, near
 
 
@@ -81,6 +79,8 @@ def main() -> None:
     (KEPT / "hashes.json").write_text(json.dumps(found, indent=0) + "\n")
     np.savez_compressed(KEPT / "near.npz", **near)  # type: ignore[arg-type]
     record = json.loads((folder / "record.json").read_text())
+    if "programs" in record["parts"]:
+        _keep_programs(record["parts"]["programs"]["jobs"])
     timings = record["parts"].get("timings", {})
     if timings:
         (KEPT / "timings.json").write_text(json.dumps({"about": record["about"], **timings}, indent=1) + "\n")
@@ -89,16 +89,37 @@ def main() -> None:
         _keep_counters(json.loads(gzip.decompress(counters.read_bytes())), record["about"])
 
 
+def _keep_programs(noted: list[dict[str, Any]]) -> None:
+    """Some programs in full, with the hashes of what they wrote."""
+    from tests.hardware.random_programs import jobs as programs
+    from tests.hardware.random_programs import stored
+
+    jobs = {job.name: job for job in load("programs", programs)}
+    rows: list[dict[str, Any]] = []
+    for entry in noted:
+        made = jobs.get(entry["name"])
+        if len(rows) < _PROGRAMS and made is not None and made.inputs == entry["inputs"]:
+            rows.append({**stored(made), "hashes": [value[:_SHORT] for value in entry["digests"].values()]})
+    (KEPT / "programs.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
+
+
 def _keep_counters(counted: dict[str, Any], about: dict[str, Any]) -> None:
     """A row for each launch; metrics that were counted and are not in a row are zero there."""
+    from tests.hardware import counters
+
     groups = {}
     for group, result in counted["groups"].items():
-        if "rows" in result:
-            metrics = sorted(
-                {name for row in result["rows"] for name, value in row.items() if isinstance(value, float)}
-            )
-            rows = [{name: value for name, value in row.items() if value != 0.0} for row in result["rows"]]
-            groups[group] = {"complete": result["complete"], "metrics": metrics, "rows": rows}
+        if "rows" not in result:
+            continue
+        known = {name for row in result["rows"] for name, value in row.items() if isinstance(value, float)}
+        names = sorted(known & {*counters.metrics(group), *_BY_LINE})
+        rows = []
+        for row in result["rows"]:
+            numbers = {
+                name: int(row[name]) if row[name] % 1 == 0 else row[name] for name in names if row.get(name)
+            }
+            rows.append({**{name: row[name] for name in ("launch", "entry", "about")}, "counts": numbers})
+        groups[group] = {"complete": result["complete"], "metrics": names, "rows": rows}
     text = json.dumps({"about": about, "profiler": counted["version"], "groups": groups})
     (KEPT / "counters.json").write_text(text.replace('}, {"launch"', '},\n{"launch"') + "\n")
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import re
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from tests.fuzz.programs import make
 from tests.hardware.job import Array, Job, Start
 
-__all__ = ["COUNT", "assembled", "job", "jobs"]
+__all__ = ["COUNT", "assembled", "job", "jobs", "restored", "stored"]
 
 COUNT = 400
 _ROWS, _COUNTERS = 4, 8
@@ -47,3 +50,25 @@ def job(seed: int) -> Job:
 
 def jobs(count: int = COUNT) -> Iterator[Job]:
     return (job(seed) for seed in range(count))
+
+
+def stored(job: Job) -> dict[str, Any]:
+    """A program and all that it reads as JSON: the generator may change, what was recorded does not."""
+    (start,) = job.starts
+    source = base64.b64encode(zlib.compress(job.buffers["source"].tobytes(), 9)).decode()
+    count = job.buffers["output"].size
+    return {"name": job.name, "text": job.ptx, "grid": start.grid, "block": start.block, "count": count,
+            "scalar": int(start.args[-1]), "source": source}  # fmt: skip
+
+
+def restored(row: dict[str, Any]) -> Job:
+    """The job that was stored."""
+    source = np.frombuffer(zlib.decompress(base64.b64decode(row["source"])), np.uint32).copy()
+    buffers: dict[str, Array] = {
+        "source": source,
+        "output": np.zeros(row["count"], np.uint32),
+        "counters": np.zeros(_COUNTERS, np.uint32),
+    }
+    args = ("source", "output", "counters", np.uint32(row["scalar"]))
+    start = Start("k", tuple(row["grid"]), tuple(row["block"]), args)
+    return Job(row["name"], row["text"], [start], buffers, ["output", "counters"])

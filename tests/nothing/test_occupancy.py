@@ -88,3 +88,10 @@ def test_refusals() -> None:
 
 def test_the_door() -> None:
     assert tw.occupancy is occupancy
+
+
+def test_shared_memory_that_could_grow_does_not_bind() -> None:
+    """Its size is chosen for as many blocks as fit otherwise, and then the limit it gives says nothing."""
+    found = occupancy("a100", 128, 92, 16_384)
+    assert found.limits["registers"] == found.limits["shared"] == 5
+    assert found.binding == ("registers",) and found.next_registers == 80

@@ -10,7 +10,7 @@ from tilewise import Kernel
 from tilewise.errors import ArchError, CompileError, ToolError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import Rung, ladder
-from tilewise.toolchain import cache, nvrtc
+from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain import compile as toolchain
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, known_archs
@@ -66,8 +66,11 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("rung", ladder.values(), ids=ladder)
 def test_every_rung_compiles_without_spills_or_says_what_it_needs(rung: Rung, arch: str) -> None:
-    if arch_capability(arch) < rung.least:
-        with pytest.raises(ArchError, match=f"{rung.name} needs sm_{rung.least[0]}{rung.least[1]} or newer"):
+    if not rung.runs_on(arch):
+        newer = "" if rung.arch else " or newer"
+        with pytest.raises(
+            ArchError, match=f"{rung.name} needs {rung.needs}{newer}, not {arch}; compile it for"
+        ):
             rung.kernel(arch)
         return
     for entry in rung.entries:
@@ -193,6 +196,14 @@ def test_a_header_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(toolchain, "_toolkit_folder", lambda: "")
     assert "include_dirs= or the text in headers=" in refused("#include <vector>\n__global__ void f() {}")
     assert "tilewise[cuda-headers]" in refused("#include <cuda_fp16.h>\n__global__ void f() {}")
+
+
+def test_what_costs_most_of_the_speed_is_a_warning() -> None:
+    """The assembler calls it information."""
+    told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
+    assert diagnostics.warnings(f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n") == (
+        f"warning: {told} [C7510]",
+    )
 
 
 def test_a_warning_is_kept_with_its_line() -> None:

@@ -18,7 +18,7 @@ import tilewise as tw
 from tests.triton.cases import CASES, Case
 from tests.triton.compiler import Compiled
 
-__all__ = ["Run", "launch", "prepare"]
+__all__ = ["Run", "check", "launch", "prepare"]
 
 Array = npt.NDArray[Any]
 
@@ -55,12 +55,21 @@ def prepare(made: Compiled, rng: np.random.Generator, case: Case | None = None) 
 
 def launch(made: Compiled, run: Run, device: Any = "emulator", timeout: float = 120) -> None:
     """Launch a kernel, with the scratch memory that it wants."""
-    programs = int(np.prod(run.grid)) * made.blocks
+    kernel, grid, block, args = _call(made, run)
+    kernel(grid, block, args, shared=made.shared, device=device, timeout=timeout)
+
+
+def check(made: Compiled, run: Run, timeout: float = 120) -> list[Any]:
+    """What is wrong with a launch."""
+    kernel, grid, block, args = _call(made, run)
+    return list(kernel.check(grid, block, args, shared=made.shared, timeout=timeout))
+
+
+def _call(made: Compiled, run: Run) -> tuple[tw.Kernel, tuple[int, ...], int, list[Any]]:
     grid = (run.grid[0] * made.blocks, *run.grid[1:])
-    scratch = np.zeros(made.scratch * programs, np.uint8) if made.scratch else None
+    scratch = np.zeros(made.scratch * int(np.prod(grid)), np.uint8) if made.scratch else None
     kernel = tw.Kernel.from_ptx(made.ptx, made.entry)
-    args = [*_expanded(made, run), scratch, None]
-    kernel(grid, 32 * made.warps, args, shared=made.shared, device=device, timeout=timeout)
+    return kernel, grid, 32 * made.warps, [*_expanded(made, run), scratch, None]
 
 
 def _expanded(made: Compiled, run: Run) -> Iterator[Any]:

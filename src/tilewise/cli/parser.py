@@ -180,6 +180,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on", choices=["emulator", "gpu"], default="emulator", help="gpu: under ncu as well, side by side"
     )
+    parser.add_argument("--cache", action="store_true", help="add what a model of the caches makes of it")
+    parser.add_argument(
+        "--sample", type=_at_least(1), metavar="N", help="run at most N blocks of each kind, not the whole grid"
+    )
     files = parser.add_argument_group("a file")
     files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
     files.add_argument("--grid", metavar="X,Y,Z")

@@ -14,6 +14,7 @@ from tilewise.profiler.compare import comparison
 from tilewise.profiler.listing import listing
 from tilewise.profiler.occupancy import Occupancy
 from tilewise.profiler.profile import Profile
+from tilewise.profiler.roofline import Roofline
 
 __all__ = ["profile"]
 
@@ -46,7 +47,7 @@ def profile(args: Namespace) -> int:
 def _profile(args: Namespace, name: str) -> Profile:
     if not name.endswith((".cu", ".ptx")):
         m, n, k = (given or size for given, size in zip((args.m, args.n, args.k), _EXAMPLE, strict=True))
-        return ladder[name].profile(m, n, k, gpu=args.gpu, **settings(args.set))
+        return ladder[name].profile(m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set))
     if not args.grid or not args.block:
         raise ArgumentError(
             "--grid and --block", "must be given for a file", fix="such as --grid 11,20 --block 32,32"
@@ -60,7 +61,9 @@ def _profile(args: Namespace, name: str) -> Profile:
         shared=args.shared,
         arch=args.arch,
     )
-    return found.kernel.profile(found.grid, found.block, found.args, found.shared, gpu=args.gpu)
+    return found.kernel.profile(
+        found.grid, found.block, found.args, found.shared, gpu=args.gpu, cache=args.cache, sample=args.sample
+    )
 
 
 def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> None:
@@ -75,6 +78,10 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
             draw.line()
             draw.heading(f"occupancy of {item.kernel}")
             draw.facts(_occupancy(item.occupancy))
+        if patterns is None and not args.occupancy and item.machine.ran:
+            draw.line()
+            draw.heading(f"roofline of {item.kernel}")
+            draw.facts(_roofline(item.roofline))
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:
@@ -94,6 +101,16 @@ def _occupancy(found: Occupancy) -> dict[str, str]:
         "shared bytes": less("shared", 1024, "KiB", found.next_shared),
         **({"waves": f"{found.waves:.7g}"} if found.waves is not None else {}),
     }
+
+
+def _roofline(found: Roofline) -> dict[str, str]:
+    rows = {
+        bound.name: f"{bound.amount:,.4g} {bound.unit}: {draw.duration(bound.seconds)}" for bound in found.bounds
+    }
+    rows["bound"] = f"{found.binding.name}: {draw.duration(found.seconds)} at least"
+    if found.intensity is not None:
+        rows["operations a byte"] = f"{found.intensity:,.1f}"
+    return rows
 
 
 def _beside(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> int:

@@ -24,14 +24,19 @@ def encode(device: GpuDevice, described: Description, address: int) -> bytes:
     found = re.match(r"sm_(\d+)", device.arch)
     if found and int(found[1]) < _FIRST:
         raise ArgumentError(
-            "device", "must have compute capability 9.0 or newer for a tensor map", f"{device.name} ({device.arch})"
+            "device",
+            "must have compute capability 9.0 or newer for a tensor map",
+            f"{device.name} ({device.arch})",
         )
     cuda = driver()
     doing = f"making a tensor map on {device.name}"
     with device._scope(doing):
         if described.corners is None:
             box = [cuda.cuuint32_t(length) for length in described.box]
-            made = check(cuda.cuTensorMapEncodeTiled(*_what(cuda, described, address), box, *_how(cuda, described)), doing)
+            made = check(
+                cuda.cuTensorMapEncodeTiled(*_what(cuda, described, address), box, *_how(cuda, described)),
+                doing,
+            )
         else:
             lower, upper = map(list, described.corners)
             made = check(
@@ -57,6 +62,8 @@ def _how(cuda: Any, described: Description) -> tuple[Any, ...]:
         [cuda.cuuint32_t(step) for step in described.steps],
         getattr(cuda.CUtensorMapInterleave, f"CU_TENSOR_MAP_INTERLEAVE_{width}"),
         getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{span}"),
-        getattr(cuda.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[described.promotion]}"),
+        getattr(
+            cuda.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[described.promotion]}"
+        ),
         getattr(cuda.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
     )

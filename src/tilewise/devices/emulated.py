@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -251,9 +251,13 @@ class EmulatedDevice:
         timeout: float | None,
         mode: str,
         watch: Watch,
+        chosen: Sequence[int] | None = None,
     ) -> None:
-        """Run a launch in a build that counts or checks; ``watch`` makes the memory that it writes down in."""
-        self._run(binary, entry, launch, packed, timeout, mode, watch)
+        """Run a launch in a build that counts or checks; ``watch`` makes the memory that it writes down in.
+
+        ``chosen`` names the clusters to run (the blocks, where there are none), if not all of the grid.
+        """
+        self._run(binary, entry, launch, packed, timeout, mode, watch, chosen)
 
     def _run(
         self,
@@ -264,6 +268,7 @@ class EmulatedDevice:
         timeout: float | None,
         mode: str = "plain",
         watch: Watch | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> None:
         from tilewise import emulator
 
@@ -289,6 +294,7 @@ class EmulatedDevice:
             progress=_progress_bar(entry),
             keep=held,
             watch=watch(build, launch, held) if watch else None,
+            chosen=chosen,
         )()
 
     def _build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:

@@ -19,10 +19,12 @@ __all__ = ["BYTES", "ELEMENTS", "Description", "Element", "TensorMap"]
 
 BYTES = 128  # of the object that a kernel is given
 _MOST_SIZE = 2**32
+_MOST_IMAGE = 2**31 - 1  # along an axis of an image, which im2col copies count with a sign
 _MOST_STRIDE = 2**40  # bytes
 _MOST_BOX = 256
 _MOST_PIXELS = 1_024
 _MOST_STEP = 8
+_MOST_BYTES = 227 * 1_024  # of a box: what a block has of shared memory at most
 _UNIT = 16  # bytes of which everything is a multiple
 _SWIZZLES = (None, 32, 64, 128)
 _INTERLEAVES = (None, 16, 32)
@@ -126,7 +128,9 @@ class TensorMap:
         given.check_rank("interleaved" if given.interleave else "tiled")
         lengths = _numbers("box", box, len(given.sizes), 1, _MOST_BOX)
         if given.interleave and lengths[1] != 1:
-            raise ArgumentError("box[1]", "must be 1 with interleave: a copy takes slices one by one", lengths[1])
+            raise ArgumentError(
+                "box[1]", "must be 1 with interleave: a copy takes slices one by one", lengths[1]
+            )
         self._take(given, lengths, element_strides, None)
 
     @classmethod
@@ -170,9 +174,16 @@ class TensorMap:
         )
         images = given.sizes[2:] if given.interleave else given.sizes[1:-1]
         for i, (size, low, high) in enumerate(zip(images, *corners, strict=True)):
+            if size > _MOST_IMAGE:
+                axis = i + (2 if given.interleave else 1)
+                raise ArgumentError(
+                    f"shape[{axis}]", f"must be at most {_MOST_IMAGE:,} for im2col copies", size
+                )
             if size + high <= low:
                 raise ArgumentError(
-                    f"upper[{i}]", f"must leave a pixel beyond lower[{i}] = {low} of an axis of {size:,}", high
+                    f"upper[{i}]",
+                    f"must leave a pixel beyond lower[{i}] = {low} of an axis of {size:,}",
+                    high,
                 )
         box = (
             integer("pixels", pixels, least=1, most=_MOST_PIXELS),
@@ -189,6 +200,7 @@ class TensorMap:
         corners: tuple[tuple[int, ...], tuple[int, ...]] | None,
     ) -> None:
         given.check_row("channels" if corners else f"box[{len(box) - 1}]", box[-1], bool(corners))
+        self._check_bytes(given, box, steps, bool(corners))
         self.array, self.dtype = given.array, given.dtype
         self.described = Description(
             ELEMENTS[given.dtype],
@@ -205,6 +217,16 @@ class TensorMap:
         if isinstance(self.array, int):
             self.check_address("array", self.array)
         self._encoded: tuple[Device, int, bytes] | None = None
+
+    @staticmethod
+    def _check_bytes(given: _Given, box: tuple[int, ...], steps: Sequence[int] | None, im2col: bool) -> None:
+        """Refuse a box that no block has room for; drivers refuse some of them too."""
+        counts = box if im2col else [-(-n // step) for n, step in zip(box, given.steps(steps), strict=True)]
+        total = math.prod(counts) * (given.interleave if not im2col and given.interleave else given.size)
+        if total > _MOST_BYTES:
+            what = "pixels" if im2col else "box"
+            fix = "copy it in several boxes"
+            raise ArgumentError(what, f"must make at most {_MOST_BYTES:,} bytes", f"{total:,}", fix)
 
     def check_address(self, argument: str, address: int) -> None:
         """Refuse an address that hardware would."""
@@ -302,6 +324,11 @@ class _Given:
         self.sizes = self._sizes(self.array.shape if shape is None else shape)
         self._strides = strides
 
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return ELEMENTS[self.dtype].size
+
     def _sizes(self, shape: Any) -> tuple[int, ...]:
         """Along each axis; slices count as one."""
         found = _tuple("shape", shape)
@@ -319,7 +346,9 @@ class _Given:
         least, most = _RANKS[kind]
         if not least <= len(self.sizes) <= most:
             extra = " besides the slice" if self.interleave else ""
-            raise ArgumentError("shape", f"must have {least} to {most} axes{extra}, for {kind} copies", self.sizes)
+            raise ArgumentError(
+                "shape", f"must have {least} to {most} axes{extra}, for {kind} copies", self.sizes
+            )
 
     def _type(self, dtype: str | npt.DTypeLike | None) -> str:
         own = None if isinstance(self.array, int) else np.dtype(self.array.dtype)
@@ -328,7 +357,7 @@ class _Given:
         if isinstance(dtype, str) and dtype in ELEMENTS:
             name = dtype
         else:
-            name = _name_of(own if dtype is None else dtype)
+            name = _name_of(dtype if dtype is not None else own)
         if own is not None and own.itemsize != ELEMENTS[name].size:
             raise ArgumentError("dtype", f"must have {own.itemsize} bytes, as the array's {own} has", name)
         return name
@@ -410,13 +439,13 @@ def _array(array: Any) -> Any:
     )
 
 
-def _name_of(dtype: npt.DTypeLike) -> str:
+def _name_of(dtype: Any) -> str:
     """The element type that holds a NumPy type: its own, or the unsigned integer of its size."""
     try:
         kind = np.dtype(dtype)
     except TypeError:
         raise UnknownNameError("dtype", dtype, ELEMENTS) from None
-    name = _ALIASES.get(kind.name, kind.name)
+    name = _ALIASES.get(kind.name, str(kind.name))
     if name not in ELEMENTS and kind.itemsize == 1 and kind.kind != "S":
         name = "uint8"  # int8, and the formats of 8 bits and fewer that ml_dtypes has
     if name not in ELEMENTS:

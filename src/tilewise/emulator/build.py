@@ -105,7 +105,7 @@ def build_kernel(
         if store:
             store.put("emulated", key, _written(build))
     _support(store)
-    build.code = native.load(build.object, target)
+    build.code = native.load(build.object, build.symbol)
     return build
 
 
@@ -129,7 +129,7 @@ def build_general(build: Build, store: Store | None) -> None:
         parts = {"object": native.assemble(text, build.target)}
         if store:
             store.put("emulated-general", key, parts)
-    build.general = native.load(parts["object"], build.target)
+    build.general = native.load(parts["object"], build.symbol + "g")
 
 
 def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, mode: str) -> str:

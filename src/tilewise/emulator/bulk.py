@@ -26,7 +26,13 @@ __all__ = ["BARRIER", "GROUP", "Columns", "bulk", "refuse_others", "remote", "sp
 
 BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy tells that it is complete
 _SPACES = ("global", "shared::cta", "shared::cluster")
-_HINTS = {"L2::cache_hint"}
+# Where a copy may go from where, and the words that only some of them have.
+_WAYS: dict[tuple[str, str], set[str]] = {
+    ("shared::cta", "global"): {"L2::cache_hint"},
+    ("shared::cluster", "global"): {"L2::cache_hint", "multicast::cluster"},
+    ("shared::cluster", "shared::cta"): set(),
+    ("global", "shared::cta"): {"L2::cache_hint"},
+}
 _NEWER = {"ignore_oob", "cp_mask"}
 _SHARED_TYPES = {
     "add": {"u32", "s32", "u64"},
@@ -137,19 +143,16 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     reduces = parts[0] == "reduce"
     target, source = spaces_of(instruction)
+    words = _WAYS.get((target, source))
+    if words is None or (reduces and source == "global"):
+        raise unknown(instruction, f"there is no such copy from {source} to {target}")
     told = BARRIER if target != "global" else GROUP
-    allowed = {"async", "bulk", told, target, source}
-    if (target, source) == ("global", "shared::cta"):
-        allowed |= _HINTS
-    elif source == "global" and not reduces:
-        allowed |= _HINTS | ({"multicast::cluster"} if target == "shared::cluster" else set())
-    elif (target, source) != ("shared::cluster", "shared::cta"):
-        raise unknown(instruction, f"there is no copy from {source} to {target}")
+    allowed = {"async", "bulk", told, target, source} | words
     reduction = -1
     if reduces:
-        operation, type_, words = _reduction(instruction, target)
+        operation, type_ = _reduction(instruction, target)
         reduction = element_of(operation, type_)
-        allowed |= {"reduce", *words}
+        allowed |= {"reduce", operation, type_, "noftz"}
     refuse_others(instruction, allowed)
     if told not in parts:
         raise unknown(instruction, f"it lacks .{told}")
@@ -173,8 +176,8 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
         columns.issue(Flight.BULK, FlightClass.BULKS, Verb.REDUCE if reduces else Verb.STORE)
 
 
-def _reduction(instruction: Instruction, target: str) -> tuple[str, str, set[str]]:
-    """Operation and type of a reduction, and the words that say so."""
+def _reduction(instruction: Instruction, target: str) -> tuple[str, str]:
+    """Operation and type of a reduction."""
     parts = instruction.parts
     operation = next((part for part in parts[3:] if part in OPERATIONS), "")
     type_ = parts[-1] if parts[-1] in TYPE_BYTES else ""
@@ -183,11 +186,13 @@ def _reduction(instruction: Instruction, target: str) -> tuple[str, str, set[str
         good = type_ in _SHARED_TYPES.get(operation, set())
     bits = operation in ("and", "or", "xor")
     halves = type_ in ("f16", "bf16") and operation == "add"
-    if not good or bits != type_.startswith("b3") and bits != type_.startswith("b6"):
-        raise unknown(instruction, f"there is no {operation or 'such'} reduction of type {type_ or '(none)'} here")
+    if not good or bits != (type_ in ("b32", "b64")):
+        raise unknown(
+            instruction, f"there is no {operation or 'such'} reduction of type {type_ or '(none)'} here"
+        )
     if halves != ("noftz" in parts):
         raise unknown(instruction, "f16 and bf16 are added with .noftz, and nothing else is")
-    return operation, type_, {operation, type_, "noftz"}
+    return operation, type_
 
 
 def _prefetch(instruction: Instruction) -> None:

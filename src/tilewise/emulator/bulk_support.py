@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tilewise.emulator.check_layout import PROXY, STRONG, Action
 from tilewise.emulator.emit import Value
 from tilewise.emulator.flights import who
 from tilewise.emulator.layout import (
@@ -22,7 +23,7 @@ from tilewise.emulator.layout import (
 from tilewise.emulator.routine import Routine
 from tilewise.emulator.tensor_map import BYTES
 
-__all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines"]
+__all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines", "touch"]
 
 _WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
@@ -47,7 +48,9 @@ class REQUEST:
 
     VERB = 0
     SHARED = 8  # what is written of a load, what is read of a store
-    GLOBAL = 16  # of a tensor copy: the tensor map's generic address; of one to another block: its address there
+    GLOBAL = (
+        16  # of a tensor copy: the tensor map's generic address; of one to another block: its address there
+    )
     SIZE = 24  # of a tensor copy: the number of coordinates
     MBARRIER = 32
     BLOCKS = 40  # a bit for each block of the cluster that gets the copy, or NONE
@@ -77,7 +80,16 @@ def refuse_if(
         kind, space = r.const("i32", int(FaultKind.BAD_COPY)), r.const("i32", int(Space.GENERIC))
         zero = r.const("i32", 0)
         number = r.const("i32", why) if isinstance(why, int) else why
-        given = (kind, r["line"], r["lane"], address or r.const("i64", 0), number, space, zero, r.const("i64", 0))
+        given = (
+            kind,
+            r["line"],
+            r["lane"],
+            address or r.const("i64", 0),
+            number,
+            space,
+            zero,
+            r.const("i64", 0),
+        )
         r.call("tw_fault_at", "void", *who(r), *given)
         r.give(result or r.const("i32", 1))
 
@@ -143,6 +155,9 @@ def _issue() -> Routine:
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
         with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
             _take_map(r, data, lane)
+        with r.when(_checked(r)):
+            given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
+            _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
         eager = r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
         loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
@@ -150,6 +165,11 @@ def _issue() -> Routine:
         _give_on_fault(r, r.call("tw_fly", "i32", *who(r), flight))
     r.give(r.const("i32", 0))
     return r
+
+
+def _checked(r: Routine) -> Value:
+    """Whether the launch is a checked one."""
+    return r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
 
 
 def _take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -226,6 +246,19 @@ def _aligned(r: Routine, *addresses: Value) -> None:
         refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
 
 
+def touch(r: Routine, address: Value, count: Value, reduces: Value | None = None) -> None:
+    """In a checked launch: a copy reads global memory, or changes it. The routine has ``lane`` and ``line``."""
+    with r.when(_checked(r)):
+        space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
+        action = r.const("i32", int(Action.LOAD))
+        if reduces:
+            changed = r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE))
+            action = r.select(reduces, *changed)
+            flags = r.select(reduces, r.const("i32", PROXY | STRONG), flags)
+        given = (r["lane"], address, count, space, action, flags, r["line"])
+        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
+
+
 def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
     found = r.call("tw_span", "ptr", *who(r), address, count, *given)
@@ -250,6 +283,7 @@ def _load() -> Routine:
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
     given = _part(r, source, count, Space.GLOBAL, 0)
+    touch(r, source, count)
     spoils = r.compare("icmp ne", r["spoil"], 0)
     with each_block(r, r["data"]) as at:
         place = _part(r, at(target), count, Space.SHARED, 1)
@@ -270,6 +304,7 @@ def _out() -> Routine:
     _aligned(r, source, target)
     given = _part(r, source, count, Space.SHARED, 0)
     place = _part(r, target, count, Space.GLOBAL, 1)
+    touch(r, target, count, r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE))
     _put(r, place, given, count, Verb.REDUCE)
     r.give(r.const("i32", 0))
     return r

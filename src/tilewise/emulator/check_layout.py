@@ -3,47 +3,86 @@
 *Time* is a number of the launch, one more after every synchronisation. A *clock* has, for every warp, the time
 up to which what that warp did happened before; each warp has one, and so has everything that warps synchronise
 by. An access that the clock of the warp does not cover, and a conflicting one, are a race.
+
+*Who* accessed memory is one number: the warp's within the launch, and behind it, in six bits, the lane's.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ACTIONS", "CELL", "CHECK", "CLOCKS", "COPIES", "COPY", "FINDING", "RANGE", "Action", "Kind"]
+__all__ = [
+    "ACTIONS",
+    "BARRIERS_OF_BLOCK",
+    "CELLS",
+    "CHECK",
+    "CLOCKS",
+    "COPIES",
+    "COPY",
+    "FINDING",
+    "LANE_BITS",
+    "MIXED",
+    "NEW_STATE",
+    "PLACE",
+    "RANGE",
+    "SEVERAL",
+    "Action",
+    "Kind",
+    "stride_of",
+]
 
 
 class CHECK:
     """One checked launch, at ``LAUNCH.WATCH``."""
 
     FINDINGS, COUNT, CAPACITY = 0, 8, 16
-    RANGES, RANGE_COUNT = 24, 32  # of global memory: first, end, its cells
+    RANGES, RANGE_COUNT = 24, 32  # of global memory
     NOW = 40  # the time
     WIDTH = 48  # warps that a clock has an entry for
     TALKS = 56  # whether clocks have all warps of the grid, or those of one cluster
     DROPPED = 64  # findings beyond the capacity
     LAST = 72  # pointer to the range found last
     SPOTS = 80  # pointer: clocks by the global address that warps synchronise by
+    ALONE = 88  # whether no other cluster can have accessed what a warp accesses
+    BLIND = 96  # whether clocks lack warps that might have synchronised
+    STRIDE = 104  # of the cells of a block's shared memory
+    SPOT_COUNT = 112  # a power of two
     SIZE = 128
 
 
 class RANGE:
     """Global memory of which something is known."""
 
-    FIRST, END, CELLS = 0, 8, 16
-    SIZE = 24
+    FIRST, END, CELLS, STRIDE = 0, 8, 16, 24
+    SIZE = 32
+
+
+class PLACE:
+    """Where some memory's cells are, as an access finds them."""
+
+    FIRST, BYTES = 0, 8  # addresses, in the terms of the access
+    CELLS, STRIDE = 16, 24
+    MEMORY = 32  # pointer to the memory itself
+    BORN = 40  # nothing that happened up to this time counts
+    SIZE = 48
 
 
 class CLOCKS:
-    """The clocks of one resident cluster."""
+    """The clocks of one resident cluster. SYNCED is when the lanes of a warp met last."""
 
-    WARPS, SYNCED, FENCED = 0, 8, 16  # pointers: by warp its clock; when its lanes met last; when it fenced
+    WARPS, SYNCED, FENCED = 0, 8, 16  # pointers: by warp its clock; SYNCED; when it fenced for other proxies
     BARRIERS, PHASES = 24, 32  # pointers: of each barrier two clocks, and how often it was used
     SPOTS = 40  # pointer: clocks by the shared address that warps synchronise by
-    CAME = 48  # pointer: by warp and barrier, in which of its phases it came
-    BYTES = 56  # of all that the pointers point to
-    GROUPS = 64  # pointer: by warp and lane, groups of copies closed so far
-    COPIES, COUNT = 72, 80  # pointer: copies in flight; how many of them were ever used
-    SIZE = 96
+    CAME = 48  # pointer: by warp and barrier, in which of its phases it came; behind them, which it waits at
+    RELEASED, PENDING = 56, 64  # pointers: by warp, for the block's scope and for wider ones: what its last
+    # fence covers; what it read from others and no fence has covered
+    GROUPS = 72  # pointer: by warp, kind of group and lane: groups closed so far
+    COPIES, COUNT = 80, 88  # pointer: copies in flight; how many of them were ever used
+    LEAST = 96  # pointer: by warp, the time up to which all that its block did happened before
+    BORN = 104  # when the cluster began
+    SPOT_COUNT = 112
+    ENDS = 120  # pointer: of each barrier, for two phases, when it let the first warp through
+    SIZE = 128
 
 
 class COPY:
@@ -52,44 +91,66 @@ class COPY:
     Whatever the order of the launch, they are not there until it has.
     """
 
-    LANES, WARP, SIZE_, LINE = 0, 4, 8, 12  # LANES is 0 when all have landed
+    LANES, WARP, BYTES, LINE = 0, 4, 8, 12  # LANES is 0 when all have landed; BYTES of each
     KEY = 16  # of the mbarrier that they are told to; 0 if there is none
     TIME = 24  # when they were
-    GROUPS, PLACES = 32, 160  # by lane
-    SIZE = 288
+    PHASE = 28  # the parity of the phase of the mbarrier that they are of
+    KIND = 32  # which groups they belong to
+    LEAVES = 36  # whether memory is read, not written
+    GROUPS, PLACES = 64, 192  # by lane
+    SIZE = 320
 
 
 COPIES = 4_096  # of a cluster; more are not followed
-
-
-SPOTS = 64  # addresses that clocks are kept for; further ones share the last
+GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
+FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
 SPOT_KEY = 8  # bytes before the clock of one
+SHARED_SPOTS = 64
 BARRIERS_OF_BLOCK = 17  # the last is the cluster's, in its first block
 
 
-class CELL:
-    """What is known of four bytes."""
+class CELLS:
+    """What is known of each four bytes: columns, of 32 bits for each."""
 
-    WRITTEN, WRITER, WRITE_LINE, BYTES = 0, 4, 8, 12  # the last write: when, by whom, where, which bytes
-    UNSET = 16  # bytes that nothing was written to
-    STATE = 20  # what is in flight
-    READ, READER, READ_LINE = 24, 28, 32  # the last read
-    EARLIER, EARLIER_READER, EARLIER_LINE = 36, 40, 44  # one before, of another warp
-    SIZE = 48
+    WRITTEN, WRITER, WRITE = 0, 1, 2  # the last write: when, by whom; line and flags
+    READ, READER, READING = 3, 4, 5  # a read
+    EARLIER, EARLIER_READER, EARLIER_READING = 6, 7, 8  # another one, of another warp
+    STATE = 9
+    COLUMNS = 10
 
 
-# In CELL.BYTES beyond the bytes: the write was an atomic operation, or one that synchronises.
-STRONG = 1 << 8
-NARROW = 1 << 9  # of the block's scope
-# In CELL.STATE.
-ARRIVING, LEAVING = 1, 2  # a copy to here, or from here, is in flight
-GENERIC = 4  # written by a thread, and no fence has told the asynchronous proxy
+def stride_of(size: int) -> int:
+    """Bytes of a column for so many bytes of memory; with room for a vector beyond the end."""
+    return (-(-size // 4) * 4 + 255) // 128 * 128
+
+
+# In CELLS.STATE, of which the upper bits mean nothing.
+NEW_STATE = 0x0F0F0F0F  # nobody has written any byte
+UNSET = 0x0F  # by byte
+ARRIVING = 0x10  # a copy to here is in flight
+LEAVING = 0x20  # copies from here are: a number of two bits
+MANY_LEAVING = 0x60
+FOREIGN = 0x80  # another block has accessed it
+FLAGS = 0xF0
+
+# In WRITE, READING and EARLIER_READING: which of the bytes, flags, and from bit 8 on the line of the PTX.
+BYTES = 15
+STRONG = 16  # an atomic operation, or one that synchronises
+NARROW = 32  # of the block's scope
+PROXY = 64  # by the asynchronous proxy
+DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
+LINE_BITS = 8
+
+LANE_BITS = 6
 SEVERAL = 32  # as a lane: more than one of the warp
+MIXED = 33  # the same, but each has bytes of its own
 
 
 # How warps synchronise by what lies at an address.
 ACQUIRE, RELEASE = 1, 2
-TOLD, SEEN = 4, 8  # an mbarrier is told of earlier copies; one of its phases is seen to be over
+SEEN = 8  # a phase of an mbarrier is seen to be over
+RELAXED = 16  # only together with fences
+BLOCKWIDE = 32  # of the block's scope
 
 
 class Action(IntEnum):
@@ -122,4 +183,6 @@ class FINDING:
     ADDRESS = 16
     COUNT = 24
     WHO, OTHER = 32, 36
+    BYTES = 40  # of the access
+    FLAGS = 44  # of the access, and from bit 8 on of the other
     SIZE = 64

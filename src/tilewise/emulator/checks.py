@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,30 +10,41 @@ import numpy.typing as npt
 
 from tilewise.emulator.check_layout import (
     BARRIERS_OF_BLOCK,
-    CELL,
+    CELLS,
     CHECK,
     CLOCKS,
     COPIES,
     COPY,
     FINDING,
+    GROUP_KINDS,
+    LANE_BITS,
+    NEW_STATE,
     RANGE,
     SEVERAL,
+    SHARED_SPOTS,
     SPOT_KEY,
-    SPOTS,
     Kind,
+    stride_of,
 )
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.plain_memory import Memory
 from tilewise.emulator.report import Range
-from tilewise.errors import DeviceError
 from tilewise.launch import Launch
 
-__all__ = ["Checks", "Hit", "Side"]
+__all__ = ["Checks", "Hit", "Side", "Unset"]
 
 _CAPACITY = 1_024  # findings that are told apart
-_LANE_BITS = 6
-_MOST_CELLS = 1 << 33  # bytes
-_WIDEST = 1 << 15  # warps of a grid for which clocks are kept
+_MOST_CELLS = 1 << 35  # bytes, of which only those are really taken whose array is touched
+_WIDEST = 1 << 13  # warps of a grid for which clocks are kept
+_MOST_SPOTS, _SPOT_BYTES = 4_096, 1 << 26
+
+Unset = bool | npt.NDArray[np.bool_]  # whether nobody has written an array; or which of its bytes
+
+
+def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
+    bits = np.zeros(4 * words, np.uint32)
+    bits[: unset.size] = unset
+    return (bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)).sum(1, dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +67,36 @@ class Hit:
     count: int
     now: Side
     before: Side | None
+    bytes: int  # which of the word's
+    flags: int  # of this access, and from bit 8 on of the other
 
 
 class Checks:
     """Memory that one checked launch writes down in; serves as its ``Memories``."""
 
     def __init__(
-        self, launch: Launch, warps: int, ranges: Sequence[Range], unset: set[int], talks: bool
+        self, launch: Launch, warps: int, ranges: Sequence[Range], unset: Mapping[int, Unset], talks: bool
     ) -> None:
+        """``unset``: by the address of an array, which of its bytes nobody has written."""
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
         every = launch.blocks * warps
         self.talks = talks and every <= _WIDEST
         self.width = every if self.talks else self.blocks * warps
         self.findings = Memory(_CAPACITY * FINDING.SIZE)
-        self.spots = Memory(SPOTS * (SPOT_KEY + 4 * self.width))
+        row = SPOT_KEY + 4 * self.width
+        spots = 64
+        while spots < _MOST_SPOTS and 2 * spots * row <= _SPOT_BYTES:
+            spots *= 2
+        self.spots = Memory(spots * row)
         self.table = Memory(RANGE.SIZE * len(ranges) + 64)
-        self._cells = [self._known(item, item.start in unset) for item in ranges]
+        self._ranges = list(ranges)
+        self._cells = [self._known(item, unset.get(item.start, False)) for item in ranges]
         for i, (item, cells) in enumerate(zip(ranges, self._cells, strict=True)):
             self.table.set(i * RANGE.SIZE + RANGE.FIRST, item.start)
             self.table.set(i * RANGE.SIZE + RANGE.END, item.start + item.size)
-            self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.__array_interface__["data"][0])
+            self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
+            self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
         self.state = Memory(CHECK.SIZE)
         for offset, value in (
             (CHECK.FINDINGS, self.findings.address),
@@ -86,22 +106,40 @@ class Checks:
             (CHECK.NOW, 1),
             (CHECK.WIDTH, self.width),
             (CHECK.TALKS, int(self.talks)),
+            (CHECK.BLIND, int(talks and not self.talks)),
+            (CHECK.ALONE, int(launch.blocks == 1)),
+            (CHECK.LAST, self.table.address if ranges else 0),
             (CHECK.SPOTS, self.spots.address),
+            (CHECK.SPOT_COUNT, spots),
         ):
             self.state.set(offset, value)
 
     @staticmethod
-    def _known(item: Range, unset: bool) -> npt.NDArray[np.uint32]:
+    def _known(item: Range, unset: Unset) -> Memory | None:
         """What is known of an array: nothing but whether somebody has written it."""
-        words = (item.start + item.size + 3 >> 2) - (item.start >> 2)
-        if words * CELL.SIZE > _MOST_CELLS:
-            raise DeviceError(
-                f"{item.name} is too large to be checked: its {item.size:,} bytes want 12 times as much"
-            )
-        cells = np.zeros((words, CELL.SIZE // 4), np.uint32)
-        if unset:
-            cells[:, CELL.UNSET // 4] = 15
+        stride = stride_of(item.size)
+        if stride * CELLS.COLUMNS > _MOST_CELLS:
+            return None
+        cells = Memory(stride * CELLS.COLUMNS)
+        if unset is not False:
+            words = -(-item.size // 4)
+            at = stride * CELLS.STATE
+            states = cells.bytes[at : at + 4 * words].view(np.uint32)
+            states[:] = NEW_STATE if unset is True else _packed(unset, words)
         return cells
+
+    def unset(self) -> dict[int, Unset]:
+        """By the address of an array, which of its bytes nobody has written now."""
+        found: dict[int, Unset] = {}
+        for item, cells in zip(self._ranges, self._cells, strict=True):
+            if cells is None:
+                found[item.start] = False
+                continue
+            at = stride_of(item.size) * CELLS.STATE
+            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            missing = (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
+            found[item.start] = missing if missing.any() else False
+        return found
 
     # -- Memories -------------------------------------------------------------------------------
     @property
@@ -115,25 +153,30 @@ class Checks:
         """Room for one resident cluster; it must live as long as the cluster does."""
         warps = self.blocks * self.warps_of_block
         barriers = self.blocks * BARRIERS_OF_BLOCK
+        row = self.width * 4
         sizes = (
-            (CLOCKS.WARPS, warps * self.width * 4),
+            (CLOCKS.WARPS, warps * row),
             (CLOCKS.SYNCED, warps * 4),
+            (CLOCKS.LEAST, warps * 4),
             (CLOCKS.FENCED, warps * 4),
-            (CLOCKS.BARRIERS, barriers * 2 * self.width * 4),
+            (CLOCKS.RELEASED, 2 * warps * row),
+            (CLOCKS.PENDING, 2 * warps * row),
+            (CLOCKS.BARRIERS, barriers * 2 * row),
             (CLOCKS.PHASES, barriers * 4),
-            (CLOCKS.SPOTS, SPOTS * (SPOT_KEY + 4 * self.width)),
+            (CLOCKS.ENDS, barriers * 2 * 4),
+            (CLOCKS.SPOTS, SHARED_SPOTS * (SPOT_KEY + row)),
             (CLOCKS.CAME, warps * (BARRIERS_OF_BLOCK + 1) * 4),
-            (CLOCKS.GROUPS, warps * 128),
+            (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
         )
-        total = sum(-(-size // 8) * 8 for _, size in sizes)
-        clocks, head = Memory(total + 64), Memory(CLOCKS.SIZE)
+        clocks, head = Memory(sum(-(-size // 64) * 64 for _, size in sizes) + 64), Memory(CLOCKS.SIZE)
         at = clocks.address
         for offset, size in sizes:
             head.set(offset, at)
-            at += -(-size // 8) * 8
-        head.set(CLOCKS.BYTES, total)
-        room = -(-shared_bytes // 4) * CELL.SIZE
+            at += -(-size // 64) * 64
+        head.set(CLOCKS.SPOT_COUNT, SHARED_SPOTS)
+        room = stride_of(shared_bytes) * CELLS.COLUMNS
+        self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
         cells = Memory(self.blocks * room + 64)
         for rank in range(self.blocks):
             memory.set(rank * stride + BLOCK.CELLS, cells.address + rank * room)
@@ -156,12 +199,14 @@ class Checks:
                 get(at + FINDING.COUNT, 8),
                 self._side(get(at + FINDING.WHO), line),
                 before,
+                get(at + FINDING.BYTES),
+                get(at + FINDING.FLAGS),
             )
             found.append(hit)
         return found
 
     def _side(self, who: int, line: int) -> Side:
-        lane, serial = who & ((1 << _LANE_BITS) - 1), who >> _LANE_BITS
+        lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
         block, warp = divmod(serial, self.warps_of_block)
         thread = None if lane >= SEVERAL else warp * 32 + lane
         return Side(line, self._block(block), thread, warp)

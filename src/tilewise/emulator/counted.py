@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator.accesses import ideal, lines, sectors, wavefronts
+from tilewise.emulator.accesses import Kind, ideal, lines, phases, sectors, wavefronts
 from tilewise.emulator.build import Build
 from tilewise.emulator.counting import BLOCK_COUNTS
 from tilewise.emulator.counting_support import FIGURES, WAY, WAYS, WIDTHS, Figure
@@ -87,7 +87,8 @@ class Place:
     shared: Figures  # runs that touched shared memory
     outside: Figures  # runs that touched global memory
     waves: Mapping[int, Figures]  # wavefronts, if the access had so many bytes a lane at these addresses
-    ideals: Mapping[int, Figures]
+    phases: Mapping[int, Figures]  # wavefronts without conflicts
+    ideals: Mapping[int, Figures]  # wavefronts of as many bytes side by side
     sectors: Figures
     lines: Figures
     seen: Seen | None = None
@@ -173,9 +174,14 @@ class Counts:
             if width >= size
         }
         ideals = {width: figure[Figure.SHARED].copy() for width in WIDTHS if width >= size}
-        ideals |= {
-            w: figure[f].copy() for w, f in ((8, Figure.IDEAL_8), (16, Figure.IDEAL_16)) if w in ideals
-        }
+        stages = {width: figure[Figure.SHARED].copy() for width in ideals}
+        for width, one, other in (
+            (8, Figure.IDEAL_8, Figure.PHASES_8),
+            (16, Figure.IDEAL_16, Figure.PHASES_16),
+        ):
+            if width in ideals:
+                ideals[width], stages[width] = figure[one].copy(), figure[other].copy()
+        kind = Kind(about["kind"])
         for base, runs, threads in self._static(about):
             lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]
             figure[Figure.RUNS] += runs
@@ -185,8 +191,9 @@ class Counts:
                 for width in waves:
                     # An access that is wider than these begins where it has to; all its lanes move alike.
                     whole = lanes if width == size else [None if a is None else a - base for a in lanes]
-                    waves[width] += runs * wavefronts(whole, width)
-                    ideals[width] += runs * ideal(whole, width)
+                    waves[width] += runs * wavefronts(whole, width, kind)
+                    ideals[width] += runs * ideal(whole, width, kind)
+                    stages[width] += runs * phases(whole, width, kind)
             else:
                 figure[Figure.GLOBAL] += runs
                 figure[Figure.SECTORS] += runs * sectors(lanes, size)
@@ -194,7 +201,7 @@ class Counts:
         return Place(
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
-            waves, ideals, figure[Figure.SECTORS], figure[Figure.LINES], self._seen(number, about),
+            waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LINES], self._seen(number, about),
         )  # fmt: skip
 
     def _static(self, about: dict[str, Any]) -> list[tuple[int, Figures, Figures]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilewise.emulator.accesses import Kind
 from tilewise.emulator.counting_support import FIGURES, WAY, WAYS
 from tilewise.emulator.emit import Value
 from tilewise.emulator.flow import Block
@@ -173,9 +174,9 @@ class Counting(Watcher):
         access = touch.access
         if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
             return
-        rows = _rows(instruction)
+        rows, kind = _rows(instruction), _kind(instruction, touch)
         if e.general:
-            self._by_lane(number, touch, rows)
+            self._by_lane(number, touch, rows, kind)
             return
         about: dict[str, Any] = {
             "line": instruction.line,
@@ -185,15 +186,16 @@ class Counting(Watcher):
             "size": touch.size,
             "block": e.block.index,
             "rows": rows,
+            "kind": int(kind),
         }  # fmt: skip
         self.about["points"][number] = about
         known = access.lanes is not None and access.space != Space.GENERIC
         if not known:
-            self._by_lane(number, touch, rows)
+            self._by_lane(number, touch, rows, kind)
             return
         self._by_class(instruction, number, touch, about)
 
-    def _by_lane(self, number: int, touch: Touch, rows: int) -> None:
+    def _by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Look at the lanes as they are."""
         e = self.e
         buffer, _ = e.buffers()
@@ -209,6 +211,7 @@ class Counting(Watcher):
             lanes,
             e.const("i32", touch.size),
             e.const("i32", int(space)),
+            e.const("i32", kind),
         )
 
     def _by_class(self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]) -> None:
@@ -239,7 +242,7 @@ class Counting(Watcher):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
             e.branch(e.compare("icmp eq", e.mask(), e.const("i32", -1)), all_of, some)
             e.place(some)
-            self._by_lane(number, touch, about["rows"])
+            self._by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
         number_of = e.op(
@@ -257,6 +260,14 @@ def _rows(instruction: Instruction) -> int:
     if instruction.opcode in ("ldmatrix", "stmatrix"):
         return 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
     return 32
+
+
+def _kind(instruction: Instruction, touch: Touch) -> Kind:
+    """How its lanes share words of shared memory."""
+    if touch.action in ("atomic", "fill"):
+        return Kind.EACH
+    plain = touch.action == "load" and instruction.opcode != "ldmatrix"
+    return Kind.LOAD if plain else Kind.STORE
 
 
 def _described(block: Block, counting: Counting) -> dict[str, Any]:

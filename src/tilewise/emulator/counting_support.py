@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tilewise.emulator.accesses import WORD_BYTES, Kind, lanes_a_phase
 from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.layout import Space
 from tilewise.emulator.routine import Routine, Variable
@@ -33,8 +34,10 @@ class Figure(IntEnum):
     WAVES = 4  # wavefronts, for accesses of each of WIDTHS bytes a lane at these addresses
     IDEAL_8 = 9
     IDEAL_16 = 10
-    SECTORS = 11
-    LINES = 12
+    PHASES_8 = 11
+    PHASES_16 = 12
+    SECTORS = 13
+    LINES = 14
 
 
 class WAY:
@@ -48,14 +51,18 @@ class WAY:
     SIZE = 448
 
 
+_OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
+
+
 def routines() -> list[Routine]:
     return [_count(), _anew(), _waves(), _pieces()]
 
 
 def _count() -> Routine:
     r = Routine(
-        "tw_count", "void", ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32"
-    )
+        "tw_count", "void",
+        ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
+    )  # fmt: skip
     with r.when(r.compare("icmp eq", r["mask"], 0)):
         r.give()
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
@@ -90,7 +97,7 @@ def _count() -> Routine:
             "tw_count_anew",
             "void",
             kept,
-            *(r[name] for name in ("addresses", "mask", "size", "space")),
+            *(r[name] for name in ("addresses", "mask", "size", "space", "kind")),
             window,
         )
     total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
@@ -100,7 +107,7 @@ def _count() -> Routine:
 
 def _one_lane(r: Routine) -> None:
     """Add what an access of a single lane comes to, wherever it lies."""
-    here = {Figure.SHARED, Figure.IDEAL_8, Figure.IDEAL_16, *(Figure.WAVES + i for i in range(len(WIDTHS)))}
+    here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1)}
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES}
     vectors = [
         Value(
@@ -118,7 +125,7 @@ def _anew() -> Routine:
     """What one access comes to."""
     r = Routine(
         "tw_count_anew", "void",
-        figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", window="i32",
+        figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32", window="i32",
     )  # fmt: skip
     figures, mask, size = r["figures"], r["mask"], r["size"]
     r.fill(figures, 0, 8 * FIGURES)
@@ -135,12 +142,21 @@ def _anew() -> Routine:
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
     with r.when(shared):
         put(Figure.SHARED, one)
+        pairs = _in_pairs(r)
+        running = r.intrinsic("llvm.ctpop", mask)
         for i, width in enumerate(WIDTHS):
+            lanes = lanes_a_phase(width)
             with r.when(r.compare("icmp ule", size, width)):
+                together = r.select(pairs, r.const("i32", 2 * lanes), r.const("i32", lanes))
+                together = together if width > WORD_BYTES else r.const("i32", lanes)
                 wide = r.const("i32", width)
-                put(Figure.WAVES + i, r.wide(r.call("tw_count_waves", "i32", r["addresses"], mask, wide)))
-        for figure, lanes in ((Figure.IDEAL_8, 16), (Figure.IDEAL_16, 8)):
-            put(figure, r.wide(_phases(r, mask, lanes)))
+                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, wide, together, r["kind"])
+                put(Figure.WAVES + i, r.wide(waves))
+                if width > WORD_BYTES:
+                    ideal, phases = _OF_WIDTH[width]
+                    least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
+                    put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
+                    put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
     with r.when(outside):
         put(Figure.GLOBAL, one)
         for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
@@ -158,13 +174,27 @@ def _phases(r: Routine, mask: Value, lanes: int) -> Value:
     return total
 
 
+def _in_pairs(r: Routine) -> Value:
+    """Whether a load's lanes share their addresses with neighbours, as far as those run."""
+    many = vector("i64")
+    listed, running = r.load(many, r["addresses"].ref, 64), r.bits(r["mask"])
+    found = r.const("i1", 0)
+    for by in (1, 2):
+        order = [lane ^ by for lane in range(32)]
+        other, there = r.shuffle(listed, order), r.shuffle(running, order)
+        apart = r.op("and", r.compare("icmp ne", listed, other), r.op("and", running, there))
+        found = r.op("or", found, r.compare("icmp eq", r.bits(apart), 0))
+    return r.op("and", found, r.compare("icmp eq", r["kind"], int(Kind.LOAD)))
+
+
 def _waves() -> Routine:
     """Wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
-    r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32")
-    counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[1024 x i32]"))
+    r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
+    counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[4096 x i32]"))
     wide = r.compare("icmp ugt", r["width"], 4)
-    lanes = r.select(wide, r.op("udiv", r.const("i32", 128), r["width"]), r.const("i32", 32))
+    lanes = r["lanes"]
     each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
+    shares = r.compare("icmp ne", r["kind"], int(Kind.EACH))
     whole = r.compare("icmp eq", lanes, 32)
     one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
     left = r.variable("i32", r["mask"])
@@ -181,7 +211,7 @@ def _waves() -> Routine:
             address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), down)
             word = r.resize(r.op("lshr", address, 2), "i32", False)
             with r.count(r.wide(each)) as i:
-                _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most)
+                _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
         total.add(most.get())
         left.put(r.op("and", rest, r.op("xor", phase, -1)))
         now.put(r.op("shl", phase, r.op("and", lanes, 31)))
@@ -189,17 +219,17 @@ def _waves() -> Routine:
     return r
 
 
-def _note(r: Routine, counts: Value, words: Value, word: Value, most: Variable) -> None:
-    """A word is wanted: count it in its bank unless it is there already."""
+def _note(r: Routine, counts: Value, words: Value, word: Value, most: Variable, shares: Value) -> None:
+    """A word is wanted: count it in its bank, unless it is there already and may be shared."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)
     there = r.field(place, 0, "i32", 4)
-    row = r.item(words, bank, 128)
+    row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
     with r.count(r.wide(there)) as i:
         same = r.compare("icmp eq", r.field(r.item(row, i, 4), 0, "i32", 4), word)
         found.put(r.op("or", found.get(), same))
-    with r.unless(found.get()):
+    with r.unless(r.op("and", found.get(), shares)):
         r.put(r.item(row, there, 4), 0, word, 4)
         more = r.op("add", there, 1)
         r.put(place, 0, more, 4)

@@ -122,6 +122,7 @@ class LAUNCH:
     CLUSTERS_X, CLUSTERS_Y, CLUSTERS_Z = 288, 296, 304  # clusters of the grid along each axis
     BLOCK_STRIDE = 312  # bytes from a block of a cluster to the next one
     WATCH = 328  # pointer to memory where a watched launch writes down what it sees
+    CHOSEN = 352  # pointer to the numbers of the clusters to run, or null for all of the grid
     EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
     SIZE = 512
 

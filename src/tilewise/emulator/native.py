@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import re
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -100,35 +102,43 @@ def _doubtful(code: bytes) -> bool:
 
 @dataclass(slots=True)
 class Code:
-    """An object file in memory. Its functions live as long as it does."""
+    """Machine code in memory. Its functions live as long as it does."""
 
-    engine: Any
-    file: Any
-    _known: dict[str, int] = field(default_factory=dict, repr=False)
+    tracker: Any
 
     def address(self, name: str) -> int:
-        """Where a function lies. LLVM, which may be busy compiling, is asked once, not at every launch."""
-        if name not in self._known:
-            with _LOCK:
-                self._known[name] = int(self.engine.get_function_address(name))
-        if not self._known[name]:
-            raise RuntimeError(f"the compiled code has no {name}")
-        return self._known[name]
+        """Where a function lies."""
+        return int(self.tracker[name])
 
 
-def load(data: bytes, target: Target) -> Code:
-    """Bring an object file into memory and resolve what it calls."""
+@functools.cache
+def _linker() -> Any:
+    """Brings object files into memory.
+
+    NOTE: it is JITLink, which keeps all of a file together. LLVM's older loader places code and constants
+    wherever there is room, and where that is more than two gigabytes apart an assertion ends the process.
+    """
+    return llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
+
+
+_SERIAL = itertools.count()
+_SUPPORT = "support"
+
+
+def load(data: bytes, name: str) -> Code:
+    """Bring an object file with one function into memory, and resolve what it calls."""
     with _LOCK:
         _support_code()
-        return _load(data, target)
+        return _load(data, [name], f"kernel{next(_SERIAL)}", _SUPPORT)
 
 
-def _load(data: bytes, target: Target) -> Code:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
-    file = llvm.ObjectFileRef.from_data(data)
-    engine.add_object_file(file)
-    engine.finalize_object()
-    return Code(engine, file)
+def _load(data: bytes, names: Sequence[str], library: str, *others: str) -> Code:
+    builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+    for other in others:
+        builder.add_jit_library(other)
+    for name in names:
+        builder.export_symbol(name)
+    return Code(builder.link(_linker(), library))
 
 
 _READY: list[bytes] = []  # the support's machine code, where somebody kept it from an earlier process
@@ -148,13 +158,9 @@ def is_supported() -> bool:
 
 
 @functools.cache
-def _support_code() -> tuple[Code, dict[str, int]]:
+def _support_code() -> Code:
     offer_support(None)
-    code = _load(_READY[0], host())
-    addresses = {name: code.address(name) for name in _names(_READY[0])}
-    for name, address in addresses.items():
-        llvm.add_symbol(name, address)
-    return code, addresses
+    return _load(_READY[0], _names(_READY[0]), _SUPPORT)
 
 
 def _names(data: bytes) -> list[str]:
@@ -166,6 +172,6 @@ def _names(data: bytes) -> list[str]:
 def support() -> Any:
     """The entry of the run-time support: work(launch, worker, block) -> outcome."""
     with _LOCK:  # NOTE: two of them at once would each load it, and one be dropped under the other's kernels
-        _, addresses = _support_code()
+        code = _support_code()
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return prototype(addresses["tw_work"])
+    return prototype(code.address("tw_work"))

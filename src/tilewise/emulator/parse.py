@@ -198,13 +198,10 @@ class Parser(Words):
             raise PtxError(line, "a variable without a type")
         if align and (align & (align - 1) or align > 4096):
             raise PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
-        found = []
-        while True:
+        found = [self.one_variable(space, type_, align, vector, external, line)]
+        while self.accept(","):
             found.append(self.one_variable(space, type_, align, vector, external, line))
-            if not self.accept(","):
-                break
-        if self.now.text == ";":
-            self.take()
+        self.accept(";")
         return found
 
     def skip_attribute(self, part: str) -> None:

@@ -17,6 +17,7 @@ from tilewise.emulator.types import TYPE_BYTES, bits_of
 
 __all__ = ["Place", "Program", "make_program"]
 
+_MANY_BLOCKS = 200
 _CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
 _MOST_SLOT_BYTES = 1 << 26
 
@@ -128,15 +129,15 @@ def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, 
 
     A kernel with more sums than the CPU has registers would have them copied to the warp's memory and back
     at every barrier, and to the stack and back in between. In memory from the start, each is read once and
-    written once where it is used.
+    written once where it is used. In one with very many blocks that lanes run apart, LLVM takes very long to
+    find a place for each of them at every block.
     """
+    vectors = {name for name in slots if fast.shapes.get(name, UNIFORM) is None}
+    if len(fast.divergent) > _MANY_BLOCKS:
+        return vectors
     if not any(block.terminator.kind == "wait" for block in flow.blocks):
         return set()
-    vectors = {
-        name
-        for name in slots
-        if fast.shapes.get(name, UNIFORM) is None and function.registers[name] != "pred"
-    }
+    vectors = {name for name in vectors if function.registers[name] != "pred"}
     return vectors if len(vectors) > _CPU_REGISTERS else set()
 
 

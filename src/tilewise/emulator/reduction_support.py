@@ -17,7 +17,17 @@ __all__ = ["OPERATIONS", "element_of", "routines", "valid"]
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "or": "or", "xor": "xor"}
 _BITS = ("and", "or", "xor")
-_WIDTHS = {"u32": 32, "s32": 32, "u64": 64, "s64": 64, "f16": 16, "bf16": 16, "f32": 32, "f32.ftz": 32, "f64": 64}
+_WIDTHS = {
+    "u32": 32,
+    "s32": 32,
+    "u64": 64,
+    "s64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f32.ftz": 32,
+    "f64": 64,
+}
 _TYPES = {
     "add": ("u32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
     "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),

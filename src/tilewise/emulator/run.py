@@ -240,6 +240,7 @@ class Runner:
     progress: Callable[[int, int], None] | None = None
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
+    chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -256,6 +257,10 @@ class _Work:
         self.cluster = launch.cluster or (1, 1, 1)
         self.blocks = math.prod(self.cluster)  # of a cluster
         self.clusters = self.total // self.blocks
+        self.chosen = None if runner.chosen is None else np.array(runner.chosen, np.int64)
+        if self.chosen is not None:
+            self.clusters = len(self.chosen)
+            self.total = self.clusters * self.blocks
         self.fault = Memory(FAULT.BYTES)
         self.parameters = Memory(build.parameter_bytes + 64)
         for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
@@ -325,6 +330,7 @@ class _Work:
             (LAUNCH.GLOBALS, self.table.address),
             (LAUNCH.HOST, self.host.entry),
             (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
+            (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
         ):
             words[offset // 8] = value
         _WORDS.pack_into(context.bytes.data, 0, *words)

@@ -84,7 +84,10 @@ def _store(e: Lowering, instruction: Instruction, rank: int) -> None:
     operations = [part for part in parts if part in OPERATIONS]
     if len(operations) != reduces:
         raise unknown(instruction, "a reduction, and nothing else, names one operation")
-    refuse_others(instruction, allowed | {"global", "shared::cta", GROUP, *operations} | ({"reduce"} if reduces else set()))
+    refuse_others(
+        instruction,
+        allowed | {"global", "shared::cta", GROUP, *operations} | ({"reduce"} if reduces else set()),
+    )
     takes(instruction, 2 + ("L2::cache_hint" in parts))
     columns = Columns(e, instruction)
     _tensor_operand(columns, instruction.operands[0], rank)

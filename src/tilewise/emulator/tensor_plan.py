@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewise.emulator.bulk_support import REQUEST, refuse_if, request
 from tilewise.emulator.emit import Value
-from tilewise.emulator.flights import who
 from tilewise.emulator.routine import Routine
 from tilewise.emulator.tensor_map import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
@@ -118,7 +117,7 @@ class _Plan:
 
     def _axis(self, axis: int) -> None:
         """Sizes, strides, steps and starts; an axis that is not there has one element."""
-        r, number = self.r, r_const(self.r, axis)
+        r, number = self.r, self.r.const("i64", axis)
         there = r.compare("icmp ult", number, self.rank)
         one, zero = r.const("i64", 1), r.const("i64", 0)
         size = r.select(there, r.field(self.tensor, MAP.SIZES + 8 * axis, "i64"), one)
@@ -228,11 +227,11 @@ class _Plan:
                 rows.put(r.op("mul", rows.get(), r.field(plan, PLAN.COUNT + 8 * axis, "i64")))
         count, row = rows.get(), r.field(plan, PLAN.ROW, "i64")
         extent = r.op("mul", count, r.field(plan, PLAN.PITCH, "i64"))
-        line = r.select(r.both(self.interleaved, r.compare("icmp ne", self.swizzle, 0)), r.const("i64", 127), r.const("i64", 0))
+        line = r.select(
+            r.both(self.interleaved, r.compare("icmp ne", self.swizzle, 0)),
+            r.const("i64", 127),
+            r.const("i64", 0),
+        )
         extent = r.op("and", r.op("add", extent, line), r.op("xor", line, -1))
         r.put(plan, PLAN.EXTENT, extent)
         r.put(plan, PLAN.TOTAL, r.op("mul", count, row))
-
-
-def r_const(r: Routine, value: int) -> Value:
-    return r.const("i64", value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.bulk_support import REQUEST, Verb, complete, each_block, refuse_if, request
+from tilewise.emulator.bulk_support import REQUEST, Verb, complete, each_block, refuse_if, request, touch
 from tilewise.emulator.emit import Value
 from tilewise.emulator.flights import who
 from tilewise.emulator.layout import RANK_SHIFT, Space
@@ -73,7 +73,9 @@ def _load() -> Routine:
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, r["data"]) as at:
         _aim(r, plan, at(target), 1)
-        failed = r.call("tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], r.const("i32", Verb.LOAD))
+        failed = r.call(
+            "tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], r.const("i32", Verb.LOAD)
+        )
         with r.when(r.compare("icmp ne", failed, 0)):
             r.give(failed)
         with r.when(r.compare("icmp eq", r["spoil"], 0)):
@@ -112,19 +114,23 @@ def _rows() -> Routine:
     r.copy(at, r.at(plan, PLAN.START), 8 * AXES)
     offset = r.variable("i64", r.field(plan, PLAN.AT, "i64"))
     pitch = r.field(plan, PLAN.PITCH, "i64")
-    with r.when(r.compare("icmp eq", r.field(plan, PLAN.PIXELS, "i64"), 0)):
-        with _box(r, at, 4), _box(r, at, 3), _box(r, at, 2), _box(r, at, 1):
-            _row(r, at, offset.get())
-            offset.add(pitch)
-    with r.otherwise():
-        with r.count(r.field(plan, PLAN.PIXELS, "i64")):
-            shifted = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
-            for axis in range(AXES):
-                there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.OFFSETS + 8 * axis, "i64"))
-                r.put(shifted, 8 * axis, there)
-            _row(r, shifted, offset.get())
-            offset.add(pitch)
-            _next_pixel(r, at)
+    with (
+        r.when(r.compare("icmp eq", r.field(plan, PLAN.PIXELS, "i64"), 0)),
+        _box(r, at, 4),
+        _box(r, at, 3),
+        _box(r, at, 2),
+        _box(r, at, 1),
+    ):
+        _row(r, at, offset.get())
+        offset.add(pitch)
+    with r.otherwise(), r.count(r.field(plan, PLAN.PIXELS, "i64")):
+        shifted = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
+        for axis in range(AXES):
+            there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.OFFSETS + 8 * axis, "i64"))
+            r.put(shifted, 8 * axis, there)
+        _row(r, shifted, offset.get())
+        offset.add(pitch)
+        _next_pixel(r, at)
     r.give(r.const("i32", 0))
     return r
 
@@ -196,6 +202,8 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
         with r.unless(known):
             _span(r, address, count, Space.GLOBAL, write)
             r.give(r.const("i32", 1))
+    if not write:
+        touch(r, address, count)
     return r.set("ptr", f"inttoptr {address} to ptr")
 
 
@@ -233,9 +241,8 @@ def _fetch() -> Routine:
 def _fill(r: Routine, scratch: Value, row: Value) -> None:
     with r.when(r.compare("icmp eq", r.field(r["plan"], PLAN.NAN, "i32"), 0)):
         r.fill(scratch, 0, row)
-    with r.otherwise():
-        with r.count(row, step=2) as at:
-            r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
+    with r.otherwise(), r.count(row, step=2) as at:
+        r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
 
 
 def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
@@ -246,11 +253,10 @@ def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
         skip = r.op("mul", r["low"], unit)
         given = _reach(r, r.op("add", r["place"], skip), count, 0)
         r.copy(r.at(scratch, skip), given, count)
-    with r.otherwise():
-        with r.count(r["high"], r["low"]) as i:
-            far = r.op("mul", r.op("mul", i, step), unit)
-            given = _reach(r, r.op("add", r["place"], far), unit, 0)
-            r.copy(r.at(scratch, r.op("mul", i, unit)), given, unit)
+    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+        far = r.op("mul", r.op("mul", i, step), unit)
+        given = _reach(r, r.op("add", r["place"], far), unit, 0)
+        r.copy(r.at(scratch, r.op("mul", i, unit)), given, unit)
 
 
 def _round(r: Routine, scratch: Value, unit: Value) -> None:
@@ -320,12 +326,14 @@ def _gather() -> Routine:
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
         room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
+        touch(r, place, exact, r.compare("icmp eq", r["verb"], Verb.REDUCE))
         _deliver(r, _reach(r, place, count, 1), given, count)
-    with r.otherwise():
-        with r.count(r["high"], r["low"]) as i:
-            far = r.op("mul", r.op("mul", i, step), unit)
-            place = _reach(r, r.op("add", r["place"], far), unit, 1)
-            _deliver(r, place, r.at(row, r.op("mul", i, unit)), unit)
+    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+        far = r.op("mul", r.op("mul", i, step), unit)
+        place = r.op("add", r["place"], far)
+        touch(r, place, unit, r.compare("icmp eq", r["verb"], Verb.REDUCE))
+        place = _reach(r, place, unit, 1)
+        _deliver(r, place, r.at(row, r.op("mul", i, unit)), unit)
     r.give(r.const("i32", 0))
     return r
 

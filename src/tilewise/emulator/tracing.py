@@ -36,9 +36,9 @@ class Tracing(Watcher):
     """Writes down what is touched of global memory."""
 
     def before(self, instruction: Instruction) -> Any:
-        if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local", "shared"):
-            if instruction.opcode != "cp":
-                return None
+        elsewhere = space_of(instruction) in ("param", "const", "local", "shared") and instruction.opcode != "cp"
+        if instruction.opcode not in _TOUCHING or elsewhere:
+            return None
         found = touches(self.e, instruction)
         return [touch for touch in found if touch.access.space in (Space.GLOBAL, Space.GENERIC)]
 

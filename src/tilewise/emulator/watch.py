@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "Watcher", "touches", "watcher_for"]
 
-MODES = {"counted": "tilewise.emulator.counting", "checked": "tilewise.emulator.checking"}
+MODES = {
+    "counted": "tilewise.emulator.counting",
+    "checked": "tilewise.emulator.checking",
+    "traced": "tilewise.emulator.tracing",
+}
 WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
 
@@ -72,6 +76,17 @@ class Watcher:
 
     def hand_over(self, instruction: Instruction) -> None:
         """A warp leaves for the general build before an instruction."""
+
+    def tile(
+        self,
+        instruction: Instruction,
+        space: Space,
+        base: Value,
+        step: Value,
+        shape: tuple[int, int],
+        loads: bool,
+    ) -> None:
+        """``wmma`` copies lines of a matrix, as many and each of as many bytes as ``shape`` says."""
 
     def split(self, yes: Value, no: Value) -> None:
         """At the end of a block, some lanes go one way and some another."""

@@ -27,7 +27,7 @@ from tilewise.emulator.wgmma_kernels import Form, multiply, pack
 if TYPE_CHECKING:
     from tilewise.emulator.lower import Lowering
 
-__all__ = ["await_products"]
+__all__ = ["await_products", "matrices_of"]
 
 _WIDE = range(8, 257, 8)
 _WHOLE = (8, 16, 24, *range(32, 257, 16))  # columns that integers and bits may have
@@ -135,6 +135,20 @@ def _modifiers(
     across = [bool(turn) for turn in given[2:]]
     across = [False] * (2 - len(across)) + across
     return (given[0], given[1]), (across[0], across[1])
+
+
+def matrices_of(e: Lowering, instruction: Instruction) -> list[tuple[Value, bool, int, int, bool]]:
+    """The matrices in shared memory that a product reads: of each its descriptor, whether it is A, its rows in
+    eights (of A, a warp's), its bricks along K, and whether it is MN-major."""
+    operands, sparse = instruction.operands, instruction.parts[1] == "sp"
+    at = 5 if sparse else 3
+    immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
+    words = instruction.parts[4 if sparse else 3 :]
+    form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
+    of_b = (_descriptor(e, operands[2]), False, n // 8, form.depth // form.brick, form.b_across)
+    if not form.a_shared:
+        return [of_b]
+    return [(_descriptor(e, operands[1]), True, 2, form.k // form.brick, form.a_across), of_b]
 
 
 # -- issuing ----------------------------------------------------------------------------------------

@@ -166,12 +166,27 @@ class Rung:
         np.copyto(out, values)
         return out
 
-    def profile(self, m: int, n: int, k: int, gpu: str | Gpu | None = None, **settings: Any) -> Profile:
-        """What multiplying m×k by k×n comes to on ``gpu``, counted on the emulator."""
+    def profile(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        gpu: str | Gpu | None = None,
+        *,
+        cache: bool = False,
+        sample: int | None = None,
+        **settings: Any,
+    ) -> Profile:
+        """What multiplying m×k by k×n comes to on ``gpu``, counted on the emulator.
+
+        ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in
+        place of all.
+        """
         from tilewise.profiler.launch import ProfilingDevice, gpu_for
 
         chosen = gpu_for(gpu, self.needs)
-        target = ProfilingDevice(chosen)
+        blocks = None if sample is None else integer("sample", sample, least=1)
+        target = ProfilingDevice(chosen, cache=cache, sample=blocks)
         m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))
         kind = self.element(self.complete(settings))
         a, b = target.empty((m, k), kind), target.empty((k, n), kind)

@@ -97,7 +97,7 @@ def check_launch(
 
     def watch(build: Any, shape: Launch, arrays: list[Any]) -> Checks:
         ranges = sorted((Range(item.address, item.size, item.name) for item in arrays), key=lambda r: r.start)
-        unset = {item.address for item in arrays if item.unset}
+        unset = {item.address: item.unset for item in arrays if item.unset is not False}
         seen.build, seen.arrays = build, ranges
         seen.checks = Checks(shape, build.warps, ranges, unset, "talks" in build.notes)
         return seen.checks

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewise.devices.emulated import EmulatedDevice
 from tilewise.emulator.counted import Counters
+from tilewise.emulator.tracing import Tracer
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
+from tilewise.profiler.cache import Trace, traffic
 from tilewise.profiler.machine import Machine, join
-from tilewise.profiler.metrics import make_metrics
+from tilewise.profiler.metrics import EXACT, make_metrics
 from tilewise.profiler.occupancy import Occupancy, occupancy
 from tilewise.profiler.predict import predict
 from tilewise.profiler.profile import Profile
+from tilewise.profiler.sample import SAMPLED, sampled
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["ProfilingDevice", "gpu_for", "profile_launch"]
+__all__ = ["ProfilingDevice", "gpu_for", "profile_launch", "trace_launch"]
+
+_MOST_TRACED = 1 << 25  # sectors that a worker writes down
 
 
 class ProfilingDevice(EmulatedDevice):
     """The emulator as if it were a GPU of the table, counting every launch: they gather in ``profiles``."""
 
-    def __init__(self, gpu: Gpu, order: str | int = "eager") -> None:
+    def __init__(
+        self, gpu: Gpu, order: str | int = "eager", cache: bool = False, sample: int | None = None
+    ) -> None:
         super().__init__(order)
-        self.gpu = gpu
+        self.gpu, self.cache, self.sample = gpu, cache, sample
         self.profiles: list[Profile] = []
 
     @property
@@ -46,7 +55,9 @@ class ProfilingDevice(EmulatedDevice):
     def run(
         self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
     ) -> None:
-        self.profiles.append(profile_launch(binary, entry, launch, packed, self.gpu, self, timeout))
+        self.profiles.append(
+            profile_launch(binary, entry, launch, packed, self.gpu, self, timeout, self.cache, self.sample)
+        )
 
 
 def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
@@ -67,16 +78,28 @@ def profile_launch(
     gpu: Gpu,
     device: EmulatedDevice,
     timeout: float | None = None,
+    cache: bool = False,
+    sample: int | None = None,
 ) -> Profile:
-    """Run a launch in the counted build, as on ``gpu``, and say what it did."""
+    """Run a launch in the counted build, as on ``gpu``, and say what it did.
+
+    ``sample`` runs at most so many blocks of each kind (``sample.py``); the results of the others are not made.
+    """
     made: list[Counters] = []
 
-    def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
-        made.append(Counters(build, gpu.sms))
-        return made[0]
+    def run(chosen: Sequence[int] | None) -> Counters:
+        def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
+            made.append(Counters(build, gpu.sms if chosen is None else 1))
+            return made[-1]
 
-    device.watched(binary, entry, launch, packed, timeout, "counted", watch)
-    counts = made[0].counts()
+        device.watched(binary, entry, launch, packed, timeout, "counted", watch, chosen)
+        return made[-1]
+
+    ran = blocks = math.prod(launch.grid)
+    if sample and launch.cluster is None and ".cluster" not in binary.ptx:
+        counts, ran = sampled(launch.grid, sample, gpu.sms, run)
+    else:
+        counts = run(None).counts()
     machine = _machine(binary, entry, counts)
     static = made[0].build.shared_bytes
     filled = _occupancy(binary, entry, launch, gpu, static)
@@ -92,17 +115,48 @@ def profile_launch(
     notes = list(machine.notes)
     if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
         notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
-    return Profile(
-        entry,
-        launch,
-        gpu,
-        machine,
-        counts,
-        make_metrics(machine, counts, filled, figures),
-        filled,
-        binary,
-        notes,
-    )
+    metrics = make_metrics(machine, counts, filled, figures)
+    if ran < blocks:
+        notes.append(
+            f"sampled: {ran:,} of {blocks:,} blocks were run, and stand for the others of their kind"
+        )
+        metrics = {
+            name: metric
+            if name.startswith("launch__") or metric.label != EXACT
+            else replace(metric, label=SAMPLED)
+            for name, metric in metrics.items()
+        }
+    found = Profile(entry, launch, gpu, machine, counts, metrics, filled, binary, notes)
+    if cache:
+        # NOTE: the launch runs once more. What it makes of its own results does not matter to where they lie.
+        found.trace = trace_launch(binary, entry, launch, packed, device, timeout=timeout)
+        found.traffic = traffic(found.trace, gpu, filled.blocks if filled and filled.blocks else 1)
+        found.metrics |= {metric.name: metric for metric in found.traffic.metrics()}
+        if found.trace.lost:
+            found.notes.append(
+                f"the model of the caches lacks {found.trace.lost:,} sectors: the trace was full"
+            )
+    return found
+
+
+def trace_launch(
+    binary: Binary,
+    entry: str,
+    launch: Launch,
+    packed: list[bytes],
+    device: EmulatedDevice,
+    most: int = _MOST_TRACED,
+    timeout: float | None = None,
+) -> Trace:
+    """Run a launch in the traced build: what every block touched of global memory, in order."""
+    made: list[Tracer] = []
+
+    def watch(_build: Any, _launch: Launch, _reachable: Any) -> Tracer:
+        made.append(Tracer(most))
+        return made[0]
+
+    device.watched(binary, entry, launch, packed, timeout, "traced", watch)
+    return Trace(made[0].blocks(), made[0].lost)
 
 
 def _machine(binary: Binary, entry: str, counts: Any) -> Machine:

@@ -99,7 +99,7 @@ def by_machine(machine: Machine) -> list[LineFigures]:
 
 def _add(line: LineFigures, access: Access) -> None:
     line.wavefronts += float(access.waves.sum())
-    line.conflicts += float((access.waves - access.ideal).sum())
+    line.conflicts += float((access.waves - access.phases).sum())
     line.sectors += float(access.sectors.sum())
     line.ideal_sectors += float(access.ideal_sectors.sum())
 

@@ -74,6 +74,7 @@ class Access:
     bits: int
     runs: Figures
     waves: Figures
+    phases: Figures  # wavefronts without conflicts
     ideal: Figures
     sectors: Figures
     ideal_sectors: Figures
@@ -172,14 +173,15 @@ def _accesses(item: Instruction, places: Sequence[Place], copies: int, alike: bo
             share = max(1, place.size * 8 // bits) / copies
             wide = max(width, place.size) if max(width, place.size) in place.waves else width
             if op == "ldgsts" or place.size * 8 > bits or width not in place.waves:
-                waves, ideals = place.waves[wide], place.ideals[wide]
+                waves, phases, ideals = place.waves[wide], place.phases[wide], place.ideals[wide]
             else:
-                waves, ideals = place.waves[width], place.ideals[width]
+                waves, phases, ideals = place.waves[width], place.phases[width], place.ideals[width]
             least = np.ceil(place.threads * width / 32) if space == "global" else place.threads * 0.0
             found.append(
                 Access(
                     item, op, space, bits, runs * share,
                     (waves if space == "shared" else waves * 0) * share,
+                    (phases if space == "shared" else phases * 0) * share,
                     (ideals if space == "shared" else ideals * 0) * share,
                     (place.sectors if space == "global" else place.sectors * 0) * share,
                     least * share, alike,

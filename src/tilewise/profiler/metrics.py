@@ -158,9 +158,9 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             if conflicts.startswith("l1tex") and suffix.endswith("sm"):
                 continue  # ncu has no such names
             some = [access for access in here if access.op in ops]
-            waves, ideal = _sum(some, "waves", size), _sum(some, "ideal", size)
+            waves, phases = _sum(some, "waves", size), _sum(some, "phases", size)
             said = _label(some, label)
-            found += spread(f"{conflicts}{suffix}", waves - ideal, said)
+            found += spread(f"{conflicts}{suffix}", waves - phases, said)
             found += spread(f"{wavefronts}{suffix}", waves, said)
     ideal = _sum(here, "ideal", size)
     found += spread("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal", ideal, label)

@@ -35,6 +35,8 @@ class Occupancy:
     """Blocks on a multiprocessor by what limits them: "registers", "shared", "warps", "blocks", "barriers"."""
     shared_config: int
     """Bytes that the shared memory of a multiprocessor is set to: the least size that serves the others."""
+    shared_most: int
+    """Blocks on a multiprocessor by shared memory if it is set to all that there is."""
     warps_per_block: int
     warps_most: int
     """That a multiprocessor has room for."""
@@ -51,8 +53,12 @@ class Occupancy:
 
     @property
     def binding(self) -> tuple[str, ...]:
-        """What limits them; more than one where several come to the same."""
-        return tuple(name for name, limit in self.limits.items() if limit == self.blocks)
+        """What limits them; more than one where several come to the same.
+
+        Shared memory does only where it could not be set to a larger size.
+        """
+        limits = {**self.limits, "shared": self.shared_most}
+        return tuple(name for name, limit in limits.items() if limit == self.blocks)
 
     @property
     def warps(self) -> int:
@@ -167,11 +173,11 @@ def occupancy(
     }
     if barriers:
         bound["barriers"] = limits.barriers_per_sm // barriers
-    by_shared, config = _by_shared(found, shared, min(bound.values()))
+    by_shared, config, most = _by_shared(found, shared, min(bound.values()))
     ordered = {name: bound[name] for name in ("registers",)} | {"shared": by_shared} | bound
     division = min(limits.registers_per_sm // registers, _MANY) if registers else limits.threads_per_sm
     return Occupancy(
-        found.name, threads, registers, shared, ordered, config, warps, limits.warps_per_sm, found.sms, division, grid
+        found.name, threads, registers, shared, ordered, config, most, warps, limits.warps_per_sm, found.sms, division, grid
     )  # fmt: skip
 
 
@@ -191,15 +197,16 @@ def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
     return limits.registers_per_sm // parts // each * parts // warps
 
 
-def _by_shared(gpu: Gpu, shared: int, others: int) -> tuple[int, int]:
-    """Blocks by shared memory, and the size that it is set to for as many blocks as fit otherwise."""
+def _by_shared(gpu: Gpu, shared: int, others: int) -> tuple[int, int, int]:
+    """Blocks by shared memory, the size that it is set to for as many blocks as fit otherwise, and blocks
+    by all of it."""
     limits = gpu.limits
     unit = limits.shared_unit
     if shared > limits.shared_per_block_optin:
-        return 0, limits.shared_per_sm
+        return 0, limits.shared_per_sm, 0
     each = -(-(shared + limits.shared_reserved_per_block) // unit) * unit
     if not each:
-        return limits.blocks_per_sm, limits.shared_carveouts[0]
+        return limits.blocks_per_sm, limits.shared_carveouts[0], _MANY
     fitting = [size for size in limits.shared_carveouts if size >= each * others]
     config = fitting[0] if fitting else limits.shared_per_sm
-    return config // each, config
+    return config // each, config, limits.shared_per_sm // each

@@ -137,7 +137,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
         if place.shared.any() or place.space == "shared":
             machine.accesses.append(
                 Access(item, op, "shared", 8 * width, place.shared * 1.0, place.waves[wide] * 1.0,
-                       place.ideals[wide] * 1.0, nothing, nothing)
+                       place.phases[wide] * 1.0, place.ideals[wide] * 1.0, nothing, nothing)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
             least = -(-place.threads * place.size // 32) * 1.0
@@ -148,6 +148,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
                     "global",
                     8 * width,
                     place.outside * 1.0,
+                    nothing,
                     nothing,
                     nothing,
                     place.sectors * 1.0,

@@ -15,10 +15,12 @@ from tilewise.emulator.counted import Counts, Place
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
 from tilewise.launch import Launch
+from tilewise.profiler.cache import Trace, Traffic
 from tilewise.profiler.listing import LineFigures, by_cuda, by_machine, by_ptx
 from tilewise.profiler.machine import Machine
 from tilewise.profiler.metrics import EXACT, Metric, chosen
 from tilewise.profiler.occupancy import Occupancy
+from tilewise.profiler.roofline import Roofline, roofline
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]
@@ -77,6 +79,10 @@ class Profile(Mapping[str, float]):
     occupancy: Occupancy | None
     binary: Binary
     notes: list[str] = field(default_factory=list)
+    trace: Trace | None = None
+    """Where a model of the caches was asked for: which sectors each block touched."""
+    traffic: Traffic | None = None
+    """What that model makes of them."""
     following: list[Profile] = field(default_factory=list)
     """Profiles of the launches that came after it, where there was more than one."""
 
@@ -98,6 +104,11 @@ class Profile(Mapping[str, float]):
     def level(self) -> str:
         """Where widths and counts of accesses come from: "machine code", or "predicted"."""
         return self.machine.level
+
+    @property
+    def roofline(self) -> Roofline:
+        """What each part of the GPU has to do, and which takes longest."""
+        return roofline(self.machine, self, self.gpu)
 
     @property
     def opcodes(self) -> dict[str, float]:

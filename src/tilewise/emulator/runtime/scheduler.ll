@@ -242,7 +242,17 @@ new:
   %exists = icmp ult i64 %number, %total
   br i1 %exists, label %init, label %finished
 init:
-  call void @tw_begin(ptr %ctx, ptr %block, i64 %number)
+  %chosen.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.CHOSEN}
+  %chosen = load ptr, ptr %chosen.p
+  %all = icmp eq ptr %chosen, null
+  br i1 %all, label %begin, label %pick
+pick:
+  %picked.p = getelementptr i64, ptr %chosen, i64 %number
+  %picked = load i64, ptr %picked.p
+  br label %begin
+begin:
+  %which = phi i64 [ %number, %init ], [ %picked, %pick ]
+  call void @tw_begin(ptr %ctx, ptr %block, i64 %which)
   br label %run
 run:
   %outcome = call i32 @tw_run(ptr %ctx, ptr %worker, ptr %block)

@@ -27,8 +27,8 @@ struct Mbarrier {
     }
 
     // Arrives at the barrier that lies in the same place of another block of the cluster (or of this one).
-    // NOTE: this orders ordinary stores for the threads of this block alone. It is meant to say that the tensor
-    // cores have read something, which they have once they were waited for.
+    // NOTE: this orders ordinary stores for the threads of this block alone. It is meant to say that the
+    // tensor cores have read something, which they have once they were waited for.
     __device__ void arrive_in(unsigned rank)
     {
         asm volatile("{\n\t.reg .b32 there;\n\t"

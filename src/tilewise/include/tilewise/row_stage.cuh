@@ -11,7 +11,8 @@
 // neighbouring bytes (a load).
 template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16) RowStage {
     static constexpr unsigned ROWS = 16;
-    static constexpr unsigned LINE_ROWS = COLUMNS * sizeof(Result) < 128 ? 128 / (COLUMNS * sizeof(Result)) : 1;
+    static constexpr unsigned ROW_BYTES = COLUMNS * sizeof(Result);
+    static constexpr unsigned LINE_ROWS = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;
     static constexpr unsigned WIDE = 16 / sizeof(Result); // elements in a 128-bit store
     static constexpr unsigned LANES = 32;
 

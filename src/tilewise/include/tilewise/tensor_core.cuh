@@ -32,7 +32,8 @@ inline __device__ void load_4_transposed(unsigned (&matrices)[4], const void *ro
 // Stores four 8×8 matrices, the other way round. Compute capability 9.0.
 inline __device__ void store_4_matrices(void *row, const unsigned (&matrices)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(row)),
                  "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
                  : "memory");
 }

@@ -23,9 +23,11 @@ inline __device__ unsigned long long descriptor(const void *shared, unsigned col
 {
     constexpr unsigned long long SWIZZLE_128 = 1ull << 62;
     constexpr unsigned long long EIGHT_APART = 1024;
-    constexpr unsigned IN_BLOCK = 0x3FFFF;
-    return (shared_address(shared) & IN_BLOCK) >> 4 | static_cast<unsigned long long>(columns_apart >> 4) << 16 |
-           EIGHT_APART >> 4 << 32 | SWIZZLE_128;
+    // NOTE: in a cluster a shared address carries the block's rank in its high bits, and a descriptor has
+    // room for 18. The others would spill into the next field.
+    constexpr unsigned IN_BLOCK = (1 << 18) - 1;
+    const unsigned long long apart = columns_apart >> 4;
+    return (shared_address(shared) & IN_BLOCK) >> 4 | apart << 16 | EIGHT_APART >> 4 << 32 | SWIZZLE_128;
 }
 
 // Orders what was done to registers and shared memory before the instructions to come.
@@ -63,13 +65,13 @@ template <int NEWEST> inline __device__ void wait()
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
-// sums (64×N) += a (64×16, K along its rows) · b (16×N, N along its rows). The two numbers after the
-// descriptors say that the sums count, the next two that neither operand is negated, the last two which of
-// them is transposed.
-#define TILEWISE_WGMMA(N, TYPE, LIST, A, B, ...)                                                               \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " " LIST ", " A ", " B         \
-                 ", 1, 1, 1, 0, 1;"                                                                            \
-                 : __VA_ARGS__                                                                                 \
+// sums (64×N) += a (64×16, K along its rows) · b (16×N, N along its rows). The number after the descriptors
+// says that the sums count, the next two that neither operand is negated, the last two which of them is
+// transposed.
+#define TILEWISE_WGMMA(N, TYPE, LIST, A, B, ...) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " " LIST ", " A ", " B \
+                 ", 1, 1, 1, 0, 1;" \
+                 : __VA_ARGS__ \
                  : "l"(a), "l"(b))
 
 template <bool BFLOAT16>

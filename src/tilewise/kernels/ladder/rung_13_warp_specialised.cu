@@ -32,7 +32,7 @@ constexpr unsigned CONSUMERS = BLOCK_M / INSTRUCTION_M; // warpgroups that multi
 constexpr unsigned THREADS = (CONSUMERS + 1) * WARPGROUP;
 
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
-static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "they are all there are");
+static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "all there are");
 
 #if ELEMENT_BFLOAT16
 constexpr bool BFLOAT16 = true;
@@ -195,7 +195,8 @@ inline __device__ void put(ResultBox &box, const Sums &sums)
 #pragma unroll
         for (unsigned half = 0; half < 2; ++half) {
             const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
-            const unsigned row = warp_row + half * 8 + lane / 4, column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
+            const unsigned row = warp_row + half * 8 + lane / 4;
+            const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
             auto *to = static_cast<float2 *>(box.chunk(row, column)) + column / 2 % 2;
             *to = {odd ? sums.at[there] : sums.at[here], odd ? sums.at[there + 1] : sums.at[here + 1]};
         }
@@ -265,7 +266,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
 
-    // The same in all lanes: said so, the compiler keeps it, and what follows from it, out of their registers.
+    // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own
+    // registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
     const unsigned steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
 

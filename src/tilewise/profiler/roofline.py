@@ -1,0 +1,148 @@
+"""The roofline of a launch: how long each part of a GPU must be busy for it, and which takes longest.
+
+Work comes from a profile; rates from the GPU table, at its boost clock. No launch is faster than its slowest
+part: that is the bound. Where no model of the caches was asked for, what comes from memory is not known, and
+the sectors that blocks ask for are counted against nothing but the L1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewise.errors import ArgumentError
+from tilewise.gpus import Gpu
+from tilewise.profiler.machine import Machine
+
+__all__ = ["Bound", "Roofline", "flops_of", "roofline"]
+
+_LANES = 32
+_SHAPE = re.compile(r"\.(\d+)x(\d+)x(\d+)\b")
+_SHORT = {"1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32), "8816": (8, 8, 16), "884": (8, 8, 4),
+          "16864": (16, 8, 64), "88128": (8, 8, 128), "168128": (16, 8, 128), "168256": (16, 8, 256)}  # fmt: skip
+# Families of machine instructions → operations of one thread.
+_SCALAR = {
+    "FFMA": ("fp32", 2), "FADD": ("fp32", 1), "FMUL": ("fp32", 1), "DFMA": ("fp64", 2), "DADD": ("fp64", 1),
+    "DMUL": ("fp64", 1), "FFMA2": ("fp32", 4), "FADD2": ("fp32", 2), "FMUL2": ("fp32", 2),
+}  # fmt: skip
+_TENSOR = ("HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One part of the GPU: what it has to do, how fast it is, how long that takes."""
+
+    name: str
+    amount: float
+    unit: str
+    rate: float
+    """Per second."""
+
+    @property
+    def seconds(self) -> float:
+        return self.amount / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """All parts, and what holds."""
+
+    gpu: str
+    flops: float
+    bounds: tuple[Bound, ...]
+    memory_bytes: float | None
+    """From and to memory, where a model of the caches says so."""
+
+    @property
+    def binding(self) -> Bound:
+        """The part that takes longest."""
+        return max(self.bounds, key=lambda bound: bound.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """No launch can be faster."""
+        return self.binding.seconds
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations for each byte from and to memory."""
+        return self.flops / self.memory_bytes if self.memory_bytes else None
+
+    def reached(self, seconds: float) -> float:
+        """The part of the bound that a time reaches; 1 would be the bound itself."""
+        if not seconds > 0:
+            raise ArgumentError("seconds", "must be above 0", seconds)
+        return self.seconds / seconds
+
+    def __str__(self) -> str:
+        rows = [
+            f"{bound.name}: {bound.amount:,.4g} {bound.unit}, {bound.seconds * 1e6:,.4g} µs"
+            for bound in self.bounds
+        ]
+        return f"bound by {self.binding.name}, {self.seconds * 1e6:,.4g} µs on {self.gpu}\n" + "\n".join(
+            f"  {row}" for row in rows
+        )
+
+
+def flops_of(opcode: str) -> tuple[str, int]:
+    """Of a machine instruction: which peak of the GPU table holds, and its operations for a whole warp."""
+    family, _, words = opcode.partition(".")
+    if family in _SCALAR:
+        kind, each = _SCALAR[family]
+        return kind, each * _LANES
+    if family == "HFMA2":
+        return "fp16", 4 * _LANES
+    if family not in _TENSOR:
+        return "", 0
+    found = _SHAPE.search(opcode)
+    shape = tuple(int(group) for group in found.groups()) if found else None
+    if shape is None:
+        shape = next((_SHORT[word] for word in words.split(".") if word in _SHORT), None)
+    if shape is None:
+        return "", 0
+    m, n, k = shape
+    operations = 2 * m * n * k // (4 if "GMMA" in family else 1)  # four warps share one of those
+    return _kind(family, words), operations
+
+
+def _kind(family: str, words: str) -> str:
+    if family in ("IMMA", "IGMMA"):
+        return "int8"
+    if family == "DMMA":
+        return "fp64_tensor"
+    if family == "QGMMA":
+        return "fp8_fp16" if words.endswith("F16") else "fp8_fp32"
+    if "BF16" in words:
+        return "bf16"
+    if "TF32" in words:
+        return "tf32"
+    return "fp16_fp32" if "F32" in words else "fp16_fp16"
+
+
+def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
+    """The roofline of a profile."""
+    work: dict[str, float] = {}
+    for item in machine.ran:
+        kind, operations = flops_of(item.instruction.opcode)
+        if not operations or "RZ, RZ" in item.instruction.text:
+            continue  # multiplying by zero is how the assembler moves a constant
+        family = item.instruction.family
+        amount = float((item.threads if family in _SCALAR or family == "HFMA2" else item.runs).sum())
+        amount *= operations / _LANES if family in _SCALAR or family == "HFMA2" else operations
+        work[kind] = work.get(kind, 0.0) + amount
+    bounds = []
+    for kind, amount in work.items():
+        rate = 2 * gpu.fp32_peak if kind == "fp16" else getattr(gpu.peaks, kind)
+        if rate:
+            bounds.append(Bound(f"{kind} arithmetic", amount, "operations", rate))
+    clock = gpu.sms * gpu.boost_mhz * 1e6
+    issued = metrics.get("smsp__inst_executed.sum", 0.0)
+    bounds.append(Bound("issuing instructions", issued, "instructions", gpu.limits.partitions_per_sm * clock))
+    waves = metrics["memory_l1_wavefronts_shared"]
+    bounds.append(Bound("shared memory", waves, "wavefronts", clock))
+    memory = None
+    if "dram__bytes_read.sum" in metrics:
+        memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]
+        bounds.append(Bound("memory", memory, "bytes", gpu.memory_bandwidth))
+    return Roofline(gpu.name, sum(work.values()), tuple(bounds), memory)

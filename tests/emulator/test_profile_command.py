@@ -1,0 +1,130 @@
+"""``tilewise profile``: rungs and files, and what it prints; a profiler of the hardware beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewise.bench.hardware import beside, find_ncu, read_raw
+from tilewise.cli.main import main
+from tilewise.kernels import ladder
+
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+SOURCE = """
+__global__ void copy(const float *from, float *to, int words) {
+    __shared__ float s[1024];
+    s[words * threadIdx.x] = from[threadIdx.x];
+    __syncthreads();
+    to[threadIdx.x] = s[words * threadIdx.x];
+}
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(["profile", *argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_published_figures_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        capsys,
+        "05_tiled_conflicted",
+        "-m",
+        "640",
+        "-n",
+        "352",
+        "-k",
+        "448",
+        "--gpu",
+        "rtx-2060-super",
+        "--csv",
+    )
+    rows = {row["Metric Name"]: row["Metric Value"] for row in csv.DictReader(io.StringIO(out))}
+    assert code == 0
+    assert rows[f"{CONFLICTS}.sum"] == "28,188,160" and rows[f"{CONFLICTS}.avg"] == "829,063.53"
+    assert rows[f"{CONFLICTS}.max"] == "896,896" and rows[f"{CONFLICTS}.min"] == "768,768"
+
+
+def test_json_and_patterns(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("04_tiled", "-m", "64", "-n", "64", "-k", "32", "--gpu", "a100")
+    code, out, _ = run(capsys, *argv, "--json", "--metrics", f"{CONFLICTS}.*,launch__grid_size")
+    found = json.loads(out)
+    assert code == 0 and found["level"] == "machine code"
+    assert list(found["metrics"]) == [
+        *(f"{CONFLICTS}.{way}" for way in ("avg", "max", "min", "sum")),
+        "launch__grid_size",
+    ]
+    code, _, err = run(capsys, *argv, "--metrics", "l2tex__nothing")
+    assert code == 2 and "l2tex__nothing" in err
+
+
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("-m", "64", "-n", "64", "-k", "32", "--gpu", "rtx-2060-super")
+    _, out, _ = run(capsys, "04_tiled", *argv)
+    assert "limited by registers and warps" in out and "roofline of tiled" in out and "1,638" in out
+    _, out, _ = run(capsys, "05_tiled_conflicted", *argv, "--lines", "--most", "1")
+    head, line = out.splitlines()
+    assert head.split()[:3] == ["instructions", "wavefronts", "conflicts"]
+    assert "rung_05_tiled_conflicted.cu:36" in line and "sum += a_tile" in line
+    _, out, _ = run(capsys, "--compare", "04_tiled", "05_tiled_conflicted", *argv)
+    assert out.splitlines()[3].split()[:2] == ["04_tiled", "05_tiled_conflicted"]
+    _, out, _ = run(capsys, "04_tiled", *argv, "--occupancy")
+    assert out.startswith("\noccupancy of tiled\n") and "__" not in out
+
+
+def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A source and the PTX of one, the launch in words."""
+    file = tmp_path / "copy.cu"
+    file.write_text(SOURCE)
+    launch = ("--grid", "2", "--block", "32", "--arg", "f32[32]", "--arg", "f32[32]", "--arg", "4")
+    code, out, _ = run(
+        capsys, str(file), *launch, "--arch", "sm_80", "--metrics", f"{CONFLICTS}.sum", "--json"
+    )
+    assert code == 0 and json.loads(out)["metrics"][f"{CONFLICTS}.sum"]["value"] == 2 * (3 + 3)
+    ptx = tmp_path / "tiled.ptx"
+    ptx.write_text(ladder["03_simple"].kernel("sm_80").ptx)
+    code, _, err = run(capsys, str(ptx), "--grid", "1", "--block", "32")
+    assert code == 2 and "--arg must be given 3 times, for b8 of 24 bytes" in err
+    code, _, err = run(capsys, str(file), "--block", "32")
+    assert code == 2 and "--grid" in err
+    code, _, err = run(capsys, str(file), *launch[:4], "--arg", "f33[3]", "--arg", "null", "--arg", "1")
+    assert code == 2 and "f32" in err
+    code, _, err = run(capsys, str(tmp_path / "none.cu"), *launch)
+    assert code == 2 and "cannot be read" in err
+    assert run(capsys)[0] == 2
+
+
+def test_without_a_profiler_of_the_hardware(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.bench.hardware.shutil.which", lambda _name: None)
+    monkeypatch.setattr("tilewise.bench.hardware.glob.glob", lambda _pattern: [])
+    code, _, err = run(capsys, "04_tiled", "-m", "32", "-n", "32", "-k", "32", "--on", "gpu", "--gpu", "h200")
+    assert code == 1 or code == 2
+    assert "ncu" in err and "Nsight Compute" in err
+    monkeypatch.setattr("tilewise.bench.hardware.shutil.which", lambda _name: "/usr/bin/ncu")
+    assert find_ncu() == "/usr/bin/ncu"
+
+
+def test_what_ncu_prints_is_read() -> None:
+    """Its raw page: words of its own first, then names, units, and a row for each launch."""
+    name = f"{CONFLICTS}.sum"
+    text = f'==PROF== Connected\n"ID","Kernel Name","{name}","launch__grid_size"\n"","","",""\n'
+    text += '"0","tiled","1,234","4"\n"1","reduce","n/a","2"\n'
+    measured = read_raw(text)
+    assert measured == [{name: 1234.0, "launch__grid_size": 4.0}, {"launch__grid_size": 2.0}]
+    assert read_raw("==ERROR== nothing") == []
+    profile = ladder["04_tiled"].profile(64, 64, 32, gpu="h200")
+    rows = beside(profile, measured, [name, "launch__grid_size"])
+    assert rows[0] == {
+        "metric": name,
+        "measured": "1,234",
+        "emulated": "0",
+        "difference": "-1,234 (-100.00%)",
+    }
+    assert rows[1]["difference"] == "none"

@@ -1,0 +1,237 @@
+"""Tensor maps: the rules for them, one sentence each, and what becomes of one as an argument."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.fake_device import FakeArray, FakeDevice
+from tilewise.devices.arguments import pack
+from tilewise.devices.emulated import open_emulator
+from tilewise.devices.tensor_map import BYTES, ELEMENTS
+from tilewise.emulator.tensor_map import BYTES as EMULATED_BYTES
+from tilewise.emulator.tensor_map import ELEMENT_SIZES, MAGIC, MAP
+from tilewise.errors import ArgumentError
+from tilewise.launch import Parameter
+
+BASE = 0x7F00_0000_0000
+EMULATOR = open_emulator()
+
+
+def tiled(**how: Any) -> tw.TensorMap:
+    """A map of a 64 × 64 matrix of u32 at an address, but for what is said."""
+    given: dict[str, Any] = {"dtype": "uint32", "shape": (64, 64), "strides": (256,), "box": (16, 32)} | how
+    return tw.TensorMap(given.pop("address", BASE), given.pop("box"), **given)
+
+
+def image(**how: Any) -> tw.TensorMap:
+    given: dict[str, Any] = {
+        "dtype": "uint32", "shape": (6, 14, 9, 64), "lower": (-1, -1), "upper": (-1, -1), "channels": 16, "pixels": 64,
+    } | how  # fmt: skip
+    return tw.TensorMap.im2col(given.pop("address", BASE), **given)
+
+
+INTERLEAVED = {
+    "shape": (2, 4, 8, 8, 8),
+    "strides": None,
+    "box": (1, 1, 4, 8),
+    "dtype": "float16",
+    "interleave": 16,
+}
+
+# What a driver for an H200 takes, and so do we.
+TAKEN: list[dict[str, Any]] = [
+    {},
+    {"address": BASE + 16},
+    {"shape": (1, 64)},
+    {"shape": (2**32, 64)},
+    {"strides": (0,)},
+    {"strides": (2**40 - 16,)},
+    {"box": (256, 4)},
+    {"box": (1, 4)},
+    {"element_strides": (8, 1)},
+    {"box": (4, 4), "swizzle": 128},
+    {"box": (4, 32), "swizzle": 128},
+    {"box": (4, 16), "swizzle": 64},
+    {"box": (4, 8), "swizzle": 32},
+    {"dtype": "float16", "fill": "nan"},
+    {"dtype": "tfloat32_ftz", "fill": "nan"},
+    {"shape": (4096,), "strides": (), "box": (64,)},
+    {"shape": (4, 4, 4, 4, 4), "strides": None, "box": (1, 2, 3, 4, 4)},
+    INTERLEAVED,
+    INTERLEAVED | {"swizzle": 128},
+    INTERLEAVED | {"element_strides": (1, 1, 1, 2)},
+    INTERLEAVED | {"interleave": 32, "swizzle": 32, "shape": (2, 4, 8, 8, 16)},
+]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"address": BASE + 8}, r"array must lie at a multiple of 16 bytes, not '0x7f0000000008'"),
+    ({"address": -16}, "array must be at least 0"),
+    ({"address": "x"}, r"array must be a device array, a NumPy array or an address.*device\.array\(x\)"),
+    ({"shape": (0, 64)}, r"shape\[0\] must be at least 1, not 0"),
+    ({"shape": (2**32 + 1, 64)}, r"shape\[0\] must be at most 4,294,967,296"),
+    ({"shape": (4,) * 6, "strides": None, "box": (4,) * 6}, "shape must have 1 to 5 axes, for tiled copies"),
+    ({"shape": (), "strides": None, "box": ()}, "shape must have 1 to 5 axes"),
+    ({"shape": 64}, "shape must be a tuple of integers"),
+    ({"shape": None}, "shape must be given with an address"),
+    ({"dtype": None}, "dtype must be given with an address"),
+    ({"dtype": "floot16"}, "did you mean 'float16'"),
+    ({"dtype": "complex64"}, "dtype 'complex64' is not known"),
+    ({"strides": (100,)}, r"strides\[0\] must be a multiple of 16 bytes, not 100; pad"),
+    ({"strides": (2**40,)}, r"strides\[0\] must be at most"),
+    ({"strides": (-256,)}, r"strides\[0\] must be at least 0"),
+    ({"strides": (256, 4)}, "strides must have 1 entry"),
+    ({"shape": (64, 50), "strides": None, "dtype": "uint8"}, r"strides\[0\] must be a multiple of 16 bytes, not 50"),
+    ({"box": (0, 4)}, r"box\[0\] must be at least 1"),
+    ({"box": (257, 4)}, r"box\[0\] must be at most 256"),
+    ({"box": (4,)}, "box must have 2 entries"),
+    ({"box": (4, 6)}, r"box\[1\] must make a multiple of 16 bytes, not '6 × 4 = 24'"),
+    ({"box": (4, 36), "swizzle": 128}, r"box\[1\] must make at most 128 bytes with swizzle 128"),
+    ({"box": (4, 20), "swizzle": 64}, r"box\[1\] must make at most 64 bytes"),
+    ({"box": (4, 12), "swizzle": 32}, r"box\[1\] must make at most 32 bytes"),
+    ({"box": (256, 256)}, "box must make at most 232,448 bytes, not '262,144'"),
+    ({"element_strides": (0, 1)}, r"element_strides\[0\] must be at least 1"),
+    ({"element_strides": (9, 1)}, r"element_strides\[0\] must be at most 8"),
+    ({"element_strides": (1, 2)}, r"element_strides\[1\] must be 1"),
+    ({"swizzle": 96}, "swizzle must be None, 32, 64 or 128, not 96"),
+    ({"swizzle": True}, "swizzle must be None"),
+    ({"interleave": 8}, "interleave must be None, 16 or 32"),
+    ({"l2_promotion": 512}, "l2_promotion must be None, 64, 128 or 256"),
+    ({"fill": "nan"}, "fill must be 'zero' for uint32, which has no NaN"),
+    ({"fill": "one"}, "fill 'one' is not known"),
+    (INTERLEAVED | {"shape": (2, 4, 8, 8, 4)}, "shape must end with an axis of 8, the float16 elements of a slice"),
+    (INTERLEAVED | {"shape": (4, 8, 8), "box": (1, 8)}, "shape must have 3 to 5 axes besides the slice"),
+    (INTERLEAVED | {"box": (1, 2, 4, 8)}, r"box\[1\] must be 1 with interleave"),
+    (INTERLEAVED | {"interleave": 32, "shape": (2, 4, 8, 8, 16)}, "swizzle must be 32 with interleave 32"),
+    (INTERLEAVED | {"interleave": 32, "swizzle": 32, "shape": (2, 4, 8, 8, 16), "address": BASE + 16}, "multiple of 32"),
+]  # fmt: skip
+IMAGES: list[tuple[dict[str, Any], str]] = [
+    ({}, ""),
+    ({"channels": 256}, ""),
+    ({"pixels": 1024}, ""),
+    ({"lower": (-128, 0), "upper": (0, 127)}, ""),
+    ({"lower": (0, 8), "upper": (0, 0)}, ""),
+    ({"lower": (13, 0), "upper": (0, 0)}, ""),
+    ({"shape": (4, 7, 6, 5, 16), "lower": (-16, 0, 0), "upper": (15, 0, 0)}, ""),
+    ({"shape": (6, 20, 64), "lower": (-32768,), "upper": (0,)}, ""),
+    ({"channels": 0}, "channels must be at least 1"),
+    ({"channels": 257}, "channels must be at most 256"),
+    ({"channels": 6}, "channels must make a multiple of 16 bytes"),
+    ({"channels": 36, "swizzle": 128}, "channels must make at most 128 bytes"),
+    ({"pixels": 0}, "pixels must be at least 1"),
+    ({"pixels": 1025}, "pixels must be at most 1,024"),
+    ({"pixels": 1024, "channels": 256}, "pixels must make at most 232,448 bytes"),
+    ({"lower": (-129, 0)}, r"lower\[0\] must be at least -128"),
+    ({"upper": (0, 128)}, r"upper\[1\] must be at most 127"),
+    ({"lower": (0, 9), "upper": (0, 0)}, r"upper\[1\] must leave a pixel beyond lower\[1\] = 9 of an axis of 9"),
+    ({"lower": (0, 4), "upper": (0, -5)}, r"upper\[1\] must leave a pixel"),
+    ({"shape": (6, 14, 2**31, 64)}, r"shape\[2\] must be at most 2,147,483,647 for im2col copies"),
+    ({"lower": (0,)}, "lower must have 2 entries"),
+    ({"shape": (64, 64)}, "shape must have 3 to 5 axes, for im2col copies"),
+    ({"shape": (4, 7, 6, 5, 16), "lower": (-17, 0, 0), "upper": (0, 0, 0)}, r"lower\[0\] must be at least -16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_what_a_driver_takes(how: dict[str, Any]) -> None:
+    assert len(tiled(**how).encode(EMULATOR)) == BYTES == EMULATED_BYTES
+
+
+@pytest.mark.parametrize(("how", "said"), REFUSED)
+def test_what_is_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said) as caught:
+        tiled(**how)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("how", "said"), IMAGES)
+def test_images(how: dict[str, Any], said: str) -> None:
+    if not said:
+        image(**how)
+        return
+    with pytest.raises(ArgumentError, match=said):
+        image(**how)
+
+
+def test_the_element_types_have_the_sizes_that_the_emulator_knows() -> None:
+    assert all(ELEMENT_SIZES[element.ptx] == element.size for element in ELEMENTS.values())
+    assert sorted(element.ptx for element in ELEMENTS.values()) == list(range(13))
+
+
+def test_defaults_are_the_array_s_own() -> None:
+    padded = EMULATOR.array(np.zeros((10, 64), np.float32))[:, :50]
+    for array, dtype, shape, strides in (
+        (padded, "float32", (10, 50), (256,)),
+        (np.zeros((3, 4, 16), np.float16), "float16", (3, 4, 16), (128, 32)),
+        (np.zeros((8, 16, 4), np.float32)[::2], "float32", (4, 16, 4), (256, 16)),  # copied without gaps
+        (np.zeros((4, 16), np.int8), "uint8", (4, 16), (16,)),
+        (np.zeros((4, 16), ml_dtypes.float8_e4m3fn), "uint8", (4, 16), (16,)),
+        (np.zeros((4, 16), ml_dtypes.bfloat16), "bfloat16", (4, 16), (32,)),
+    ):
+        made = tw.TensorMap(array, (1,) * (len(shape) - 1) + (4 if "32" in dtype else 16,))
+        assert (made.dtype, made.described.sizes[::-1], made.described.strides[::-1]) == (
+            dtype,
+            shape,
+            strides,
+        )
+
+
+def test_an_array_that_no_copy_can_take() -> None:
+    x = EMULATOR.array(np.zeros((8, 64), np.float32))
+    with pytest.raises(ArgumentError, match="elements of its last axis side by side"):
+        tw.TensorMap(x[:, ::2], (4, 4))
+    with pytest.raises(ArgumentError, match=r"strides\[0\] must be at least 0|must be from 0|multiple"):
+        tw.TensorMap(x[::-1], (4, 4))
+    with pytest.raises(ArgumentError, match="dtype must have 4 bytes, as the array's float32"):
+        tw.TensorMap(x, (4, 4), dtype="float16")
+    with pytest.raises(ArgumentError, match="shape must stay within the array's 2,048 bytes"):
+        tw.TensorMap(np.zeros((8, 64), np.float32), (4, 4), shape=(9, 64))
+
+
+def test_what_the_emulator_is_given() -> None:
+    made = tiled(box=(5, 8), swizzle=32, element_strides=(2, 1)).encode(EMULATOR)
+    assert struct.unpack_from("<QQQ", made) == (MAGIC, BASE, 256)
+    assert struct.unpack_from("<2Q", made, MAP.SIZES) == (64, 64)
+    assert struct.unpack_from("<2H", made, MAP.BOX) == (8, 5)
+    assert struct.unpack_from("<6B", made, MAP.RANK) == (2, 2, 0, 1, 0, 0)
+    corners = image(lower=(-2, 3), upper=(1, -4)).encode(EMULATOR)
+    assert struct.unpack_from("<2h", corners, MAP.LOWER) == (3, -2)
+    assert struct.unpack_from("<2h", corners, MAP.UPPER) == (-4, 1)
+
+
+def _packed(value: Any, size: int = 128, device: Any = EMULATOR) -> Any:
+    return pack("k", [Parameter("map", "b8", size, 64)], [value], device)
+
+
+def test_as_an_argument_its_array_goes_along() -> None:
+    host = np.zeros((64, 64), np.float32)
+    packed = _packed(tw.TensorMap(host, (4, 4)))
+    (array, back), (part,) = packed.back[0], packed.parts
+    assert back is host and packed.keep == [array]
+    assert struct.unpack_from("<Q", part, MAP.ADDRESS)[0] == array.ptr
+    x = EMULATOR.array(host)
+    made = tw.TensorMap(x, (4, 4))
+    assert _packed(made).parts == [made.encode(EMULATOR)] and not _packed(made).back
+    assert _packed(tiled()).parts == [tiled().encode(EMULATOR)]
+
+
+def test_as_an_argument_it_must_fit() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"args\[0\] must be a tensor map only for a parameter of 128 bytes"
+    ):
+        _packed(tiled(), size=64)
+    with pytest.raises(ArgumentError, match="GPU or the emulator"):
+        _packed(tiled(), device=FakeDevice())
+    with pytest.raises(ArgumentError, match="must lie on emulator"):
+        _packed(tw.TensorMap(FakeArray(FakeDevice(), np.zeros((4, 4), np.float32)), (4, 4)))
+    with pytest.raises(ArgumentError, match=r"device\.array\(x\)"):
+        tw.TensorMap(np.zeros((4, 4), np.float32), (4, 4)).encode(EMULATOR)
+
+
+def test_it_says_what_it_is() -> None:
+    assert repr(tiled(swizzle=128)) == "<tilewise.TensorMap of (64, 64) uint32, box (16, 32), swizzle 128>"
+    assert "im2col of 64 pixels by 16 channels" in repr(image())
