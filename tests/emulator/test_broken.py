@@ -124,22 +124,20 @@ extern "C" __global__ void pair(int *out, int fault) {
     __shared__ int given[64], own[64];
     __shared__ u64 full, sent;
     u32 t = threadIdx.x, rank = blockIdx.x & 1, other = rank ^ 1;
-    if (fault == 3 && rank == 1) __nanosleep(100);
     if (t == 0) {
         init(&full, 64);
         init(&sent, 1);
     }
     own[t] = 100 * rank + t;
     if (fault != 1) SAY("fence.mbarrier_init.release.cluster");
-    if (fault != 2) meet();
+    if (fault != 2) SAY("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned");
     u32 place = there(here(&given[t]), other);
     asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(place), "r"(1000 * rank + t) : "memory");
     if (fault != 3 || t != 7) arrive(there(here(&full), other));
     wait(&full, 0);
     int first = given[63 - t];
     if (fault != 4) meet();
-    if (t == 0) arrive_expecting(&sent, 256);
-    if (fault != 5) meet();
+    if (t == 0) arrive_expecting(&sent, fault == 5 ? 252 : 256);
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
                  :: "r"(place), "r"(2000 * rank + t), "r"(there(here(&sent), other)) : "memory");
     if (fault != 6) wait(&sent, 0);
@@ -148,6 +146,39 @@ extern "C" __global__ void pair(int *out, int fault) {
     out[blockIdx.x * 64 + t] = first + 3 * second + 5 * third;
     if (fault != 7) meet();
 }
+"""
+
+
+def products(fault: int) -> str:
+    """wgmma: a stage is written while the product of the other one is in flight."""
+    lines = ["mov.u32 %t, %tid.x; shl.b32 %at, %t, 4; mov.u32 %base, room; add.u32 %at, %at, %base; setp.lt.u32 %few, %t, 16; mov.b32 %one, 0x3c003c00;"]
+    lines += [f"mov.b32 %d{i}, 0;" for i in range(4)]
+    for turn, value in enumerate((0x3C003C00, 0x40004000, 0x42004200, 0x44004400)):
+        stage = 4096 * (turn % 2)
+        lines.append(f"mov.b32 %v, {value}; st.shared.v4.b32 [%at+{stage}], {{%v, %v, %v, %v}};")
+        lines.append(f"@%few st.shared.v4.b32 [%at+{stage + 2048}], {{%one, %one, %one, %one}};")
+        lines.append("" if fault == 3 else "fence.proxy.async.shared::cta;")
+        lines.append("" if fault == 4 else "bar.sync 0;")
+        lines.append("" if fault == 5 else "wgmma.fence.sync.aligned;")
+        a, b = (start >> 4 | 8 << 16 | 16 << 32 for start in (stage, stage + 2048))
+        kind = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+        lines.append(f"mov.b64 %a, {a}; mov.b64 %b, {b}; {kind} {{%d0, %d1, %d2, %d3}}, %a, %b, 1, 1, 1, 0, 0;")
+        lines.append("wgmma.commit_group.sync.aligned;")
+        lines.append("" if fault == 2 else "wgmma.wait_group.sync.aligned 1;")
+        lines.append("bar.sync 0;")
+    lines.append("" if fault == 1 else "wgmma.wait_group.sync.aligned 0;")
+    lines.append("ld.param.u64 %out, [out]; mad.wide.u32 %out, %t, 16, %out; st.global.v4.b32 [%out], {%d0, %d1, %d2, %d3};")
+    return f"""
+.version 8.4
+.target sm_90a
+.address_size 64
+.visible .entry products(.param .u64 out)
+{{
+.shared .align 1024 .b8 room[8192];
+.reg .b32 %t, %at, %base, %one, %v, %d<4>; .reg .b64 %a, %b, %out; .reg .pred %few;
+{chr(10).join(lines)}
+ret;
+}}
 """
 
 
@@ -164,28 +195,43 @@ class Broken(NamedTuple):
 BROKEN: list[Broken] = [
     Broken("copies", 1, "no cp.async.wait_group", "wrong", ("read-in-flight",)),
     Broken("copies", 2, "no barrier behind it", "wrong", ("read-in-flight", "read-after-write")),
-    Broken("copies", 3, "a stage filled while others read it", "right", ("write-after-read",)),
+    Broken("copies", 3, "a stage filled while others read it", "wrong", ("read-in-flight", "copy-after-access")),
+    Broken("ring", 1, "no fence.mbarrier_init", "right"),
     Broken("ring", 2, "no barrier behind the init of mbarriers", "was not initialised", ("fault",)),
-    Broken("ring", 3, "a stage filled before it is empty", "wrong"),
+    Broken("ring", 3, "a stage filled before it is empty", "more arrivals than are pending", ("fault",)),
     Broken("ring", 4, "a load that no arrival expects", "1 of 1 arrivals", ("deadlock",)),
     Broken("ring", 5, "too many bytes expected", "16 bytes must still come", ("deadlock",)),
-    Broken("ring", 6, "too few bytes expected", "bytes", ("deadlock",)),
-    Broken("ring", 7, "a stage read before it is full", "wrong"),
-    Broken("ring", 8, "a wrong parity", "wrong"),
+    Broken("ring", 6, "too few bytes expected", "16 bytes more than it expects have come", ("deadlock",)),
+    Broken("ring", 7, "a stage read before it is full", "more arrivals than are pending", ("read-in-flight",)),
+    Broken("ring", 8, "a wrong parity", "more arrivals than are pending", ("read-in-flight",)),
     Broken("ring", 9, "an arrival that never comes", "1 of 64 arrivals must still come", ("deadlock",)),
-    Broken("ring", 10, "no cp.async.bulk.wait_group.read", "wrong"),
-    Broken("ring", 11, "no fence.proxy.async before a store by TMA", "right"),
-    Broken("ring", 12, "no barrier before a store by TMA", "wrong"),
+    Broken("ring", 10, "no cp.async.bulk.wait_group.read", "wrong", ("source-in-flight",)),
+    Broken("ring", 11, "no fence.proxy.async before a store by TMA", "right", ("unfenced",)),
+    Broken("ring", 12, "no barrier before a store by TMA", "wrong", ("source-in-flight",)),
+    Broken("pair", 1, "no fence.mbarrier_init before a relaxed cluster barrier", "right", ("write-after-write",)),
     Broken("pair", 2, "no cluster barrier behind the init of mbarriers", "was not initialised", ("fault",)),
-    Broken("pair", 3, "an arrival from another block that never comes", "1 of 64 arrivals must still come", ("deadlock",)),
-    Broken("pair", 4, "memory of another block written while it reads", "wrong"),
-    Broken("pair", 6, "what another block stores is not waited for", "wrong"),
+    Broken("pair", 3, "an arrival from another block that never comes", "1 of 64 arrivals must", ("deadlock",)),
+    Broken("pair", 4, "another block's memory written while that block reads it", "right", ("read-in-flight",)),
+    Broken("pair", 5, "too few bytes expected of another block", "has exited", ("fault",)),
+    Broken("pair", 6, "what another block stores is not waited for", "has exited", ("read-in-flight",)),
     Broken("pair", 7, "a block leaves while others use its memory", "has exited", ("fault",)),
+    Broken("products", 1, "no wgmma.wait_group before the sums are read", "wrong"),
+    Broken("products", 2, "a stage written that a wgmma in flight reads", "wrong", ("source-in-flight",)),
+    Broken("products", 3, "no fence.proxy.async before a wgmma", "right", ("unfenced",)),
+    Broken("products", 4, "no barrier between what threads write and a wgmma", "right", ("read-after-write",)),
+    Broken("products", 5, "no wgmma.fence behind a write of its sums", "right"),
 ]
 
 
 @functools.cache
-def kernel(name: str) -> tw.Kernel:
+def kernel(name: str, fault: int) -> tw.Kernel:
+    if name == "products":
+        return tw.Kernel.from_ptx(products(fault), name)
+    return compiled(name)
+
+
+@functools.cache
+def compiled(name: str) -> tw.Kernel:
     return tw.Kernel(HEAD + {"copies": COPIES, "ring": RING, "pair": PAIR}[name], name, arch="sm_90a")
 
 
@@ -214,7 +260,13 @@ def _pair(go: Go, fault: int) -> bool:
     return bool(np.array_equal(out, np.array(wanted)))
 
 
-RUNS: dict[str, Callable[[Go, int], bool]] = {"copies": _copies, "ring": _ring, "pair": _pair}
+def _products(go: Go, fault: int) -> bool:
+    out = np.zeros((128, 4), np.float32)
+    go(1, 128, [out])
+    return _same(out, np.full((128, 4), 160, np.float32))
+
+
+RUNS: dict[str, Callable[[Go, int], bool]] = {"copies": _copies, "ring": _ring, "pair": _pair, "products": _products}
 
 
 def _rows() -> Array:
@@ -234,7 +286,7 @@ def _same(found: Array, wanted: Array) -> bool:
 
 def launched(name: str, fault: int, order: str | int) -> bool:
     """Whether the result is right."""
-    return RUNS[name](functools.partial(kernel(name), device=tw.device("emulator", order=order)), fault)
+    return RUNS[name](functools.partial(kernel(name, fault), device=tw.device("emulator", order=order)), fault)
 
 
 def checked(name: str, fault: int, order: str | int = "late") -> list[str]:
@@ -242,7 +294,7 @@ def checked(name: str, fault: int, order: str | int = "late") -> list[str]:
     found: list[Any] = []
 
     def go(*args: Any, **how: Any) -> None:
-        found.extend(kernel(name).check(*args, **how, order=order))
+        found.extend(kernel(name, fault).check(*args, **how, order=order))
 
     RUNS[name](go, fault)
     return [item.kind for item in found]

@@ -249,6 +249,7 @@ def test_falling_back_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     monkeypatch.setattr(devices.gpu, "count", lambda: 0)
     monkeypatch.setattr(devices.gpu, "why_not", lambda: "no driver")
     monkeypatch.setattr(devices, "_noticed", False)
+    monkeypatch.delenv("TILEWISE_DEVICE")
     with caplog.at_level(logging.INFO, "tilewise"):
         tw.device("emulator")
         assert not caplog.records  # it was asked for

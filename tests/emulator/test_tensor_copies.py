@@ -68,7 +68,13 @@ def _one(shape: tuple[int, ...], box: tuple[int, ...], **how: Any) -> tuple[tw.T
 
 
 def _go(
-    what: str, given: Any, coordinates: tuple[int, ...], kind: int = 2, at: int = 0, size: int = 8192
+    what: str,
+    given: Any,
+    coordinates: tuple[int, ...],
+    kind: int = 2,
+    at: int = 0,
+    size: int = 8192,
+    timeout: float | None = 20,
 ) -> None:
     numbers = [kind, at, 1024, size, *coordinates, *[0] * (8 - len(coordinates))]
     with_bytes = DEVICE.array(np.zeros(size, np.uint8))

@@ -194,3 +194,25 @@ def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
     said = str(caught.value)
     assert said.startswith(f"PTX line {number} (from line 3 of the CUDA source)")
     assert "stacksave.u64" in said
+
+
+SHORT = """st.global.u32 [a]; st; ld.global.u32 r; ld.global.u32; st.global.v2.u32 [a], {r}; atom.global.add.u32 r; atom.add.u32;
+red.global.add.u32 [a]; cp.async.ca.shared.global [a]; cp.async.cg.shared.global; ldmatrix.sync.aligned.m8n8.x1.shared.b16;
+bar.sync; bar.red.popc.u32; bar.red.and.pred p; bar.warp.sync; shfl.sync.bfly.b32; vote.sync.all.pred; elect.sync; mov.u32;
+setp.eq.u32; selp.u32 r; mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; mbarrier.init.shared.b64; brx.idx r;
+mbarrier.arrive.shared.b64 a; mbarrier.try_wait.parity.shared.b64 p; stmatrix.sync.aligned.m8n8.x1.shared.b16 [a]; call;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16; mapa.u32; isspacep.global;"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "checked", "counted"])
+def test_instructions_without_their_operands(mode: str) -> None:
+    declared = ".reg .u32 r; .reg .u64 a; .reg .pred p; ld.param.u64 a, [o];"
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    array = tw.device("emulator").array(np.zeros(64, np.uint32))
+    for text in SHORT.replace("\n", " ").split("; "):
+        kernel = tw.Kernel.from_ptx(
+            f"{head}.visible .entry k(.param .u64 o) {{ {declared}\n{text}; ret; }}", "k"
+        )
+        launch = {"plain": kernel, "checked": kernel.check, "counted": kernel.profile}[mode]
+        with pytest.raises(tw.errors.PtxError, match="PTX line 5"):
+            launch(1, 32, [array])

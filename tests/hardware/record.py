@@ -215,11 +215,16 @@ def record_counters(out: Path, end: float) -> dict[str, Any]:
 def about(command: Sequence[str]) -> dict[str, Any]:
     """Of which machine this is the record."""
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "command": " ".join(command),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "command": " ".join(["python -m tests.hardware.record", *_plain(command[1:])]),
         "gpu": _smi(), "python": platform.python_version(), "numpy": np.__version__,
         "system": f"{platform.system()} {platform.machine()}",
         "brought": {file.name: digest(file.read_bytes()) for file in sorted(FOLDER.glob("*"))},
     }  # fmt: skip
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """Arguments without the folder that results go to, which is nobody's business."""
+    return [word for i, word in enumerate(words) if word != "--out" and words[i - 1 if i else 0] != "--out"]
 
 
 def _smi() -> str:

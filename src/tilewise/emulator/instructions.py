@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilewise.emulator.emit import Value
 from tilewise.emulator.keep import Keeping
 from tilewise.emulator.progress import count_progress, look_before
 from tilewise.emulator.syntax import Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.tables import OTHER, PURE, Form, unknown
 from tilewise.emulator.types import bits_of
+from tilewise.errors import TilewiseError
 
-__all__ = ["Instructions"]
+__all__ = ["Instructions", "complete"]
+
+
+@contextmanager
+def complete(instruction: Instruction) -> Iterator[None]:
+    """Refuse an instruction if its lowering looks for an operand that is not there."""
+    try:
+        yield
+    except (IndexError, ValueError) as error:
+        if isinstance(error, TilewiseError):
+            raise
+        raise unknown(instruction, "not with so few operands") from error
 
 
 class Instructions(Keeping):
@@ -17,6 +32,10 @@ class Instructions(Keeping):
 
     def instruction(self, instruction: Instruction) -> None:
         self.now = instruction
+        with complete(instruction):
+            self._instruction(instruction)
+
+    def _instruction(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
         if opcode not in PURE and opcode not in OTHER:
             raise unknown(instruction)

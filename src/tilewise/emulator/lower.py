@@ -13,11 +13,12 @@ import bisect
 
 from tilewise.emulator.emit import Value, vector
 from tilewise.emulator.flow import EXIT, Block
-from tilewise.emulator.instructions import Instructions
+from tilewise.emulator.instructions import Instructions, complete
 from tilewise.emulator.keep import APART, chain_of, parts
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.program import Program
 from tilewise.emulator.shapes import UNIFORM
+from tilewise.emulator.tables import takes
 from tilewise.emulator.types import llvm_scalar
 from tilewise.emulator.watch import watcher_for
 
@@ -208,10 +209,10 @@ class Lowering(Instructions):
 
     def _terminator(self, block: Block) -> None:
         terminator = block.terminator
-        if terminator.kind == "wait":
-            self._wait(block)
-        elif terminator.kind == "meet":
-            self._meet(block)
+        if terminator.kind in ("wait", "meet"):
+            assert terminator.instruction is not None
+            with complete(terminator.instruction):
+                (self._wait if terminator.kind == "wait" else self._meet)(block)
         elif self.is_apart:
             self._end_apart(block)
         elif terminator.kind == "go":
@@ -507,6 +508,7 @@ class Lowering(Instructions):
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
+        takes(instruction, 1)
         if not self.is_apart:
             if self.watcher:
                 self.watcher.through(instruction)

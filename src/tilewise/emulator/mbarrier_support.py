@@ -30,10 +30,12 @@ def told(address: int, state: int) -> str:
     pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
     missing = raw - (1 << 21) if raw >> 20 else raw
     expected, parity = state >> _EXPECTED & _MOST, state >> _PHASE & 1
-    lacks = [f"{pending:,} of {expected:,} arrivals"] * bool(pending) + [f"{missing:,} bytes"] * bool(missing)
+    lacks = [f"{pending:,} of {expected:,} arrivals"] * bool(pending) + [f"{missing:,} bytes"] * (missing > 0)
+    comes = [f"to which {' and '.join(lacks)} must still come"] * bool(lacks)
+    comes += [f"to which {-missing:,} bytes more than it expects have come"] * (missing < 0)
     return (
-        f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, to which "
-        f"{' and '.join(lacks) or 'nothing'} must still come"
+        f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, "
+        f"{', '.join(comes) or 'to which nothing must still come'}"
     )
 
 
