@@ -102,7 +102,12 @@ class DeviceUnavailable(DeviceError):
 
 
 class KernelFault(DeviceError):
-    """A kernel did what it must not: out of bounds, misaligned, a trap. Names block, thread and lines."""
+    """A kernel did what it must not: out of bounds, misaligned, a trap. Names block, thread and lines.
+
+    ``details`` has the same one by one, where the emulator ran the kernel: see ``emulator/report.py``.
+    """
+
+    details: object = None
 
 
 class Deadlock(DeviceError):

@@ -209,7 +209,6 @@ class Kernel:
         from tilewise.profiler.checking import CheckingDevice
 
         target = CheckingDevice(order)
-        target.source = "" if self._foreign else self._source
         self(grid, block, args, shared, cluster, target, timeout)
         return target.findings
 

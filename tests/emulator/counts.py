@@ -13,7 +13,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.emulator.counted import Counters, Counts
 from tilewise.launch import Launch, dim3
 
-__all__ = ["Array", "banks", "counted", "groups", "pieces"]
+__all__ = ["Array", "banks", "copy_waves", "counted", "groups", "pieces"]
 
 Array = npt.NDArray[Any]
 
@@ -69,6 +69,21 @@ def banks(offsets: Array, active: Array, width: int, kind: str = "store") -> int
                 whose = lane if kind == "atomic" else 0
                 wanted.setdefault(byte // 4 % 32, set()).add((byte // 4, whose))
         total += max(map(len, wanted.values()))
+    return total
+
+
+def copy_waves(targets: Array, sources: Array, active: Array, width: int) -> int:
+    """Wavefronts of an asynchronous copy: in each group, of the lane that shares its banks with most others."""
+    total = 0
+    for group in groups(targets, active, width, "copy"):
+        longest = 0
+        for lane in group:
+            crowds = []
+            for side in (targets, sources):
+                words = {lane: [(int(side[lane]) // 4 + i) % 32 for i in range(width // 4)] for lane in group}
+                crowds.append(max(sum(bank in other for other in words.values()) for bank in words[lane]))
+            longest = max(longest, crowds[0] + crowds[1] - 1)
+        total += longest
     return total
 
 

@@ -151,7 +151,9 @@ extern "C" __global__ void pair(int *out, int fault) {
 
 def products(fault: int) -> str:
     """wgmma: a stage is written while the product of the other one is in flight."""
-    lines = ["mov.u32 %t, %tid.x; shl.b32 %at, %t, 4; mov.u32 %base, room; add.u32 %at, %at, %base; setp.lt.u32 %few, %t, 16; mov.b32 %one, 0x3c003c00;"]
+    lines = [
+        "mov.u32 %t, %tid.x; shl.b32 %at, %t, 4; mov.u32 %base, room; add.u32 %at, %at, %base; setp.lt.u32 %few, %t, 16; mov.b32 %one, 0x3c003c00;"
+    ]
     lines += [f"mov.b32 %d{i}, 0;" for i in range(4)]
     for turn, value in enumerate((0x3C003C00, 0x40004000, 0x42004200, 0x44004400)):
         stage = 4096 * (turn % 2)
@@ -162,12 +164,16 @@ def products(fault: int) -> str:
         lines.append("" if fault == 5 else "wgmma.fence.sync.aligned;")
         a, b = (start >> 4 | 8 << 16 | 16 << 32 for start in (stage, stage + 2048))
         kind = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
-        lines.append(f"mov.b64 %a, {a}; mov.b64 %b, {b}; {kind} {{%d0, %d1, %d2, %d3}}, %a, %b, 1, 1, 1, 0, 0;")
+        lines.append(
+            f"mov.b64 %a, {a}; mov.b64 %b, {b}; {kind} {{%d0, %d1, %d2, %d3}}, %a, %b, 1, 1, 1, 0, 0;"
+        )
         lines.append("wgmma.commit_group.sync.aligned;")
         lines.append("" if fault == 2 else "wgmma.wait_group.sync.aligned 1;")
         lines.append("bar.sync 0;")
     lines.append("" if fault == 1 else "wgmma.wait_group.sync.aligned 0;")
-    lines.append("ld.param.u64 %out, [out]; mad.wide.u32 %out, %t, 16, %out; st.global.v4.b32 [%out], {%d0, %d1, %d2, %d3};")
+    lines.append(
+        "ld.param.u64 %out, [out]; mad.wide.u32 %out, %t, 16, %out; st.global.v4.b32 [%out], {%d0, %d1, %d2, %d3};"
+    )
     return f"""
 .version 8.4
 .target sm_90a
@@ -195,30 +201,42 @@ class Broken(NamedTuple):
 BROKEN: list[Broken] = [
     Broken("copies", 1, "no cp.async.wait_group", "wrong", ("read-in-flight",)),
     Broken("copies", 2, "no barrier behind it", "wrong", ("read-in-flight", "read-after-write")),
-    Broken("copies", 3, "a stage filled while others read it", "wrong", ("read-in-flight", "copy-after-access")),
+    Broken(
+        "copies", 3, "a stage filled while others read it", "wrong", ("read-in-flight", "copy-after-access")
+    ),
     Broken("ring", 1, "no fence.mbarrier_init", "right"),
     Broken("ring", 2, "no barrier behind the init of mbarriers", "was not initialised", ("fault",)),
     Broken("ring", 3, "a stage filled before it is empty", "more arrivals than are pending", ("fault",)),
     Broken("ring", 4, "a load that no arrival expects", "1 of 1 arrivals", ("deadlock",)),
     Broken("ring", 5, "too many bytes expected", "16 bytes must still come", ("deadlock",)),
     Broken("ring", 6, "too few bytes expected", "16 bytes more than it expects have come", ("deadlock",)),
-    Broken("ring", 7, "a stage read before it is full", "more arrivals than are pending", ("read-in-flight",)),
+    Broken(
+        "ring", 7, "a stage read before it is full", "more arrivals than are pending", ("read-in-flight",)
+    ),
     Broken("ring", 8, "a wrong parity", "more arrivals than are pending", ("read-in-flight",)),
     Broken("ring", 9, "an arrival that never comes", "1 of 64 arrivals must still come", ("deadlock",)),
     Broken("ring", 10, "no cp.async.bulk.wait_group.read", "wrong", ("source-in-flight",)),
     Broken("ring", 11, "no fence.proxy.async before a store by TMA", "right", ("unfenced",)),
     Broken("ring", 12, "no barrier before a store by TMA", "wrong", ("source-in-flight",)),
-    Broken("pair", 1, "no fence.mbarrier_init before a relaxed cluster barrier", "right", ("write-after-write",)),
+    Broken(
+        "pair", 1, "no fence.mbarrier_init before a relaxed cluster barrier", "right", ("write-after-write",)
+    ),
     Broken("pair", 2, "no cluster barrier behind the init of mbarriers", "was not initialised", ("fault",)),
-    Broken("pair", 3, "an arrival from another block that never comes", "1 of 64 arrivals must", ("deadlock",)),
-    Broken("pair", 4, "another block's memory written while that block reads it", "right", ("read-in-flight",)),
+    Broken(
+        "pair", 3, "an arrival from another block that never comes", "1 of 64 arrivals must", ("deadlock",)
+    ),
+    Broken(
+        "pair", 4, "another block's memory written while that block reads it", "right", ("read-in-flight",)
+    ),
     Broken("pair", 5, "too few bytes expected of another block", "has exited", ("fault",)),
     Broken("pair", 6, "what another block stores is not waited for", "has exited", ("read-in-flight",)),
     Broken("pair", 7, "a block leaves while others use its memory", "has exited", ("fault",)),
     Broken("products", 1, "no wgmma.wait_group before the sums are read", "wrong"),
     Broken("products", 2, "a stage written that a wgmma in flight reads", "wrong", ("source-in-flight",)),
     Broken("products", 3, "no fence.proxy.async before a wgmma", "right", ("unfenced",)),
-    Broken("products", 4, "no barrier between what threads write and a wgmma", "right", ("read-after-write",)),
+    Broken(
+        "products", 4, "no barrier between what threads write and a wgmma", "right", ("read-after-write",)
+    ),
     Broken("products", 5, "no wgmma.fence behind a write of its sums", "right"),
 ]
 
@@ -266,7 +284,12 @@ def _products(go: Go, fault: int) -> bool:
     return _same(out, np.full((128, 4), 160, np.float32))
 
 
-RUNS: dict[str, Callable[[Go, int], bool]] = {"copies": _copies, "ring": _ring, "pair": _pair, "products": _products}
+RUNS: dict[str, Callable[[Go, int], bool]] = {
+    "copies": _copies,
+    "ring": _ring,
+    "pair": _pair,
+    "products": _products,
+}
 
 
 def _rows() -> Array:
@@ -286,15 +309,17 @@ def _same(found: Array, wanted: Array) -> bool:
 
 def launched(name: str, fault: int, order: str | int) -> bool:
     """Whether the result is right."""
-    return RUNS[name](functools.partial(kernel(name, fault), device=tw.device("emulator", order=order)), fault)
+    return RUNS[name](
+        functools.partial(kernel(name, fault), device=tw.device("emulator", order=order)), fault
+    )
 
 
 def checked(name: str, fault: int, order: str | int = "late") -> list[str]:
     """The kinds of what the checked build finds."""
     found: list[Any] = []
 
-    def go(*args: Any, **how: Any) -> None:
-        found.extend(kernel(name, fault).check(*args, **how, order=order))
+    def go(grid: int, block: int, args: list[Any], cluster: int | None = None) -> None:
+        found.extend(kernel(name, fault).check(grid, block, args, cluster=cluster, order=order))
 
     RUNS[name](go, fault)
     return [item.kind for item in found]

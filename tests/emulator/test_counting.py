@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.emulator.counts import Array, banks, counted, groups, pieces
+from tests.emulator.counts import Array, banks, copy_waves, counted, groups, pieces
+from tilewise.emulator.accesses import copy_passes
 from tilewise.emulator.counted import Place
 
 HEAD = """.version 8.0
@@ -244,22 +245,27 @@ def test_matrix_rows() -> None:
 
 
 def test_copies_count_both_ways() -> None:
-    """cp.async reads global memory and writes shared memory."""
+    """cp.async reads global memory and writes shared memory; its wavefronts depend on both."""
     k = kernel(
         """cp.async.cg.shared.global [%r5], [%rd5], 16;
-        @%p1 cp.async.ca.shared.global [%r5], [%rd5], 4;
+        @%p1 cp.async.ca.shared.global [%r5], [%rd3], 4;
         cp.async.wait_all;"""
     )
-    where = (np.random.default_rng().integers(0, 64, 32) * 16).astype(np.int32)
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
     device = tw.device("emulator")
-    there = device.array(np.zeros(4096, np.uint8))
-    places = counted(k, 1, 32, [where, there, 0xF0]).places()
-    every, some = np.ones(32, bool), np.array([0xF0 >> i & 1 for i in range(32)], bool)
-    _, read, fill, read_4, fill_4 = places
-    assert (
-        read.sectors.sum() == pieces(where.astype(np.int64) + there.ptr, every, 16, 32)
-        and read.space == "global"
-    )
-    assert fill.waves[16].sum() == banks(where, every, 16, "atomic") and fill.action == "fill"
-    assert read_4.sectors.sum() == pieces(where.astype(np.int64) + there.ptr, some, 4, 32)
-    assert fill_4.waves[4].sum() == banks(where, some, 4, "atomic")
+    there: Any = device.array(np.zeros(4096, np.uint8))
+    every, some = np.ones(32, bool), np.array([0xF0F1 >> i & 1 for i in range(32)], bool)
+    for _ in range(20):
+        where: Any = device.array((rng.integers(0, 64, 32) * 16).astype(np.int32))
+        _, read, fill, read_4, fill_4 = counted(k, 1, 32, [where, there, 0xF0F1]).places()
+        context = f"seed {seed}"
+        into = where.numpy().astype(np.int64)
+        wide, narrow = into + there.ptr, where.ptr + 4 * np.arange(32)
+        assert read.sectors.sum() == pieces(wide, every, 16, 32) and read.space == "global", context
+        assert read_4.sectors.sum() == pieces(narrow, some, 4, 32), context
+        assert fill.action == "fill" and fill.passes is not None, context
+        assert fill.waves[16].sum() == copy_waves(into, wide, every, 16), context
+        assert fill_4.waves[4].sum() == copy_waves(into, narrow, some, 4), context
+        assert fill.passes.sum() == copy_passes([int(a) for a in into], [int(a) for a in wide]), context
+        assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == 1, context

@@ -218,7 +218,7 @@ def test_one_device_for_each_order_and_number_of_threads() -> None:
         ({"order": [1]}, "^order must be an integer"),
         ({"threads": 0}, "^threads must be at least 1"),
         ({"threads": "2"}, "^threads must be an integer"),
-        ({"spec": "gpu", "threads": 2}, "^order and threads are for the emulator"),
+        ({"spec": "gpu", "threads": 2}, "^order, threads and sums are for the emulator"),
     ],
 )
 def test_wrong_devices(how: dict[str, Any], message: str) -> None:

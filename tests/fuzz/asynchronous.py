@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz.hostile import BARRIERS, CASES, OPERANDS
+from tests.fuzz.hostile import BARRIERS, CASES
 
 __all__ = ["BODIES", "groups", "kernel"]
 
@@ -20,7 +20,9 @@ _START = (
 _END = "mad.lo.u64 %x0, %wide, 4, %o; st.global.u32 [%x0], %v1; ret;"
 _WAIT = "W{0}: mbarrier.try_wait.parity.shared::cta.b64 %p2, [{1}], {2}; @!%p2 bra W{0};"
 _MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-_MATRIX = "shr.u32 %w5, %tile, 4; cvt.u64.u32 %x4, %w5; or.b64 %x4, %x4, 0x4000004000010000; add.u64 %x5, %x4, 64;"
+_MATRIX = (
+    "shr.u32 %w5, %tile, 4; cvt.u64.u32 %x4, %w5; or.b64 %x4, %x4, 0x4000004000010000; add.u64 %x5, %x4, 64;"
+)
 _TOLD = "mbarrier::complete_tx::bytes"
 
 BODIES = {
@@ -109,9 +111,16 @@ def groups(size: int = 8) -> dict[str, str]:
     for number in range(count):
         lines = [start]
         for i, case in list(enumerate(CASES))[number::count]:
-            lines += [f"mov.u64 %x{at}, {_VALUES.get(kind, '1')};" for at, kind in enumerate(case.kinds.split())]
-            lines += [f"cvt.u32.u64 %w{at}, %x{at}; cvt.u16.u64 %h{at}, %x{at};" for at in range(len(case.kinds.split()))]
-            alone = "sync" not in case.text and "barrier.cluster" not in case.text and ":" not in case.text[:8]
+            lines += [
+                f"mov.u64 %x{at}, {_VALUES.get(kind, '1')};" for at, kind in enumerate(case.kinds.split())
+            ]
+            lines += [
+                f"cvt.u32.u64 %w{at}, %x{at}; cvt.u16.u64 %h{at}, %x{at};"
+                for at in range(len(case.kinds.split()))
+            ]
+            alone = (
+                "sync" not in case.text and "barrier.cluster" not in case.text and ":" not in case.text[:8]
+            )
             lines.append("@%p0 " * alone + case.text.replace("AGAIN", f"A{i}"))
         found[f"group {number:02}"] = " ".join(lines)
     return found

@@ -63,7 +63,14 @@ class Bench:
         return all((each == CANARY).all() for each in (*self.canaries, *self.seams))
 
     def launch(
-        self, kernel: Any, grid: int, block: int, args: list[Any], shared: int, cluster: int | None, how: tuple[str, Any]
+        self,
+        kernel: Any,
+        grid: int,
+        block: int,
+        args: list[Any],
+        shared: int,
+        cluster: int | None,
+        how: tuple[str, Any],
     ) -> None:
         """Launch in a build ("plain", "checked" or "counted") and an order."""
         from tilewise.devices.emulated import open_emulator
@@ -88,8 +95,8 @@ def outcome(run: Callable[[], None], bench: Bench) -> str:
         text = str(error)
         if "the emulator failed" in text or "compiled" in text:
             cause = error.__cause__
-            where = "".join(traceback.format_exception(cause))[-500:] if cause else ""
-            return f"!{type(error).__name__}: {text[:300]} {where}"
+            told = "".join(traceback.format_exception(cause))[-500:] if cause else ""
+            return f"!{type(error).__name__}: {text[:300]} {told}"
         return type(error).__name__
     except Exception as error:  # any other is what is looked for
         where = traceback.extract_tb(error.__traceback__)[-1]

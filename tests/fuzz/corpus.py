@@ -136,7 +136,9 @@ def compiled() -> dict[str, Sample]:
     found["10"] = _rung("10_turing_tensor_core", "sm_75", 256, {"partition": "64x64x32"}, shared=40_000)
     found["11"] = _rung("11_parallel_k", "sm_75", 128, shared=40_000)
     found["12"] = _rung("12_multistage", "sm_80", 128, {"partition": "64x64x32", "stages": 3}, shared=40_000)
-    found["13"] = _rung("13_warp_specialised", "sm_90a", 256, {"partition": "128x128x64"}, shared=200_000, cluster=2)
+    found["13"] = _rung(
+        "13_warp_specialised", "sm_90a", 256, {"partition": "128x128x64"}, shared=200_000, cluster=2
+    )
     return found | _golden()
 
 
@@ -162,7 +164,13 @@ def _rung(
 def _golden() -> dict[str, Sample]:
     """A few of the kernels that Triton made."""
     names = (
-        *("softmax-sm_90", "layer_norm-sm_80", "matmul_f16-sm_80", "matmul_f16-sm_90", "host_described-sm_90"),
+        *(
+            "softmax-sm_90",
+            "layer_norm-sm_80",
+            "matmul_f16-sm_80",
+            "matmul_f16-sm_90",
+            "host_described-sm_90",
+        ),
         *("matmul_i8-sm_90", "persistent_described-sm_90"),
     )
     found = {}

@@ -270,7 +270,7 @@ class Launch(NamedTuple):
     cluster: int | None
     tensor_map: bytes
     steps: bytes
-    count: int
+    length: int  # of their list
     order: str | int
     mode: str
 
@@ -311,7 +311,11 @@ class _Chooser:
             case "place":
                 return self.place(), step
             case "words":
-                return (self.place(), 4) if choose.random() < 0.5 else (self.memory + 4 * choose.randrange(256), 4)
+                return (
+                    (self.place(), 4)
+                    if choose.random() < 0.5
+                    else (self.memory + 4 * choose.randrange(256), 4)
+                )
             case "memory":
                 return self.memory + 16 * choose.randrange(self.size // 16), step
             case "generic":
@@ -331,11 +335,17 @@ class _Chooser:
         choose = self.choose
         if kind == "at":
             return choose.choice([0, 0, 16, 32, 1, -1, -16, 255, choose.randrange(-300, 300)]) % 2**64
-        least, most = {"count": (1, 3), "bit": (0, 1), "small": (0, 17), "mask": (0, 2**self.cluster), "rank": (0, 4)}.get(
-            kind, (0, 2**32)
-        )
+        least, most = {
+            "count": (1, 3),
+            "bit": (0, 1),
+            "small": (0, 17),
+            "mask": (0, 2**self.cluster),
+            "rank": (0, 4),
+        }.get(kind, (0, 2**32))
         if kind == "size":
-            return choose.choice([16, 16, 32, 128, 512, 1024, 2048, 16 * choose.randrange(300), 2**20 - 16, 2**20])
+            return choose.choice(
+                [16, 16, 32, 128, 512, 1024, 2048, 16 * choose.randrange(300), 2**20 - 16, 2**20]
+            )
         if kind == "few":
             return choose.choice([0, 1, 32, 64, 128])
         return choose.randint(least, most)
@@ -358,15 +368,21 @@ class _Chooser:
         if kind < 0.45:
             return choose.randbytes(128)
         for _ in range(choose.choice([1, 1, 2, 4])):
-            made[choose.randrange(0 if kind < 0.5 else 8, 128)] = choose.choice([0, 1, 2, 255, choose.randrange(256)])
+            made[choose.randrange(0 if kind < 0.5 else 8, 128)] = choose.choice(
+                [0, 1, 2, 255, choose.randrange(256)]
+            )
         return bytes(made)
 
 
-def launch(choose: random.Random, memory: int, size: int, owned: int, good: list[bytes]) -> tuple[Launch, bytes]:
+def launch(
+    choose: random.Random, memory: int, size: int, owned: int, good: list[bytes]
+) -> tuple[Launch, bytes]:
     """A launch, and the tensor maps to begin with at ``owned``; ``memory`` is an array of ``size`` bytes."""
     cluster = choose.choice([None, 1, 2, 2, 4])
     chooser = _Chooser(choose, memory, size, owned, cluster or 1)
-    families = choose.sample([_mbarriers(), _copies(), _tensors(), _maps(), _products(), _others()], choose.randint(1, 4))
+    families = choose.sample(
+        [_mbarriers(), _copies(), _tensors(), _maps(), _products(), _others()], choose.randint(1, 4)
+    )
     texts = {case.text for family in families for case in family}
     numbers = [i for i, case in enumerate(CASES) if case.text in texts for _ in range(case.weight)]
     count = choose.randint(1, MOST)
@@ -384,10 +400,12 @@ def launch(choose: random.Random, memory: int, size: int, owned: int, good: list
             start, more = chooser.operand(kinds[i]) if i < len(kinds) else (0, 0)
             steps += struct.pack("<QQ", start % 2**64, more % 2**64)
     mode = choose.choice(["plain"] * 8 + ["checked", "counted"])
-    order = choose.choice(["eager", "late", "late", 1, 2, choose.getrandbits(32)])
+    orders: list[str | int] = ["eager", "late", "late", 1, 2, choose.getrandbits(32)]
     blocks = choose.choice([1, 2]) * (cluster or 1)
     threads = 128 if mode != "plain" else choose.choice([128, 128, 128, 256, 160])
-    made = Launch(blocks, threads, cluster, chooser.map(good[1]), bytes(steps), count, order, mode)
+    made = Launch(
+        blocks, threads, cluster, chooser.map(good[1]), bytes(steps), count, choose.choice(orders), mode
+    )
     return made, b"".join(map(chooser.map, good))
 
 
@@ -411,7 +429,7 @@ class _Player:
         def go() -> None:
             steps.fill(np.frombuffer(made.steps.ljust(steps.nbytes, b"\0"), np.uint8))
             owned.fill(np.frombuffer(first.ljust(owned.nbytes, b"\0"), np.uint8))
-            args = [made.tensor_map, steps, out, made.count]
+            args = [made.tensor_map, steps, out, made.length]
             bench.launch(self.kernel, made.grid, made.block, args, 0, made.cluster, (made.mode, made.order))
 
         return outcome(go, bench)
@@ -429,10 +447,11 @@ def _maps_of(array: Any) -> list[Any]:
         for shape, box, more in zip(shapes, boxes, how, strict=True)
     ]
     for shape in shapes[2:]:
-        axes = len(shape) - 2
-        corners = {"lower": (-1,) * axes, "upper": (-1,) * axes}
+        corner = (-1,) * (len(shape) - 2)
         found.append(
-            tw.TensorMap.im2col(array.ptr, **corners, channels=32, pixels=7, shape=shape, dtype="uint8")
+            tw.TensorMap.im2col(
+                array.ptr, lower=corner, upper=corner, channels=32, pixels=7, shape=shape, dtype="uint8"
+            )
         )
     return found
 
@@ -442,7 +461,11 @@ def show(choose: random.Random) -> str:
     lines = [f"grid {made.grid}, block {made.block}, cluster {made.cluster}, {made.mode}, order {made.order}"]
     for start in range(0, len(made.steps), STEP):
         number, block, apart, threads, *rest = struct.unpack_from(f"<4I{2 * OPERANDS}Q", made.steps, start)
-        given = " ".join(f"{first:#x}+{more:#x}t" for first, more in zip(rest[::2], rest[1::2], strict=True) if first or more)
+        given = " ".join(
+            f"{first:#x}+{more:#x}t"
+            for first, more in zip(rest[::2], rest[1::2], strict=True)
+            if first or more
+        )
         lines.append(f"{number} ({block} {apart} {threads}): {CASES[number].text}   {given}")
     return "\n".join(lines)
 

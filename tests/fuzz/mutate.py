@@ -65,7 +65,9 @@ def damaged(sample: Sample, choose: random.Random) -> Sample:
         choose.choice(_DAMAGES)(tokens, choose)
     block = choose.choice([sample.block] * 6 + [1, 33, 48, 100, 1024])
     cluster = sample.cluster if choose.random() < 0.8 else choose.choice([None, 1, 2, 4, 16])
-    return sample._replace(text="".join(tokens), block=block, cluster=cluster, grid=max(sample.grid, cluster or 1))
+    return sample._replace(
+        text="".join(tokens), block=block, cluster=cluster, grid=max(sample.grid, cluster or 1)
+    )
 
 
 def _rubbish(choose: random.Random) -> str:
@@ -226,7 +228,9 @@ def _map(bench: Bench, choose: random.Random) -> bytes:
     """A tensor map; now and then, of what damage leaves of it."""
     import tilewise as tw
 
-    made = bytearray(tw.TensorMap(bench.arrays[2].ptr, (8, 32), shape=(32, 128), dtype="uint8").encode(bench.device))
+    made = bytearray(
+        tw.TensorMap(bench.arrays[2].ptr, (8, 32), shape=(32, 128), dtype="uint8").encode(bench.device)
+    )
     for _ in range(choose.choice([0, 0, 0, 1, 3])):
         made[choose.randrange(128)] = choose.randrange(256)
     return bytes(made)
@@ -253,7 +257,9 @@ def _player(options: Any) -> Callable[[random.Random, Bench], str]:
         def go() -> None:
             kernel = tw.Kernel.from_ptx(sample.text, sample.entry)
             given = _arguments(bench, kernel.parameters, choose)
-            bench.launch(kernel, sample.grid, sample.block, given, sample.shared, sample.cluster, (mode, order))
+            bench.launch(
+                kernel, sample.grid, sample.block, given, sample.shared, sample.cluster, (mode, order)
+            )
 
         return outcome(go, bench)
 
@@ -273,4 +279,6 @@ def run(seed: int, count: int, with_compiler: bool = True) -> Report:
 
 
 if __name__ == "__main__":
-    command_line("tests.fuzz.mutate", str(__doc__), _player, _show, ("--by-hand", "only texts that need no compiler"))
+    command_line(
+        "tests.fuzz.mutate", str(__doc__), _player, _show, ("--by-hand", "only texts that need no compiler")
+    )

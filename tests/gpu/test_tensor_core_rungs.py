@@ -123,6 +123,13 @@ def test_any_lie(device: GpuDevice, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNGS)
+def test_nothing_is_written_beyond_rows_that_end_within_16_bytes(device: GpuDevice, name: str) -> None:
+    """Their beginnings are aligned, so that stores of 16 bytes and of boxes come into question."""
+    for m, n, result in itertools.product((1, 2, 200), (61, 63, 250, 513), ("float16", "float32")):
+        checked(device, name, *operands(m, n, 100, "float16"), (0, 0, 0, 0, 0, -n % 8), result=result)
+
+
+@pytest.mark.parametrize("name", RUNGS)
 def test_every_setting(device: GpuDevice, name: str) -> None:
     for chosen in variants(name):
         for element in elements(name):

@@ -176,6 +176,40 @@ def _welford(args: Args) -> dict[str, Any]:
     return {"mean": x.mean(1), "spread": x.var(1)}
 
 
+def _modifiers(args: Args) -> dict[str, Any]:
+    value = args["x"] * 5
+    return {"out": value + 2, "total": [value.sum()] * 4, "flags": np.repeat([7, 8, 9], 128)}
+
+
+def _long_atomics(args: Args) -> dict[str, Any]:
+    x = args["x"]
+    return {
+        "most": [x.max(), x.min()],
+        "total": [float(x.sum())],
+        "swapped": np.where(np.arange(384) % 2, x, -1),
+    }
+
+
+def _double_functions(args: Args) -> dict[str, Any]:
+    v = args["x"]
+    rows = [np.exp(v), np.log(np.abs(v)), np.sin(v), np.cos(v * 1000), np.sqrt(np.abs(v)), 1 / v]
+    return {"out": np.stack([*rows, np.array([math.erf(t) for t in v]), np.tanh(v)])}
+
+
+def _brains(args: Args) -> dict[str, Any]:
+    a, b = args["x"].astype(np.float32), args["y"].astype(np.float32)
+    rows = [a * b, a + b, np.maximum(a, b), -np.abs(a), np.where(a < b, a, b)]
+    return {"out": np.stack(rows).astype(args["x"].dtype)}
+
+
+def _scaled_dots(args: Args) -> dict[str, Any]:
+    def scaled(matrix: Array, scale: Array) -> Array:
+        widened: Array = matrix.astype(np.float64) * np.repeat(2.0 ** (scale.astype(np.float64) - 127), 32, 1)
+        return widened
+
+    return {"c": scaled(args["a"], args["a_scale"]) @ scaled(args["b"].T, args["b_scale"]).T}
+
+
 _TABLE = {"ROWS": 16, "COLUMNS": 64}
 _OLD = {"BLOCK": 128}
 SMALL = (
@@ -311,5 +345,55 @@ SMALL = (
     _small(
         "welford", "x:*fp32 mean:*fp32 spread:*fp32", _TABLE, 1,
         lambda rng: {"x": _floats(rng, 16, 64) + 5, "mean": _nan(16), "spread": _nan(16)}, _welford, 1e-5,
+    ),
+    _small(
+        "modifiers", "x:*i32 out:*i32 total:*i32 flags:*i32", _OLD, 3,
+        lambda rng: {
+            "x": _whole(rng, -999, 999, 384), "out": np.zeros(384, np.int32),
+            "total": np.zeros(4, np.int32), "flags": np.zeros(384, np.int32),
+        },
+        _modifiers,
+    ),
+    _small(
+        "long_atomics", "x:*i64 most:*i64 total:*fp64 swapped:*i64", _OLD, 3,
+        lambda rng: {
+            "x": rng.integers(-(2**40), 2**40, 384), "most": np.array([-(2**60), 2**60]), "total": np.zeros(1),
+            "swapped": np.where(np.arange(384) % 2, np.arange(384), -1),
+        },
+        _long_atomics,
+    ),
+    _small(
+        "double_functions", "x:*fp64 out:*fp64", _OLD, 1,
+        lambda rng: {"x": rng.standard_normal(128), "out": np.full((8, 128), np.nan)}, _double_functions, 1e-14,
+    ),
+    _small(
+        "brains", "x:*bf16 y:*bf16 out:*bf16", _OLD, 1,
+        lambda rng: {
+            "x": _floats(rng, 128).astype(ml_dtypes.bfloat16), "y": _floats(rng, 128).astype(ml_dtypes.bfloat16),
+            "out": np.zeros((5, 128), ml_dtypes.bfloat16),
+        },
+        _brains,
+    ),
+    _small(
+        "halves", "x:*fp16 y:*fp16 out:*fp16", _OLD, 1,
+        lambda rng: {
+            "x": _floats(rng, 128).astype(np.float16), "y": _floats(rng, 128).astype(np.float16),
+            "out": np.zeros((5, 128), np.float16),
+        },
+        _brains, function="brains",
+    ),
+    _small(
+        "scaled_dots", "a:*fp8e5 a_scale:*u8 b:*fp8e5 b_scale:*u8 c:*fp32", {"M": 64, "N": 32, "K": 64}, 1,
+        lambda rng: {
+            "a": _floats(rng, 64, 64).astype(ml_dtypes.float8_e5m2), "b": _floats(rng, 64, 32).astype(ml_dtypes.float8_e5m2),
+            "a_scale": rng.integers(120, 132, (64, 2)).astype(np.uint8),
+            "b_scale": rng.integers(120, 132, (32, 2)).astype(np.uint8), "c": _nan(64, 32),
+        },
+        _scaled_dots, 2e-2, archs=(80, 90),
+    ),
+    _small(
+        "largest", "x:*fp32 out:*fp32", {"ROWS": 4, "COLUMNS": 64, "COUNT": 8}, 1,
+        lambda rng: {"x": _floats(rng, 4, 64), "out": _nan(4, 8)},
+        lambda args: {"out": -np.sort(-args["x"], 1)[:, :8]},
     ),
 )  # fmt: skip

@@ -262,3 +262,78 @@ def merged(mean_a, spread_a, count_a, mean_b, spread_b, count_b):
     apart = mean_b - mean_a
     mean = mean_a + apart * (count_b / count)
     return mean, spread_a + spread_b + apart * apart * count_a * (count_b / count), count
+
+
+@triton.jit
+def modifiers(x, out, total, flags, BLOCK: tl.constexpr):
+    """Loads, stores and atomics with every hint that Triton has."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, cache_modifier=".ca") + tl.load(x + i, cache_modifier=".cg")
+    value += tl.load(x + i, eviction_policy="evict_first") + tl.load(x + i, eviction_policy="evict_last")
+    value += tl.load(x + i, cache_modifier=".cv", volatile=True)
+    tl.store(out + i, value, cache_modifier=".wb", eviction_policy="evict_last")
+    tl.store(out + i, tl.load(out + i) + 1, cache_modifier=".cs", eviction_policy="evict_first")
+    tl.store(out + i, tl.load(out + i) + 1, cache_modifier=".wt")
+    zero = i * 0
+    tl.atomic_add(total + zero, value, sem="relaxed", scope="gpu")
+    tl.atomic_add(total + 1 + zero, value, sem="acquire", scope="sys")
+    tl.atomic_add(total + 2 + zero, value, sem="release", scope="cta")
+    tl.atomic_add(total + 3 + zero, value, sem="acq_rel")
+    tl.atomic_cas(flags + i, 0, tl.program_id(0) + 7, sem="acquire", scope="gpu")
+
+
+@triton.jit
+def long_atomics(x, most, total, swapped, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i)
+    zero = i * 0
+    tl.atomic_max(most + zero, value)
+    tl.atomic_min(most + 1 + zero, value)
+    tl.atomic_add(total + zero, value.to(tl.float64))
+    tl.atomic_cas(swapped + i, i.to(tl.int64), value)
+
+
+@triton.jit
+def double_functions(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i)
+    tl.store(out + i, tl.exp(v))
+    tl.store(out + BLOCK + i, tl.log(tl.abs(v)))
+    tl.store(out + 2 * BLOCK + i, libdevice.sin(v))
+    tl.store(out + 3 * BLOCK + i, libdevice.cos(v * 1000))
+    tl.store(out + 4 * BLOCK + i, tl.sqrt(tl.abs(v)))
+    tl.store(out + 5 * BLOCK + i, 1 / v)
+    tl.store(out + 6 * BLOCK + i, libdevice.erf(v))
+    tl.store(out + 7 * BLOCK + i, libdevice.tanh(v))
+
+
+@triton.jit
+def brains(x, y, out, BLOCK: tl.constexpr):
+    """Arithmetic in bfloat16 and float16, as far as Triton does it in these."""
+    i = tl.arange(0, BLOCK)
+    a, b = tl.load(x + i), tl.load(y + i)
+    tl.store(out + i, a * b)
+    tl.store(out + BLOCK + i, a + b)
+    tl.store(out + 2 * BLOCK + i, tl.maximum(a, b))
+    tl.store(out + 3 * BLOCK + i, -tl.abs(a))
+    tl.store(out + 4 * BLOCK + i, tl.where(a < b, a, b))
+
+
+@triton.jit
+def scaled_dots(a, a_scale, b, b_scale, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A product of 8-bit floats whose every 32 neighbours along K share a power of two."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    group = tl.arange(0, K // 32)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.load(b + k[:, None] * N + n[None, :])
+    left_scale = tl.load(a_scale + m[:, None] * (K // 32) + group[None, :])
+    right_scale = tl.load(b_scale + n[:, None] * (K // 32) + group[None, :])
+    total = tl.dot_scaled(left, left_scale, "e5m2", right, right_scale, "e5m2")
+    tl.store(c + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
+def largest(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, COUNT: tl.constexpr):
+    i = tl.arange(0, ROWS)[:, None]
+    value = tl.load(x + i * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+    tl.store(out + i * COUNT + tl.arange(0, COUNT)[None, :], tl.topk(value, COUNT, 1))

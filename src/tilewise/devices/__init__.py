@@ -18,17 +18,25 @@ _LOG = logging.getLogger("tilewise")
 _noticed = False
 
 
-def device(spec: Any = None, *, order: str | int | None = None, threads: int | None = None) -> Device:
+def device(
+    spec: Any = None,
+    *,
+    order: str | int | None = None,
+    threads: int | None = None,
+    sums: str | None = None,
+) -> Device:
     """The device to run on: ``"gpu"``, ``"gpu:1"``, ``"emulator"``, or None for a GPU if there is one.
 
     ``None`` asks the environment first (``TILEWISE_DEVICE``), then looks for a GPU, then takes the
-    emulator and says so once. A device is given back as it is. ``order`` ("eager", "late" or a seed) and
-    ``threads`` are the emulator's alone: which warp goes next, and how many CPU threads run blocks.
+    emulator and says so once. A device is given back as it is. ``order`` ("eager", "late" or a seed),
+    ``threads`` and ``sums`` are the emulator's alone: which warp goes next, how many CPU threads run blocks,
+    and whether instructions of tensor cores add as suits a CPU ("fast") or bit for bit as an H200's do
+    ("hardware").
     """
-    if order is not None or threads is not None:
+    if order is not None or threads is not None or sums is not None:
         if spec not in (None, "emulator"):
-            raise ArgumentError("order and threads", "are for the emulator", f"device {spec!r}")
-        return open_emulator("eager" if order is None else order, threads)
+            raise ArgumentError("order, threads and sums", "are for the emulator", f"device {spec!r}")
+        return open_emulator("eager" if order is None else order, threads, sums)
     if spec is None:
         return _default()
     if isinstance(spec, str):

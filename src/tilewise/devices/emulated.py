@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tilewise.devices._strides import as_dtype, as_shape, sliced
 from tilewise.devices.seam import Array
-from tilewise.errors import ArgumentError, DeviceError, LaunchError, UnknownNameError, integer
+from tilewise.errors import ArgumentError, DeviceError, KernelFault, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
 from tilewise.launch import Launch, LaunchLimits, check_launch
 from tilewise.toolchain import cache
@@ -28,15 +28,17 @@ __all__ = ["EmulatedArray", "EmulatedDevice", "open_emulator"]
 
 _ALIGNMENT = 256  # of an allocation's start, as on a GPU
 _BUILDS = 256  # kept in memory
+_REMEMBERED = 64  # arrays that were let go of
 _BAR_AFTER = 2.0  # seconds
 _ORDERS = ("eager", "late")
+_SUMS = ("fast", "hardware")
 
 
 class _Allocation:
     """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
 
     def __init__(self, size: int, name: str, unset: bool = False) -> None:
-        """``unset``: nobody has said what is in it."""
+        """``unset``: nobody has said what is in it. Later it may be an array that tells by bytes."""
         try:
             raw = np.empty(size + _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
@@ -44,8 +46,22 @@ class _Allocation:
         start = -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
         self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
-        self.unset = unset
+        self.unset: bool | npt.NDArray[np.bool_] = unset
         _ALLOCATIONS.add(self)
+
+
+    def fill(self, view: npt.NDArray[Any]) -> None:
+        """Somebody has said what is in a part of it."""
+        if self.unset is False or not view.size:
+            return
+        if view.nbytes == self.size:
+            self.unset = False
+            return
+        missing = np.ones(self.size, np.bool_) if self.unset is True else np.asarray(self.unset)
+        offset = int(view.ctypes.data) - self.address
+        sizes, strides = (*view.shape, view.itemsize), (*view.strides, 1)
+        np.ndarray(sizes, np.bool_, missing.data, offset, strides)[...] = False
+        self.unset = missing
 
 
 class _Allocations:
@@ -55,13 +71,26 @@ class _Allocations:
         self.lock = threading.RLock()
         self._all: dict[int, weakref.ref[_Allocation]] = {}
         self._table: Any = None  # an emulator.RangeTable of those that it held when it was made
+        self._gone: deque[tuple[int, int, str]] = deque(maxlen=_REMEMBERED)  # address, size and name
 
     def add(self, item: _Allocation) -> None:
-        number = id(item)
+        number, grave = id(item), (item.address, item.size, item.name)
+
+        def bury(_: object) -> None:
+            # NOTE: it dies whenever it likes, in this thread too, and this takes no lock.
+            self._all.pop(number, None)
+            self._gone.append(grave)
+
         with self.lock:
-            # NOTE: it dies whenever it likes, in this thread too, and the callback takes no lock.
-            self._all[number] = weakref.ref(item, lambda _: self._all.pop(number, None))
+            self._all[number] = weakref.ref(item, bury)
             self._table = None
+
+    def gone(self, address: int) -> str:
+        """What lay at an address until nothing referred to it any more, if anything did not long ago."""
+        for start, size, name in reversed(list(self._gone)):
+            if start <= address < start + size:
+                return name
+        return ""
 
     def reachable(self) -> tuple[Any, list[_Allocation]]:
         """The table, and what is in it: held until the launch is over, whatever others let go of."""
@@ -82,7 +111,7 @@ Watch = Callable[[Any, Launch, list["_Allocation"]], Any]
 _LOCK = threading.RLock()
 _ALLOCATIONS = _Allocations()
 _BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
-_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str], Any] = OrderedDict()
+_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str, str], Any] = OrderedDict()
 
 
 def _unlock() -> None:
@@ -142,6 +171,7 @@ class EmulatedArray:
                 f"{source.shape} of {source.dtype}",
             )
         np.copyto(self._view, source)
+        self._allocation.fill(self._view)
 
     def __getitem__(self, key: Any) -> EmulatedArray:
         """A view of the same memory; integers, slices, ``...`` and None."""
@@ -173,16 +203,22 @@ class EmulatedDevice:
 
     ``order`` decides which warp goes next: "eager" the first that can, "late" the last, a number a
     random one from that seed. ``threads`` bounds the CPU threads; None asks ``TILEWISE_THREADS``, then
-    takes every core.
+    takes every core. ``sums`` decides how instructions of tensor cores add: "fast" as suits a CPU,
+    "hardware" bit for bit as an H200 does; None asks ``TILEWISE_SUMS``, then is fast.
     """
 
     name = "emulator"
 
-    def __init__(self, order: str | int = "eager", threads: int | None = None) -> None:
+    def __init__(
+        self, order: str | int = "eager", threads: int | None = None, sums: str | None = None
+    ) -> None:
         if isinstance(order, str) and order not in _ORDERS:
             raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
         self.order = order if isinstance(order, str) else integer("order", order)
         self._threads = None if threads is None else integer("threads", threads, least=1)
+        if sums is not None and sums not in _SUMS:
+            raise UnknownNameError("sums", sums, _SUMS)
+        self._sums = sums
         self._globals: dict[str, dict[str, _Allocation]] = {}
 
     @property
@@ -208,6 +244,14 @@ class EmulatedDevice:
         if not asked.isdecimal() or not 1 <= int(asked) <= 4_096:
             raise ArgumentError("TILEWISE_THREADS", "must be a number from 1 to 4,096", asked)
         return int(asked)
+
+    @property
+    def sums(self) -> str:
+        """How instructions of tensor cores add."""
+        asked = self._sums or os.environ.get("TILEWISE_SUMS", "").strip() or _SUMS[0]
+        if asked not in _SUMS:
+            raise UnknownNameError("TILEWISE_SUMS", asked, _SUMS)
+        return asked
 
     @property
     def multiprocessors(self) -> int:
@@ -280,7 +324,7 @@ class EmulatedDevice:
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
         tables = self._variables(binary, build)
         ranges, held = _ALLOCATIONS.reachable()
-        emulator.Runner(
+        runner = emulator.Runner(
             build,
             launch,
             packed,
@@ -295,17 +339,25 @@ class EmulatedDevice:
             keep=held,
             watch=watch(build, launch, held) if watch else None,
             chosen=chosen,
-        )()
+        )
+        try:
+            runner()
+        except KernelFault as error:
+            raise _named_if_gone(error) from None
+        if mode != "checked":  # what this launch has written, nobody knows
+            for item in held:
+                item.unset = False
 
     def _build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:
         from tilewise import emulator
 
-        key = (binary.key or binary.ptx, entry, block, mode)
+        sums = self.sums
+        key = (binary.key or binary.ptx, entry, block, mode, sums)
         with _BUILDING:
             build = _BUILT.get(key)
             if build is None:
                 build = emulator.build_kernel(
-                    binary.ptx, entry, block, emulator.host(), cache.default(), mode
+                    binary.ptx, entry, block, emulator.host(), cache.default(), mode, sums
                 )
                 _BUILT[key] = build
             _BUILT.move_to_end(key)
@@ -331,6 +383,21 @@ class EmulatedDevice:
 
     def __repr__(self) -> str:
         return f"<tilewise device: {self.title}>"
+
+
+def _named_if_gone(error: KernelFault) -> KernelFault:
+    """Of a fault at an address of nobody's: name the array that was there until it was let go of."""
+    details: Any = error.details
+    if details is None or details.kind != "OUT_OF_BOUNDS" or details.array or details.space != "global":
+        return error
+    name = _ALLOCATIONS.gone(details.address)
+    if not name:
+        return error
+    first, *rest = str(error).splitlines()
+    told = first.partition(":")[0].replace("out-of-bounds", "freed:") + f": in {name}, which was let go of"
+    found = KernelFault("\n".join([told.replace("freed: ", "use after free, a "), *rest]))
+    found.details = replace(details, kind="FREED", array=name)
+    return found
 
 
 def _clustered(launch: Launch, build: Any) -> Launch:
@@ -394,11 +461,13 @@ def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
     return show
 
 
-_EMULATORS: dict[tuple[str | int, int | None], EmulatedDevice] = {}
+_EMULATORS: dict[tuple[str | int, int | None, str | None], EmulatedDevice] = {}
 
 
-def open_emulator(order: str | int = "eager", threads: int | None = None) -> EmulatedDevice:
-    """The emulator with an order and a bound of threads; one device for each pair."""
-    made = EmulatedDevice(order, threads)
+def open_emulator(
+    order: str | int = "eager", threads: int | None = None, sums: str | None = None
+) -> EmulatedDevice:
+    """The emulator with an order, a bound of threads and a way to add; one device for each three of them."""
+    made = EmulatedDevice(order, threads, sums)
     with _LOCK:
-        return _EMULATORS.setdefault((made.order, made._threads), made)
+        return _EMULATORS.setdefault((made.order, made._threads, made._sums), made)

@@ -151,7 +151,7 @@ def _nth_form(instruction: Instruction) -> Form:
 def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth: Value) -> Value:
     """The n-th set bit of a mask at or above a base, or below it if n is negative; -1 if there is none.
 
-    A base above 31, which PTX leaves open, finds none.
+    A base above 31, which PTX leaves open, finds none; n = -2**31 gives 0, as GPUs do.
     """
     down = e.compare("icmp slt", nth, e.const(nth, 0))
     bits = e.select(down, e.intrinsic("llvm.bitreverse", mask), mask)
@@ -171,7 +171,8 @@ def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth
         left = e.select(e.compare("icmp ugt", skip, e.const(skip, i)), fewer, left)
     place = e.intrinsic("llvm.cttz", left, extra=("i1 false",))
     place = e.select(down, e.op("sub", e.const(place, 31), place), place)
-    return e.select(e.compare("icmp eq", left, e.const(left, 0)), e.const(left, -1), place)
+    found = e.select(e.compare("icmp eq", left, e.const(left, 0)), e.const(left, -1), place)
+    return e.select(e.compare("icmp eq", nth, e.const(nth, -1 << 31)), e.const(found, 0), found)
 
 
 @pure("brev", form=typed(1, ("b32", "b64")))
@@ -180,8 +181,9 @@ def reverse(e: Emitter, instruction: Instruction, a: Value) -> Value:
 
 
 # -- fields ----------------------------------------------------------------------------------------------
-def _low_byte(e: Emitter, value: Value) -> Value:
-    return e.op("and", value, e.const(value, 255))
+def _place(e: Emitter, of: Value, value: Value) -> Value:
+    """A place or a length: its lowest byte. Of 64 bits PTX leaves more than that open; GPUs take all of it."""
+    return value if of.scalar == "i64" else e.op("and", value, e.const(value, 255))
 
 
 def _low_ones(e: Emitter, like: Value, length: Value) -> Value:
@@ -198,7 +200,7 @@ def _extract_form(instruction: Instruction) -> Form:
 @pure("bfe", form=_extract_form)
 def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length: Value) -> Value:
     """A field of bits, filled up with zeros or with its sign."""
-    start, length = _low_byte(e, start), _low_byte(e, length)
+    start, length = _place(e, a, start), _place(e, a, length)
     if not is_signed(instruction.parts[-1]):
         return e.op("and", shifted(e, "lshr", a, start), _low_ones(e, a, length))
     bits = int(a.scalar[1:])
@@ -217,7 +219,7 @@ def _insert_form(instruction: Instruction) -> Form:
 @pure("bfi", form=_insert_form)
 def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Value, length: Value) -> Value:
     """b with a's lowest bits in the place of a field."""
-    start, length = _low_byte(e, start), _low_byte(e, length)
+    start, length = _place(e, a, start), _place(e, a, length)
     field = shifted(e, "shl", _low_ones(e, a, length), start)
     kept = e.op("and", b, e.op("xor", field, e.const(field, -1)))
     return e.op("or", kept, e.op("and", shifted(e, "shl", a, start), field))

@@ -58,6 +58,7 @@ class Build:
     object: bytes = b""
     general_hints: int = 0
     mode: str = "plain"
+    sums: str = "fast"
     notes: list[Any] = field(default_factory=list)  # what a watcher's figures mean
     flies: bool = False  # whether some of its operations complete some time after they are issued
     cluster: tuple[int, int, int] | None = None  # what the kernel says of its clusters, as in ``Function``
@@ -87,20 +88,22 @@ def build_kernel(
     target: native.Target,
     store: Store | None,
     mode: str = "plain",
+    sums: str = "fast",
 ) -> Build:
     """Compile a kernel for blocks of one shape, or fetch what an earlier process compiled.
 
-    ``mode`` is "plain", "counted" or "checked": what the code does beside running (``watch.py``).
+    ``mode`` is "plain", "counted" or "checked": what the code does beside running (``watch.py``). ``sums``
+    is "fast" or "hardware": how instructions of tensor cores add (``tensor_core.py``).
     """
-    key = _key(ptx, entry, block, target, mode)
+    key = _key(ptx, entry, block, target, mode, sums)
     parts = store.get("emulated", key) if store else None
     build = _read(parts, ptx, target) if parts else None
     if build is None:
         program = make_program(parse(ptx), entry, block)
-        lowering = Lowering(program, False, f"k{key[:16]}", mode)
+        lowering = Lowering(program, False, f"k{key[:16]}", mode, sums)
         text = _text(lowering)
         build = _describe(program, lowering, target)
-        build.mode = mode
+        build.mode, build.sums = mode, sums
         build.object = native.assemble(text, target)
         if store:
             store.put("emulated", key, _written(build))
@@ -121,20 +124,22 @@ def _support(store: Store | None) -> None:
 
 def build_general(build: Build, store: Store | None) -> None:
     """Add the general build, to which warps go whose lanes are not where their shapes say."""
-    key = _key(build.ptx, build.entry, build.block, build.target, build.mode)
+    key = _key(build.ptx, build.entry, build.block, build.target, build.mode, build.sums)
     parts = store.get("emulated-general", key) if store else None
     if parts is None or "object" not in parts:
         program = make_program(parse(build.ptx), build.entry, build.block)
-        text = _text(Lowering(program, True, f"{build.symbol}g", build.mode))
+        text = _text(Lowering(program, True, f"{build.symbol}g", build.mode, build.sums))
         parts = {"object": native.assemble(text, build.target)}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.symbol + "g")
 
 
-def _key(ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, mode: str) -> str:
+def _key(
+    ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, mode: str, sums: str
+) -> str:
     digest = hashlib.sha256()
-    for part in (own_version(), target.key, mode, entry, repr(block), ptx):
+    for part in (own_version(), target.key, mode, sums, entry, repr(block), ptx):
         digest.update(f"{len(part)}:".encode())
         digest.update(part.encode())
     return digest.hexdigest()
@@ -202,7 +207,7 @@ def _written(build: Build) -> dict[str, bytes]:
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "hints", "symbol", "mode", "notes", "flies", *_OF_CLUSTERS,
+            "parameters", "hints", "symbol", "mode", "sums", "notes", "flies", *_OF_CLUSTERS,
         )
     }  # fmt: skip
     about["constant_links"] = build.constant_links

@@ -411,7 +411,8 @@ def _touch() -> Routine:
         _find(r, place, here, loop)
         word.at(place, here, r.op("or", word.high, r["lane"]), bytes_)
         _access(word, writes, stores, None)
-        with r.unless(r.op("or", writes, r.compare("icmp eq", word.born, 0))):
+        proxy = r.compare("icmp ne", r.op("and", r["flags"], PROXY), 0)
+        with r.when(r.both(proxy, r.negation(writes), r.compare("icmp ne", word.born, 0))):
             _against_proxy(word)
     return r
 

@@ -28,7 +28,7 @@ from tilewise.emulator.check_layout import (
 )
 from tilewise.emulator.check_support import WHO, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Flight, Space
+from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, Flight, Space
 from tilewise.emulator.routine import Routine
 from tilewise.emulator.tensor_plan import PLAN
 
@@ -290,6 +290,8 @@ def _bulk() -> Routine:
         with r.when(r.compare("icmp ne", failed, 0)):
             r.give(failed)
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
+    # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
+    count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
     near = _ranked(r, r.field(data, REQUEST.SHARED, "i64"))
     far = _ranked(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")

@@ -389,8 +389,16 @@ def _arrive() -> Routine:
 
     ``goes_on`` tells whether some of its lanes do anything before they are let through. ``relaxed``: only
     what a fence covers is released.
+
+    What the warp read from others before counts from now on as if a fence had followed: programs that let
+    one thread wait for a flag, and the others for that thread at a barrier, hold on every GPU.
     """
-    r = Routine("tw_check_arrive", "void", **WHO, number="i32", waits="i32", goes_on="i32", relaxed="i32")
+    numbers = {"number": "i32", "waits": "i32", "goes_on": "i32", "relaxed": "i32", "fences": "i32"}
+    r = Routine("tw_check_arrive", "void", **WHO, **numbers)
+    with r.when(r.compare("icmp ne", r["fences"], 0)):
+        for wide in (0, 1):
+            pending = _of_scope(r, CLOCKS.PENDING, wide)
+            r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], pending)
     which, came = _barrier(r, r.wide(r["number"]))
     with r.when(r.compare("icmp ne", r["waits"], 0)):
         r.put(_came(r, BARRIERS_OF_BLOCK), 0, r.op("add", r["number"], 1))
@@ -415,12 +423,8 @@ def _arrive() -> Routine:
 
 
 def _through() -> Routine:
-    """The barrier that a warp waits at has let it through, or that of its cluster.
-
-    What the warp read from others before counts from now on as if a fence had followed: programs that let
-    one thread wait for a flag, and the others for that thread at a barrier, hold on every GPU.
-    """
-    r = Routine("tw_check_through", "void", **WHO, cluster="i32", fences="i32")
+    """The barrier that a warp waits at has let it through, or that of its cluster."""
+    r = Routine("tw_check_through", "void", **WHO, cluster="i32")
     number = r.variable("i32", _CLUSTER_BARRIER + 1)
     with r.when(r.compare("icmp eq", r["cluster"], 0)):
         waiting = _came(r, BARRIERS_OF_BLOCK)
@@ -432,10 +436,6 @@ def _through() -> Routine:
     phase = r.field(came, 0, "i32")
     clock, end = _barrier_clock(r, which, phase), _end(r, which, phase)
     _finish(r, clock, end)
-    with r.when(r.compare("icmp ne", r["fences"], 0)):
-        for wide in (0, 1):
-            pending = _of_scope(r, CLOCKS.PENDING, wide)
-            r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], pending)
     _synced(r, r.field(end, 0, "i32"))
     r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], clock)
     return r

@@ -32,7 +32,7 @@ from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import Space
 from tilewise.emulator.mbarriers import lane_addresses
 from tilewise.emulator.memory import space_of
-from tilewise.emulator.syntax import Immediate, Instruction, Vector
+from tilewise.emulator.syntax import Address, Immediate, Instruction, Operand, Register, Vector
 from tilewise.emulator.watch import Touch, Watcher, touches
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class _Checker(Watcher):
         super().__init__(e)
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
+        self.swapped = {_place(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
         self.fences = any(_fences(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._talks(item) for item in inside):
             self.notes.append("talks")  # blocks may synchronise with one another, through global memory
@@ -120,17 +121,35 @@ class _Checker(Watcher):
     def _strong(self, instruction: Instruction) -> bool:
         if instruction.opcode in ("atom", "red"):
             return True
-        polled = id(instruction) in self.e.analysis.polled
-        return polled or bool(_STRONG_WORDS & set(instruction.parts))
+        if id(instruction) in self.e.analysis.polled or _STRONG_WORDS & set(instruction.parts):
+            return True
+        # A read that a compare-and-swap of the same place makes good: what it found need not be true any more.
+        return instruction.opcode == "ld" and _place(instruction) in self.swapped
 
     def _lanes(self, instruction: Instruction) -> Value:
         """The lanes whose addresses count."""
         e = self.e
         few = {"x1": 0xFF, "x2": 0xFFFF}
+        if instruction.opcode == "cp" and len(instruction.operands) > 3:
+            return self._read_lanes(instruction.operands[3])
         known = next((few[part] for part in instruction.parts if part in few), None)
         if known is None or not instruction.opcode.endswith("matrix"):
             return e.mask()
         return e.op("and", e.mask(), e.const("i32", known))
+
+    def _read_lanes(self, size: Operand) -> Value:
+        """The lanes of a cp.async that read: of how many bytes, or whether none, its fourth operand says."""
+        e = self.e
+        if isinstance(size, Immediate):
+            return e.mask() if size.value else e.const("i32", 0)
+        type_ = e.types.get(size.name, "b64") if isinstance(size, Register) else "b64"
+        if type_ in ("b64", "u64", "s64"):
+            return e.mask()  # a cache policy
+        if type_ == "pred":
+            none = e.bits(e.splat(e.read(size, "pred", True)))
+            return e.op("and", e.mask(), e.op("xor", none, e.const("i32", -1)))
+        count = e.read(size, "u32", True)
+        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", count, e.const(count, 0))))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
@@ -254,7 +273,7 @@ class _Checker(Watcher):
             self._call("tw_check_fence", self._number(int("cta" not in parts)))
 
     def _pass(self, cluster: bool) -> None:
-        self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
+        self._call("tw_check_through", self._number(int(cluster)))
 
     def wait(self, instruction: Instruction) -> None:
         if instruction.opcode in ("bar", "barrier") and "warp" not in instruction.parts:
@@ -280,7 +299,7 @@ class _Checker(Watcher):
         if cluster and "wait" in parts:
             return
         goes_on = not waits or cluster or self.e.is_apart
-        numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts))
+        numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts), int(self.fences))
         self._call("tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers))
 
     def _barrier(self, instruction: Instruction) -> Value:
@@ -353,6 +372,13 @@ class _Checker(Watcher):
             for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
                 numbers = (int(of_a), rows, bricks, int(across), instruction.line)
                 self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
+
+
+def _place(item: Instruction) -> tuple[str, int]:
+    """The register and the offset of an address, such as it stands there."""
+    address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
+    base = address.base if address else None
+    return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
 
 
 def _of_cluster(item: Instruction | None) -> bool:

@@ -118,7 +118,7 @@ class Checks:
     def _known(item: Range, unset: Unset) -> Memory | None:
         """What is known of an array: nothing but whether somebody has written it."""
         stride = stride_of(item.size)
-        if stride * CELLS.COLUMNS > _MOST_CELLS:
+        if stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name:  # whose memory changes hands unseen
             return None
         cells = Memory(stride * CELLS.COLUMNS)
         if unset is not False:

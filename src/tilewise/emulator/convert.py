@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewise.emulator import halves
 from tilewise.emulator.emit import Emitter, Value
-from tilewise.emulator.floats import flushed, rectify, saturate
+from tilewise.emulator.floats import flushed, one_nan, rectify, saturate
 from tilewise.emulator.rounding import FORMATS, ROUNDINGS, from_integer, narrow
 from tilewise.emulator.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
 from tilewise.emulator.syntax import Instruction
@@ -101,10 +101,11 @@ def _between_floats(e: Emitter, instruction: Instruction, a: Value, to: str, of:
         exact_way = way if way in ROUNDINGS else "rn"
         return halves.down(e, value, to, exact_way, finite="satfinite" in instruction.parts)
     if to == "f64":
+        value = one_nan(e, value) if "ftz" in instruction.parts else value
         return e.cast("fpext", value, "double")
     if value.scalar == "double":
-        value = _to_single(e, value, way)
-    return flushed(e, instruction, value)
+        return flushed(e, instruction, _to_single(e, value, way))
+    return value if of == "bf16" else flushed(e, instruction, one_nan(e, value))
 
 
 def _limited(e: Emitter, instruction: Instruction, value: Value) -> Value:
@@ -128,7 +129,13 @@ def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
     way = _words(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
     finite = "satfinite" in instruction.parts
     bits = narrow(e, _limited(e, instruction, a), FORMATS["tf32"], way, finite)
-    return e.cast("bitcast", e.op("shl", bits, e.const(bits, 13)), "float")
+    bits = e.op("shl", bits, e.const(bits, 13))
+    if way == "rna" and not finite:
+        # GPUs cut a NaN's digits off, too; of some an infinity is left.
+        whole = e.cast("bitcast", a, "i32")
+        cut = e.op("and", whole, e.const(whole, 0xFFFF_E000))
+        bits = e.select(e.compare("fcmp uno", a, a), cut, bits)
+    return e.cast("bitcast", bits, "float")
 
 
 def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:

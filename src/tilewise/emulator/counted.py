@@ -92,6 +92,8 @@ class Place:
     sectors: Figures
     lines: Figures
     seen: Seen | None = None
+    passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
+    fills: bool = False  # whether a copy may read less than it writes
 
     @property
     def lanes_known(self) -> bool:
@@ -202,6 +204,7 @@ class Counts:
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
             waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LINES], self._seen(number, about),
+            figure[Figure.PASSES], about.get("fills", False),
         )  # fmt: skip
 
     def _static(self, about: dict[str, Any]) -> list[tuple[int, Figures, Figures]]:

@@ -31,6 +31,7 @@ __all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
 _TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
 _LINE = 128
 _WORD = 4
+_PLAIN_COPY = 3  # operands of a copy that does not say how many bytes it reads
 _SPACES = {Space.GENERIC: "generic", Space.GLOBAL: "global"}
 # Counts of a basic block.
 RUNS, THREADS, SPLITS = 0, 8, 16
@@ -64,7 +65,7 @@ def _places(instruction: Instruction) -> int:
     if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local"):
         return 0
     if instruction.opcode == "cp":
-        return 2 if instruction.parts[:2] in (("async", "ca"), ("async", "cg")) else 0
+        return 3 if instruction.parts[:2] in (("async", "ca"), ("async", "cg")) else 0
     return 0 if "async" in instruction.parts else 1
 
 
@@ -76,6 +77,7 @@ class Counting(Watcher):
         self.layout = Layout(e.program)
         self.end = self.layout.classes
         self.started = False
+        self.targets = ""  # room for addresses
         self.positions = {
             id(item): position
             for block in e.program.flow.blocks
@@ -112,7 +114,10 @@ class Counting(Watcher):
             self._guarded(instruction)
         first = self.layout.points.get(id(instruction), 0)
         for i, touch in enumerate(seen or ()):
-            self._point(instruction, first + i, touch)
+            if touch.action == "fill":
+                self._copied(instruction, first + i, seen[0], touch)
+            else:
+                self._point(instruction, first + i, touch)
 
     def hand_over(self, instruction: Instruction) -> None:
         """A warp leaves for the general build before an instruction."""
@@ -194,6 +199,32 @@ class Counting(Watcher):
             self._by_lane(number, touch, rows, kind)
             return
         self._by_class(instruction, number, touch, about)
+
+    def _copied(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
+        """The writing half of an asynchronous copy, which depends on the reading one. The place behind it
+        remembers that."""
+        e = self.e
+        if not e.general:
+            self.about["points"][number] = {
+                "line": instruction.line,
+                "name": instruction.name,
+                "action": "fill",
+                "space": "shared",
+                "size": target.size,
+                "block": e.block.index,
+                "rows": 32,
+                "kind": int(Kind.EACH),
+                "fills": len(instruction.operands) > _PLAIN_COPY,
+            }
+        if self.targets == "":
+            self.targets = e.alloca("[32 x i64]", 64)
+        buffer, _ = e.buffers()
+        e.store(source.addresses, buffer, 64)
+        e.store(target.addresses, self.targets, 64)
+        ways = [Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i))) for i in (0, 1)]
+        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
+        sides = (Value("ptr", self.targets), Value("ptr", buffer))
+        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
 
     def _by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Look at the lanes as they are."""

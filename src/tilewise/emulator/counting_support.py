@@ -38,6 +38,7 @@ class Figure(IntEnum):
     PHASES_16 = 12
     SECTORS = 13
     LINES = 14
+    PASSES = 15  # wavefronts of a copy that goes past the L1
 
 
 class WAY:
@@ -55,7 +56,7 @@ _OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.
 
 
 def routines() -> list[Routine]:
-    return [_count(), _anew(), _waves(), _pieces()]
+    return [_count(), _anew(), _waves(), _pieces(), _copy(), _copy_waves(), _passes()]
 
 
 def _count() -> Routine:
@@ -251,5 +252,115 @@ def _pieces() -> Routine:
         with r.unless(found.get()):
             r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
             total.add(1)
+    r.give(total.get())
+    return r
+
+
+def _copy() -> Routine:
+    """Count an asynchronous copy: what it comes to depends on both its ends."""
+    r = Routine(
+        "tw_count_copy", "void",
+        ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
+    )  # fmt: skip
+    mask = r["mask"]
+    with r.when(r.compare("icmp eq", mask, 0)):
+        r.give()
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 true)")
+    many, running = vector("i64"), r.bits(mask)
+    firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
+    number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
+    way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
+    same = r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), mask)
+    for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
+        base = r.op("and", first, ~127)
+        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), r.const(many, -1))
+        known = r.compare("icmp eq", keys, r.load(many, place.ref, 64))
+        same = r.both(same, r.compare("icmp eq", r.bits(known), -1))
+        r.store(keys, place.ref, 64)
+        r.put(place, WAY.BASE, base, 8)
+    kept = r.at(way, WAY.FIGURES)
+    with r.unless(same):
+        r.put(way, WAY.MASK, mask, 8)
+        space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
+        r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
+        waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
+        place = r.op("add", r.set("i32", f"call i32 @llvm.cttz.i32({r['size']}, i1 true)"), Figure.WAVES)
+        r.put(r.item(kept, place, 8), 0, r.wide(waves), 8)
+        passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
+        r.put(kept, 8 * Figure.PASSES, r.wide(passes), 8)
+    total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
+    r.store(total, r["figures"].ref, 8)
+    return r
+
+
+def _copy_waves() -> Routine:
+    """As ``accesses.copy_wavefronts``."""
+    r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
+    counts = {name: Value("ptr", r.alloca("[32 x i32]")) for name in ("targets", "sources")}
+    words = r.wide(r.op("lshr", r["size"], 2))
+    lanes = r.op("udiv", r.const("i32", 128), r["size"])
+    phase_mask = r.op("sub", r.op("shl", r.const("i64", 1), r.wide(lanes)), 1)
+    total = r.variable("i32", 0)
+    with r.count(32) as start, r.when(r.compare("icmp eq", r.op("urem", start, r.wide(lanes)), 0)):
+        phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
+        here = r.op("and", r["mask"], phase)
+        for place in counts.values():
+            r.fill(place, 0, 128)
+        with r.each_lane(here) as lane, r.count(words) as word:
+            for name, place in counts.items():
+                bank = _bank(r, name, lane, word)
+                at = r.item(place, bank, 4)
+                r.put(at, 0, r.op("add", r.field(at, 0, "i32", 4), 1), 4)
+        longest = r.variable("i32", 0)
+        with r.each_lane(here) as lane:
+            most = {name: r.variable("i32", 0) for name in counts}
+            with r.count(words) as word:
+                for name, place in counts.items():
+                    found = r.field(r.item(place, _bank(r, name, lane, word), 4), 0, "i32", 4)
+                    most[name].put(r.intrinsic("llvm.umax", most[name].get(), found))
+            both = r.op("sub", r.op("add", most["targets"].get(), most["sources"].get()), 1)
+            longest.put(r.intrinsic("llvm.umax", longest.get(), both))
+        total.add(longest.get())
+    r.give(total.get())
+    return r
+
+
+def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
+    address = r.field(r.item(r[name], lane, 8), 0, "i64", 8)
+    return r.op("and", r.op("add", r.op("lshr", address, 2), word), 31)
+
+
+def _passes() -> Routine:
+    """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
+    r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
+    pairs = Value(
+        "ptr", r.alloca("[32 x [4 x i64]]", 8)
+    )  # line of the source, of the target, two sets of bits
+    count = r.variable("i64", 0)
+    with r.each_lane(r["mask"]) as lane:
+        source, target = (r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("sources", "targets"))
+        lines = [r.op("lshr", address, 7) for address in (source, target)]
+        mine = r.variable("i64", count.get())
+        with r.count(count.get()) as i:
+            pair = r.item(pairs, i, 32)
+            same = r.both(*(r.compare("icmp eq", r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
+            mine.put(r.select(same, i, mine.get()))
+        pair = r.item(pairs, mine.get(), 32)
+        with r.when(r.compare("icmp eq", mine.get(), count.get())):
+            for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
+                r.put(pair, 8 * k, value, 8)
+            count.add(1)
+        within = r.op("and", r.op("lshr", r.op("sub", source, target), 2), 7)
+        one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
+        for k, name in ((2, "sub"), (3, "add")):
+            way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
+            bit = r.op("shl", r.const("i64", 1), way)
+            r.put(pair, 8 * k, r.op("or", r.field(pair, 8 * k, "i64", 8), bit), 8)
+    total = r.variable("i32", 0)
+    with r.count(count.get()) as i:
+        pair = r.item(pairs, i, 32)
+        ways = [r.intrinsic("llvm.ctpop", r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
+        total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
     r.give(total.get())
     return r

@@ -1,10 +1,13 @@
 """Floating-point instructions on f64, f32, f16, bf16 and the packed types.
 
 NaN: an f32 instruction "returns an unspecified NaN", says the PTX ISA; GPUs return 0x7FFFFFFF. Here add,
-sub, mul, fma, div, rcp, sqrt, rsqrt, abs and neg of f32 return the CPU's (the first NaN operand made
-quiet, or the CPU's own), because their plain forms are one machine instruction each. All f16 and bf16
-arithmetic returns 0x7FFF, min and max with ``.NaN`` return 0x7FFFFFFF, and f64 keeps payloads, as on GPUs.
-A subnormal result is flushed (``.ftz``) after it is rounded.
+sub, mul and fma of f32 return the CPU's (the first NaN operand made quiet, or the CPU's own), because their
+plain forms are one machine instruction each. All others give the GPU's, of f16 and bf16 0x7FFF; f64 keeps
+payloads, as on GPUs.
+
+A result below the smallest normal number is flushed (``.ftz``) by what it is before the exponent's range
+bounds it: 2**-126 less half a last digit of its own is zero, and does not become 2**-126 first. That was
+measured, and so it is on GPUs. Nearer to 2**-126 than that, where nothing was measured, it is 2**-126.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from tilewise.emulator.rounding import FORMATS, ROUNDINGS, directed, shaped
 from tilewise.emulator.syntax import Instruction
 from tilewise.emulator.tables import Form, pure, same, unknown
 
-__all__ = ["binary", "check", "comparable", "flush", "flushed", "fma", "form", "minmax", "saturate", "sign"]
+__all__ = ["binary", "check", "comparable", "flush", "flushed", "fma", "form", "minmax", "one_nan", "saturate", "sign"]
 
 _OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _ANY = "rn rz rm rp"
@@ -114,6 +117,16 @@ def flushed(e: Emitter, instruction: Instruction, value: Value) -> Value:
     return halves.flush(e, value) if value.scalar == "half" else value
 
 
+def one_nan(e: Emitter, value: Value) -> Value:
+    """A number, and of all NaN the one that GPUs give; doubles keep theirs."""
+    if value.scalar == "double":
+        return value
+    # NOTE: as integers, since to LLVM one NaN is as good as another.
+    bits = e.cast("bitcast", value, "i32")
+    nan = e.const(bits, FORMATS["f32"].nan)
+    return e.cast("bitcast", e.select(e.compare("fcmp uno", value, value), nan, bits), "float")
+
+
 def saturate(e: Emitter, value: Value) -> Value:
     """Into [0, 1]; NaN becomes +0 (``.sat``)."""
     zero, one = e.real(value, 0.0), e.real(value, 1.0)
@@ -139,8 +152,40 @@ def _finish(e: Emitter, instruction: Instruction, type_: str, value: Value) -> V
     if "relu" in instruction.parts:
         value = rectify(e, value)
     if type_ in ("f16", "bf16"):
-        value = halves.down(e, value, type_)
+        if "ftz" in instruction.parts:
+            value = _zeroed(e, value, e.compare("fcmp olt", e.intrinsic("llvm.fabs", value), _least(e, value)))
+        return halves.down(e, value, type_)
     return flushed(e, instruction, value)
+
+
+def _least(e: Emitter, like: Value) -> Value:
+    """The smallest normal f16."""
+    return e.real(like, 2.0**-14)
+
+
+def _zeroed(e: Emitter, value: Value, where: Value) -> Value:
+    """Zeros of a float's sign where a condition holds."""
+    bits = e.cast("bitcast", value, "i32")
+    zero = e.op("and", bits, e.const(bits, 1 << 31))
+    return e.cast("bitcast", e.select(where, zero, bits), "float")
+
+
+def _operate(e: Emitter, operation: str, way: str, *values: Value) -> Value:
+    if way in ("rz", "rm", "rp"):
+        return directed(e, operation, way, *values)
+    return e.intrinsic("llvm.fma", *values) if operation == "fma" else e.op(operation, *values)
+
+
+def _flushed_early(e: Emitter, operation: str, way: str, result: Value, *values: Value) -> Value:
+    """A float with zeros for what is below the smallest normal number when its exponent is not bounded.
+
+    The same is computed of larger numbers. What those make too large, or too small to be exact, is not near.
+    """
+    a, b, *c = values
+    up, other = e.real(a, 2.0**50), e.real(b, 2.0**-50 if operation == "fdiv" else 2.0**50)
+    moved = [e.op("fmul", a, up), e.op("fmul", b, other), *(e.op("fmul", x, e.real(x, 2.0**100)) for x in c)]
+    size = e.intrinsic("llvm.fabs", _operate(e, operation, way, *moved))
+    return _zeroed(e, result, e.compare("fcmp olt", size, e.real(size, 2.0**-26)))
 
 
 # -- arithmetic -------------------------------------------------------------------------------------
@@ -151,10 +196,13 @@ def binary(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
 
     def one(type_: str, a: Value, b: Value) -> Value:
         left, right = comparable(e, instruction, a, b)
-        sided = way in ("rz", "rm", "rp")
-        result = directed(e, operation, way, left, right) if sided else e.op(operation, left, right)
+        result = _operate(e, operation, way, left, right)
         if way == "approx":
             result = _small_quotient(e, left, right, result)
+        if type_ == "f32" and operation in ("fmul", "fdiv") and "ftz" in instruction.parts:
+            result = _flushed_early(e, operation, way, result, left, right)
+        if operation == "fdiv":
+            result = one_nan(e, result)
         return _finish(e, instruction, type_, result)
 
     if _mixed(instruction):
@@ -183,11 +231,10 @@ def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
     def one(type_: str, a: Value, b: Value, c: Value) -> Value:
         values = [flushed(e, instruction, value) for value in (a, b, c)]
         if type_ in ("f16", "bf16"):
-            result = halves.fma(e, type_, *values)
-        elif way == "rn":
-            result = e.intrinsic("llvm.fma", *values)
-        else:
-            result = directed(e, "fma", way, *values)
+            return _finish(e, instruction, type_, halves.fma(e, type_, *values))
+        result = _operate(e, "fma", way, *values)
+        if type_ == "f32" and "ftz" in instruction.parts:
+            result = _flushed_early(e, "fma", way, result, *values)
         return _finish(e, instruction, type_, result)
 
     if _mixed(instruction):
@@ -202,9 +249,10 @@ def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
         return _upper_word(e, a, lambda value: e.op("fdiv", e.real(value, 1.0), value))
     value = flushed(e, instruction, a)
     one = e.real(value, 1.0)
-    if way in ("rz", "rm", "rp"):
-        return flushed(e, instruction, directed(e, "fdiv", way, one, value))
-    return flushed(e, instruction, e.op("fdiv", one, value))
+    result = _operate(e, "fdiv", way, one, value)
+    if "ftz" in instruction.parts:
+        result = _flushed_early(e, "fdiv", way, result, one, value)
+    return flushed(e, instruction, one_nan(e, result))
 
 
 @pure("sqrt", form=same(1))
@@ -212,8 +260,8 @@ def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     way = check(instruction)
     value = flushed(e, instruction, a)
     if way in ("rz", "rm", "rp"):
-        return directed(e, "sqrt", way, value)  # never subnormal
-    return e.intrinsic("llvm.sqrt", value)
+        return one_nan(e, directed(e, "sqrt", way, value))  # never subnormal
+    return one_nan(e, e.intrinsic("llvm.sqrt", value))
 
 
 @pure("rsqrt", form=same(1))
@@ -226,7 +274,7 @@ def rsqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
 
     if a.scalar == "double" and _upper_word_only(instruction, way):
         return _upper_word(e, a, inverse)
-    return inverse(flushed(e, instruction, a))
+    return one_nan(e, inverse(flushed(e, instruction, a)))
 
 
 def _upper_word_only(instruction: Instruction, way: str) -> bool:
@@ -275,10 +323,7 @@ def minmax(e: Emitter, instruction: Instruction, *sources: Value) -> Value:
             result = e.intrinsic(name, result, value)
         if "xorsign" in words:
             result = _sign_of_product(e, result, *given)
-        if "NaN" in words:
-            nan = e.compare("fcmp uno", result, result)
-            result = e.select(nan, e.const(result, FORMATS["f32"].nan), result)
-        return halves.down(e, result, type_) if type_ in ("f16", "bf16") else result
+        return halves.down(e, result, type_) if type_ in ("f16", "bf16") else one_nan(e, result)
 
     return halves.each(e, instruction.parts[-1], one, *sources)
 
@@ -289,18 +334,29 @@ def _sign_of_product(e: Emitter, size: Value, a: Value, b: Value) -> Value:
 
 
 def sign(e: Emitter, instruction: Instruction, a: Value) -> Value:
-    """neg and abs: the sign bit alone, also of NaN."""
+    """neg and abs: the sign bit alone. A NaN is the one that GPUs give; doubles' only becomes quiet."""
     check(instruction)
 
     def one(type_: str, a: Value) -> Value:
         value = flushed(e, instruction, a)
         if type_ in ("f32", "f64"):
-            return e.negate(value) if instruction.opcode == "neg" else e.intrinsic("llvm.fabs", value)
+            result = e.negate(value) if instruction.opcode == "neg" else e.intrinsic("llvm.fabs", value)
+            return one_nan(e, result) if type_ == "f32" else _quiet(e, value, result)
         bits = e.cast("bitcast", value, "i16")
         word, mask = ("xor", 0x8000) if instruction.opcode == "neg" else ("and", 0x7FFF)
-        return e.cast("bitcast", e.op(word, bits, e.const(bits, mask)), value.scalar)
+        changed = e.op(word, bits, e.const(bits, mask))
+        size, of = e.op("and", bits, e.const(bits, 0x7FFF)), FORMATS[type_]
+        nan = e.compare("icmp ugt", size, e.const(size, of.infinity))
+        return e.cast("bitcast", e.select(nan, e.const(bits, of.nan), changed), value.scalar)
 
     return halves.each(e, instruction.parts[-1], one, a)
+
+
+def _quiet(e: Emitter, value: Value, result: Value) -> Value:
+    """What becomes of a double, or the double itself if it is a NaN, made quiet."""
+    bits, changed = (e.cast("bitcast", item, "i64") for item in (value, result))
+    nan = e.compare("fcmp uno", value, value)
+    return e.cast("bitcast", e.select(nan, e.op("or", bits, e.const(bits, 1 << 51)), changed), "double")
 
 
 @pure("copysign", form=same(2))

@@ -32,8 +32,11 @@ _ROUNDS = 16  # times that lanes start over from the top before other warps are 
 class Lowering(Instructions):
     """The whole of one kernel."""
 
-    def __init__(self, program: Program, general: bool, name: str, mode: str = "plain") -> None:
+    def __init__(
+        self, program: Program, general: bool, name: str, mode: str = "plain", sums: str = "fast"
+    ) -> None:
         super().__init__(program, general, name)
+        self.sums = sums  # how tensor cores add: "fast" or "hardware"
         self.watcher = watcher_for(mode, self)
         apart, blocks = self.analysis.divergent, program.flow.blocks
         self.chain = chain_of(program, self.analysis)

@@ -50,6 +50,21 @@ class Range:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What a fault was, one by one."""
+
+    kind: str
+    what: str  # "read" or "write"
+    block: Dim3
+    thread: Dim3
+    line: int  # of the PTX
+    space: str
+    address: int
+    size: int
+    array: str  # that it lies in, if in any
+
+
 Said = Mapping[tuple[Dim3, int], str]  # by block and thread
 
 
@@ -69,7 +84,16 @@ def fault(
     what = _what(FaultKind(kind), address, at, size, Space(space), bool(write), ranges, build, shared_bytes)
     if kind == FaultKind.ASSERT:
         what = said.get(((x, y, z), linear), what)
-    return KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
+    found = KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
+    verb = "write" if write else "read"
+    name = "" if space != Space.GLOBAL else next(
+        (item.name for item in ranges if item.start <= address < item.start + item.size), ""
+    )
+    thread = _thread(linear, build.block)
+    found.details = Details(
+        FaultKind(kind).name, verb, (x, y, z), thread, line, Space(space).name.lower(), address, size, name
+    )
+    return found
 
 
 def place_of(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:

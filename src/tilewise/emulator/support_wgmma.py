@@ -15,11 +15,12 @@ from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.routine import Routine
 
-__all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RECORD", "routines"]
+__all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
 
 CAPACITY = 32  # products that a warp can have in flight
 BATCH = 64  # elements of K at most that are multiplied in one go
-PANEL_BYTES = 4 * BATCH * 256  # of B as floats
+RANKS = 4 * BATCH * 256  # in the panel, behind B as floats: their exponents, where those are wanted
+PANEL_BYTES = RANKS + 2 * BATCH * 256
 _WARPS = 4
 _REGISTER = 128  # bytes
 _EAGER, _LATE = 0, 1

@@ -11,6 +11,7 @@ commit is a deadlock.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.barriers import first_lane
@@ -163,6 +164,7 @@ def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse
     if len(immediates) != len(operands) - at - 1:
         raise unknown(instruction, "numbers expected behind the predicate scale-d")
     form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
+    form = replace(form, hardware=e.sums == "hardware")
     d = _places(e, instruction, operands[0], n // (4 if form.d_type == "f16" else 2), "D")
     metadata = _places(e, instruction, operands[3], 1, "the metadata")[0] if sparse else 0
     products = e.program.products

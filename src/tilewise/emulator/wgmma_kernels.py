@@ -7,6 +7,9 @@ rows of A into a panel of its own and multiplies the two.
 The sums stay as registers have them: lane 4·g + t has, of eight columns, columns 2t and 2t + 1 of rows g and
 g + 8, in a register each. So a vector of sums is eight rows by four columns; for each k it wants a row's
 element of A four times over, and four elements of B over and over, which a CPU loads so.
+
+Sums as hardware makes them are made an instruction at a time, and go over its k twice: for the largest
+exponent, and to add. Both panels then have their numbers' exponents, too.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from dataclasses import dataclass
 
 from tilewise.emulator import halves
 from tilewise.emulator.emit import Value, vector
+from tilewise.emulator.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.routine import Routine, Variable
 from tilewise.emulator.sparse import Sparsity
-from tilewise.emulator.support_wgmma import BATCH, INFO, RECORD
+from tilewise.emulator.support_wgmma import BATCH, INFO, RANKS, RECORD
 from tilewise.emulator.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
 from tilewise.emulator.wgmma_descriptor import BRICKS, ROWS, Matrix
 
@@ -27,9 +31,10 @@ __all__ = ["Form", "multiply", "pack"]
 _LANES = 32
 _WORDS = 4  # of a brick's row
 _OF_FOUR = 3  # the bits of a warp's number that say which of its warpgroup it is
-_FLOATS = 4  # bytes
+_FLOATS, _SHORTS = 4, 2  # bytes
 _VECTOR = _LANES * _FLOATS
 _PAIR = 2 * _VECTOR
+_RANKS = _LANES * _SHORTS
 _NUMBERS = vector("float")
 # The columns of eight as panels have them: t of the even ones, then of the odd ones.
 _COLUMNS = [2 * t + part for part in range(2) for t in range(4)]
@@ -54,6 +59,7 @@ class Form:
     negative: bool  # of every product
     saturate: bool
     sparsity: Sparsity | None = None  # of A
+    hardware: bool = False  # sums are hardware's
 
     @property
     def bits(self) -> int:
@@ -80,8 +86,15 @@ class Form:
         return self.k * (2 if self.sparsity else 1)
 
     @property
+    def rule(self) -> Rule | None:
+        """How hardware adds, if that is wanted and not as the plain model."""
+        return rule_of(self.a_type, self.b_type, self.d_type, self.d_type, True) if self.hardware else None
+
+    @property
     def most(self) -> int:
         """Instructions that can be done in one go: not if sums are rounded or saturated after each."""
+        if self.rule:
+            return 1
         return BATCH // self.depth if self.d_type == "f32" or self.bits == 1 else 1
 
     @property
@@ -115,31 +128,45 @@ def pack(form: Form) -> Routine:
                 words = matrix.brick(r.resize(j, "i32", False), c)
                 k = r.op("add", r.op("mul", i, form.depth), c * form.brick)
                 row = r.op("add", r.op("mul", j, total), k)
-                _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS))
+                ranks = r.item(r.at(r["panel"], RANKS), row, ROWS * _SHORTS)
+                _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS), ranks)
         matrix.check(r.field(record, RECORD.LINE, "i32", 4))
     r.give(r.const("i32", 0))
     return r
 
 
-def _columns(r: Routine, form: Form, words: Value, place: Value) -> None:
+def _columns(r: Routine, form: Form, words: Value, place: Value, ranks: Value) -> None:
     """Put a brick of B into the panel: for each of its k, eight columns."""
+
+    def put(numbers: Value, exponents: Value | None, k: int) -> None:
+        r.store(numbers, r.offset(place.ref, k * ROWS * _FLOATS), 4)
+        if exponents is not None:
+            r.store(exponents, r.offset(ranks.ref, k * ROWS * _SHORTS), 2)
+
     if form.bits == 16:
         bits = r.set("<64 x i16>", f"bitcast {words} to <64 x i16>")
         away, onward = (1, ROWS) if form.b_across else (ROWS, 1)  # from column to column, from k to k
         for first in (0, 4):
             picks = [column * away + (first + k) * onward for k in range(4) for column in _COLUMNS]
-            chosen = r.shuffle(bits, picks)
-            r.store(_wide(r, form.b_type, chosen), r.offset(place.ref, first * ROWS * _FLOATS), 4)
+            numbers = _wide(r, form.b_type, r.shuffle(bits, picks))
+            put(numbers, _ranks(r, form, numbers, form.b_type), first)
         return
     for part in range(form.per):
         number = ELEMENTS[form.b_type].number(r, words, part)
         ordered = r.shuffle(number, [_WORDS * column + word for word in range(_WORDS) for column in _COLUMNS])
+        listed = _ranks(r, form, ordered, form.b_type)
         if form.per == 1:
-            r.store(ordered, place.ref, 4)
+            put(ordered, listed, 0)
             continue
         for word in range(_WORDS):
-            eight = r.shuffle(ordered, list(range(ROWS * word, ROWS * word + ROWS)))
-            r.store(eight, r.offset(place.ref, (word * form.per + part) * ROWS * _FLOATS), 4)
+            eight = list(range(ROWS * word, ROWS * word + ROWS))
+            few = r.shuffle(listed, eight) if listed is not None else None
+            put(r.shuffle(ordered, eight), few, word * form.per + part)
+
+
+def _ranks(r: Routine, form: Form, numbers: Value, type_: str) -> Value | None:
+    """The exponents of 32 numbers, where sums want them."""
+    return exponents(r, numbers, type_) if form.rule else None
 
 
 def _wide(r: Routine, type_: str, bits: Value) -> Value:
@@ -157,6 +184,7 @@ class _Panel:
         self.r, self.form = r, form
         self.numbers = Value("ptr", r.alloca(f"[{BATCH * _PAIR} x i8]", 64))
         self.lanes = Value("ptr", r.alloca(f"[{BATCH * 2} x i32]", 64)) if form.sparsity else None
+        self.ranks = Value("ptr", r.alloca(f"[{BATCH * 2 * _RANKS} x i8]", 64)) if form.rule else None
 
     def fill(self, i: Value) -> None:
         """Bring in the i-th record's A."""
@@ -172,9 +200,7 @@ class _Panel:
                 self._scatter(start, half, elements, metadata)
                 continue
             for k, element in enumerate(elements):
-                r.store(
-                    element, r.offset(r.item(self.numbers, start, _PAIR).ref, k * _PAIR + half * _VECTOR), 4
-                )
+                self._put(r.op("add", start, k), half, element)
 
     def _elements(self, record: Value) -> tuple[list[Value], list[Value]]:
         """The elements that rows g, and rows g + 8, have of each k, or keep."""
@@ -212,8 +238,20 @@ class _Panel:
                     value = r.select(here, elements[number], value)
                     lanes = r.op("or", lanes, here)
                 k = r.op("add", start, chunk * sparsity.chunk + option)
-                r.put(r.item(self.numbers, k, _PAIR), half * _VECTOR, value, 4)
+                self._put(k, half, value)
                 r.put(r.item(self.lanes, k, 8), 4 * half, r.bits(lanes), 4)
+
+    def _put(self, k: Value, half: int, numbers: Value) -> None:
+        r = self.r
+        r.put(r.item(self.numbers, k, _PAIR), half * _VECTOR, numbers, 4)
+        listed = _ranks(r, self.form, numbers, self.form.a_type)
+        if self.ranks is not None and listed is not None:
+            r.put(r.item(self.ranks, k, 2 * _RANKS), half * _RANKS, listed, 2)
+
+    def rank(self, k: Value, half: int) -> Value:
+        """The exponents of a row."""
+        assert self.ranks is not None
+        return self.r.field(self.r.item(self.ranks, k, 2 * _RANKS), half * _RANKS, EXPONENT, 2)
 
     def row(self, k: Value, half: int) -> Value:
         return self.r.field(self.r.item(self.numbers, k, _PAIR), half * _VECTOR, self.form.number, 4)
@@ -252,6 +290,11 @@ def multiply(form: Form) -> Routine:
     with r.count(r["count"]) as i:
         panel.fill(i)
     tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r.op("mul", r["count"], form.depth))
+    if form.rule:
+        with r.count(columns) as j:
+            tile.hardware(j, Sums(r, form.rule))
+        r.give(r.const("i32", 0))
+        return r
     with r.count(r.op("and", columns, -2), step=2) as j:
         tile.product(j, 2)
     with r.when(r.compare("icmp ne", r.op("and", columns, 1), 0)):
@@ -291,6 +334,85 @@ class _Tile:
         for place, value in zip(places, encode(r, form.d_type, totals), strict=True):
             r.store(value, place.ref, 4)
 
+    # -- as hardware does it --------------------------------------------------------------------
+    def hardware(self, j: Value, made: Sums) -> None:
+        """The j-th eight columns: four sums of each lane, by rows and by even and odd columns."""
+        r, form = self.r, self.form
+        count = 2 if form.d_type == "f16" else 4
+        places = self._addresses(j, count, count)
+        starts = self._starts(places)
+        listed = r.op("mul", j, self.total)
+        numbers = r.item(r["panel"], listed, ROWS * _FLOATS)
+        ranks = r.item(r.at(r["panel"], RANKS), listed, ROWS * _SHORTS)
+        tops = [r.variable(EXPONENT, r.const(EXPONENT, -0x8000)) for _ in starts]
+        with r.count(self.total) as k:
+            for top, (row, column) in zip(tops, self._ranks(k, ranks), strict=True):
+                top.put(r.intrinsic("llvm.smax", top.get(), r.op("add", row, column)))
+        most = [top.get() for top in tops]
+        lows = [exponents(r, start, made.rule.start) for start in starts]
+        unfit = r.const("i32", 0)
+        for top, low in zip(most, lows, strict=True):
+            unfit = r.op("or", unfit, made.unfit(top, low))
+        found = [r.variable(_NUMBERS, start) for start in starts]
+        with r.when(r.compare("icmp eq", unfit, 0)):
+            self._quick(made, starts, list(zip(most, lows, strict=True)), numbers, found)
+        with r.otherwise():
+            self._sure(made, starts, numbers, found)
+        results = [item.get() for item in found]
+        for place, value in zip(places, encode(r, form.d_type, results), strict=True):
+            r.store(value, place.ref, 4)
+
+    def _quick(
+        self,
+        made: Sums,
+        starts: list[Value],
+        tops: list[tuple[Value, Value]],
+        numbers: Value,
+        found: list[Variable],
+    ) -> None:
+        r = self.r
+        scales = [made.scales(*pair) for pair in tops]
+        totals = [r.variable(vector("i32"), r.const(vector("i32"), 0)) for _ in starts]
+        with r.count(self.total, step=2) as k:
+            for more in range(2):
+                pairs = self._factors(r.op("add", k, more), numbers)
+                for total, (scale, _), pair in zip(totals, scales, pairs, strict=True):
+                    total.add(made.term(r.op("fmul", *pair), scale))
+        for i, (scale, unit) in enumerate(scales):
+            found[i].put(made.quick(totals[i].get(), starts[i], scale, unit, tops[i][0]))
+
+    def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[Variable]) -> None:
+        r = self.r
+        room = [
+            [Value("ptr", r.alloca(f"[{BATCH * _VECTOR} x i8]", 64)) for _ in range(2)] for _ in starts
+        ]
+        with r.count(self.total) as k:
+            there = [self.panel.there(k, half) for half in range(2)]
+            for i, (own, pair) in enumerate(zip(room, self._factors(k, numbers), strict=True)):
+                for place, number in zip(own, pair, strict=True):
+                    mask = there[i // 2]
+                    kept = number if mask is None else r.select(mask, number, r.zero(_NUMBERS))
+                    r.put(r.item(place, k, _VECTOR), 0, kept, 4)
+        for own, start, item in zip(room, starts, found, strict=True):
+            made.call(own[0].ref, own[1].ref, self.total, start, item.slot)
+
+    def _factors(self, k: Value, numbers: Value) -> list[tuple[Value, Value]]:
+        """Of the four sums, what they multiply at one k."""
+        r = self.r
+        here = r.item(numbers, k, ROWS * _FLOATS)
+        columns = [r.field(here, 4 * part * _FLOATS, "<4 x float>", 4) for part in range(2)]
+        wide = [r.shuffle(four, list(range(4)) * 8) for four in columns]
+        return [(self.panel.row(k, half), column) for half in range(2) for column in wide]
+
+    def _ranks(self, k: Value, ranks: Value) -> list[tuple[Value, Value]]:
+        """The same of exponents."""
+        r = self.r
+        here = r.item(ranks, k, ROWS * _SHORTS)
+        columns = [r.field(here, 4 * part * _SHORTS, "<4 x i16>", 2) for part in range(2)]
+        wide = [r.shuffle(four, list(range(4)) * 8) for four in columns]
+        return [(self.panel.rank(k, half), column) for half in range(2) for column in wide]
+
+    # -- plainly --------------------------------------------------------------------------------
     def _step(self, sums: list[Variable], k: Value, panels: list[Value]) -> None:
         r, form = self.r, self.form
         rows = [self.panel.row(k, half) for half in range(2)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tilewise.devices.emulated import EmulatedDevice
 from tilewise.errors import Deadlock, KernelFault
@@ -13,48 +15,89 @@ from tilewise.toolchain.binary import Binary
 
 __all__ = ["CheckingDevice", "check_launch"]
 
+
+class _Words(NamedTuple):
+    """How a kind of finding is told."""
+
+    tool: str
+    kind: str
+    what: str
+    before: str  # what the earlier access was
+    now: str
+    advice: str
+
+
 _RACE = (
-    "put a barrier between the two (__syncthreads, or __syncwarp within a warp), "
-    "or make both atomic, or order them by a flag with release and acquire"
+    "put a barrier between the two (__syncthreads, or __syncwarp within a warp), or make both atomic, or order "
+    "them by a flag: a fence before it is set, and one after it was seen"
 )
-_RACES = {"WRITE_AFTER_WRITE", "READ_AFTER_WRITE", "WRITE_AFTER_READ"}
-# By kind: tool, what is wrong, what the earlier access was and what this one is, what to do.
-_WORDS: dict[str, tuple[str, str, str, str, str]] = {
-    "WRITE_AFTER_WRITE": ("racecheck", "two threads write", "write", "write", _RACE),
-    "READ_AFTER_WRITE": ("racecheck", "a thread reads what another writes", "write", "read", _RACE),
-    "WRITE_AFTER_READ": ("racecheck", "a thread overwrites what another reads", "read", "write", _RACE),
-    "UNSET": (
-        *("initcheck", "a thread reads what nobody has written", "", "read"),
+_COPY = "asynchronous copy"
+_WAIT = (
+    "wait for the copy before reading: cp.async.wait_group (then a barrier, for other threads' copies), or the "
+    "phase of the mbarrier that it is told to"
+)
+_WORDS = {
+    "WRITE_AFTER_WRITE": _Words("racecheck", "write-write", "two threads write", "write", "write", _RACE),
+    "READ_AFTER_WRITE": _Words(
+        "racecheck", "read-write", "a thread reads what another writes", "write", "read", _RACE
+    ),
+    "WRITE_AFTER_READ": _Words(
+        "racecheck", "read-write", "a thread overwrites what another reads", "read", "write", _RACE
+    ),
+    "UNSET": _Words(
+        *("initcheck", "unset", "a thread reads what nobody has written", "", "read"),
         "write it first: shared memory and new device arrays hold anything",
     ),
-    "READ_IN_FLIGHT": (
-        *("asyncheck", "a thread reads where a copy in flight will write", "asynchronous copy", "read"),
-        "wait for the copy before reading: cp.async.wait_group (then a barrier, for other threads' copies), "
-        "or the mbarrier's phase",
+    "READ_IN_FLIGHT": _Words(
+        *("asyncheck", "read-in-flight", "a thread reads where a copy in flight will write", _COPY, "read", _WAIT)
     ),
-    "WRITE_IN_FLIGHT": (
-        *("asyncheck", "a thread writes where a copy in flight will write", "asynchronous copy", "write"),
+    "WRITE_IN_FLIGHT": _Words(
+        *("asyncheck", "write-in-flight", "a thread writes where a copy in flight will write", _COPY, "write"),
         "wait for the copy first, or write elsewhere",
     ),
-    "SOURCE_IN_FLIGHT": (
-        *("asyncheck", "a thread overwrites what a copy in flight still reads", "asynchronous copy", "write"),
-        "wait with cp.async.bulk.wait_group.read (or wgmma.wait_group) before the memory is used again",
+    "SOURCE_IN_FLIGHT": _Words(
+        *("asyncheck", "source-in-flight", "a thread overwrites what is still being read", "asynchronous read"),
+        *("write", "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again"),
     ),
-    "UNFENCED": (
-        *("asyncheck", "the asynchronous proxy reads what a thread wrote, without a fence", "write"),
-        *(
-            "asynchronous read",
-            "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
-        ),
+    "UNFENCED": _Words(
+        *("asyncheck", "unfenced", "the asynchronous proxy reads what a thread wrote, without a fence", "write"),
+        "asynchronous read",
+        "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
     ),
-    "COPY_AFTER_ACCESS": (
-        *("asyncheck", "a copy is issued to memory that other threads may still use", "access"),
-        *(
-            "asynchronous copy",
-            "have everybody who uses the stage arrive at a barrier before it is filled again",
-        ),
+    "COPY_AFTER_ACCESS": _Words(
+        *("asyncheck", "copy-too-early", "a copy is issued to memory that others may still use", "access", _COPY),
+        "have everybody who uses the memory arrive at a barrier before it is filled again",
     ),
 }
+_MBARRIER = (
+    "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"
+)
+_TOO_EARLY = {"READ_AFTER_WRITE": "READ_IN_FLIGHT", "WRITE_AFTER_READ": "COPY_AFTER_ACCESS"}
+_FAULTS = {
+    "OUT_OF_BOUNDS": ("memcheck", "out-of-bounds", "keep the index within the array, or test it first"),
+    "MISALIGNED": ("memcheck", "misaligned", "access 2, 4, 8 or 16 bytes at a multiple of so many"),
+    "READ_ONLY": ("memcheck", "read-only", "write to memory that can be written"),
+    "NO_BLOCK": ("memcheck", "no-such-block", "name a block that the cluster has"),
+    "BLOCK_GONE": (
+        *("memcheck", "block-gone"),
+        "keep every block until nobody uses its shared memory: barrier.cluster (cluster.sync()) before it ends",
+    ),
+    "BAD_BARRIER": ("synccheck", "bad-barrier", "give all who come to a barrier the same number and count"),
+    "APART": (
+        *("synccheck", "divergent-barrier"),
+        "make all threads of a warp reach the barrier, or none: take it out of the branch",
+    ),
+    "BAD_CLUSTER_BARRIER": (
+        *("synccheck", "bad-barrier"),
+        "let each thread arrive at the cluster's barrier and wait for it by turns",
+    ),
+    "BAD_MBARRIER": ("synccheck", "bad-mbarrier", "initialise an mbarrier with as many arrivals as come in a phase"),
+    "WARPGROUP": ("synccheck", "divergent-wgmma", "let all four warps of a warpgroup come to it together"),
+    "MATRIX": ("memcheck", "out-of-bounds", "see that the descriptor's matrix lies in shared memory"),
+    "BAD_COPY": ("memcheck", "bad-copy", "see to sizes, alignments and the tensor map"),
+    "FREED": ("memcheck", "use-after-free", "keep the device array until the last launch that uses it"),
+}
+_PROXY = 64  # a flag of an access: by the asynchronous proxy
 
 
 class CheckingDevice(EmulatedDevice):
@@ -63,21 +106,22 @@ class CheckingDevice(EmulatedDevice):
     def __init__(self, order: str | int = "late") -> None:
         super().__init__(order, threads=1)
         self.findings: list[Finding] = []
-        self.source = ""  # of the kernels, to be shown
 
     def run(
         self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
     ) -> None:
-        self.findings += check_launch(binary, entry, launch, packed, self, timeout, self.source)
+        self.findings += check_launch(binary, entry, launch, packed, self, timeout)
 
 
 @dataclass
 class _Launch:
     """What is known of a checked launch once it runs."""
 
+    entry: str
     checks: Any = None
     build: Any = None
     arrays: list[Any] = field(default_factory=list)
+    access: Callable[[Any, str], Access] | None = None
 
 
 def check_launch(
@@ -86,78 +130,63 @@ def check_launch(
     launch: Launch,
     packed: list[bytes],
     device: EmulatedDevice,
-    timeout: float | None,
-    source: str = "",
+    timeout: float | None = None,
 ) -> list[Finding]:
-    """Run a launch in the checked build and return what was found; ``source`` is its CUDA text."""
+    """Run a launch in the checked build and return what was found.
+
+    What ends the launch is a finding as well, and the last one.
+    """
     from tilewise.emulator.checks import Checks
     from tilewise.emulator.report import Range
 
-    seen = _Launch()
+    seen = _Launch(entry)
+    held: list[Any] = []
 
     def watch(build: Any, shape: Launch, arrays: list[Any]) -> Checks:
         ranges = sorted((Range(item.address, item.size, item.name) for item in arrays), key=lambda r: r.start)
         unset = {item.address: item.unset for item in arrays if item.unset is not False}
+        held.extend(arrays)
         seen.build, seen.arrays = build, ranges
         seen.checks = Checks(shape, build.warps, ranges, unset, "talks" in build.notes)
         return seen.checks
 
-    ended: list[Finding] = []
+    ended: KernelFault | Deadlock | None = None
     try:
         device.watched(binary, entry, launch, packed, timeout, "checked", watch)
     except (KernelFault, Deadlock) as error:
-        ended = [_ended(error, entry)]
+        ended = error
     if seen.checks is None:
-        return ended
-    return [*(_finding(hit, seen, entry, source) for hit in _folded(seen.checks.hits())), *ended]
+        return [_ended(ended, entry, None)] if ended else []
+    unset = seen.checks.unset()
+    for item in held:
+        item.unset = unset.get(item.address, item.unset)
+    listing = _Listing(seen.build, binary)
+    found = _folded([_finding(hit, seen, listing) for hit in seen.checks.hits()])
+    return [*found, *([_ended(ended, entry, listing)] if ended else [])]
 
 
-def _folded(hits: list[Any]) -> list[Any]:
-    """One finding for two lines that race, whichever of them came first, and none for what follows from it."""
-    races: dict[frozenset[int], Any] = {}
-    others = []
-    for hit in hits:
-        if hit.kind.name not in _RACES or hit.before is None:
-            others.append(hit)
-            continue
-        pair = frozenset((hit.now.line, hit.before.line))
-        known = races.get(pair)
-        races[pair] = replace(known, count=known.count + hit.count) if known else hit
-    racing = {line for pair in races for line in pair}
-    return [
-        *races.values(),
-        *(hit for hit in others if hit.kind.name != "UNSET" or hit.now.line not in racing),
-    ]
-
-
-def _ended(error: KernelFault | Deadlock, entry: str) -> Finding:
-    """What ended the launch."""
-    text = str(error)
-    if isinstance(error, Deadlock):
-        return Finding("synccheck", "deadlock", text, "see who waits for what, and who never comes", entry)
-    barrier = "barrier" in text.splitlines()[0]
-    return Finding("synccheck" if barrier else "memcheck", "fault", text, "", entry)
-
-
-def _finding(hit: Any, seen: _Launch, entry: str, source: str) -> Finding:
-    tool, what, earlier, now, advice = _WORDS[hit.kind.name]
+# -- what was found ---------------------------------------------------------------------------------------
+def _finding(hit: Any, seen: _Launch, listing: _Listing) -> Finding:
+    name = hit.kind.name
+    if hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
+        name = "COPY_AFTER_ACCESS"
+    elif hit.flags >> 8 & _PROXY and name == "READ_AFTER_WRITE":
+        name = "READ_IN_FLIGHT"
+    words = _WORDS[name]
     shared = hit.space.name == "SHARED" or hit.address >> 56
     space = "shared" if shared else "global"
     array = "" if shared else _array(hit.address, seen.arrays)
-    where = f"{space} address {hit.address & 0xFFFF_FFFF if shared else hit.address:#x}"
-    message = f"{what} at {where}" + (f", in {array}" if array else "")
+    where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
+    message = f"{words.what} at {where}" + (f", in {array}" if array else "")
+    now = listing.access(hit.now, words.now)
+    before = listing.access(hit.before, words.before) if hit.before else None
+    advice = words.advice
+    if words.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:
+        words = words._replace(kind="uninitialised-mbarrier")
+        message, advice = f"a thread may use an mbarrier before it is initialised, at {where}", _MBARRIER
     return Finding(
-        tool,
-        hit.kind.name.lower().replace("_", "-"),
-        message,
-        advice,
-        entry,
-        hit.count,
-        space,
-        hit.address,
-        array,
-        _access(hit.now, now, seen.build, source),
-        _access(hit.before, earlier, seen.build, source) if hit.before else None,
+        *(words.tool, words.kind, message, advice, seen.entry, hit.count, space, hit.address),
+        *(array, now, before),
     )
 
 
@@ -168,13 +197,128 @@ def _array(address: int, ranges: list[Any]) -> str:
     return ""
 
 
-def _access(side: Any, what: str, build: Any, source: str) -> Access:
-    from tilewise.emulator.report import source_of
+def _places(finding: Finding) -> frozenset[tuple[str, int]]:
+    return frozenset(side.place for side in (finding.now, finding.before) if side)
 
-    text, file, line = source_of(build, side.line)
-    lines = source.splitlines() if source and file.endswith((".cu", "source")) else []
-    x, y, _ = build.block
-    linear = side.thread
-    thread = None if linear is None else (linear % x, linear // x % y, linear // (x * y))
-    shown = lines[line - 1] if 0 < line <= len(lines) else ""
-    return Access(what, side.block, thread, side.warp, side.line, text, file, line, shown)
+
+def _folded(found: list[Finding]) -> list[Finding]:
+    """One finding for what is wrong with the same two lines, and none for what only follows from others."""
+    kept: dict[tuple[Any, ...], Finding] = {}
+    for item in found:
+        key = (item.tool, item.kind, item.space, _places(item))
+        known = kept.get(key)
+        kept[key] = replace(known, count=known.count + item.count) if known else item
+    items = [item for item in kept.values() if not any(_follows(item, other) for other in kept.values())]
+    return sorted(items, key=_rank)
+
+
+def _follows(item: Finding, other: Finding) -> bool:
+    """Whether one finding is nothing but another one, seen again."""
+    if item is other:
+        return False
+    if item.tool == "racecheck" and other.tool == "asyncheck":  # a race with a copy is a copy in flight
+        return _places(item) == _places(other)
+    if item.kind == "unset":  # read before others wrote it
+        return other.tool in ("racecheck", "asyncheck") and item.now is not None and item.now.place in _places(other)
+    if item.kind == "write-in-flight":  # a copy that nobody waited for, and the next one to the same place
+        early = other.kind == "read-in-flight" and item.before is not None and other.before is not None
+        return early and len(_places(item)) == 1 and _places(item) <= _places(other)
+    if item.kind == "write-write" and other.kind == "read-write" and len(_places(item)) == 1:
+        return False
+    return False
+
+
+def _rank(item: Finding) -> tuple[Any, ...]:
+    """The order in which findings are told: by where they are, whatever the order of the launch."""
+    now = item.now.ptx_line if item.now else 0
+    before = item.before.ptx_line if item.before else 0
+    return min(now, before or now), max(now, before), item.tool, item.kind
+
+
+# -- what ended the launch ----------------------------------------------------------------------------------
+def _ended(error: KernelFault | Deadlock, entry: str, listing: _Listing | None) -> Finding:
+    text = str(error)
+    if isinstance(error, Deadlock):
+        advice = "see who waits for what, and who never comes"
+        return Finding("synccheck", "deadlock", text, advice, entry)
+    details: Any = error.details
+    if details is None:
+        return Finding("memcheck", "fault", text, "", entry)
+    tool, kind, advice = _FAULTS.get(details.kind, ("memcheck", details.kind.lower().replace("_", "-"), ""))
+    now = None
+    if listing is not None and details.line:
+        now = listing.at(details.line, details.what, details.block, details.thread)
+    return Finding(
+        *(tool, kind, text.splitlines()[0], advice, entry, 1, details.space, details.address),
+        *(details.array, now),
+    )
+
+
+# -- lines --------------------------------------------------------------------------------------------------
+class _Listing:
+    """The lines of a kernel: of its PTX, and those of the sources that they came from."""
+
+    def __init__(self, build: Any, binary: Binary) -> None:
+        self._build, self._binary = build, binary
+        self._ptx = build.ptx.splitlines()
+        self._sources: dict[str, list[str]] = {}
+        self._from: dict[int, tuple[str, int]] | None = None
+
+    def access(self, side: Any, what: str) -> Access:
+        x, y, _ = self._build.block
+        linear = side.thread
+        thread = None if linear is None else (linear % x, linear // x % y, linear // (x * y))
+        return self.at(side.line, what, side.block, thread, side.warp)
+
+    def at(
+        self,
+        line: int,
+        what: str,
+        block: tuple[int, int, int],
+        thread: tuple[int, int, int] | None,
+        warp: int = 0,
+    ) -> Access:
+        text = self._ptx[line - 1].strip() if 0 < line <= len(self._ptx) else ""
+        file, source = self._came_from(line)
+        lines = self._lines(file)
+        shown = lines[source - 1] if 0 < source <= len(lines) else ""
+        return Access(what, block, thread, warp, line, text, _named(file), source, shown)
+
+    def _came_from(self, line: int) -> tuple[str, int]:
+        if self._from is None:
+            self._from = _origins(self._build.ptx)
+        return self._from.get(line, ("", 0))
+
+    def _lines(self, file: str) -> list[str]:
+        if file not in self._sources:
+            self._sources[file] = self._read(file).splitlines() if file else []
+        return self._sources[file]
+
+    def _read(self, file: str) -> str:
+        if Path(file).name == Path(self._binary.filename).name:
+            return self._binary.source
+        own = Path(__file__).parents[1] / "include" / _named(file)
+        for path in (own, Path(file)):
+            if path.is_file():
+                return path.read_text(encoding="utf-8", errors="replace")
+        return ""
+
+
+def _named(file: str) -> str:
+    """A file as people know it: headers of the package by their name in it."""
+    parts = Path(file).parts
+    return "/".join(parts[-2:]) if len(parts) > 1 and parts[-2] == "tilewise" else file
+
+
+def _origins(ptx: str) -> dict[int, tuple[str, int]]:
+    """By line of the PTX: file and line of the source."""
+    from tilewise.emulator.parse import parse
+    from tilewise.emulator.syntax import Instruction
+
+    module = parse(ptx)
+    found = {}
+    for function in module.functions.values():
+        for item in function.body:
+            if isinstance(item, Instruction) and item.source:
+                found[item.line] = (module.files.get(item.file, "CUDA source"), item.source)
+    return found

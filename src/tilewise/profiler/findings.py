@@ -8,6 +8,7 @@ from typing import Any
 __all__ = ["Access", "Finding"]
 
 Dim3 = tuple[int, int, int]
+_WIDE = 100  # characters of a line that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,26 @@ class Access:
     ptx: str
     file: str = ""
     line: int = 0
-    text: str = ""
+    text: str = ""  # of that line
 
     def __str__(self) -> str:
         who = f"thread {self.thread}" if self.thread is not None else f"several threads of warp {self.warp}"
         shown = f"{self.what} by {who} of block {self.block}"
         if self.line:
             shown += f"\n    {self.file}:{self.line}"
-            if self.text:
-                body = self.text.strip()
-                shown += f"\n      {body}\n      {'^' * min(len(body), 100)}"
-        return shown + (f"\n    PTX line {self.ptx_line}: {self.ptx}" if self.ptx_line else "")
+        if self.text:
+            body = _short(self.text.strip())
+            shown += f"\n      {body}\n      {'^' * len(body)}"
+        return shown + (f"\n    PTX line {self.ptx_line}: {_short(self.ptx)}" if self.ptx_line else "")
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The line of the program: of its source if it is known, else of its PTX."""
+        return (self.file, self.line) if self.line else ("", self.ptx_line)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDE else text[: _WIDE - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)

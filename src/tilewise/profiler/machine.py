@@ -4,27 +4,23 @@ Which addresses were touched, and how often, comes from running the PTX; with ho
 machine code, in which the assembler has merged loads and left some out. A PTX line of which there are several
 copies (an unrolled loop) shares its runs among them.
 
-How often an instruction ran that touches no memory is told from its basic block: by the loads, stores,
-barriers, branches and multiply-adds there, which the assembler does not move out of it.
+How often an instruction ran that touches no memory is told from its basic block (``flow.py``).
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewise.emulator.counted import Counts, Place
+from tilewise.emulator.counted import Counts, Executed, Place
+from tilewise.profiler.flow import BlockRuns, Figures, Line, basic_blocks, block_runs, reached
 from tilewise.toolchain.lines import Instruction, LineTable
 
 __all__ = ["MEMORY", "Access", "Figures", "Machine", "Ran", "join"]
 
-Figures = npt.NDArray[Any]  # one for each multiprocessor
 
 # Families of machine instructions that touch memory → what they do there, and in which space.
 MEMORY: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -44,24 +40,6 @@ MEMORY: dict[str, tuple[str, tuple[str, ...]]] = {
     "ATOM": ("atom", ("global", "shared")),
 }
 _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom": "atomic", "red": "atomic"}
-# What neither moves to another block nor stands for anything else in the PTX.
-_FIXED = {
-    *MEMORY,
-    "BAR",
-    "BRA",
-    "EXIT",
-    "FFMA",
-    "FADD",
-    "FMUL",
-    "DFMA",
-    "HFMA2",
-    "WARPSYNC",
-    "SHFL",
-    "VOTE",
-    "MATCH",
-}
-_JUMP = re.compile(r"`\(([^)]+)\)")
-_ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "BRXU", "KILL", "CALL")
 
 
 @dataclass(slots=True)
@@ -101,36 +79,35 @@ class Machine:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Line:
-    """What a PTX line came to."""
-
-    runs: Figures
-    threads: Figures
-    on_threads: Figures
-    names: set[str] = field(default_factory=set)
-
-
 def join(table: LineTable, counts: Counts) -> Machine:
     """The counts of a launch by machine instruction."""
     lines = _by_line(counts)
-    blocks = [block for block in _blocks(table.instructions) if block]
-    reached = _reached(blocks)
-    code = [(number, item) for number in reached for item in blocks[number] if not item.never]
-    copies = Counter((item.ptx, item.family) for _, item in code)
+    blocks = basic_blocks(table.instructions)
+    there = reached(blocks)
     machine = Machine("machine code")
+    if not there:
+        return machine
+    warps = counts.block_runs(0) * 1.0
+    runs = block_runs(blocks, there, lines, warps)
+    code = [(number, item) for number in there for item in blocks[number] if not item.never]
+    copies: dict[tuple[int | None, str], list[float]] = defaultdict(list)
+    widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
+    for number, item in code:
+        key = (item.ptx, item.family)
+        copies[key].append(float(runs.runs[number].sum()))
+        widths[key].add(width_of(item))
     places: dict[int, list[Place]] = defaultdict(list)
     for place in counts.places():
         places[place.line].append(place)
-    widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
-    for _, item in code:
-        widths[item.ptx, item.family].add(width_of(item))
-    for _, item in code:
+    for number, item in code:
+        key = (item.ptx, item.family)
         if item.family in MEMORY and item.ptx in places:
-            key = (item.ptx, item.family)
-            machine.accesses += _accesses(item, places[item.ptx], copies[key], len(widths[key]) == 1)
-    for number in reached:
-        machine.ran += _ran(number, blocks[number], lines, copies)
+            # Copies of a line share what it did as they share its runs.
+            whole = sum(copies[key])
+            share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
+            machine.accesses += _accesses(item, places[item.ptx], share, len(widths[key]) == 1)
+    for number in there:
+        machine.ran += _ran(number, blocks[number], lines, copies, runs)
     machine.notes += _check(machine, counts)
     return machine
 
@@ -144,21 +121,28 @@ def width_of(item: Instruction) -> int:
     return item.bits or 32
 
 
-def _by_line(counts: Counts) -> dict[int, _Line]:
-    found: dict[int, _Line] = {}
+def _by_line(counts: Counts) -> dict[int, Line]:
+    """Of several instructions of a line in one block, as inline assembly has them, the most."""
+    found: dict[int, Line] = {}
+    once: dict[tuple[int, int], list[Executed]] = defaultdict(list)
     for item in counts.executed():
-        line = found.get(item.line)
+        once[item.line, item.block].append(item)
+    for (number, _), items in once.items():
+        line = found.get(number)
         if line is None:
-            zero = np.zeros(len(item.runs))
-            line = found[item.line] = _Line(zero, zero.copy(), zero.copy())
-        line.runs += item.runs
-        line.threads += item.threads
-        line.on_threads += item.on_threads
-        line.names.add(item.name)
+            zero = np.zeros(len(items[0].runs))
+            line = found[number] = Line(zero, zero.copy(), zero.copy(), zero.copy())
+        line.runs += items[0].runs
+        line.threads += items[0].threads
+        # Where one of them is guarded, it is what the line is for.
+        guarded = [item for item in items if item.on_runs is not item.runs] or items
+        line.on_runs += guarded[-1].on_runs
+        line.on_threads += guarded[-1].on_threads
+        line.names |= {item.name for item in items}
     return found
 
 
-def _accesses(item: Instruction, places: Sequence[Place], copies: int, alike: bool) -> list[Access]:
+def _accesses(item: Instruction, places: Sequence[Place], part: float, alike: bool) -> list[Access]:
     """What a machine instruction did, as a part of what its PTX line did."""
     op, spaces = MEMORY[item.family]
     bits = width_of(item)
@@ -170,12 +154,9 @@ def _accesses(item: Instruction, places: Sequence[Place], copies: int, alike: bo
                 continue
             runs = place.shared if space == "shared" else place.outside
             # An access wider than the machine has is done in parts.
-            share = max(1, place.size * 8 // bits) / copies
-            wide = max(width, place.size) if max(width, place.size) in place.waves else width
-            if op == "ldgsts" or place.size * 8 > bits or width not in place.waves:
-                waves, phases, ideals = place.waves[wide], place.phases[wide], place.ideals[wide]
-            else:
-                waves, phases, ideals = place.waves[width], place.phases[width], place.ideals[width]
+            share = max(1, place.size * 8 // bits) * part
+            bypass, fills = ".BYPASS" in item.opcode, ".ZFILL" in item.opcode
+            waves, phases, ideals = shared_figures(place, width, bypass, fills)
             least = np.ceil(place.threads * width / 32) if space == "global" else place.threads * 0.0
             found.append(
                 Access(
@@ -190,6 +171,21 @@ def _accesses(item: Instruction, places: Sequence[Place], copies: int, alike: bo
     return found
 
 
+def shared_figures(place: Place, width: int, bypass: bool, fills: bool) -> tuple[Figures, Figures, Figures]:
+    """Wavefronts of shared memory, those without conflicts, and ideal ones, with ``width`` bytes a lane.
+
+    A copy past the L1 has passes of its own, and if it may fill with zeros, it does that first.
+    """
+    if width not in place.waves:
+        width = min(max(width, place.size), max(place.waves))
+    waves, phases, ideals = place.waves[width], place.phases[width], place.ideals[width]
+    if not bypass or place.passes is None or place.action != "fill":
+        return waves, phases, ideals
+    if not fills:
+        return place.passes, place.passes, ideals
+    return waves + place.passes, phases + place.passes, 2 * ideals
+
+
 def _fits(op: str, space: str, place: Place) -> bool:
     if op == "ldgsts":
         return place.action == ("fill" if space == "shared" else "copy")
@@ -197,85 +193,33 @@ def _fits(op: str, space: str, place: Place) -> bool:
     return place.action == _ACTIONS[op] and (place.space == space or bool(touched.any()))
 
 
-# -- basic blocks ---------------------------------------------------------------------------------------
-def _blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]:
-    blocks: list[list[Instruction]] = [[]]
-    for item in instructions:
-        if item.label and blocks[-1]:
-            blocks.append([])
-        blocks[-1].append(item)
-        if item.family in _ENDS:
-            blocks.append([])
-    return blocks
-
-
-def _reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
-    """The blocks that can be reached from the first, in order: what pads the code behind its end cannot."""
-    labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
-    seen, stack = {0}, [0] if blocks else []
-    while stack:
-        number = stack.pop()
-        last = blocks[number][-1]
-        following = [
-            labels[name] for item in blocks[number] for name in _JUMP.findall(item.text) if name in labels
-        ]
-        ends = last.family in ("BRA", "EXIT", "RET", "JMP", "KILL") and not last.predicate
-        ends = ends or last.family in ("BRX", "BRXU", "JMX")
-        if last.family in ("BRX", "BRXU", "JMX"):
-            following += range(len(blocks))  # a table of labels, which are not read here
-        if not ends and number + 1 < len(blocks):
-            following.append(number + 1)
-        fresh = [n for n in following if n not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return sorted(seen)
-
-
 def _ran(
     number: int,
     block: Sequence[Instruction],
-    lines: dict[int, _Line],
-    copies: Counter[tuple[int | None, str]],
+    lines: Mapping[int, Line],
+    copies: Mapping[tuple[int | None, str], Sequence[float]],
+    found: BlockRuns,
 ) -> list[Ran]:
     """How often the instructions of a block ran."""
-    runs, threads = _block_runs(block, lines, copies)
-    found = []
+    runs = found.runs[number]
+    known = [line for item in block if (line := lines.get(item.ptx or 0)) is not None and line.runs.any()]
+    each = max(
+        (float(line.threads.sum() / line.runs.sum()) for line in known), default=32.0
+    )  # threads of a run
+    ran = []
     for item in block:
         line = lines.get(item.ptx or 0)
-        own = threads
+        threads = runs * each
         if item.never:
-            own = threads * 0  # it is issued all the same
-        elif item.predicate and line is not None and item.family not in ("BRA", "EXIT"):
-            part = line.on_threads / np.maximum(line.threads, 1)
-            own = np.minimum(
-                line.on_threads / copies[item.ptx, item.family], threads * np.where(part > 0, 1, 0)
-            )
-        found.append(Ran(item, number, runs, own))
-    return found
-
-
-def _block_runs(
-    block: Sequence[Instruction], lines: dict[int, _Line], copies: Counter[tuple[int | None, str]]
-) -> tuple[Figures, Figures]:
-    """The runs that most of the instructions agree on which cannot have been moved."""
-    votes: Counter[float] = Counter()
-    said: dict[float, tuple[Figures, Figures]] = {}
-    for strict in (True, False):
-        for item in block:
-            line = lines.get(item.ptx or 0)
-            if line is None or (strict and (item.family not in _FIXED or item.predicate)):
-                continue
-            by = copies[item.ptx, item.family] if strict else 1
-            value = float(line.runs.sum()) / by
-            votes[value] += 1
-            said[value] = (line.runs / by, line.threads / by)
-        if votes:
-            break
-    if not votes:
-        nothing = np.zeros(len(next(iter(lines.values())).runs)) if lines else np.zeros(1)
-        return nothing, nothing
-    most = max(votes.values())
-    return said[max(value for value, count in votes.items() if count == most)]
+            threads = threads * 0  # it is issued all the same
+        elif item.predicate and item.family in ("BRA", "EXIT"):
+            threads = found.taken.get(number, runs * 0) * each
+        elif item.predicate and line is not None:
+            whole = sum(copies[item.ptx, item.family])
+            share = float(runs.sum()) / whole if whole else 0.0
+            threads = np.minimum(threads, line.on_threads * share)
+        ran.append(Ran(item, number, runs, threads))
+    return ran
 
 
 def _check(machine: Machine, counts: Counts) -> list[str]:
@@ -296,11 +240,3 @@ def _check(machine: Machine, counts: Counts) -> list[str]:
         lines = sorted({item.instruction.ptx or 0 for item in machine.accesses if not item.exact})
         notes.append(f"copies of PTX lines {lines} differ in width: what each of them does is an estimate")
     return notes
-
-
-def total(parts: Iterable[Any], size: int) -> Figures:
-    """A sum of figures; zeros if there are none."""
-    found = np.zeros(size)
-    for part in parts:
-        found = found + part
-    return found

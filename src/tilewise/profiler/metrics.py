@@ -188,16 +188,20 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     here = [access for access in accesses if access.space == "global"]
     found: list[Metric] = []
     for suffix, ops in _GLOBAL_OPS.items():
-        some = [access for access in here if access.op in ops]
-        requests, sectors = _sum(some, "runs", size), _sum(some, "sectors", size)
-        said = _label(some, label)
         for family in ("l1tex__t", "smsp__sass_l1tex_t"):
+            # For the L1 an asynchronous copy is a load.
+            as_load = suffix == "ld" and family == "l1tex__t"
+            some = [access for access in here if access.op in ops or (as_load and access.op == "ldgsts")]
+            requests, sectors = _sum(some, "runs", size), _sum(some, "sectors", size)
+            said = _label(some, label)
             found += spread(f"{family}_requests_pipe_lsu_mem_global_op_{suffix}", requests, said)
             found += spread(f"{family}_sectors_pipe_lsu_mem_global_op_{suffix}", sectors, said, "sector")
-        many = float(sectors.sum() / requests.sum()) if requests.any() else 0.0
-        average = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{suffix}.ratio"
-        found.append(Metric(average, many, said, "sector/request"))
-        found += spread(f"smsp__sass_inst_executed_op_global_{suffix}", requests, said)
+            if family == "l1tex__t":
+                many = float(sectors.sum() / requests.sum()) if requests.any() else 0.0
+                average = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{suffix}.ratio"
+                found.append(Metric(average, many, said, "sector/request"))
+            else:
+                found += spread(f"smsp__sass_inst_executed_op_global_{suffix}", requests, said)
     sectors, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
     found += [
         Metric("memory_l2_theoretical_sectors_global", float(sectors.sum()), _label(here, label), "sector"),

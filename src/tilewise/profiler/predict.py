@@ -14,7 +14,7 @@ from tilewise.emulator.counted import Counts, Place
 from tilewise.emulator.operands import writes
 from tilewise.emulator.parse import parse
 from tilewise.emulator.syntax import Address, Instruction, Label, Register
-from tilewise.profiler.machine import Access, Machine
+from tilewise.profiler.machine import Access, Machine, shared_figures
 from tilewise.toolchain.lines import Instruction as MachineInstruction
 
 __all__ = ["merged", "predict"]
@@ -132,12 +132,14 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
         elif place.name.startswith("red"):
             op = "red"
         item = MachineInstruction(0, place.name, ptx=place.line)
-        wide = min(width, 16)
+        waves, phases, ideals = shared_figures(
+            place, min(width, 16), "cg" in place.name.split("."), place.fills
+        )
         nothing = place.sectors * 0.0
         if place.shared.any() or place.space == "shared":
             machine.accesses.append(
-                Access(item, op, "shared", 8 * width, place.shared * 1.0, place.waves[wide] * 1.0,
-                       place.phases[wide] * 1.0, place.ideals[wide] * 1.0, nothing, nothing)
+                Access(item, op, "shared", 8 * width, place.shared * 1.0, waves * 1.0,
+                       phases * 1.0, ideals * 1.0, nothing, nothing)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
             least = -(-place.threads * place.size // 32) * 1.0

@@ -50,6 +50,8 @@ inline __device__ void fence_stores()
 }
 
 // Starts to store a box. Stores are closed into groups, as asynchronous copies are.
+// NOTE: what lies outside is left out by whole 16 bytes. Where a row of the matrix ends in the middle of 16,
+// the others of them are written too.
 inline __device__ void store(const TensorMap &map, unsigned row, unsigned column, const void *shared)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),

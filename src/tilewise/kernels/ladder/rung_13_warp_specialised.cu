@@ -60,6 +60,7 @@ struct alignas(1024) Stage {
 
 // Results on their way out lie in boxes too, 64 rows of 128 bytes. While one is stored the next is put.
 constexpr unsigned RESULT_BOX = ROW_BYTES / sizeof(Result);
+constexpr unsigned RESULT_CHUNK = 16 / sizeof(Result);
 static_assert(BLOCK_N / RESULT_BOX % 2 == 0, "each tile begins with the same of two boxes");
 
 struct alignas(1024) ResultBox {
@@ -76,7 +77,7 @@ struct Shared {
     Stage stages[STAGES];
     ResultBox results[CONSUMERS][2];
     Mbarrier full[STAGES];  // the stage's bytes have come
-    Mbarrier empty[STAGES]; // both blocks of the cluster have read it, so that either may write to both
+    Mbarrier empty[STAGES]; // all warps of both blocks have read it, so that either may write to both
 };
 
 // The tiles of C that a block computes, one after another: those of a cluster lie one below the other.
@@ -154,8 +155,8 @@ struct Sums {
 // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
 inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps, Turn &turn)
 {
-    const unsigned thread = threadIdx.x % WARPGROUP;
-    unsigned before = 0; // the slot of the step before
+    const unsigned lane = threadIdx.x % WARP; // one for each block of the cluster tells it what was read
+    unsigned before = 0;                      // the slot of the step before
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         const Stage &stage = shared.stages[turn.slot];
@@ -167,12 +168,12 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         for (unsigned k = 0; k < BLOCK_K; k += INSTRUCTION_K) // 16 bytes are 1 in a descriptor
             wgmma::multiply_add<BFLOAT16>(sums.at, a + k * sizeof(Element) / 16, b + k * ROW_BYTES / 16);
         wgmma::commit();
-        wgmma::wait<1>(); // the step before this one has been read, by the whole warpgroup
-        if (step > 0 && thread < CLUSTER) shared.empty[before].arrive_in(thread);
+        wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
+        if (step > 0 && lane < CLUSTER) shared.empty[before].arrive_in(lane);
         before = turn.slot;
     }
     wgmma::wait<0>();
-    if (steps > 0 && thread < CLUSTER) shared.empty[before].arrive_in(thread);
+    if (steps > 0 && lane < CLUSTER) shared.empty[before].arrive_in(lane);
 }
 
 // Waits for the other threads of the warpgroup. Barrier 0 of the hardware is that of __syncthreads.
@@ -218,11 +219,11 @@ inline __device__ void put(ResultBox &box, const Sums &sums)
 #endif
 }
 
-// Stores a box one element at a time, where C's rows lie as the copy engine cannot store them.
+// Stores a box one element at a time, where the copy engine cannot: C's rows lie otherwise than it needs, or
+// end in the middle of 16 bytes, which it would write whole.
 inline __device__ void store_elements(Matrix<Result> c, ResultBox &box, unsigned first_row,
                                       unsigned first_column)
 {
-    constexpr unsigned CHUNK = 16 / sizeof(Result);
     const unsigned rows = first_row < c.height ? min(c.height - first_row, INSTRUCTION_M) : 0;
     const unsigned columns = first_column < c.width ? min(c.width - first_column, RESULT_BOX) : 0;
 #pragma unroll 1
@@ -230,7 +231,7 @@ inline __device__ void store_elements(Matrix<Result> c, ResultBox &box, unsigned
 #pragma unroll 1
         for (unsigned column = threadIdx.x % WARP; column < columns; column += WARP)
             c.at(first_row + row, first_column + column) =
-                static_cast<const Result *>(box.chunk(row, column))[column % CHUNK];
+                static_cast<const Result *>(box.chunk(row, column))[column % RESULT_CHUNK];
 }
 
 inline __device__ void write(ResultBox (&boxes)[2], Sums &sums, unsigned group, TileIndex tile,
@@ -242,17 +243,15 @@ inline __device__ void write(ResultBox (&boxes)[2], Sums &sums, unsigned group, 
     for (unsigned i = 0; i < BLOCK_N / RESULT_BOX; ++i) {
         ResultBox &box = boxes[i % 2];
         const unsigned column = tile.column * BLOCK_N + i * RESULT_BOX;
+        const bool whole = by_engine && (column + RESULT_BOX <= c.width || c.width % RESULT_CHUNK == 0);
         if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
         wait_for_warpgroup(group);
         put(box, sums);
-        if (by_engine) tensor_copy::fence_stores();
+        if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
-        if (storing) {
-            tensor_copy::store(map, row, column, box.bytes);
-            tensor_copy::commit();
-        } else if (!by_engine) {
-            store_elements(c, box, row, column);
-        }
+        if (storing && whole) tensor_copy::store(map, row, column, box.bytes);
+        if (storing) tensor_copy::commit(); // each box is a group, if an empty one
+        if (!whole) store_elements(c, box, row, column);
         sums.move_up();
     }
 }
@@ -275,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
         for (unsigned i = 0; i < STAGES; ++i) {
             shared.full[i].init(1);
-            shared.empty[i].init(CONSUMERS * CLUSTER);
+            shared.empty[i].init(CONSUMERS * (WARPGROUP / WARP) * CLUSTER);
         }
         fence_mbarrier_init();
         if (steps > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
