@@ -15,7 +15,7 @@ _MADE = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """Give a run one empty cache for all its processes, so that no result is of another day's making."""
     if not hasattr(config, "workerinput"):  # a worker inherits what its parent set
-        for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_CACHE_SIZE"):
+        for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
             os.environ.pop(name, None)
         os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
 

@@ -29,8 +29,8 @@ __device__ u32 remote(u32 a, u32 rank) { u32 r; asm volatile("mapa.shared::clust
 #define cp4(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at(to)), "l"(from) : "memory")
 __device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int n> __device__ void landed() { asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory"); }
-__device__ void meet(int number, int count) { asm volatile("bar.sync %0, %1;" :: "r"(number), "r"(count) : "memory"); }
-__device__ void come(int number, int count) { asm volatile("bar.arrive %0, %1;" :: "r"(number), "r"(count) : "memory"); }
+#define meet(number, count) asm volatile("bar.sync %0, %1;" :: "r"(number), "r"(count) : "memory")
+#define come(number, count) asm volatile("bar.arrive %0, %1;" :: "r"(number), "r"(count) : "memory")
 __device__ void cluster() { asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory"); }
 __device__ void proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
 #define init(m, n) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(at(m)), "r"(n) : "memory")
@@ -411,15 +411,14 @@ _BARRIERS = [
     meet(1, WARP ? 64 : 96);                                                                         //! //-
     meet(1, 96);                                                                                      //+
     y[T] = T;
-""", block=96),
+""", block=96, orders=("eager",)),
     Case("too_many_arrivals", "synccheck", "bad-mbarrier", """
     __shared__ u64 m;
-    if (T == 0) init(&m, 8);                                                                            //-
-    if (T == 0) init(&m, 64);                                                                                //+
+    if (T == 0) init(&m, 8);
     __syncthreads();
-    if (T < 8 || T == 63) arrive(&m);                                                                //-
-    if (T == 63) arrive(&m);                                                                      //-
-    arrive(&m);                                                                                     //+
+    int many = n / 7;                                                                                    //-
+    int many = n / 8;                                                                                      //+
+    if (T == 0) asm volatile("{ .reg .b64 s; mbarrier.arrive.noComplete.shared.b64 s, [%0], %1; }" :: "r"(at(&m)), "r"(many - 1)); //!
     y[T] = T;
 """),
     Case("never_complete", "synccheck", "deadlock", """
@@ -430,7 +429,7 @@ _BARRIERS = [
     arrive(&m);
     await(&m, 0);
     y[T] = T;
-""", arch="sm_90a"),
+""", arch="sm_90a", orders=("late",)),
     Case("arrived_twice", "synccheck", "bad-barrier", """
     asm volatile("barrier.cluster.arrive;" ::: "memory");
     asm volatile("barrier.cluster.arrive;" ::: "memory");                                               //! //-

@@ -44,8 +44,14 @@ def highest(value: int, bits: int, is_signed: bool) -> int:
     return value.bit_length() - 1
 
 
+def place(value: int, bits: int) -> int:
+    """A place or a length. PTX speaks of its lowest byte; of 64 bits an H200 takes the whole of it."""
+    return value & 255 if bits == 32 else value
+
+
 def extracted(value: int, start: int, length: int, type_: str) -> int:
-    last, start, length = int(type_[1:]) - 1, start & 255, length & 255
+    bits = int(type_[1:])
+    last, start, length = bits - 1, place(start, bits), place(length, bits)
     sign = value >> min(start + length - 1, last) & 1 if type_[0] == "s" and length else 0
     found = 0
     for i in range(last + 1):
@@ -54,8 +60,9 @@ def extracted(value: int, start: int, length: int, type_: str) -> int:
 
 
 def inserted(value: int, into: int, start: int, length: int, bits: int) -> int:
-    for i in range(min(length & 255, bits - (start & 255))):
-        at = (start & 255) + i
+    start = place(start, bits)
+    for i in range(min(place(length, bits), bits - start)):
+        at = start + i
         into = into & ~(1 << at) | (value >> i & 1) << at
     return into
 
@@ -109,6 +116,8 @@ def extended(value: int, length: int, clamp: bool, is_signed: bool) -> int:
 
 
 def nth(mask: int, base: int, offset: int) -> int:
+    if offset == -(2**31):
+        return 0  # as measured on an H200
     if base > 31:
         return -1
     places = [base] if offset == 0 else range(base, 32) if offset > 0 else range(base, -1, -1)

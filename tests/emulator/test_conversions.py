@@ -79,7 +79,8 @@ def expected(name: str, bits: int) -> int | None:
     value = limited(decode(flushed(bits, of) if "ftz" in words and of == "f32" else bits, FORMATS[of]), words)
     found = round_to(value, FORMATS[to], mode, "satfinite" in words)
     if found is None:
-        return None
+        # As measured on an H200: an infinity may be left of a NaN whose digits are cut off.
+        return bits & 0xFFFF_E000 if words == ["cvt", "rna"] and to == "tf32" else None
     if to == "tf32":
         return found << 13
     return flushed(found, to) if "ftz" in words and to == "f32" else found

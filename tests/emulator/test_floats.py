@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -79,8 +80,15 @@ def expected(name: str, bits: tuple[int, ...]) -> int | None:
     if operation == "rcp":
         operation, numbers = "div", [exact.integer(1), *numbers]
     value = limited(evaluate("fma" if operation == "mad" else operation, mode, *numbers), words)
-    found = round_to(value, FORMATS[type_], mode)
-    return flushed(found, type_) if found is not None and "ftz" in words else found
+    of = FORMATS[type_]
+    found = round_to(value, of, mode)
+    if found is None or "ftz" not in words:
+        return found
+    # As measured on an H200: what would be below the smallest normal number if exponents had no end is zero.
+    unbounded = exact.Format(15, of.fraction, (1 << 14) - 1)
+    whole = decode(round_to(value, unbounded, mode) or 0, unbounded)
+    tiny = isinstance(whole, Number) and abs(whole.value) < Fraction(2) ** (1 - of.bias)
+    return found & of.sign if tiny else found
 
 
 def agree(got: int, want: int | None, type_: str) -> bool:
@@ -266,7 +274,7 @@ def test_min_and_max(type_: str) -> None:
                     if way == "guarded" and i % 2 == 0
                     else ordered(name, rows[i][: text.count("{") - 1])
                 )
-                if want is None and "NaN" in name and type_ == "f32":
+                if want is None and type_ == "f32":
                     want = 0x7FFF_FFFF
                 assert agree(got, want, type_), (text, way, [hex(item) for item in rows[i]], hex(got))
 
@@ -287,7 +295,10 @@ def test_signs_and_kinds(type_: str) -> None:
         got = [int(result[i]) for result in results]
         for name, value in zip(names, got, strict=False):
             want = flushed(x, type_) if "ftz" in name else x
-            assert value == (want ^ of.sign if name.startswith("neg") else want & ~of.sign), (name, hex(x))
+            want = want ^ of.sign if name.startswith("neg") else want & ~of.sign
+            if x & (of.sign - 1) > of.infinity:  # as measured on an H200
+                want = x | 1 << (of.fraction - 1) if type_ == "f64" else of.sign - 1
+            assert value == want, (name, hex(x))
         if wide:
             size = x & (of.sign - 1)
             assert got[len(names)] == (y & ~of.sign | x & of.sign), (

@@ -180,10 +180,15 @@ RUNGS = [
 
 @pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
 def test_rungs_are_free_of_conflicts_and_coalesced(name: str, gpu: str, size: tuple[int, int, int]) -> None:
-    """For sizes that are whole tiles. The machine code moves as many bytes as the PTX asks for."""
+    """For sizes that are whole tiles. The machine code moves as many bytes as the PTX asks for.
+
+    Asynchronous copies aside: lanes that read from several lines of global memory are as if in conflict.
+    """
     m, n, k = size
     for profile in tw.ladder[name].profile(m, n, k, gpu=gpu).all:
-        assert profile[f"{CONFLICTS}.sum"] == 0
+        assert all(profile[f"{CONFLICTS}_op_{op}.sum"] == 0 for op in ("ld", "st", "atom"))
+        if name not in ("09_warp_tiled", "12_multistage"):
+            assert profile[f"{CONFLICTS}.sum"] == 0
         assert (
             profile["memory_l2_theoretical_sectors_global"]
             == profile["memory_l2_theoretical_sectors_global_ideal"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Dim", "Job", "Matrix", "Raw", "Start", "digest"]
+__all__ = ["Array", "Dim", "Job", "Matrix", "Raw", "Start", "bare", "digest"]
 
 Array = npt.NDArray[Any]
 Dim = tuple[int, int, int]
@@ -43,6 +43,15 @@ class Start:
     args: Sequence[Any]
     shared: int = 0
 
+    def __str__(self) -> str:
+        """Alike under every version of NumPy."""
+        told = [
+            f"{arg.buffer}:{arg.rows}x{arg.columns}" if isinstance(arg, Matrix)
+            else arg if isinstance(arg, str) else f"{np.asarray(arg).dtype.str}:{arg.item()}"
+            for arg in self.args
+        ]  # fmt: skip
+        return f"{self.entry} {tuple(self.grid)} {tuple(self.block)} {self.shared} {' '.join(told)}"
+
 
 @dataclass
 class Job:
@@ -58,10 +67,15 @@ class Job:
 
     @property
     def inputs(self) -> str:
-        """A hash of all that the results follow from, but for the machine code and where sources lie."""
-        text = "\n".join(line for line in self.ptx.splitlines() if not line.lstrip().startswith(".file"))
-        shapes = [f"{name}{array.shape}" for name, array in self.buffers.items()]
-        return digest(text, *shapes, *self.buffers.values(), repr(self.starts))
+        """A hash of all that the results follow from, but for machine code, comments and where sources lie."""
+        shapes = [f"{name}{array.dtype.str}{tuple(array.shape)}" for name, array in self.buffers.items()]
+        return digest(bare(self.ptx), *shapes, *self.buffers.values(), *map(str, self.starts))
+
+
+def bare(ptx: str) -> str:
+    """PTX without what differs from compiler to compiler and from place to place: comments, source lines."""
+    left_out = ("//", ".file", ".loc")
+    return "\n".join(line for line in ptx.splitlines() if line and not line.lstrip().startswith(left_out))
 
 
 def digest(*parts: str | bytes | Array) -> str:

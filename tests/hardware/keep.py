@@ -28,7 +28,7 @@ _BY_LINE = (
 )  # fmt: skip
 _SHORT = 16  # characters of a hash
 _PROGRAMS = 150  # that are kept
-_PARTS = ("ladder", "matrix", "wgmma", "scalar")
+_PARTS = ("matrix", "wgmma", "scalar")
 
 
 def near_texts() -> set[str]:
@@ -54,7 +54,7 @@ def kept(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     for part in (part for part in _PARTS if part in record["parts"]):
         noted = {entry["name"]: entry for entry in record["parts"][part]["jobs"] if "failed" not in entry}
         arrays, rows = np.load(folder / f"{part}.npz"), {}
-        for job in makers[part]():
+        for job in load(part, makers[part]):
             if job.name not in noted or noted[job.name]["inputs"] != job.inputs:
                 continue
             results = {name: arrays[f"{job.name}|{name}"] for name in job.results}
@@ -64,8 +64,6 @@ def kept(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
                 near |= {text: array for text, array in texts.items() if text in inexact}
                 hashes = {text: value for text, value in hashes.items() if text not in inexact}
             rows[job.name] = {"inputs": job.inputs[:_SHORT], "hashes": hashes}
-            if "machine code" in job.about:
-                rows[job.name]["machine code"] = job.about["machine code"][:_SHORT]
         found[part] = rows
     return found, near
 
@@ -79,6 +77,8 @@ def main() -> None:
     (KEPT / "hashes.json").write_text(json.dumps(found, indent=0) + "\n")
     np.savez_compressed(KEPT / "near.npz", **near)  # type: ignore[arg-type]
     record = json.loads((folder / "record.json").read_text())
+    if "ladder" in record["parts"]:
+        _keep_ladder(folder, record["parts"]["ladder"]["jobs"])
     if "programs" in record["parts"]:
         _keep_programs(record["parts"]["programs"]["jobs"])
     timings = record["parts"].get("timings", {})
@@ -87,6 +87,24 @@ def main() -> None:
     counters = folder / "counters.json.gz"
     if counters.exists():
         _keep_counters(json.loads(gzip.decompress(counters.read_bytes())), record["about"])
+
+
+def _keep_ladder(folder: Path, noted: list[dict[str, Any]]) -> None:
+    """Rungs with the PTX that the GPU ran, so that neither another compiler nor a changed rung matters."""
+    from tests.hardware.ladder import jobs as rungs
+    from tests.hardware.ladder import stored
+
+    inputs = {entry["name"]: entry["inputs"] for entry in noted if "failed" not in entry}
+    arrays, rows = np.load(folder / "ladder.npz"), []
+    for job in load("ladder", rungs):
+        if inputs.get(job.name) == job.inputs:
+            results = {name: arrays[f"{job.name}|{name}"] for name in job.results}
+            rows.append({**stored(job), "hashes": hashed("ladder", job, results)})
+    texts = sorted({row["text"] for row in rows})
+    for row in rows:
+        row["text"] = texts.index(row["text"])
+    packed = json.dumps({"texts": texts, "rows": rows}).encode()
+    (KEPT / "ladder.json.gz").write_bytes(gzip.compress(packed, 9, mtime=0))
 
 
 def _keep_programs(noted: list[dict[str, Any]]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.hardware.job import Array, Job, Matrix, Raw, Start, digest
+from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare, digest
 
-__all__ = ["ARCH", "Case", "Size", "cases", "job", "jobs", "operands"]
+__all__ = ["ARCH", "Case", "Size", "cases", "job", "jobs", "operands", "restored", "stored"]
 
 ARCH = "sm_90a"
 Size = tuple[int, int, int]  # m, n, k
@@ -133,3 +133,34 @@ def _told(arg: Any, stand_in: Mapping[str, int]) -> Any:
 def jobs() -> Iterator[Job]:
     for case in cases():
         yield job(*case)
+
+
+# -- as they were recorded --------------------------------------------------------------------------
+def stored(job: Job) -> dict[str, Any]:
+    """A job as JSON, but for its operands: compilers and rungs may change, what was recorded does not."""
+    starts = [
+        {"entry": start.entry, "grid": start.grid, "block": start.block, "shared": start.shared,
+         "args": [[arg.buffer, arg.rows, arg.columns] if isinstance(arg, Matrix) else
+                  arg if isinstance(arg, str) else int(arg) for arg in start.args]}
+        for start in job.starts
+    ]  # fmt: skip
+    buffers = {name: [array.shape, array.dtype.name] for name, array in job.buffers.items()}
+    return {"name": job.name, "text": bare(job.ptx), "starts": starts, "buffers": buffers, "about": job.about}
+
+
+def restored(row: Mapping[str, Any]) -> Job:
+    """The job that was stored."""
+    starts = []
+    for start in row["starts"]:
+        args = [
+            Matrix(*arg) if isinstance(arg, list) else arg if isinstance(arg, str) else np.uint32(arg)
+            for arg in start["args"]
+        ]
+        starts.append(
+            Start(start["entry"], tuple(start["grid"]), tuple(start["block"]), args, start["shared"])
+        )
+    (m, n, k), shapes = row["about"]["size"], row["buffers"]
+    a, b = operands(shapes["a"][1], (m, n, k))
+    c, w = (np.zeros(*shapes[name]) for name in "cw")
+    c.fill(np.nan)
+    return Job(row["name"], row["text"], starts, {"a": a, "b": b, "c": c, "w": w}, ["c"], None, row["about"])

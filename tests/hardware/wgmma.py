@@ -14,7 +14,7 @@ from tests.hardware.matrix import forms as all_forms
 from tests.hardware.matrix import job as plain
 from tests.hardware.matrix import key
 
-__all__ = ["forms", "jobs"]
+__all__ = ["forms", "job", "jobs"]
 
 # Bytes of a row of A are always 32: so a lane has four registers of A and two of B.
 _SHAPES = {
@@ -26,11 +26,14 @@ def forms() -> list[Form]:
     return [form for form in all_forms() if not form.sparse and form.a in _SHAPES.get(form.shape, ())]
 
 
+def job(form: Form) -> Job:
+    made = plain(form)
+    start = Start("k", made.starts[0].grid, (128, 1, 1), made.starts[0].args)
+    return Job(key(form).replace("mma", "wgmma", 1), _text(form), [start], made.buffers, ["d"])
+
+
 def jobs() -> Iterator[Job]:
-    for form in forms():
-        made = plain(form)
-        start = Start("k", made.starts[0].grid, (128, 1, 1), made.starts[0].args)
-        yield Job(key(form).replace("mma", "wgmma", 1), _text(form), [start], made.buffers, ["d"])
+    return map(job, forms())
 
 
 def _text(form: Form) -> str:

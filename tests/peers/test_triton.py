@@ -19,7 +19,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.test_triton import written
 from tests.peers.small import SMALL, Small
-from tests.triton.cases import CASES, Case, matmul_case
+from tests.triton.cases import CASES, Case, Setting, matmul_case
 from tests.triton.compiler import Compiled, compile_case, golden
 from tests.triton.runs import launch, prepare
 from tilewise.errors import KernelFault
@@ -132,6 +132,36 @@ def test_stages_and_warps(arch: int, warps: int, stages: int, seed: int) -> None
     run = prepare(made, np.random.default_rng(seed))
     launch(made, run, tw.device("emulator", order=seed))
     run.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "more"),
+    [
+        ("matmul_f16", 80, {"maxnreg": 64}),
+        ("matmul_f16", 90, {"launch_pdl": True}),
+        ("specialised", 90, {}),
+        ("persistent", 80, {"debug": True}),
+        ("layer_norm", 75, {"enable_fp_fusion": False}),
+    ],
+)
+def test_as_triton_gives_it_out(name: str, arch: int, more: dict[str, Setting], seed: int) -> None:
+    """With tables of lines, and with options that change what is around the kernel."""
+    case = next(case for case in CASES if case.name == name)
+    made = compile_case(case, arch, more, lines=True)
+    run = prepare(made, np.random.default_rng(seed))
+    launch(made, run)
+    run.check()
+
+
+def test_an_error_names_the_line_of_the_source() -> None:
+    made = compile_case(next(case for case in CASES if case.name == "softmax"), 80, lines=True)
+    run = prepare(made, np.random.default_rng())
+    run.args["out"] = np.zeros(64, np.float32)
+    with pytest.raises(KernelFault, match=r"(?s)out-of-bounds write.*rows\.py:(\d+)") as caught:
+        launch(made, run)
+    line = int(str(caught.value).rpartition(":")[2])
+    source = (ROOT / "tests" / "triton" / "rows.py").read_text(encoding="utf-8").splitlines()
+    assert "tl.store(out" in source[line - 1]
 
 
 def test_prints_and_assertions(capfd: pytest.CaptureFixture[str]) -> None:

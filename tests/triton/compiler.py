@@ -63,9 +63,12 @@ def golden() -> dict[str, Compiled]:
     return {item.key: item for item in found}
 
 
-def compile_case(case: Case, arch: int, more: Mapping[str, Setting] | None = None) -> Compiled:
-    """Have Triton compile a case, with ``more`` options than its own."""
-    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
+def compile_case(
+    case: Case, arch: int, more: Mapping[str, Setting] | None = None, *, lines: bool = False
+) -> Compiled:
+    """Have Triton compile a case, with ``more`` options than its own; with ``lines`` as Triton gives it out,
+    else without what is for debuggers."""
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "0" if lines else "1"
     import triton
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
@@ -100,7 +103,7 @@ def compile_case(case: Case, arch: int, more: Mapping[str, Setting] | None = Non
         dict(case.signature),
         dict(case.constants),
         triton.__version__,
-        _stripped(made.asm["ptx"]),
+        made.asm["ptx"] if lines else _stripped(made.asm["ptx"]),
     )
 
 

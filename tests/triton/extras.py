@@ -270,16 +270,16 @@ def modifiers(x, out, total, flags, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + i, cache_modifier=".ca") + tl.load(x + i, cache_modifier=".cg")
     value += tl.load(x + i, eviction_policy="evict_first") + tl.load(x + i, eviction_policy="evict_last")
-    value += tl.load(x + i, cache_modifier=".cv", volatile=True)
-    tl.store(out + i, value, cache_modifier=".wb", eviction_policy="evict_last")
-    tl.store(out + i, tl.load(out + i) + 1, cache_modifier=".cs", eviction_policy="evict_first")
+    value += tl.load(x + i, volatile=True)
+    tl.store(out + i, value, eviction_policy="evict_last")
+    tl.store(out + i, tl.load(out + i) + 1, cache_modifier=".cs")
     tl.store(out + i, tl.load(out + i) + 1, cache_modifier=".wt")
     zero = i * 0
     tl.atomic_add(total + zero, value, sem="relaxed", scope="gpu")
     tl.atomic_add(total + 1 + zero, value, sem="acquire", scope="sys")
     tl.atomic_add(total + 2 + zero, value, sem="release", scope="cta")
     tl.atomic_add(total + 3 + zero, value, sem="acq_rel")
-    tl.atomic_cas(flags + i, 0, tl.program_id(0) + 7, sem="acquire", scope="gpu")
+    tl.atomic_cas(flags + i, zero, zero + tl.program_id(0) + 7, sem="acquire", scope="gpu")
 
 
 @triton.jit

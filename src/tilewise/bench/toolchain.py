@@ -22,10 +22,12 @@ from tilewise.kernels import Rung, ladder
 from tilewise.toolchain.compile import check_arch
 from tilewise.toolchain.nvrtc import version
 
-__all__ = ["ARCHS", "BUDGETS", "CompileTime", "ToolchainTimes", "bench_toolchain", "markdown"]
+__all__ = ["ARCHS", "BUDGETS", "CompileTime", "ToolchainTimes", "bench_toolchain", "budget_of", "markdown"]
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
-BUDGETS: Mapping[str, float] = {"cold_ms": 150, "cached_ms": 5, "import_ms": 150}
+# Kernels of production size, which the last rungs are, may take longer than those that teach one idea.
+BUDGETS: Mapping[str, float] = {"cold_ms": 150, "cold_large_ms": 300, "cached_ms": 5, "import_ms": 150}
+LARGE = ("12_multistage", "13_warp_specialised")
 _DIRECTORY = "TILEWISE_CACHE_DIR"
 _IMPORT = "import time; t = time.perf_counter(); import tilewise; print((time.perf_counter() - t) * 1e3)"
 
@@ -69,13 +71,13 @@ class ToolchainTimes:
         }
 
     @property
-    def over_budget(self) -> list[str]:
+    def overbudget_of(self) -> list[str]:
         """Every figure above its budget, in words."""
         found = [
             f"{row.rung} for {row.arch}: {name.removesuffix('_ms')} {getattr(row, name):.1f} ms"
             for row in self.rungs
             for name in ("cold_ms", "cached_ms")
-            if getattr(row, name) > BUDGETS[name]
+            if getattr(row, name) > BUDGETS[budget_of(row.rung, name)]
         ]
         if self.import_ms > BUDGETS["import_ms"]:
             found.append(f"import tilewise: {self.import_ms:.1f} ms")
@@ -113,14 +115,22 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"Measured on {result['date']} on {machine['cpu']}, {machine['cores']} cores, with NVRTC {compiler}: "
         f"medians of {result['repeats']}, in milliseconds; **bold** is over budget.",
         "",
-        f"| rung | arch | cold (≤ {budgets['cold_ms']:g}) | from the cache (≤ {budgets['cached_ms']:g}) |",
+        f"| rung | arch | cold (≤ {budgets['cold_ms']:g}; rungs 12 and 13 ≤ {budgets['cold_large_ms']:g}) "
+        f"| from the cache (≤ {budgets['cached_ms']:g}) |",
         "| --- | --- | ---: | ---: |",
     ]
     for row in result["rungs"]:
-        cells = [_marked(row[name], budgets[name]) for name in ("cold_ms", "cached_ms")]
+        cells = [
+            _marked(row[name], budgets[budget_of(row["rung"], name)]) for name in ("cold_ms", "cached_ms")
+        ]
         lines.append(f"| {row['rung']} | {row['arch']} | {cells[0]} | {cells[1]} |")
     lines += ["", f"`import tilewise` takes {_marked(result['import_ms'], budgets['import_ms'])} ms."]
     return "\n".join(lines) + "\n"
+
+
+def budget_of(rung: str, name: str) -> str:
+    """Which budget a figure of a rung has."""
+    return "cold_large_ms" if name == "cold_ms" and rung in LARGE else name
 
 
 def _marked(value: float, budget: float) -> str:

@@ -16,7 +16,7 @@ from tilewise.bench.emulator import markdown as speed_markdown
 from tilewise.bench.figures import COLUMNS, cells
 from tilewise.bench.ladder import RungCard, card
 from tilewise.bench.ladder import markdown as resources_markdown
-from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain
+from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain, budget_of
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, fresh_seed, try_rung
 from tilewise.cli import draw
@@ -276,10 +276,18 @@ def _written(args: Namespace, result: dict[str, Any], markdown: Callable[[dict[s
 
 def _print_times(times: ToolchainTimes) -> None:
     rows = [
-        [row.rung, row.arch, _against(row.cold_ms, "cold_ms"), _against(row.cached_ms, "cached_ms")]
+        [
+            row.rung,
+            row.arch,
+            _against(row.cold_ms, budget_of(row.rung, "cold_ms")),
+            _against(row.cached_ms, "cached_ms"),
+        ]
         for row in times.rungs
     ]
-    budget = f"cold (≤ {BUDGETS['cold_ms']:g} ms)", f"cached (≤ {BUDGETS['cached_ms']:g} ms)"
+    budget = (
+        f"cold (≤ {BUDGETS['cold_ms']:g} ms; 12, 13 ≤ {BUDGETS['cold_large_ms']:g})",
+        f"cached (≤ {BUDGETS['cached_ms']:g} ms)",
+    )
     draw.heading(f"compile times, medians of {times.repeats}")
     draw.table(["rung", "arch", *budget], rows, right=budget)
     draw.line()

@@ -105,7 +105,7 @@ def _between_floats(e: Emitter, instruction: Instruction, a: Value, to: str, of:
         return e.cast("fpext", value, "double")
     if value.scalar == "double":
         return flushed(e, instruction, _to_single(e, value, way))
-    return value if of == "bf16" else flushed(e, instruction, one_nan(e, value))
+    return flushed(e, instruction, value if of == "bf16" else one_nan(e, value))
 
 
 def _limited(e: Emitter, instruction: Instruction, value: Value) -> Value:

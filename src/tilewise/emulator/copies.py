@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["issue", "set_off", "wait_groups"]
 
-_WORDS = {"async", "ca", "cg", "shared", "shared::cta", "global"}
+_WORDS = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
 
 
 @other("cp")
@@ -109,10 +109,14 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     """``cp.async [shared], [global], size {, bytes to read}``; what is not read is filled with zeros."""
     operands = instruction.operands
     for part in instruction.parts:
-        if part not in _WORDS and not part.startswith("L2::"):
+        if part not in _WORDS:
             raise unknown(instruction, f".{part} is not supported here")
-    if len(operands) < 3 or not isinstance(operands[2], Immediate) or operands[2].value not in (4, 8, 16):
-        raise unknown(instruction, "it copies 4, 8 or 16 bytes")
+    if instruction.parts[1:2] not in (("ca",), ("cg",)) or instruction.parts[3:4] != ("global",):
+        raise unknown(instruction, "it is cp.async.ca or cp.async.cg, from .global to .shared")
+    takes(instruction, 3, 4, 5)
+    sizes = (4, 8, 16) if "ca" in instruction.parts else (16,)
+    if not isinstance(operands[2], Immediate) or operands[2].value not in sizes:
+        raise unknown(instruction, f"it copies {' or '.join(map(str, sizes))} bytes")
     size = operands[2].value
     source = _access(e, instruction, operands[1], Space.GLOBAL, size)
     target = _access(e, instruction, operands[0], Space.SHARED, size)
@@ -143,6 +147,10 @@ def _in_flight(
 
 def _at_once(e: Lowering, source: Access, target: Access, bytes_read: Value, done: str) -> None:
     size = source.size
+    if _never_aligned(source) or _never_aligned(target):
+        _slow(e, source, target, bytes_read)
+        e.jump(done)
+        return
     slow = e.label("slow")
     whole = e.compare("icmp eq", bytes_read, e.const(bytes_read, size))
     whole_bits = e.op("or", e.bits(whole), e.op("xor", e.mask(), e.const("i32", -1)))
@@ -162,6 +170,11 @@ def _at_once(e: Lowering, source: Access, target: Access, bytes_read: Value, don
     e.place(slow)
     _slow(e, source, target, bytes_read)
     e.jump(done)
+
+
+def _never_aligned(access: Access) -> bool:
+    """Whether some lanes, which a guard may keep from running, have an address that no copy may have."""
+    return access.lanes is not None and any(lane % access.size for lane in access.lanes)
 
 
 def _access(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> Access:

@@ -369,9 +369,9 @@ class _Analyser:
             case "shr" if (by := constant(sources[1], 32)) is not None:
                 return shifted_right(sources[0], by, bits_of(parts[-1]))
             case "and":
-                return masked(sources)
+                return masked(sources[:2])
             case "or" | "xor":
-                return joined(sources, bits_of(parts[-1]))
+                return joined(sources[:2], bits_of(parts[-1]))
             case "cvt":
                 return self.widened(instruction, sources[0])
             case "selp":

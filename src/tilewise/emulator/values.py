@@ -105,6 +105,8 @@ class Values(Emitter):
                 constant = self.const(scalar, literal_bits(value, width, type_))
                 return self.splat(constant) if as_vector else constant
             case Not(item=item):
+                if type_ != "pred":
+                    raise unknown(self.now, "only a predicate may be negated by !")
                 value_ = self.read(item, "pred", as_vector)
                 return self.op("xor", value_, self.const(value_, 1))
             case Register(name=name) if name in self.types:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewise.devices.emulated import EmulatedDevice
-from tilewise.errors import Deadlock, KernelFault
+from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.launch import Launch
 from tilewise.profiler.findings import Access, Finding
 from tilewise.toolchain.binary import Binary
@@ -150,10 +150,10 @@ def check_launch(
         seen.checks = Checks(shape, build.warps, ranges, unset, "talks" in build.notes)
         return seen.checks
 
-    ended: KernelFault | Deadlock | None = None
+    ended: KernelFault | Deadlock | LaunchTimeout | None = None
     try:
         device.watched(binary, entry, launch, packed, timeout, "checked", watch)
-    except (KernelFault, Deadlock) as error:
+    except (KernelFault, Deadlock, LaunchTimeout) as error:
         ended = error
     if seen.checks is None:
         return [_ended(ended, entry, None)] if ended else []
@@ -236,11 +236,13 @@ def _rank(item: Finding) -> tuple[Any, ...]:
 
 
 # -- what ended the launch ----------------------------------------------------------------------------------
-def _ended(error: KernelFault | Deadlock, entry: str, listing: _Listing | None) -> Finding:
+def _ended(error: KernelFault | Deadlock | LaunchTimeout, entry: str, listing: _Listing | None) -> Finding:
     text = str(error)
     if isinstance(error, Deadlock):
         advice = "see who waits for what, and who never comes"
         return Finding("synccheck", "deadlock", text, advice, entry)
+    if isinstance(error, LaunchTimeout):
+        return Finding("synccheck", "timeout", text, "give it more time, or see what it waits for", entry)
     details: Any = error.details
     if details is None:
         return Finding("memcheck", "fault", text, "", entry)

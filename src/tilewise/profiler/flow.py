@@ -160,8 +160,9 @@ def _unrolled(
     copies: dict[tuple[int, str], Counter[int]] = {}
     for number in there:
         for item in blocks[number]:
-            if item.family in FIXED and not item.predicate and item.ptx in lines and number not in known:
-                copies.setdefault((item.ptx, item.family), Counter())[number] += 1
+            line = item.ptx or 0
+            if item.family in FIXED and not item.predicate and line in lines and number not in known:
+                copies.setdefault((line, item.family), Counter())[number] += 1
     found: dict[int, Figures] = {}
     total = float(warps.sum())
     for (line, _), homes in sorted(copies.items()):
@@ -209,10 +210,10 @@ def _balanced(
     runs: dict[int, Figures] = {}
     taken: dict[int, Figures] = {}
     for number in there:
-        out = {b: float(np.round(flow[i])) for i, (a, b) in enumerate(edges) if a == number}
-        runs[number] = known[number] if number in known else shape[number] * sum(out.values())
-        if following[number] and (first := following[number][0]) in out:
-            taken[number] = shape[number] * out[first]
+        going = {b: float(np.round(flow[i])) for i, (a, b) in enumerate(edges) if a == number}
+        runs[number] = known[number] if number in known else shape[number] * sum(going.values())
+        if following[number] and (first := following[number][0]) in going:
+            taken[number] = shape[number] * going[first]
     return BlockRuns(runs, taken)
 
 
@@ -220,7 +221,8 @@ def _shape(figures: Figures | None, warps: Figures) -> Figures:
     """Which part of it each multiprocessor has."""
     for found in (figures, warps):
         if found is not None and found.any():
-            return found / found.sum()
+            part: Figures = found / found.sum()
+            return part
     return warps * 0.0
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tilewise.devices.emulated import EmulatedDevice
-from tilewise.emulator.counted import Counters
+from tilewise.emulator.counted import Counters, Counts
 from tilewise.emulator.tracing import Tracer
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
 from tilewise.profiler.cache import Trace, traffic
 from tilewise.profiler.machine import Machine, join
-from tilewise.profiler.metrics import EXACT, make_metrics
+from tilewise.profiler.metrics import EXACT, Metric, make_metrics
 from tilewise.profiler.occupancy import Occupancy, occupancy
 from tilewise.profiler.predict import predict
 from tilewise.profiler.profile import Profile
@@ -85,47 +84,18 @@ def profile_launch(
 
     ``sample`` runs at most so many blocks of each kind (``sample.py``); the results of the others are not made.
     """
-    made: list[Counters] = []
-
-    def run(chosen: Sequence[int] | None) -> Counters:
-        def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
-            made.append(Counters(build, gpu.sms if chosen is None else 1))
-            return made[-1]
-
-        device.watched(binary, entry, launch, packed, timeout, "counted", watch, chosen)
-        return made[-1]
-
-    ran = blocks = math.prod(launch.grid)
-    if sample and launch.cluster is None and ".cluster" not in binary.ptx:
-        counts, ran = sampled(launch.grid, sample, gpu.sms, run)
-    else:
-        counts = run(None).counts()
+    counts, static, ran = _counted(binary, entry, launch, packed, gpu, device, timeout, sample)
     machine = _machine(binary, entry, counts)
-    static = made[0].build.shared_bytes
     filled = _occupancy(binary, entry, launch, gpu, static)
-    figures = {
-        "grid_size": float(math.prod(launch.grid)),
-        "block_size": float(launch.threads_per_block),
-        "thread_count": float(math.prod(launch.grid) * launch.threads_per_block),
-        "shared_mem_per_block_static": float(static),
-        "shared_mem_per_block_dynamic": float(launch.shared),
-        "shared_mem_per_block_driver": float(gpu.limits.shared_reserved_per_block),
-        "sm_count": float(gpu.sms),
-    }
     notes = list(machine.notes)
     if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
         notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
-    metrics = make_metrics(machine, counts, filled, figures)
-    if ran < blocks:
+    metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
+    if ran < launch.blocks:
         notes.append(
-            f"sampled: {ran:,} of {blocks:,} blocks were run, and stand for the others of their kind"
+            f"sampled: {ran:,} of {launch.blocks:,} blocks were run, and stand for the others of their kind"
         )
-        metrics = {
-            name: metric
-            if name.startswith("launch__") or metric.label != EXACT
-            else replace(metric, label=SAMPLED)
-            for name, metric in metrics.items()
-        }
+        metrics = {name: _as_sampled(metric) for name, metric in metrics.items()}
     found = Profile(entry, launch, gpu, machine, counts, metrics, filled, binary, notes)
     if cache:
         # NOTE: the launch runs once more. What it makes of its own results does not matter to where they lie.
@@ -137,6 +107,52 @@ def profile_launch(
                 f"the model of the caches lacks {found.trace.lost:,} sectors: the trace was full"
             )
     return found
+
+
+def _counted(
+    binary: Binary,
+    entry: str,
+    launch: Launch,
+    packed: list[bytes],
+    gpu: Gpu,
+    device: EmulatedDevice,
+    timeout: float | None,
+    sample: int | None,
+) -> tuple[Counts, int, int]:
+    """The counts, the bytes of static shared memory of a block, and how many blocks were run."""
+    made: list[Counters] = []
+
+    def run(chosen: Sequence[int] | None) -> Counters:
+        def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
+            made.append(Counters(build, gpu.sms if chosen is None else 1))
+            return made[-1]
+
+        device.watched(binary, entry, launch, packed, timeout, "counted", watch, chosen)
+        return made[-1]
+
+    if sample and launch.cluster is None and ".cluster" not in binary.ptx:
+        counts, ran = sampled(launch.grid, sample, gpu.sms, run)
+    else:
+        counts, ran = run(None).counts(), launch.blocks
+    return counts, int(made[0].build.shared_bytes), ran
+
+
+def _figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
+    """Of the launch itself."""
+    return {
+        "grid_size": float(launch.blocks),
+        "block_size": float(launch.threads_per_block),
+        "thread_count": float(launch.blocks * launch.threads_per_block),
+        "shared_mem_per_block_static": float(static),
+        "shared_mem_per_block_dynamic": float(launch.shared),
+        "shared_mem_per_block_driver": float(gpu.limits.shared_reserved_per_block),
+        "sm_count": float(gpu.sms),
+    }
+
+
+def _as_sampled(metric: Metric) -> Metric:
+    exact = metric.label == EXACT and not metric.name.startswith("launch__")
+    return replace(metric, label=SAMPLED) if exact else metric
 
 
 def trace_launch(
@@ -174,6 +190,6 @@ def _occupancy(binary: Binary, entry: str, launch: Launch, gpu: Gpu, static: int
         launch.threads_per_block,
         resources.registers,
         static + launch.shared,
-        grid=math.prod(launch.grid),
+        grid=launch.blocks,
         barriers=resources.barriers,
     )

@@ -1,0 +1,44 @@
+"""The checker finds nothing where there is nothing: idioms that look like races, and every rung of the ladder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.emulator.faulty import Case, arrays
+from tests.emulator.sound import SOUND, kernel_of
+from tilewise.profiler.checking import CheckingDevice
+
+ORDERS = ("eager", "late", 1, 2)
+
+
+@pytest.mark.parametrize("case", SOUND, ids=lambda case: case.name)
+def test_nothing_is_wrong(case: Case) -> None:
+    for order in ORDERS:
+        x, y = arrays()
+        found = kernel_of(case).check(
+            case.grid, case.block, [x, y, case.block], shared=case.shared, cluster=case.cluster, order=order
+        )
+        assert not found, f"{order}\n" + "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("name", tw.ladder)
+def test_a_rung_is_clean(name: str) -> None:
+    rung = tw.ladder[name]
+    if rung.operand_type == "float16" or name.startswith("07"):  # the second takes whole tiles only
+        m, n, k = 96, 64, 128
+    else:
+        m, n, k = (16, 32, 24) if name.startswith("02") else (100, 70, 129)
+    generator = np.random.default_rng()
+    a = generator.standard_normal((m, k)).astype(rung.operand_type)
+    b = generator.standard_normal((k, n)).astype(rung.operand_type)
+    for order in ORDERS:
+        device = CheckingDevice(order)
+        c = rung(a, b, device=device)
+        assert not device.findings, f"{order}\n" + "\n".join(map(str, device.findings))
+        assert np.allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=0.3)
+
+
+def test_there_are_enough() -> None:
+    assert len({case.name for case in SOUND}) + len(tw.ladder) >= 40

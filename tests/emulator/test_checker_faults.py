@@ -1,0 +1,109 @@
+"""The checker: each fault is found, by its tool, its kind and its lines; and nothing in the kernel mended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.emulator.faulty import CASES, Case, arrays, kernel_of, marked
+from tilewise.profiler.checking import CheckingDevice
+from tilewise.profiler.findings import Finding
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def check(case: Case, mended: bool, order: str | int) -> list[Finding]:
+    x, y = arrays()
+    kernel = kernel_of(case, mended)
+    return kernel.check(
+        case.grid, case.block, [x, y, 64], shared=case.shared, cluster=case.cluster, order=order
+    )
+
+
+def told(found: list[Finding]) -> str:
+    return "\n".join(map(str, found))
+
+
+@every_case
+def test_a_fault_is_found_with_its_lines(case: Case) -> None:
+    for order in case.orders:
+        found = check(case, False, order)
+        assert [(item.tool, item.kind) for item in found] == [(case.tool, case.kind)], told(found)
+        sides = [side for side in (found[0].now, found[0].before) if side]
+        assert {side.line for side in sides} == marked(case), told(found)
+        assert all("//!" in side.text for side in sides)
+
+
+@every_case
+def test_nothing_is_found_in_the_kernel_mended(case: Case) -> None:
+    for order in ("eager", "late", 3, np.random.default_rng().integers(1 << 30)):
+        found = check(case, True, int(order) if isinstance(order, np.integer) else order)
+        assert not found, f"{order}\n{told(found)}"
+
+
+def test_there_are_enough() -> None:
+    assert len({case.name for case in CASES}) >= 40
+
+
+COPIED = 'extern "C" __global__ void copied(const int *x, int *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }'
+AT = 'extern "C" __global__ void at(unsigned long long p) { *(int *)p = 1; }'
+
+
+def test_a_new_array_is_unset_until_somebody_writes_it() -> None:
+    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, old, result = device.empty(32, "int32"), device.array(np.arange(32)), device.empty(32, "int32")
+    kernel(1, 32, [old.numpy().astype(np.int32), new, 20], device=device)
+    assert not device.findings
+    kernel(1, 32, [new, result, 20], device=device)
+    assert not device.findings  # what a launch wrote is known in the next one
+    kernel(1, 32, [new, result, 21], device=device)
+    assert [(item.tool, item.count) for item in device.findings] == [("initcheck", 1)]
+    assert "at byte 80" in device.findings[0].array
+
+
+def test_a_part_that_the_host_fills_is_set() -> None:
+    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, result = device.empty(32, "int32"), device.empty(32, "int32")
+    new[::2].fill(np.ones(16, np.int32))
+    kernel(1, 32, [new, result, 32], device=device)
+    assert [item.count for item in device.findings] == [16]
+    device.findings.clear()
+    new.fill(np.ones(32, np.int32))
+    kernel(1, 32, [new, result, 32], device=device)
+    assert not device.findings
+
+
+def test_after_an_unchecked_launch_nothing_is_called_unset() -> None:
+    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, result = device.empty(32, "int32"), device.empty(32, "int32")
+    kernel(1, 32, [np.ones(32, np.int32), new, 32], device=tw.device("emulator"))
+    kernel(1, 32, [new, result, 32], device=device)
+    assert not device.findings
+
+
+def test_an_array_that_was_let_go_of_is_named() -> None:
+    array = tw.device("emulator").array(np.zeros(1237, np.int32))
+    address = array.ptr
+    del array
+    (found,) = tw.Kernel(AT, "at", "sm_80").check(1, 1, [address + 8])
+    assert (found.tool, found.kind) == ("memcheck", "use-after-free")
+    assert "(1237,)" in found.message
+    assert found.address == address + 8
+
+
+def test_findings_come_by_line_and_as_plain_data() -> None:
+    text = """extern "C" __global__ void two(int *y) {
+    __shared__ int s[64], t[64];
+    s[threadIdx.x] = 1 + threadIdx.x;
+    t[threadIdx.x] = 2 + threadIdx.x;
+    int late = t[63 - threadIdx.x];
+    y[threadIdx.x] = late + s[63 - threadIdx.x];
+}"""
+    kernel = tw.Kernel(text, "two", "sm_80")
+    for order in ("eager", "late", 5):
+        first, second = kernel.check(1, 64, [np.zeros(64, np.int32)], order=order)
+        places = [sorted(side.line for side in (item.now, item.before) if side) for item in (first, second)]
+        assert places == [[3, 6], [4, 5]] or places == [[4, 5], [3, 6]]
+        assert first.plain()["tool"] == "racecheck"
+        assert "^^^^" in str(first)
