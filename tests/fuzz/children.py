@@ -133,7 +133,7 @@ class Report:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    slowest: float = 0.0
+    slowest: tuple[float, int] = (0.0, 0)  # seconds, and the seed
     most: int = 0  # bytes that a child held
 
     @property
@@ -182,7 +182,7 @@ def _one_child(report: Report, module: str, first: int, count: int, options: tup
 
 def _note(report: Report, seed: int, ended: str, taken: float, resident: int) -> None:
     report.outcomes[ended.split(":")[0]] += 1
-    report.slowest, report.most = max(report.slowest, taken), max(report.most, resident)
+    report.slowest, report.most = max(report.slowest, (taken, seed)), max(report.most, resident)
     if ended.startswith("!"):
         report.wrong.append(f"seed {seed}: {ended[1:]}")
 
@@ -227,6 +227,6 @@ def command_line(
     print(dict(report.outcomes.most_common()))
     taken = time.monotonic() - started
     print(
-        f"{report.count} programs in {taken:.0f} s, {len(report.wrong)} wrong; slowest {report.slowest:.2f} s, {report.most:,} bytes"
+        f"{report.count} programs in {taken:.0f} s, {len(report.wrong)} wrong; slowest {report.slowest[0]:.2f} s (seed {report.slowest[1]}), {report.most:,} bytes"
     )
     sys.exit(bool(report.wrong))

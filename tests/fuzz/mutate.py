@@ -17,7 +17,7 @@ from tests.fuzz import children
 from tests.fuzz.children import Bench, Report, command_line, outcome
 from tests.fuzz.corpus import Sample, by_hand, compiled
 
-__all__ = ["damaged", "run"]
+__all__ = ["PARTS", "TYPES", "damaged", "run"]
 
 _TOKEN = re.compile(
     r"//[^\n]*|\"[^\"\n]*\"|[%$A-Za-z_][\w$]*|\.\w+(?:::\w+)*|0[xXfFdD][0-9a-fA-F]+|\d+|\s+|.", re.DOTALL
@@ -27,11 +27,11 @@ _NUMBERS = [
     "65535", "65536", "0x7fffffff", "0x80000000", "0xffffffff", "4294967296", "2147483647", "-2147483648",
     "0x7fffffffffffffff", "0xffffffffffffffff", "99999999999999999999", "0f7FC00000", "0fFF800000", "0d7FF0000000000000",
 ]  # fmt: skip
-_TYPES = [
+TYPES = [
     "b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "b128", "f16", "f16x2", "bf16", "bf16x2",
     "f32", "f64", "tf32", "pred", "e4m3x2", "e5m2x2", "f32x2", "v2", "v4", "v8",
 ]  # fmt: skip
-_PARTS = [
+PARTS = [
     "sat", "ftz", "rn", "rz", "rm", "rp", "rni", "rzi", "approx", "full", "lo", "hi", "wide", "cc", "eq", "ne", "lt", "gtu", "num",
     "nan", "and", "or", "xor", "add", "min", "max", "exch", "cas", "inc", "global", "shared", "local", "const", "param", "volatile",
     "relaxed", "acquire", "release", "gpu", "cta", "sys", "sync", "aligned", "arrive", "red", "popc", "up", "down", "bfly", "idx",
@@ -162,12 +162,12 @@ def _relabel(tokens: list[str], choose: random.Random) -> None:
 
 def _retype(tokens: list[str], choose: random.Random) -> None:
     if (at := _some(tokens, choose, lambda token: token[0] == "." and len(token) > 1)) is not None:
-        tokens[at] = "." + choose.choice(_TYPES if choose.random() < 0.6 else _PARTS)
+        tokens[at] = "." + choose.choice(TYPES if choose.random() < 0.6 else PARTS)
 
 
 def _extend(tokens: list[str], choose: random.Random) -> None:
     if (at := _some(tokens, choose, lambda token: token[0] == "." and len(token) > 1)) is not None:
-        tokens.insert(at, "." + choose.choice(_PARTS))
+        tokens.insert(at, "." + choose.choice(PARTS))
 
 
 def _exchange_words(tokens: list[str], choose: random.Random) -> None:

@@ -71,7 +71,7 @@ class ToolchainTimes:
         }
 
     @property
-    def overbudget_of(self) -> list[str]:
+    def over_budget(self) -> list[str]:
         """Every figure above its budget, in words."""
         found = [
             f"{row.rung} for {row.arch}: {name.removesuffix('_ms')} {getattr(row, name):.1f} ms"

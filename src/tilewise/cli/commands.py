@@ -25,7 +25,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import ladder as rungs
 
-__all__ = ["bench", "demo", "doctor", "ladder", "profile", "run"]
+__all__ = ["bench", "check", "demo", "doctor", "ladder", "profile", "run"]
 
 GOOD, FAILED = 0, 1
 
@@ -180,6 +180,13 @@ def _print_trial(trial: Trial) -> None:
             "seed": str(trial.seed),
         }
     )
+
+
+def check(args: Namespace) -> int:
+    """``tilewise check``"""
+    from tilewise.cli import checking
+
+    return checking.check(args)
 
 
 def profile(args: Namespace) -> int:

@@ -16,6 +16,7 @@ COMMANDS = {
     "ladder": "list the rungs, or show one",
     "run": "multiply random matrices with one rung and check the result",
     "profile": "count what a launch does, in the terms of ncu",
+    "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
     "doctor": "what is here, what is missing, and what to do about it",
     "bench": "measure: how long compiling takes, how fast the emulator is",
 }
@@ -198,6 +199,39 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "profile")
 
 
+def _check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", help="a rung, such as 12_multistage, or a .cu or .ptx file")
+    parser.add_argument(
+        "--order", default="late", metavar="ORDER", help="which warp goes next: eager, late or a seed (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
+    )
+    for size in "mnk":
+        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
+    )
+    files = parser.add_argument_group("a file")
+    files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
+    files.add_argument("--grid", metavar="X,Y,Z")
+    files.add_argument("--block", metavar="X,Y,Z")
+    files.add_argument("--cluster", metavar="X,Y,Z")
+    files.add_argument(
+        "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
+    )
+    files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
+    files.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="an argument: f32[640,448] (random), new:f32[64] (not set), 42, 0.5, null",
+    )
+    files.add_argument("--timeout", type=float, metavar="SECONDS", help="end the launch after so long")
+    _finish(parser, "check")
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clear-cache", action="store_true", help="empty the cache of compiled kernels first"
@@ -231,6 +265,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "ladder": _ladder,
     "run": _run,
     "profile": _profile,
+    "check": _check,
     "doctor": _doctor,
     "bench": _bench,
 }

@@ -49,7 +49,6 @@ class _Allocation:
         self.unset: bool | npt.NDArray[np.bool_] = unset
         _ALLOCATIONS.add(self)
 
-
     def fill(self, view: npt.NDArray[Any]) -> None:
         """Somebody has said what is in a part of it."""
         if self.unset is False or not view.size:

@@ -20,7 +20,19 @@ from tilewise.emulator.rounding import FORMATS, ROUNDINGS, directed, shaped
 from tilewise.emulator.syntax import Instruction
 from tilewise.emulator.tables import Form, pure, same, unknown
 
-__all__ = ["binary", "check", "comparable", "flush", "flushed", "fma", "form", "minmax", "one_nan", "saturate", "sign"]
+__all__ = [
+    "binary",
+    "check",
+    "comparable",
+    "flush",
+    "flushed",
+    "fma",
+    "form",
+    "minmax",
+    "one_nan",
+    "saturate",
+    "sign",
+]
 
 _OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _ANY = "rn rz rm rp"

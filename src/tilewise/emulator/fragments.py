@@ -93,4 +93,6 @@ def define(e: Values, name: str, head: str, inner: Emitter) -> None:
     """Add a function to the kernel's module, with what it needs itself."""
     for key, text in inner.declared.items():
         e.declared.setdefault(key, text)
-    e.declared[name] = "\n".join([f"define internal {head} noinline nounwind {{", *inner.allocas, *inner.lines, "}"])
+    e.declared[name] = "\n".join(
+        [f"define internal {head} noinline nounwind {{", *inner.allocas, *inner.lines, "}"]
+    )

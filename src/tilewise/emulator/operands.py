@@ -58,7 +58,7 @@ def has_destination(instruction: Instruction) -> bool:
     if opcode == "cp":
         return False
     if opcode == "mbarrier":
-        return parts[0] in ("arrive", "arrive_drop", "test_wait", "try_wait", "pending_count")
+        return bool({*parts[:1]} & {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"})
     return True
 
 

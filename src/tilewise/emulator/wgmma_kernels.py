@@ -383,9 +383,7 @@ class _Tile:
 
     def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[Variable]) -> None:
         r = self.r
-        room = [
-            [Value("ptr", r.alloca(f"[{BATCH * _VECTOR} x i8]", 64)) for _ in range(2)] for _ in starts
-        ]
+        room = [[Value("ptr", r.alloca(f"[{BATCH * _VECTOR} x i8]", 64)) for _ in range(2)] for _ in starts]
         with r.count(self.total) as k:
             there = [self.panel.there(k, half) for half in range(2)]
             for i, (own, pair) in enumerate(zip(room, self._factors(k, numbers), strict=True)):

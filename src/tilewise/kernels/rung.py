@@ -22,6 +22,7 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 
 if TYPE_CHECKING:
+    from tilewise.profiler.findings import Finding
     from tilewise.profiler.profile import Profile
 
 __all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_workspace"]
@@ -194,6 +195,30 @@ class Rung:
             array.fill(np.zeros(array.shape, array.dtype))
         self(a, b, device=target, **settings)
         return target.profile
+
+    def check(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        order: str | int = "late",
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> list[Finding]:
+        """What is wrong with multiplying random matrices, m×k by k×n, on the emulator: an empty list is good.
+
+        See :meth:`tilewise.Kernel.check` for what is looked for, and for ``order``.
+        """
+        from tilewise.profiler.checking import CheckingDevice
+
+        target = CheckingDevice(order)
+        m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))
+        generator = np.random.default_rng(seed)
+        kind = target.empty((1,), self.element(self.complete(settings))).dtype
+        a, b = (generator.standard_normal(shape).astype(kind) for shape in ((m, k), (k, n)))
+        self(a, b, device=target, **settings)
+        return target.findings
 
     def element(self, settings: Settings) -> str:
         """The element type of the operands: the setting ``element`` decides where the rung has one."""

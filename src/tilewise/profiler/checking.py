@@ -49,23 +49,55 @@ _WORDS = {
         "write it first: shared memory and new device arrays hold anything",
     ),
     "READ_IN_FLIGHT": _Words(
-        *("asyncheck", "read-in-flight", "a thread reads where a copy in flight will write", _COPY, "read", _WAIT)
+        *(
+            "asyncheck",
+            "read-in-flight",
+            "a thread reads where a copy in flight will write",
+            _COPY,
+            "read",
+            _WAIT,
+        )
     ),
     "WRITE_IN_FLIGHT": _Words(
-        *("asyncheck", "write-in-flight", "a thread writes where a copy in flight will write", _COPY, "write"),
+        *(
+            "asyncheck",
+            "write-in-flight",
+            "a thread writes where a copy in flight will write",
+            _COPY,
+            "write",
+        ),
         "wait for the copy first, or write elsewhere",
     ),
     "SOURCE_IN_FLIGHT": _Words(
-        *("asyncheck", "source-in-flight", "a thread overwrites what is still being read", "asynchronous read"),
-        *("write", "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again"),
+        *(
+            "asyncheck",
+            "source-in-flight",
+            "a thread overwrites what is still being read",
+            "asynchronous read",
+        ),
+        *(
+            "write",
+            "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again",
+        ),
     ),
     "UNFENCED": _Words(
-        *("asyncheck", "unfenced", "the asynchronous proxy reads what a thread wrote, without a fence", "write"),
+        *(
+            "asyncheck",
+            "unfenced",
+            "the asynchronous proxy reads what a thread wrote, without a fence",
+            "write",
+        ),
         "asynchronous read",
         "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
     ),
     "COPY_AFTER_ACCESS": _Words(
-        *("asyncheck", "copy-too-early", "a copy is issued to memory that others may still use", "access", _COPY),
+        *(
+            "asyncheck",
+            "copy-too-early",
+            "a copy is issued to memory that others may still use",
+            "access",
+            _COPY,
+        ),
         "have everybody who uses the memory arrive at a barrier before it is filled again",
     ),
 }
@@ -91,7 +123,11 @@ _FAULTS = {
         *("synccheck", "bad-barrier"),
         "let each thread arrive at the cluster's barrier and wait for it by turns",
     ),
-    "BAD_MBARRIER": ("synccheck", "bad-mbarrier", "initialise an mbarrier with as many arrivals as come in a phase"),
+    "BAD_MBARRIER": (
+        "synccheck",
+        "bad-mbarrier",
+        "initialise an mbarrier with as many arrivals as come in a phase",
+    ),
     "WARPGROUP": ("synccheck", "divergent-wgmma", "let all four warps of a warpgroup come to it together"),
     "MATRIX": ("memcheck", "out-of-bounds", "see that the descriptor's matrix lies in shared memory"),
     "BAD_COPY": ("memcheck", "bad-copy", "see to sizes, alignments and the tensor map"),
@@ -219,7 +255,11 @@ def _follows(item: Finding, other: Finding) -> bool:
     if item.tool == "racecheck" and other.tool == "asyncheck":  # a race with a copy is a copy in flight
         return _places(item) == _places(other)
     if item.kind == "unset":  # read before others wrote it
-        return other.tool in ("racecheck", "asyncheck") and item.now is not None and item.now.place in _places(other)
+        return (
+            other.tool in ("racecheck", "asyncheck")
+            and item.now is not None
+            and item.now.place in _places(other)
+        )
     if item.kind == "write-in-flight":  # a copy that nobody waited for, and the next one to the same place
         early = other.kind == "read-in-flight" and item.before is not None and other.before is not None
         return early and len(_places(item)) == 1 and _places(item) <= _places(other)
