@@ -21,8 +21,8 @@ import tilewise as tw
 from tests.nothing.test_rungs_simt import fused, sums_in_order
 from tilewise.devices.arguments import pack
 from tilewise.emulator import Build, Range, Runner, build, native
-from tilewise.emulator.native import Target
 from tilewise.emulator.lower import Lowering
+from tilewise.emulator.native import Target
 from tilewise.emulator.parse import parse
 from tilewise.emulator.program import make_program
 from tilewise.kernels.rung import Operand

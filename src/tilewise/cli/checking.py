@@ -35,7 +35,11 @@ def check(args: Namespace) -> int:
     found = _file(args, order) if args.target.endswith((".cu", ".ptx")) else _rung(args, order)
     if args.json:
         draw.write_json(
-            {"target": args.target, "order": found.order, "findings": [item.plain() for item in found.findings]}
+            {
+                "target": args.target,
+                "order": found.order,
+                "findings": [item.plain() for item in found.findings],
+            }
         )
     else:
         _print(found)
@@ -54,7 +58,9 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 
 def _file(args: Namespace, order: str | int) -> _Checked:
     if not args.grid or not args.block:
-        raise ArgumentError("--grid and --block", "must be given for a file", fix="such as --grid 4 --block 128")
+        raise ArgumentError(
+            "--grid and --block", "must be given for a file", fix="such as --grid 4 --block 128"
+        )
     found = file_launch(
         args.target,
         name=args.kernel,
@@ -62,7 +68,7 @@ def _file(args: Namespace, order: str | int) -> _Checked:
         block=triple("--block", args.block),
         args=[word.removeprefix(_NEW) for word in args.arg],
         shared=args.shared,
-        arch=args.arch,
+        arch=args.arch or "sm_90a",
         seed=args.seed,
     )
     device = CheckingDevice(order)

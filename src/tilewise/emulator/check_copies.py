@@ -155,8 +155,8 @@ def _copy() -> Routine:
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
         r.put(_place(r, copy, lane), 0, r.cast("trunc", address, "i32"))
-        given = (address, r.wide(r["size"]), r.const("i32", _SET), zero, zero)
-        r.call("tw_check_mark", "void", r["ctx"], r["block"], *given)
+        marked = (address, r.wide(r["size"]), r.const("i32", _SET), zero, zero)
+        r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
 
@@ -299,16 +299,17 @@ def _bulk() -> Routine:
     own = (r["lane"], r["line"])
     with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
         with each_block(r, data) as at:
-            given = (_ranked(r, at(near)), count.get(), _ranked(r, at(_ranked(r, barrier))), store)
-            r.call("tw_check_arrives", "void", *_given(r), *given, *own)
+            target = (_ranked(r, at(near)), count.get(), _ranked(r, at(_ranked(r, barrier))), store)
+            r.call("tw_check_arrives", "void", *_given(r), *target, *own)
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.SEND)):
-        given = (near, count.get(), r.const("i64", 0))
-        r.call("tw_check_leaves", "void", *_given(r), *given, *own)
+        r.call("tw_check_leaves", "void", *_given(r), near, count.get(), r.const("i64", 0), *own)
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
         r.call("tw_check_leaves", "void", *_given(r), near, count.get(), _ranked(r, barrier), *own)
-    changes = r.op("or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE))
+    changes = r.op(
+        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
+    )
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
     r.call("tw_check_arrives", "void", *_given(r), far, count.get(), _ranked(r, barrier), action, *own)
     r.give(r.const("i32", 0))

@@ -34,7 +34,17 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.routine import Routine
 
-__all__ = ["WHO", "check_state", "clocks_of", "index_of", "now_of", "own_clock", "routines", "serial_of", "tick"]
+__all__ = [
+    "WHO",
+    "check_state",
+    "clocks_of",
+    "index_of",
+    "now_of",
+    "own_clock",
+    "routines",
+    "serial_of",
+    "tick",
+]
 
 WHO = {"ctx": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
@@ -197,7 +207,9 @@ def _least() -> Routine:
     start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
-        least.put(r.intrinsic("llvm.umin", least.get(), r.field(r.item(clock, r.op("add", start, i), 4), 0, "i32")))
+        least.put(
+            r.intrinsic("llvm.umin", least.get(), r.field(r.item(clock, r.op("add", start, i), 4), 0, "i32"))
+        )
     r.put(r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4), 0, least.get())
     return r
 

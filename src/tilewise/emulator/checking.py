@@ -2,7 +2,7 @@
 
 Every access is compared with what is known of its memory: writes and reads by others that no barrier, fence or
 flag puts before it (races), memory that nobody wrote, copies that are in flight. What compiled code calls for
-that is in ``check_access.py``, ``check_copies.py`` and ``check_support.py``.
+that is in ``check_access.py``, ``check_usual.py``, ``check_copies.py`` and ``check_support.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tilewise.emulator.check_access import ROW
 from tilewise.emulator.check_copies import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.check_layout import (
     ACQUIRE,
@@ -28,6 +27,7 @@ from tilewise.emulator.check_layout import (
     STRONG,
     Action,
 )
+from tilewise.emulator.check_usual import ROW
 from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import Space
 from tilewise.emulator.mbarriers import lane_addresses
@@ -166,7 +166,8 @@ class _Checker(Watcher):
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
         given = Value("ptr", values) if written else _NULL
         lanes = self._lanes(instruction)
-        self._call("tw_check", Value("ptr", addresses), lanes, size, space, kind, marks, line, given, self._number(item.width))
+        described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
+        self._call("tw_check", Value("ptr", addresses), *described)
         if done:
             e.jump(done)
             e.place(done)
@@ -225,9 +226,14 @@ class _Checker(Watcher):
         """A constant with words, lanes and bytes, 32 of each at a time."""
         padded = words + [words[-1]] * (-len(words) % 32)
         numbers = [
-            entry[part] for start in range(0, len(padded), 32) for part in range(3) for entry in padded[start : start + 32]
+            entry[part]
+            for start in range(0, len(padded), 32)
+            for part in range(3)
+            for entry in padded[start : start + 32]
         ]
-        text = f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
+        text = (
+            f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
+        )
         assert len(numbers) * 4 == ROW * len(padded) // 32
         for name, known in self.e.declared.items():
             if known == f"{name} = {text}":
@@ -236,7 +242,15 @@ class _Checker(Watcher):
         self.e.declared[name] = f"{name} = {text}"
         return name
 
-    def tile(self, instruction: Instruction, space: Space, base: Value, step: Value, shape: tuple[int, int], loads: bool) -> None:
+    def tile(
+        self,
+        instruction: Instruction,
+        space: Space,
+        base: Value,
+        step: Value,
+        shape: tuple[int, int],
+        loads: bool,
+    ) -> None:
         """``wmma`` reads or writes lines of a matrix, as many as, and each of as many bytes as ``shape`` says."""
         lines, size = shape
         e = self.e
@@ -300,7 +314,9 @@ class _Checker(Watcher):
             return
         goes_on = not waits or cluster or self.e.is_apart
         numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts), int(self.fences))
-        self._call("tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers))
+        self._call(
+            "tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers)
+        )
 
     def _barrier(self, instruction: Instruction) -> Value:
         """Of the barrier: 0 to 15, or 16 for the cluster's."""

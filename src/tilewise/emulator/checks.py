@@ -44,7 +44,9 @@ Unset = bool | npt.NDArray[np.bool_]  # whether nobody has written an array; or 
 def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
     bits = np.zeros(4 * words, np.uint32)
     bits[: unset.size] = unset
-    return (bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)).sum(1, dtype=np.uint32)
+    shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
+    packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
+    return packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,9 @@ class Checks:
                 continue
             at = stride_of(item.size) * CELLS.STATE
             states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
-            missing = (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
+            missing = (
+                (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
+            )
             found[item.start] = missing if missing.any() else False
         return found
 

@@ -24,6 +24,7 @@ _ROUTINES = (
     "tilewise.emulator.support_wgmma",
     "tilewise.emulator.check_support",
     "tilewise.emulator.check_access",
+    "tilewise.emulator.check_usual",
     "tilewise.emulator.check_copies",
     "tilewise.emulator.counting_support",
     "tilewise.emulator.tracing",

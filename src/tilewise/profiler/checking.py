@@ -183,8 +183,8 @@ def check_launch(
         unset = {item.address: item.unset for item in arrays if item.unset is not False}
         held.extend(arrays)
         seen.build, seen.arrays = build, ranges
-        seen.checks = Checks(shape, build.warps, ranges, unset, "talks" in build.notes)
-        return seen.checks
+        made = seen.checks = Checks(shape, build.warps, ranges, unset, "talks" in build.notes)
+        return made
 
     ended: KernelFault | Deadlock | LaunchTimeout | None = None
     try:
