@@ -36,6 +36,7 @@ commands:
   ladder     list the rungs, or show one
   run        multiply random matrices with one rung and check the result
   profile    count what a launch does, in the terms of ncu
+  check      find races, unset memory, bad accesses and unsafe copies in a launch
   doctor     what is here, what is missing, and what to do about it
   bench      measure: how long compiling takes, how fast the emulator is
 
