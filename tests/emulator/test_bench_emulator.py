@@ -28,7 +28,8 @@ TINY = Sizes(128, 48, 16)
 RUNGS = {name: ladder[name] for name in ("02_one_block", "03_simple")}
 EMULATOR = device("emulator", threads=1)
 WORK = [
-    "08_register_tiled", "09_warp_tiled", "04_tiled", "triton", "threads", "simulator", "launch", "memory",
+    "08_register_tiled", "09_warp_tiled", "04_tiled", "10_turing_tensor_core", "12_multistage",
+    "13_warp_specialised", "triton", "threads", "simulator", "launch", "memory",
 ]  # fmt: skip
 
 

@@ -219,13 +219,15 @@ def test_one_device_for_each_order_and_number_of_threads() -> None:
         ({"threads": 0}, "^threads must be at least 1"),
         ({"threads": "2"}, "^threads must be an integer"),
         ({"spec": "gpu", "threads": 2}, "^order, threads and sums are for the emulator"),
+        ({"spec": "gpu:0", "sums": "fast"}, "^order, threads and sums are for the emulator"),
+        ({"sums": "exact"}, "^sums 'exact' is not known"),
     ],
 )
 def test_wrong_devices(how: dict[str, Any], message: str) -> None:
     tw.device("emulator", order=1)  # a seed that compares equal to some of them
     with pytest.raises(ArgumentError, match=message) as caught:
         tw.device(how.pop("spec", "emulator"), **how)
-    assert isinstance(caught.value, UnknownNameError) == ("eagre" in message)
+    assert isinstance(caught.value, UnknownNameError) == ("is not known" in message)
 
 
 def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +239,15 @@ def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_THREADS", " 3 ")
     assert EMULATOR.threads == 3
     assert EmulatedDevice(threads=2).threads == 2  # what was asked for comes first
+    STORE(1, 32, [x])
+    monkeypatch.setenv("TILEWISE_SUMS", "hardwire")
+    with pytest.raises(
+        UnknownNameError, match=r"^TILEWISE_SUMS 'hardwire' is not known; did you mean 'hardware'"
+    ):
+        STORE(1, 32, [x])
+    monkeypatch.setenv("TILEWISE_SUMS", "hardware")
+    assert EMULATOR.sums == "hardware"
+    assert EmulatedDevice(sums="fast").sums == "fast"
     STORE(1, 32, [x])
     monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
     assert tw.device() is EMULATOR

@@ -20,14 +20,18 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.emulator import test_targets as targets
 from tests.emulator.fragments import BITS, NUMPY, Form
 from tests.hardware import ladder, matrix, model, profile, random_programs, scalar, wgmma
 from tests.hardware.compare import calmed, differences, result_type
+from tests.hardware.floats import FORMATS
 from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare
 from tests.hardware.keep import KEPT, hashed
 from tests.hardware.machine import Emulated
 from tests.hardware.matrix import forms, pack_all, unpack_all
 from tests.hardware.rules import WIDTHS, wavefronts
+from tilewise.emulator import Target, build_kernel
+from tilewise.profiler.checking import CheckingDevice
 
 _RANDOM = random.Random()
 _Item = TypeVar("_Item")
@@ -94,9 +98,7 @@ def _jobs(part: str, listed: Iterable[Form]) -> Iterator[Job]:
 
 
 def _forms(part: str) -> list[Form]:
-    """All that is modelled, and integers. m8n8k4 of f16 is a subroutine on newer GPUs."""
-    listed = forms() if part == "matrix" else wgmma.forms()
-    return [form for form in listed if not form.volta]
+    return forms() if part == "matrix" else wgmma.forms()
 
 
 @pytest.mark.parametrize(("part", "count"), [("matrix", 9), ("wgmma", 4)])
@@ -115,6 +117,29 @@ def test_the_model_of_sums_is_the_gpus(part: str, count: int) -> None:
             d = model.predicted(form, asynchronous=part == "wgmma")
             results = {"d": pack_all(d, form.d, form.layout("d"), form.registers("d"))}
             assert hashed(part, job, results) == hashes, job.name
+
+
+@pytest.mark.parametrize("part", ["matrix", "wgmma"])
+def test_a_checked_build_adds_as_hardware_does(part: str) -> None:
+    form = _RANDOM.choice([form for form in _forms(part) if model.applies(form)])
+    device = CheckingDevice("late", sums="hardware")
+    (job,) = _jobs(part, [form])
+    ours = Emulated(device).run(job)
+    assert not list(differences(part, job, Emulated(sums="hardware").run(job), ours)), form.name
+    assert list(differences(part, job, Emulated(sums="fast").run(job), ours)), form.name
+
+
+@pytest.mark.parametrize("part", ["matrix", "wgmma"])
+@pytest.mark.parametrize("target", targets.BELOW[:1], ids=targets.IDS[:1])
+def test_hardwares_sums_on_a_cpu_of_few_features(part: str, target: Target) -> None:
+    (job,) = _jobs(part, [_RANDOM.choice([form for form in _forms(part) if model.applies(form)])])
+    (start,) = job.starts
+    made = build_kernel(job.ptx, start.entry, start.block, target, None, "plain", "hardware")
+    arrays = {name: array.copy() for name, array in job.buffers.items()}
+    given = [arrays[name] for name in start.args]
+    targets.run(made, start.grid, [array.ctypes.data.to_bytes(8, "little") for array in given], given)
+    wanted = Emulated(sums="hardware").run(job)
+    assert not list(differences(part, job, wanted, {"d": arrays["d"]})), job.name
 
 
 def test_fast_sums_are_within_the_bound() -> None:
@@ -245,6 +270,55 @@ def test_the_rules_of_wavefronts() -> None:
         assert row["counts"][name] == turns * wavefronts(row["entry"], row["about"]["offsets"]), row["launch"]
 
 
+# -- sums of hardware where nothing was recorded ----------------------------------------------------
+def test_wmma_adds_as_mma_does() -> None:
+    """All k of a fragment are one group; where C is wider than D, D is rounded from what C's type holds."""
+    raw = Raw(_RANDOM.getrandbits(32))
+    of = FORMATS["f16"]
+    a, b = (of.make(raw, -7, 7, (16, 16)) for _ in range(2))
+    for d_type, c_type in (("f32", "f32"), ("f16", "f16"), ("f32", "f16"), ("f16", "f32")):
+        c = FORMATS[c_type].make(raw, -9, 3, (16, 16))
+        given = [bits.astype(f"u{size // 8}") for bits, size in ((a, 16), (b, 16), (c, BITS[c_type]))]
+        d = np.zeros((16, 16), f"u{BITS[d_type] // 8}")
+        kernel = tw.Kernel.from_ptx(_wmma(d_type, c_type), "k")
+        kernel(1, 32, [*given, d], device=tw.device("emulator", sums="hardware"))
+        out = "f16" if d_type == c_type == "f16" else "f32"
+        want = model.fused(a, b, c, c_type, out)
+        if d_type != out:
+            with np.errstate(over="ignore"):
+                want = want.astype("u4").view(np.float32).astype(np.float16).view("u2")
+        assert (d == want).all(), (d_type, c_type)
+
+
+def _wmma(d: str, c: str) -> str:
+    kinds = {"a": "f16", "b": "f16", "c": c, "d": d}
+    counts = {"a": 8, "b": 8} | {name: {"f16": 4, "f32": 8}[kinds[name]] for name in "cd"}
+    listed = {name: ", ".join(f"%{name}{i}" for i in range(count)) for name, count in counts.items()}
+    loads = [
+        f"wmma.load.{name}.sync.aligned.row.m16n16k16.global.{kinds[name]} {{{listed[name]}}}, [%p{i}], 16;"
+        for i, name in enumerate("abc")
+    ]
+    registers = [f".reg .{'f32' if kinds[name] == 'f32' else 'b32'} {listed[name]};" for name in "abcd"]
+    return "\n".join([
+        ".version 8.0", ".target sm_80", ".address_size 64",
+        f".visible .entry k({', '.join(f'.param .u64 x{i}' for i in range(4))}) {{", ".reg .b64 %p<4>;", *registers,
+        *(f"ld.param.u64 %p{i}, [x{i}];" for i in range(4)), *loads,
+        f"wmma.mma.sync.aligned.row.row.m16n16k16.{d}.{c} {', '.join(f'{{{listed[n]}}}' for n in 'dabc')};",
+        f"wmma.store.d.sync.aligned.row.m16n16k16.global.{d} [%p3], {{{listed['d']}}}, 16;", "ret;", "}", "",
+    ])  # fmt: skip
+
+
+def test_rungs_whose_instructions_group_alike_give_the_same_bits() -> None:
+    """16 of k at a time, by mma and by wgmma."""
+    a, b = (
+        np.random.default_rng().standard_normal(shape).astype("float16") for shape in ((70, 90), (90, 60))
+    )
+    device = tw.device("emulator", sums="hardware")
+    c, d = (tw.ladder[name](a, b, device=device) for name in ("12_multistage", "13_warp_specialised"))
+    assert c.dtype == d.dtype == np.float16
+    assert (c == d).all()
+
+
 # -- what needs no record ---------------------------------------------------------------------------
 @pytest.mark.parametrize("number", range(3))
 def test_tiles_come_back_from_registers(number: int) -> None:
@@ -271,8 +345,8 @@ def test_jobs_are_the_same_whoever_makes_them() -> None:
     """What compilers write beside the code is no part of a job, and a rung comes back as it was stored."""
     ptx = ".visible .entry k(.param .u64 a)\n{\nret;\n}\n"
     told = '// made elsewhere\n.file 1 "there.cu"\n' + ptx.replace("ret", "\t.loc 1 2 3\n\nret")
-    a, b, c = (np.ones((2, 2), np.float16), np.zeros((2, 2), np.float16), np.zeros((2, 2), np.float32))
-    buffers = {"a": a, "b": b, "c": c, "w": np.zeros(16, np.uint8)}
+    kinds = {"a": "float16", "b": "float16", "c": "float32", "w": "uint8"}
+    buffers: dict[str, Array] = {name: np.ones((2, 2), kind) for name, kind in kinds.items()}
     starts = [Start("k", (1, 1, 1), (32, 1, 1), [Matrix("a", 2, 2), "w", np.uint32(7)])]
     about = {"size": (2, 2, 2)}
     one, other = (Job("k", text, starts, buffers, ["c"], None, about) for text in (ptx, told))

@@ -146,7 +146,7 @@ def sums(data: Array, kinds: list[int], blocks: int, consumers: int) -> Array:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=4),
     st.integers(1, 2),
@@ -179,7 +179,7 @@ def test_a_ring_of_many(
 def programs(draw: st.DrawFn) -> list[tuple[str, int]]:
     """Products on sums d and e, commits and waits: "-" begins anew, "r" has A in registers, "turn" changes those."""
     steps: list[tuple[str, int]] = []
-    for _ in range(draw(st.integers(1, 14))):
+    for _ in range(draw(st.integers(1, 14) | st.just(45))):  # of 32 in flight the oldest is done first
         what = draw(
             st.sampled_from(["d", "d", "e", "commit", "commit", "wait", "-d", "-e", "rd", "re", "turn"])
         )
@@ -193,7 +193,7 @@ def _ones(value: int) -> list[str]:
     return [f"mov.b32 %a{i}, {bits};" for i in range(4)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(programs(), st.lists(ORDERS, min_size=3, max_size=3, unique=True), st.sampled_from([128, 256]))
 def test_products_in_flight(steps: list[tuple[str, int]], orders: list[str | int], threads: int) -> None:
     tiles = Tiles()

@@ -318,3 +318,24 @@ def test_side_by_side() -> None:
         if line.startswith("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared.sum")
     )
     assert row.split()[1:] == ["6,400", "45,056", "7.04"]
+
+
+def test_bytes_by_space_and_operation() -> None:
+    """What the tiles of a product take, from loads of 4 and of 16 bytes alike."""
+    profile = tw.ladder["08_register_tiled"].profile(256, 128, 64, gpu="h200")
+    assert profile["tilewise__bytes_global_op_ld.sum"] == 4 * 2 * (
+        128 * 64 + 64 * 128
+    )  # two blocks, each two tiles
+    assert profile["tilewise__bytes_global_op_st.sum"] == 4 * 256 * 128
+    assert profile["tilewise__bytes_shared_op_st.sum"] >= 4 * 2 * (128 * 64 + 64 * 128)
+    tensor = tw.ladder["10_turing_tensor_core"].profile(256, 128, 64, gpu="rtx-2060-super")
+    assert (
+        tensor["tilewise__bytes_shared_op_ldsm.sum"] == 512 * tensor["smsp__sass_inst_executed_op_ldsm.sum"]
+    )
+    spilling = """extern "C" __global__ void k(int *x) {
+        int a[64];
+        for (int i = 0; i < 64; i++) a[x[i] & 63] = i;
+        x[threadIdx.x] = a[x[threadIdx.x] & 63]; }"""
+    local = tw.Kernel(spilling, "k", "sm_80").profile(1, 32, [np.arange(64, dtype=np.int32)])
+    assert local["smsp__sass_inst_executed_op_local_ld.sum"] == 1
+    assert local["smsp__sass_inst_executed_op_local_st.sum"] > 0

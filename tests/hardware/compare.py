@@ -110,23 +110,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["ladder", "matrix", "wgmma", "scalar"])
     parser.add_argument("--job", default="", help="only jobs with this in their name")
     given = parser.parse_args()
-    from tests.hardware.carry import parts
+    from tests.hardware.carry import load, parts
 
-    record, makers, emulator = (
-        json.loads((given.folder / "record.json").read_text()),
-        dict(parts()),
-        Emulated(),
-    )
+    record = json.loads((given.folder / "record.json").read_text())
+    makers, emulator = dict(parts()), Emulated(sums="hardware")
     for part in given.only:
         noted = {entry["name"]: entry for entry in record["parts"][part]["jobs"]}
         arrays = np.load(given.folder / f"{part}.npz")
-        equal = 0
-        for job in makers[part]():
+        equal = others = 0
+        for job in load(part, makers[part]):
             if given.job not in job.name:
                 continue
             entry = noted.get(job.name, {"failed": "not recorded"})
-            if "failed" in entry or entry["inputs"] != job.inputs:
-                print(f"{job.name} | {entry.get('failed', 'recorded with other inputs')}")
+            if "failed" in entry:
+                print(f"{job.name} | {entry['failed']}")
+                continue
+            if entry["inputs"] != job.inputs:
+                others += 1
                 continue
             try:
                 ours = emulator.run(job)
@@ -138,7 +138,7 @@ def main() -> None:
             equal += not found
             for one in found:
                 print(one, flush=True)
-        print(f"{part}: {equal} jobs equal")
+        print(f"{part}: {equal} jobs equal, {others} left out: recorded with other inputs")
 
 
 if __name__ == "__main__":

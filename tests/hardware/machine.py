@@ -35,13 +35,13 @@ def machine(name: str) -> Machine:
 
 
 class Emulated:
-    """The emulator, through tilewise's own front."""
+    """The emulator, through tilewise's own front: a device that is given, or one with some options."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, device: Any = None, **options: Any) -> None:
         import tilewise as tw
 
         self._tw = tw
-        self._device = tw.device("emulator", **options)
+        self._device = device or tw.device("emulator", **options)
 
     def run(self, job: Job, seconds: float = 30.0) -> dict[str, Array]:
         arrays = {name: self._device.array(array) for name, array in job.buffers.items()}

@@ -23,7 +23,7 @@ from tests.hardware.floats import FORMATS
 from tests.hardware.job import Array
 from tests.hardware.matrix import matrices
 
-__all__ = ["applies", "predicted"]
+__all__ = ["applies", "fused", "predicted"]
 
 _NOTHING = -10_000  # the exponent of zero
 _NAN32, _INF32 = 0x7FFF_FFFF, 0x7F80_0000
@@ -49,7 +49,7 @@ class Numbers(NamedTuple):
 
 
 def applies(form: Form) -> bool:
-    """Whether the model is for this form: m8n8k4 of f16 is done by a subroutine on newer GPUs."""
+    """Whether the model is for this form: m8n8k4 of f16 has no unit on newer GPUs, but fused multiply-adds."""
     return form.a in FORMATS and form.a != "f64" and not form.volta
 
 
@@ -101,6 +101,11 @@ def _fused(a: Numbers, b: Numbers, c: Array, c_type: str, kept: int, out: str) -
     bits = _float(total, top - kept)
     bits = bits & np.uint64(0xFFFF_FC00) if out == "short" else bits
     return _special(bits, up, down, nan, _INF32, _NAN32, 0x8000_0000)
+
+
+def fused(a: Array, b: Array, c: Array, c_type: str, out: str) -> Array:
+    """A·B + C of f16 matrices of bits, all k as one group."""
+    return _fused(_apart(a[:, None, :], "f16"), _apart(b.T[None], "f16"), c, c_type, 25, out)
 
 
 def _special(

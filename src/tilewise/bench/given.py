@@ -22,7 +22,8 @@ __all__ = ["FileLaunch", "argument", "file_launch", "triple"]
 _TYPES: Mapping[str, Any] = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
-    **{f"{kind}{bits}": np.dtype(f"{'u' if kind == 'u' else ''}int{bits}") for kind in "us" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _ARRAY = re.compile(r"(\w+)\[([\d, ×x]+)\]")
 _ENTRY = re.compile(

@@ -183,7 +183,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache", action="store_true", help="add what a model of the caches makes of it")
     parser.add_argument(
-        "--sample", type=_at_least(1), metavar="N", help="run at most N blocks of each kind, not the whole grid"
+        "--sample",
+        type=_at_least(1),
+        metavar="N",
+        help="run at most N blocks of each kind, not the whole grid",
     )
     files = parser.add_argument_group("a file")
     files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
@@ -202,7 +205,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="a rung, such as 12_multistage, or a .cu or .ptx file")
     parser.add_argument(
-        "--order", default="late", metavar="ORDER", help="which warp goes next: eager, late or a seed (%(default)s)"
+        "--order",
+        default="late",
+        metavar="ORDER",
+        help="which warp goes next: eager, late or a seed (%(default)s)",
     )
     parser.add_argument(
         "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"

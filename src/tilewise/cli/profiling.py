@@ -47,7 +47,9 @@ def profile(args: Namespace) -> int:
 def _profile(args: Namespace, name: str) -> Profile:
     if not name.endswith((".cu", ".ptx")):
         m, n, k = (given or size for given, size in zip((args.m, args.n, args.k), _EXAMPLE, strict=True))
-        return ladder[name].profile(m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set))
+        return ladder[name].profile(
+            m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
+        )
     if not args.grid or not args.block:
         raise ArgumentError(
             "--grid and --block", "must be given for a file", fix="such as --grid 11,20 --block 32,32"
@@ -105,7 +107,8 @@ def _occupancy(found: Occupancy) -> dict[str, str]:
 
 def _roofline(found: Roofline) -> dict[str, str]:
     rows = {
-        bound.name: f"{bound.amount:,.4g} {bound.unit}: {draw.duration(bound.seconds)}" for bound in found.bounds
+        bound.name: f"{bound.amount:,.4g} {bound.unit}: {draw.duration(bound.seconds)}"
+        for bound in found.bounds
     }
     rows["bound"] = f"{found.binding.name}: {draw.duration(found.seconds)} at least"
     if found.intensity is not None:

@@ -246,7 +246,9 @@ def _aligned(r: Routine, *addresses: Value) -> None:
         refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
 
 
-def touch(r: Routine, address: Value, count: Value, reduces: Value | None = None) -> None:
+def touch(
+    r: Routine, address: Value, count: Value, reduces: Value | None = None, values: Value = _NULL
+) -> None:
     """In a checked launch: a copy reads global memory, or changes it. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
         space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
@@ -255,7 +257,7 @@ def touch(r: Routine, address: Value, count: Value, reduces: Value | None = None
             changed = r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE))
             action = r.select(reduces, *changed)
             flags = r.select(reduces, r.const("i32", PROXY | STRONG), flags)
-        given = (r["lane"], address, count, space, action, flags, r["line"])
+        given = (r["lane"], address, count, space, action, flags, r["line"], values)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
@@ -304,7 +306,8 @@ def _out() -> Routine:
     _aligned(r, source, target)
     given = _part(r, source, count, Space.SHARED, 0)
     place = _part(r, target, count, Space.GLOBAL, 1)
-    touch(r, target, count, r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE))
+    reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
+    touch(r, target, count, reduces, given)
     _put(r, place, given, count, Verb.REDUCE)
     r.give(r.const("i32", 0))
     return r

@@ -6,6 +6,8 @@ some of them. ``tw_check_touch`` is for a stretch of memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewise.emulator.check_layout import (
@@ -15,6 +17,7 @@ from tilewise.emulator.check_layout import (
     CHECK,
     CLOCKS,
     DOUBTFUL,
+    FLAGS,
     FOREIGN,
     LANE_BITS,
     LINE_BITS,
@@ -65,7 +68,15 @@ def routines() -> list[Routine]:
 # -- where ----------------------------------------------------------------------------------------------
 def _where() -> Routine:
     """Where the cells of an address are; whether anything is known of it."""
-    r = Routine("tw_check_where", "i1", ctx="ptr", block="ptr", space="i32", address="i64", place="ptr")
+    r = Routine(
+        "tw_check_where",
+        "i1",
+        ctx="ptr",
+        block="ptr",
+        space="i32",
+        address="i64",
+        place="ptr",
+    )
     place, state = r["place"], check_state(r)
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.compare("icmp eq", r["space"], int(Space.SHARED))):
@@ -98,7 +109,10 @@ def _where() -> Routine:
         r.give(_FALSE)
     with r.unless(_within(r, known.get())):
         known.put(_NULL)
-        low, high = r.variable("i64", 0), r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64"))
+        low, high = (
+            r.variable("i64", 0),
+            r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64")),
+        )
         with r.loop() as loop:
             loop.leave(r.compare("icmp uge", low.get(), high.get()))
             middle = r.op("lshr", r.op("add", low.get(), high.get()), 1)
@@ -118,7 +132,10 @@ def _where() -> Routine:
     first = r.field(item, RANGE.FIRST, "i64")
     cells = r.field(item, RANGE.CELLS, "ptr")
     r.put(place, PLACE.FIRST, first)
-    r.put(place, PLACE.BYTES, r.op("sub", r.field(item, RANGE.END, "i64"), first))
+    # NOTE: of memory without cells, nothing must be found by what is remembered here.
+    none = r.compare("icmp eq", cells, _NULL)
+    size = r.op("sub", r.field(item, RANGE.END, "i64"), first)
+    r.put(place, PLACE.BYTES, r.select(none, r.const("i64", 0), size))
     r.put(place, PLACE.CELLS, cells)
     r.put(place, PLACE.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
     r.put(place, PLACE.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
@@ -149,15 +166,22 @@ class Word:
         self.high = r.op("shl", self.serial, _WARP_SHIFT)
         self.line = r.op("shl", r["line"], LINE_BITS)
         self.warps = r.cast("trunc", r.field(r["ctx"], LAUNCH.WARPS, "i64"), "i32")
+        self.alone = r.compare("icmp ne", r.field(check_state(r), CHECK.ALONE, "i64"), 0)
+        self.least = r.field(r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4), 0, "i32")
 
     def at(self, place: Value, address: Value, who: Value, bytes_: Value) -> None:
         """The cell of an address in a ``PLACE`` that has it."""
         r = self.r
         self.who, self.bytes, self.address = who, bytes_, address
         self.born = r.cast("trunc", r.field(place, PLACE.BORN, "i64"), "i32")
+        inside = r.compare("icmp ne", self.born, 0)
+        self.past = r.select(r.op("or", inside, self.alone), self.least, r.const("i32", 0))
         self.offset = r.op("sub", address, r.field(place, PLACE.FIRST, "i64"))
         row = r.op("mul", r.op("lshr", self.offset, 2), 4)
-        cells, stride = r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64")
+        cells, stride = (
+            r.field(place, PLACE.CELLS, "ptr"),
+            r.field(place, PLACE.STRIDE, "i64"),
+        )
         self.cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         self.info = r.op("or", r.op("or", self.line, bytes_), r["flags"])
 
@@ -176,7 +200,12 @@ class Word:
         r = self.r
         entry = r.op("sub", r.wide(r.op("lshr", other, _WARP_SHIFT)), self.base)
         inside = r.compare("icmp ult", entry, self.width)
-        known = r.field(r.item(self.clock, r.select(inside, entry, r.const("i64", 0)), 4), 0, "i32", 4)
+        known = r.field(
+            r.item(self.clock, r.select(inside, entry, r.const("i64", 0)), 4),
+            0,
+            "i32",
+            4,
+        )
         before = r.select(inside, r.compare("icmp uge", known, time), self.blind)
         own_bytes = r.compare("icmp eq", r.op("and", other, _LANES), MIXED)
         return r.negation(r.op("or", before, r.both(own_bytes, self.mine(other))))
@@ -207,7 +236,10 @@ class Word:
         r = self.r
         time, who, info = (self.get(column) for column in columns)
         meet = r.compare("icmp ne", r.op("and", r.op("and", info, self.bytes), BYTES), 0)
-        late, other = r.compare("icmp ugt", time, self.born), r.compare("icmp ne", who, self.who)
+        late, other = (
+            r.compare("icmp ugt", time, self.born),
+            r.compare("icmp ne", who, self.who),
+        )
         found = r.variable("i1", 0)
         with r.when(r.both(meet, late, other)):
             agreed = r.op("or", self.agreed(info, who), self.awaited(info, who))
@@ -219,18 +251,31 @@ class Word:
         number = r.const("i32", int(kind)) if isinstance(kind, Kind) else kind
         other_line = r.op("lshr", info, LINE_BITS)
         flags = r.op("or", r["flags"], r.op("shl", r.op("and", info, (1 << LINE_BITS) - 1), 8))
-        given = (number, r["space"], r["line"], other_line, self.address, self.who, other, self.bytes, flags)
+        given = (
+            number,
+            r["space"],
+            r["line"],
+            other_line,
+            self.address,
+            self.who,
+            other,
+            self.bytes,
+            flags,
+        )
         r.call("tw_check_finding", "void", r["ctx"], *given)
 
 
-def _access(word: Word, writes: Value, stores: Value, same: Variable | None) -> None:
+def _access(word: Word, writes: Value, stores: Value, same: Variable) -> None:
     """Judge one access and note it down. ``same`` is told whether a store changes nothing."""
     r = word.r
     found, time, who, info = word.against((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
     with r.when(found):
-        kind = r.select(writes, r.const("i32", Kind.WRITE_AFTER_WRITE), r.const("i32", Kind.READ_AFTER_WRITE))
-        quiet = same.get() if same else _FALSE
-        with r.unless(r.both(stores, quiet)):
+        kind = r.select(
+            writes,
+            r.const("i32", Kind.WRITE_AFTER_WRITE),
+            r.const("i32", Kind.READ_AFTER_WRITE),
+        )
+        with r.unless(r.both(stores, same.get())):
             word.report(kind, who, info)
     with r.when(writes):
         for columns in (
@@ -257,9 +302,16 @@ def _against_state(word: Word, writes: Value, stores: Value) -> None:
         arriving = r.compare("icmp ne", r.op("and", state, ARRIVING), 0)
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
         with r.when(arriving), r.unless(word.agreed(write, writer)):
-            kind = r.select(writes, r.const("i32", Kind.WRITE_IN_FLIGHT), r.const("i32", Kind.READ_IN_FLIGHT))
+            kind = r.select(
+                writes,
+                r.const("i32", Kind.WRITE_IN_FLIGHT),
+                r.const("i32", Kind.READ_IN_FLIGHT),
+            )
             word.report(kind, writer, write)
-        with r.when(writes), r.unless(r.compare("icmp eq", r.op("and", state, MANY_LEAVING), 0)):
+        with (
+            r.when(writes),
+            r.unless(r.compare("icmp eq", r.op("and", state, MANY_LEAVING), 0)),
+        ):
             word.report(Kind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     block = r.op("udiv", r.op("lshr", word.get(CELLS.WRITER), _WARP_SHIFT), word.warps)
     foreign = r.select(r.compare("icmp eq", block, owner), r.const("i32", 0), r.const("i32", FOREIGN))
@@ -290,11 +342,19 @@ def _read(word: Word) -> None:
     """Note a read. Of those that are not ordered, two are remembered, of different warps."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.READ, CELLS.READER, CELLS.READING))
-    stale = r.op("or", r.compare("icmp ule", time, word.born), r.negation(word.unordered(who, time)))
+    stale = r.op(
+        "or",
+        r.compare("icmp ule", time, word.born),
+        r.negation(word.unordered(who, time)),
+    )
     own = word.mine(who)
     with r.when(r.both(own, r.negation(stale), r.compare("icmp ne", who, word.who))):
         alike = r.compare("icmp eq", r.op("and", r.op("xor", info, word.info), BYTES), 0)
-        both = r.op("or", word.high, r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)))
+        both = r.op(
+            "or",
+            word.high,
+            r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)),
+        )
         was_mixed = r.compare("icmp eq", r.op("and", who, _LANES), MIXED)
         word.put(CELLS.READER, r.select(was_mixed, who, both))
         word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
@@ -305,7 +365,9 @@ def _read(word: Word) -> None:
         with r.otherwise():
             earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)
             free = r.op(
-                "or", r.compare("icmp ule", earlier, word.born), r.negation(word.unordered(reader, earlier))
+                "or",
+                r.compare("icmp ule", earlier, word.born),
+                r.negation(word.unordered(reader, earlier)),
             )
             with r.when(r.op("or", free, word.mine(reader))):
                 _set(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
@@ -322,7 +384,13 @@ def _check() -> Routine:
     ``values`` are those that a store is about to write, element after element of all lanes; null if they are
     not known.
     """
-    names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32", "action": "i32"}
+    names = {
+        "addresses": "ptr",
+        "mask": "i32",
+        "size": "i32",
+        "space": "i32",
+        "action": "i32",
+    }
     more = {"flags": "i32", "line": "i32", "values": "ptr", "element": "i32"}
     r = Routine("tw_check", "void", **WHO, **names, **more)
     place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
@@ -332,25 +400,84 @@ def _check() -> Routine:
     stores = r.compare("icmp eq", r["action"], int(Action.STORE))
     valued = r.both(stores, r.compare("icmp ne", r["values"], _NULL))
     same = r.variable("i1", 0)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+    with _each_address(r, writes) as (lane, address, name):
         end = r.op("add", address, r.wide(r["size"]))
         at = r.variable("i64", address)
         with r.loop() as loop:
             here = at.get()
             loop.leave(r.compare("icmp uge", here, end))
             within = r.op("and", here, 3)
-            size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
+            size = r.intrinsic(
+                "llvm.umin",
+                r.op("sub", r.const("i64", 4), within),
+                r.op("sub", end, here),
+            )
             at.put(r.op("add", here, size))
             ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
             bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
             _find(r, place, here, loop)
-            word.at(place, here, r.op("or", word.high, lane), bytes_)
+            word.at(place, here, r.op("or", word.high, name), bytes_)
+            loop.again(_usual_read(word, writes))
             same.put(0)
             with r.when(valued):
                 _compare(word, place, lane, r.op("sub", here, address), size, same)
             _access(word, writes, stores, same)
     return r
+
+
+@contextmanager
+def _each_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
+    """Over the lanes: the first one's number, its address, and the number by which it is remembered.
+
+    Lanes that read the same are one.
+    """
+    left = r.variable("i32", r["mask"])
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    with r.loop() as loop:
+        rest = left.get()
+        loop.leave(r.compare("icmp eq", rest, 0))
+        lane = r.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
+        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+        alone = r.op("shl", r.const("i32", 1), lane)
+        together = r.variable("i32", alone)
+        with r.unless(writes):
+            every = r.field(r["addresses"], 0, "<32 x i64>", 64)
+            together.put(r.op("and", r.bits(r.compare("icmp eq", every, r.splat(address))), rest))
+        those = together.get()
+        left.put(r.op("and", rest, r.op("xor", those, -1)))
+        single = r.compare("icmp eq", those, alone)
+        yield lane, address, r.select(single, lane, r.const("i32", SEVERAL))
+
+
+def _usual_read(word: Word, writes: Value) -> Value:
+    """Whether it is a read with which nothing is wrong, as is easily seen; then it is noted."""
+    r = word.r
+    quick = r.variable("i1", 0)
+    with r.unless(writes):
+        state = r.compare("icmp eq", r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
+        plain = r.both(state, r.compare("icmp ule", word.get(CELLS.WRITTEN), word.past))
+        reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
+        first = r.op(
+            "or",
+            r.compare("icmp ule", word.get(CELLS.READ), word.past),
+            r.compare("icmp eq", reader, word.who),
+        )
+        second = r.op(
+            "or",
+            r.compare("icmp ule", word.get(CELLS.EARLIER), word.past),
+            r.compare("icmp eq", earlier, word.who),
+        )
+        others = r.negation(word.mine(reader))
+        full = r.both(others, r.negation(second), r.negation(word.mine(earlier)))
+        with r.when(r.both(plain, first)):
+            _set(word, (CELLS.READ, CELLS.READER, CELLS.READING))
+            quick.put(1)
+        with r.otherwise(), r.when(r.both(plain, others, second)):
+            _set(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+            quick.put(1)
+        with r.when(r.both(plain, full)):  # two others are remembered
+            quick.put(1)
+    return quick.get()
 
 
 def _find(r: Routine, place: Value, here: Value, loop: object) -> None:
@@ -378,8 +505,15 @@ def _compare(word: Word, place: Value, lane: Value, offset: Value, size: Value, 
         r.compare("icmp eq", r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
         r.compare("icmp ult", other, 32),
     )
-    theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
+    theirs = r.at(
+        r["values"],
+        r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)),
+    )
     old = r.select(beside, theirs, r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset))
+    _equal(r, mine, old, size, same)
+
+
+def _equal(r: Routine, mine: Value, old: Value, size: Value, same: Variable) -> None:
     same.put(1)
     with r.count(size) as i:
         equal = r.compare("icmp eq", r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))
@@ -387,14 +521,22 @@ def _compare(word: Word, place: Value, lane: Value, offset: Value, size: Value, 
 
 
 def _touch() -> Routine:
-    """An access of one lane to a stretch of memory."""
-    names = {"lane": "i32", "address": "i64", "bytes": "i64", "space": "i32", "action": "i32"}
-    r = Routine("tw_check_touch", "void", **WHO, **names, flags="i32", line="i32")
+    """An access of one lane to a stretch of memory; ``values`` are what a store puts there, or null."""
+    names = {
+        "lane": "i32",
+        "address": "i64",
+        "bytes": "i64",
+        "space": "i32",
+        "action": "i32",
+    }
+    r = Routine("tw_check_touch", "void", **WHO, **names, flags="i32", line="i32", values="ptr")
     place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
     r.fill(place, 0, PLACE.SIZE)
     word = Word(r)
     writes = r.compare("icmp ne", r["action"], int(Action.LOAD))
     stores = r.compare("icmp eq", r["action"], int(Action.STORE))
+    valued = r.compare("icmp ne", r["values"], _NULL)
+    same = r.variable("i1", 0)
     end = r.op("add", r["address"], r["bytes"])
     at = r.variable("i64", r["address"])
     with r.loop() as loop:
@@ -407,7 +549,11 @@ def _touch() -> Routine:
         bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
         _find(r, place, here, loop)
         word.at(place, here, r.op("or", word.high, r["lane"]), bytes_)
-        _access(word, writes, stores, None)
+        same.put(0)
+        with r.when(valued):
+            old = r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset)
+            _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
+        _access(word, writes, stores, same)
         proxy = r.compare("icmp ne", r.op("and", r["flags"], PROXY), 0)
         with r.when(r.both(proxy, r.negation(writes), r.compare("icmp ne", word.born, 0))):
             _against_proxy(word)
@@ -418,7 +564,11 @@ def _against_proxy(word: Word) -> None:
     """The asynchronous proxy reads what a thread wrote: a fence of the writer or of this warp must lie between."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    warps = r.op(
+        "mul",
+        r.field(r["ctx"], LAUNCH.WARPS, "i64"),
+        r.field(r["ctx"], LAUNCH.CLUSTER, "i64"),
+    )
     writer = r.op("urem", r.wide(r.op("lshr", who, _WARP_SHIFT)), warps)
     fenced = r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
     last = r.intrinsic(
@@ -427,5 +577,11 @@ def _against_proxy(word: Word) -> None:
         r.field(r.item(fenced, index_of(r), 4), 0, "i32"),
     )
     thread = r.compare("icmp eq", r.op("and", info, PROXY), 0)
-    with r.when(r.both(thread, r.compare("icmp ugt", time, word.born), r.compare("icmp ugt", time, last))):
+    with r.when(
+        r.both(
+            thread,
+            r.compare("icmp ugt", time, word.born),
+            r.compare("icmp ugt", time, last),
+        )
+    ):
         word.report(Kind.UNFENCED, who, info)

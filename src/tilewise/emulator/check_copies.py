@@ -34,11 +34,20 @@ from tilewise.emulator.tensor_plan import PLAN
 
 __all__ = ["BULKS", "COPIED", "PRODUCTS", "routines"]
 
-COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
+COPIED, BULKS, PRODUCTS = (
+    0,
+    1,
+    2,
+)  # kinds of groups: of cp.async, of bulk copies, of wgmma
 _NULL = Value("ptr", "null")
 _SHARED = int(Space.SHARED)
 _PHASE_BIT = 61  # of an mbarrier
-_SET, _LAND, _LEAVE, _FREE = 0, 1, 2, 3  # what may be done with the marks of a stretch of memory
+_SET, _LAND, _LEAVE, _FREE = (
+    0,
+    1,
+    2,
+    3,
+)  # what may be done with the marks of a stretch of memory
 _ROWS = 8  # of a brick of a matrix, each of 16 bytes
 
 
@@ -55,7 +64,13 @@ def _given(r: Routine) -> tuple[Value, Value, Value]:
 
 def _mark(  # what happens to each word of a stretch of shared memory
 ) -> Routine:
-    names = {"address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
+    names = {
+        "address": "i64",
+        "bytes": "i64",
+        "what": "i32",
+        "time": "i32",
+        "who": "i32",
+    }
     r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
     place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
     with r.count(r["bytes"], 0, 4) as offset:
@@ -64,7 +79,10 @@ def _mark(  # what happens to each word of a stretch of shared memory
         with r.unless(known):
             r.give()
         row = r.op("and", r.op("sub", here, r.field(place, PLACE.FIRST, "i64")), -4)
-        cells, stride = r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64")
+        cells, stride = (
+            r.field(place, PLACE.CELLS, "ptr"),
+            r.field(place, PLACE.STRIDE, "i64"),
+        )
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
         leaving = r.op("and", state, MANY_LEAVING)
@@ -97,10 +115,19 @@ def _groups(r: Routine, kind: Value | int) -> Value:
 
 def _record() -> Routine:
     """A free record, of some lanes of a warp; null if there are too many."""
-    numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "leaves": "i32", "line": "i32"}
+    numbers = {
+        "mask": "i32",
+        "bytes": "i32",
+        "kind": "i32",
+        "leaves": "i32",
+        "line": "i32",
+    }
     r = Routine("tw_check_record", "ptr", **WHO, **numbers)
     clocks = clocks_of(r)
-    count, start = r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr")
+    count, start = (
+        r.field(clocks, CLOCKS.COUNT, "i64"),
+        r.field(clocks, CLOCKS.COPIES, "ptr"),
+    )
     found = r.variable("ptr", _NULL)
     with r.when(r.compare("icmp ult", count, COPIES)):
         found.put(r.item(start, count, COPY.SIZE))
@@ -143,10 +170,28 @@ def _place(r: Routine, copy: Value, lane: Value) -> Value:
 # -- cp.async -------------------------------------------------------------------------------------------
 def _copy() -> Routine:
     """Some lanes issue copies to shared memory, each of ``size`` bytes."""
-    r = Routine("tw_check_copy", "void", **WHO, addresses="ptr", mask="i32", size="i32", line="i32")
+    r = Routine(
+        "tw_check_copy",
+        "void",
+        **WHO,
+        addresses="ptr",
+        mask="i32",
+        size="i32",
+        line="i32",
+    )
     space, store = r.const("i32", _SHARED), r.const("i32", int(Action.STORE))
     zero = r.const("i32", 0)
-    given = (*_given(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
+    given = (
+        *_given(r),
+        r["addresses"],
+        r["mask"],
+        r["size"],
+        space,
+        store,
+        zero,
+        r["line"],
+        _NULL,
+    )
     r.call("tw_check", "void", *given, r.const("i32", 4))
     numbers = (r["mask"], r["size"], r.const("i32", COPIED), zero, r["line"])
     copy = r.call("tw_check_record", "ptr", *_given(r), *numbers)
@@ -259,11 +304,20 @@ def _land() -> Routine:
     r = Routine("tw_check_land", "void", **WHO, copy="ptr", lane="i32", time="i32")
     copy, lane = r["copy"], r["lane"]
     bit = r.op("shl", r.const("i32", 1), lane)
-    r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
+    r.put(
+        copy,
+        COPY.LANES,
+        r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)),
+    )
     with r.when(r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         numbers = [r.field(_place(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
         high, low = r.wide(numbers[1]), r.wide(numbers[0])
-        given = (r.op("or", r.op("shl", high, 32), low), *numbers[2:], r.const("i32", _FREE), r["time"])
+        given = (
+            r.op("or", r.op("shl", high, 32), low),
+            *numbers[2:],
+            r.const("i32", _FREE),
+            r["time"],
+        )
         r.call("tw_check_matrix", "void", *_given(r), *given)
         r.give()
     address = r.wide(r.field(_place(r, copy, lane), 0, "i32"))
@@ -278,14 +332,29 @@ def _land() -> Routine:
 # -- bulk copies ----------------------------------------------------------------------------------------
 def _bulk() -> Routine:
     """A lane issues a bulk copy; ``data`` is its request."""
-    names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
+    names = {
+        "worker": "ptr",
+        "kind": "i32",
+        "data": "ptr",
+        "lane": "i32",
+        "line": "i32",
+    }
     r = Routine("tw_check_bulk", "i32", **WHO, **names)
     data = r["data"]
     verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
     with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
         plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-        given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
+        given = (
+            r["ctx"],
+            r["worker"],
+            r["block"],
+            r["warp"],
+            data,
+            plan,
+            r["lane"],
+            r["line"],
+        )
         failed = r.call("tw_tensor_plan", "i32", *given)
         with r.when(r.compare("icmp ne", failed, 0)):
             r.give(failed)
@@ -299,19 +368,51 @@ def _bulk() -> Routine:
     own = (r["lane"], r["line"])
     with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
         with each_block(r, data) as at:
-            target = (_ranked(r, at(near)), count.get(), _ranked(r, at(_ranked(r, barrier))), store)
+            target = (
+                _ranked(r, at(near)),
+                count.get(),
+                _ranked(r, at(_ranked(r, barrier))),
+                store,
+            )
             r.call("tw_check_arrives", "void", *_given(r), *target, *own)
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.SEND)):
-        r.call("tw_check_leaves", "void", *_given(r), near, count.get(), r.const("i64", 0), *own)
+        r.call(
+            "tw_check_leaves",
+            "void",
+            *_given(r),
+            near,
+            count.get(),
+            r.const("i64", 0),
+            *own,
+        )
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
-        r.call("tw_check_leaves", "void", *_given(r), near, count.get(), _ranked(r, barrier), *own)
+        r.call(
+            "tw_check_leaves",
+            "void",
+            *_given(r),
+            near,
+            count.get(),
+            _ranked(r, barrier),
+            *own,
+        )
     changes = r.op(
-        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
+        "or",
+        r.compare("icmp eq", verb, Verb.SEND_REDUCE),
+        r.compare("icmp eq", verb, Verb.CHANGE),
     )
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
-    r.call("tw_check_arrives", "void", *_given(r), far, count.get(), _ranked(r, barrier), action, *own)
+    r.call(
+        "tw_check_arrives",
+        "void",
+        *_given(r),
+        far,
+        count.get(),
+        _ranked(r, barrier),
+        action,
+        *own,
+    )
     r.give(r.const("i32", 0))
     return r
 
@@ -332,7 +433,12 @@ def _new_record(r: Routine, kind: int, leaves: int) -> Value:
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, _phase(r, key))
-        once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1))
+        once = (
+            r.const("i32", 1),
+            r["barrier"],
+            r.const("i32", RELEASE),
+            r.const("i32", 1),
+        )
         r.call("tw_check_one", "void", *_given(r), *once)
     return copy
 
@@ -343,7 +449,16 @@ def _arrives() -> Routine:
     space, zero = r.const("i32", _SHARED), r.const("i32", 0)
     changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
-    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"])
+    given = (
+        r["lane"],
+        r["address"],
+        r["bytes"],
+        space,
+        r["action"],
+        flags,
+        r["line"],
+        _NULL,
+    )
     r.call("tw_check_touch", "void", *_given(r), *given)
     _new_record(r, BULKS, 0)
     marked = (r["address"], r["bytes"], r.const("i32", _SET), zero, zero)
@@ -354,9 +469,22 @@ def _arrives() -> Routine:
 def _leaves() -> Routine:
     """Something will read a stretch of shared memory; an mbarrier of 0 means that it is of a group."""
     r = Routine("tw_check_leaves", "void", **WHO, **_STRETCH, **_ONE)
-    space, flags, zero = r.const("i32", _SHARED), r.const("i32", PROXY), r.const("i32", 0)
+    space, flags, zero = (
+        r.const("i32", _SHARED),
+        r.const("i32", PROXY),
+        r.const("i32", 0),
+    )
     action = r.const("i32", int(Action.LOAD))
-    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"])
+    given = (
+        r["lane"],
+        r["address"],
+        r["bytes"],
+        space,
+        action,
+        flags,
+        r["line"],
+        _NULL,
+    )
     r.call("tw_check_touch", "void", *_given(r), *given)
     _new_record(r, BULKS, 1)
     marked = (r["address"], r["bytes"], r.const("i32", _LEAVE), zero, zero)
@@ -365,7 +493,13 @@ def _leaves() -> Routine:
 
 
 # -- wgmma ----------------------------------------------------------------------------------------------
-_MATRIX = {"bits": "i64", "first": "i32", "rows": "i32", "bricks": "i32", "across": "i32"}
+_MATRIX = {
+    "bits": "i64",
+    "first": "i32",
+    "rows": "i32",
+    "bricks": "i32",
+    "across": "i32",
+}
 
 
 def _matrix() -> Routine:
@@ -405,9 +539,28 @@ def _each_row(r: Routine, place: Value) -> None:
     with r.when(r.compare("icmp eq", r["what"], _LEAVE)):
         space, flags = r.const("i32", _SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
-        given = (r.const("i32", 0), place, many, space, r.const("i32", int(Action.LOAD)), flags, r["time"])
+        given = (
+            r.const("i32", 0),
+            place,
+            many,
+            space,
+            r.const("i32", int(Action.LOAD)),
+            flags,
+            r["time"],
+            _NULL,
+        )
         r.call("tw_check_touch", "void", *_given(r), *given)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], place, many, r["what"], r["time"], who)
+    r.call(
+        "tw_check_mark",
+        "void",
+        r["ctx"],
+        r["block"],
+        place,
+        many,
+        r["what"],
+        r["time"],
+        who,
+    )
 
 
 def _product() -> Routine:
@@ -418,14 +571,35 @@ def _product() -> Routine:
     with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
         r.give()
     first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
-    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), r.const("i32", 1), r["line"])
+    numbers = (
+        r.const("i32", 1),
+        r.const("i32", 0),
+        r.const("i32", PRODUCTS),
+        r.const("i32", 1),
+        r["line"],
+    )
     copy = r.call("tw_check_record", "ptr", *_given(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()
     high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
-    kept = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
+    kept = (
+        r.cast("trunc", r["bits"], "i32"),
+        high,
+        first,
+        r["rows"],
+        r["bricks"],
+        r["across"],
+    )
     for i, value in enumerate(kept):
         r.put(_place(r, copy, r.const("i32", i)), 0, value)
-    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], r.const("i32", _LEAVE), r["line"])
+    given = (
+        r["bits"],
+        first,
+        r["rows"],
+        r["bricks"],
+        r["across"],
+        r.const("i32", _LEAVE),
+        r["line"],
+    )
     r.call("tw_check_matrix", "void", *_given(r), *given)
     return r

@@ -32,7 +32,14 @@ from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import Space
 from tilewise.emulator.mbarriers import lane_addresses
 from tilewise.emulator.memory import space_of
-from tilewise.emulator.syntax import Address, Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Vector,
+)
 from tilewise.emulator.watch import Touch, Watcher, touches
 
 if TYPE_CHECKING:
@@ -166,7 +173,16 @@ class _Checker(Watcher):
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
         given = Value("ptr", values) if written else _NULL
         lanes = self._lanes(instruction)
-        described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
+        described = (
+            lanes,
+            size,
+            space,
+            kind,
+            marks,
+            line,
+            given,
+            self._number(item.width),
+        )
         self._call("tw_check", Value("ptr", addresses), *described)
         if done:
             e.jump(done)
@@ -259,7 +275,14 @@ class _Checker(Watcher):
         given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
         for number in range(lines):
             at = e.op("add", base, e.op("mul", step, e.const("i64", number))) if number else base
-            self._call("tw_check_touch", self._number(SEVERAL), at, e.const("i64", size), *given)
+            self._call(
+                "tw_check_touch",
+                self._number(SEVERAL),
+                at,
+                e.const("i64", size),
+                *given,
+                _NULL,
+            )
 
     # -- what orders accesses -------------------------------------------------------------------
     def _how(self, instruction: Instruction, way: int) -> int:
@@ -277,7 +300,13 @@ class _Checker(Watcher):
         place, _ = e.buffers()
         e.store(addresses, place, 64)
         lanes = mask or e.mask()
-        self._call("tw_check_sync", Value("ptr", place), lanes, self._number(space), self._number(how))
+        self._call(
+            "tw_check_sync",
+            Value("ptr", place),
+            lanes,
+            self._number(space),
+            self._number(how),
+        )
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
@@ -297,7 +326,12 @@ class _Checker(Watcher):
         if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            self._call("tw_check_landed", self._number(1), self._number(left), self._number(PRODUCTS))
+            self._call(
+                "tw_check_landed",
+                self._number(1),
+                self._number(left),
+                self._number(PRODUCTS),
+            )
         elif "warp" in instruction.parts:
             self._call("tw_check_met")
         elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
@@ -313,9 +347,16 @@ class _Checker(Watcher):
         if cluster and "wait" in parts:
             return
         goes_on = not waits or cluster or self.e.is_apart
-        numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts), int(self.fences))
+        numbers = (
+            int(waits and not cluster),
+            int(goes_on),
+            int("relaxed" in parts),
+            int(self.fences),
+        )
         self._call(
-            "tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers)
+            "tw_check_arrive",
+            self._barrier(instruction),
+            *(self._number(number) for number in numbers),
         )
 
     def _barrier(self, instruction: Instruction) -> Value:
@@ -336,7 +377,11 @@ class _Checker(Watcher):
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
         """The addresses of the mbarriers that an instruction works on."""
-        opcode, parts, operands = instruction.opcode, instruction.parts, instruction.operands
+        opcode, parts, operands = (
+            instruction.opcode,
+            instruction.parts,
+            instruction.operands,
+        )
         if opcode == "cp" and parts[:3] == ("async", "mbarrier", "arrive"):
             return lane_addresses(self.e, instruction, operands[0])
         if opcode != "mbarrier" or parts[0] == "pending_count":
@@ -387,7 +432,11 @@ class _Checker(Watcher):
         elif "mma_async" in instruction.parts:
             for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
                 numbers = (int(of_a), rows, bricks, int(across), instruction.line)
-                self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
+                self._call(
+                    "tw_check_product",
+                    descriptor,
+                    *(self._number(number) for number in numbers),
+                )
 
 
 def _place(item: Instruction) -> tuple[str, int]:
@@ -426,7 +475,10 @@ def _words(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tuple
         for _, part in users:
             bytes_ |= part
         alike = all(part == bytes_ for _, part in users)
-        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
+        result[word] = (
+            users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED,
+            bytes_,
+        )
     if action == Action.ATOMIC or len(result) > _MOST_WORDS:
         return None
     if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):

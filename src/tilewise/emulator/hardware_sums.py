@@ -10,6 +10,7 @@ f16. Zeros have no exponent; the exponent of a subnormal number is that of the s
 - 8 bits, by ``mma``: there is no such unit. Of every four k the first two are one group and the last two
   another, added to the first; C comes last, by an ordinary addition.
 - A sparse A is as one that is dense in what it keeps.
+- ``mma.m8n8k4`` of f16 has no unit, either: its sums are floats' fused multiply-adds (``in_turn``).
 
 There are two ways to compute it. The *quick* one holds products in floats and adds their cut-off parts as
 integers of 32 bits; it is for finite numbers of which no product leaves the range of floats, in any lane. The
@@ -25,7 +26,7 @@ from tilewise.emulator import halves
 from tilewise.emulator.emit import Emitter, Value, vector
 from tilewise.emulator.routine import Routine
 
-__all__ = ["EXPONENT", "Rule", "Sums", "exponents", "rule_of"]
+__all__ = ["EXPONENT", "Rule", "Sums", "exponents", "in_turn", "rule_of"]
 
 EXPONENT = vector("i16")  # of what ``exponents`` gives
 _NONE, _SPECIAL = -2000, 5000  # in place of an exponent; of a sum of two, both still show
@@ -200,8 +201,32 @@ class Sums:
             total = e.load(vector("float"), place, 64)
             if self.rule.out == "f16":
                 total = halves.up(e, halves.down(e, total, "f16"))
-        total = e.op("fadd", total, start)
-        return e.select(e.compare("fcmp uno", total, total), e.const(total, _NAN), total)
+        return _one_nan(e, e.op("fadd", total, start))
+
+
+def in_turn(
+    e: Emitter, starts: Sequence[Value], steps: Sequence[Sequence[tuple[Value, Value]]], d_type: str
+) -> list[Value]:
+    """The sums of m8n8k4: products from zero on, in order, and then C; for f16 C comes before the last two."""
+    return [_one_in_turn(e, start, [step[i] for step in steps], d_type) for i, start in enumerate(starts)]
+
+
+def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[tuple[Value, Value]], d_type: str) -> Value:
+    def chain(some: Sequence[tuple[Value, Value]]) -> Value:
+        total = e.real(start, 0.0)
+        for a, b in some:
+            total = e.intrinsic("llvm.fma", a, b, total)
+        return total
+
+    first = e.op("fadd", chain(pairs[:2] if d_type == "f16" else pairs), start)
+    total = e.op("fadd", first, chain(pairs[2:])) if d_type == "f16" else first
+    return _one_nan(e, total)
+
+
+def _one_nan(e: Emitter, value: Value) -> Value:
+    bits = e.cast("bitcast", value, "i32")  # to LLVM one NaN is as good as another
+    bits = e.select(e.compare("fcmp uno", value, value), e.const(bits, _NAN), bits)
+    return e.cast("bitcast", bits, "float")
 
 
 # -- parts of both ----------------------------------------------------------------------------------
@@ -261,8 +286,7 @@ def _sure(rule: Rule) -> Routine:
     # Infinities and NaN come out of the plain sum, which is finite for all else.
     whole = plain.get()
     finite = r.compare("fcmp olt", r.intrinsic("llvm.fabs", whole), r.const(whole, 0x7FF << 52))
-    number = r.compare("fcmp ord", whole, whole)
-    special = r.select(number, r.cast("fptrunc", whole, "float"), r.const(found, _NAN))
+    special = _one_nan(r, r.cast("fptrunc", whole, "float"))
     r.put(r["result"], 0, r.select(finite, found, special), 4)
     r.give()
     return r

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.emit import Emitter, Value, vector
 from tilewise.emulator.fragments import Places, define, items_of
-from tilewise.emulator.hardware_sums import Rule, Sums, exponents, rule_of
+from tilewise.emulator.hardware_sums import Sums, exponents, in_turn, rule_of
 from tilewise.emulator.sparse import SPARSE, Sparsity, find_sparsity
 from tilewise.emulator.syntax import Instruction, Operand
 from tilewise.emulator.tables import other, unknown
@@ -52,6 +52,9 @@ def _b_by_columns(per: int) -> Layout:
 
 def _sums(lane: int, index: int) -> Place:
     return 0, lane // 4 + 8 * (index // 2), lane % 4 * 2 + index % 2
+
+
+_VOLTA = 4  # k of the only form of f16 that has so few
 
 
 # m8n8k4 of f16 are four products: lanes 4·q to 4·q + 3 and 16 + 4·q to 16 + 4·q + 3 share one.
@@ -260,13 +263,15 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
     metadata = inner.load("<32 x i32>", rest[-1], 4) if form.sparsity else None
     steps = _steps(inner, form, a, b, metadata)
     start = _start(inner, form, sums)
-    rule = _rule(form) if e.sums == "hardware" else None
-    if rule:
-        ranks = [
+    rule = rule_of(form.a_type, form.b_type, form.c_type, form.d_type, asynchronous=False)
+    if rule and e.sums == "hardware" and form.k == _VOLTA and form.a_type == "f16":
+        results = in_turn(inner, start, steps, form.d_type)
+    elif rule and e.sums == "hardware":
+        of_a, of_b = (
             [exponents(inner, number, type_) for number in listed]
             for listed, type_ in ((a, form.a_type), (b, form.b_type))
-        ]
-        results = Sums(inner, rule).all(start, steps, _steps(inner, form, *ranks, metadata))
+        )
+        results = Sums(inner, rule).all(start, steps, _steps(inner, form, of_a, of_b, metadata))
     elif op:
         results = bit_counts(inner, start, steps, op)
     elif form.d_type == "s32":
@@ -277,14 +282,6 @@ def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None
         inner.store(value, place, 4)
     inner.line("ret void")
     define(e, name, f"void @{name}({', '.join(f'ptr {place}' for place in names)})", inner)
-
-
-def _rule(form: Form) -> Rule | None:
-    """How hardware adds. m8n8k4 of f16 has no unit on newer GPUs: they have a subroutine, of which not much
-    is known."""
-    if (form.a_type, form.k) == ("f16", 4):
-        return None
-    return rule_of(form.a_type, form.b_type, form.c_type, form.d_type, asynchronous=False)
 
 
 def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:

@@ -3,13 +3,15 @@
 PTX leaves order, rounding and the treatment of subnormal numbers open, and GPUs differ in them. Here:
 
 - Products of f16, bf16, tf32, e4m3 and e5m2 are exact; subnormal numbers count, on both ends.
-- A sum of floats starts from the element of C and adds one product after the other in order of k, each
+- A *fast* sum of floats starts from the element of C and adds one product after the other in order of k, each
   rounded to the nearest float (a fused multiply-add). It is rounded once more where D is f16. A GPU adds
   some products at a time and cuts off what lies below the largest; its result is no nearer to the truth.
+- A *hardware* sum is an H200's to the last bit (``hardware_sums.py``), and takes about three times as long.
 - f64 is one fused multiply-add after the other, as PTX says.
 - Sums of integers are exact, and wrap around or saturate once, at the end.
 - tf32 operands are floats whose lowest 13 bits are left away, as GPUs do.
-- ``wgmma`` gives the bits that ``mma`` gives, instruction by instruction, however its matrices lie in memory.
+- Fast sums of ``wgmma`` have the bits that ``mma`` gives, instruction by instruction, however its matrices lie
+  in memory; so have hardware sums, but for 8 bits.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class Tracing(Watcher):
     """Writes down what is touched of global memory."""
 
     def before(self, instruction: Instruction) -> Any:
-        elsewhere = space_of(instruction) in ("param", "const", "local", "shared") and instruction.opcode != "cp"
+        elsewhere = (
+            space_of(instruction) in ("param", "const", "local", "shared") and instruction.opcode != "cp"
+        )
         if instruction.opcode not in _TOUCHING or elsewhere:
             return None
         found = touches(self.e, instruction)

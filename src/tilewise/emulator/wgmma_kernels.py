@@ -346,9 +346,9 @@ class _Tile:
         ranks = r.item(r.at(r["panel"], RANKS), listed, ROWS * _SHORTS)
         tops = [r.variable(EXPONENT, r.const(EXPONENT, -0x8000)) for _ in starts]
         with r.count(self.total) as k:
-            for top, (row, column) in zip(tops, self._ranks(k, ranks), strict=True):
-                top.put(r.intrinsic("llvm.smax", top.get(), r.op("add", row, column)))
-        most = [top.get() for top in tops]
+            for item, (row, column) in zip(tops, self._ranks(k, ranks), strict=True):
+                item.put(r.intrinsic("llvm.smax", item.get(), r.op("add", row, column)))
+        most = [item.get() for item in tops]
         lows = [exponents(r, start, made.rule.start) for start in starts]
         unfit = r.const("i32", 0)
         for top, low in zip(most, lows, strict=True):

@@ -3,9 +3,9 @@
 The sectors that every block touched are those that it really touched, in the order of its program. What is
 modelled is time: blocks start in the order of their numbers, as many at once as the GPU holds, and those in
 flight go through their accesses at the same pace, a *slice* after the other. Within a slice a sector comes to
-an SM once, and to the L2 from memory once. Later it is still there if what was touched since is less than the
-cache holds. Writes go to the L2 and from there to memory. Real blocks do not keep step, and real caches have
-sets: figures of this model are labelled "model".
+an SM once, and to the L2 from memory once. A cache keeps what was touched last, as much as it holds. Writes go
+to the L2 and from there to memory. Real blocks do not keep step, real caches have sets, and requests of
+neighbouring SMs may be merged on their way to the L2: figures of this model are labelled "model".
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["MODEL", "Trace", "Traffic", "traffic"]
 
 MODEL = "model"
 _SLICES = 64  # that the accesses of a wave are cut into
+_LEAST_L1 = 24 << 10
 
 Words = npt.NDArray[np.int64]
 
@@ -91,6 +92,7 @@ class Traffic:
         figures = {
             "lts__t_sectors_op_read.sum": (self.l2_read, "sector"),
             "lts__t_sectors_op_write.sum": (self.l2_written, "sector"),
+            "lts__t_sectors_srcunit_tex.sum": (self.l2_read + self.l2_written, "sector"),
             "lts__t_sector_op_read_hit_rate.pct": (100 * self.l2_rate, "%"),
             "l1tex__t_sector_hit_rate.pct": (100 * self.l1_rate, "%"),
             "l1tex__m_xbar2l1tex_read_bytes.sum": (self.l2_read * SECTOR_BYTES, "byte"),
@@ -100,11 +102,20 @@ class Traffic:
         return [Metric(name, float(value), MODEL, unit) for name, (value, unit) in figures.items()]
 
 
-def traffic(trace: Trace, gpu: str | Gpu, blocks_per_sm: int = 1, in_flight: int | None = None) -> Traffic:
-    """Run the model: ``in_flight`` blocks at once, or as many as all SMs hold."""
+def traffic(
+    trace: Trace,
+    gpu: str | Gpu,
+    blocks_per_sm: int = 1,
+    in_flight: int | None = None,
+    shared_bytes: int = 0,
+) -> Traffic:
+    """Run the model: ``in_flight`` blocks at once, or as many as all SMs hold.
+
+    ``shared_bytes`` are what each SM's memory gives to shared memory; the rest is its L1.
+    """
     found = find(gpu)
     most = in_flight or found.sms * blocks_per_sm
-    state = _Caches(found)
+    state = _Caches(found, max(found.limits.shared_per_sm - shared_bytes, _LEAST_L1))
     numbers = sorted(trace.blocks)
     for first in range(0, len(numbers), most):
         wave = numbers[first : first + most]
@@ -126,10 +137,10 @@ def _slices(trace: Trace, wave: list[int], part: int, sms: int) -> Iterable[tupl
 
 
 class _Caches:
-    """What the caches hold: when each sector was touched last, and how much has been touched by then."""
+    """Those of every SM, and the L2."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        self.l1 = [_Cache(gpu.limits.shared_per_sm // 2) for _ in range(gpu.sms)]
+    def __init__(self, gpu: Gpu, l1_bytes: int) -> None:
+        self.l1 = [_Cache(l1_bytes) for _ in range(gpu.sms)]
         self.l2 = _Cache(gpu.l2_bytes)
         self.requested = self.l2_read = self.l2_hits = self.l2_written = 0
         self.memory_read = self.memory_written = 0
@@ -162,14 +173,14 @@ class _Caches:
 
 
 class _Cache:
-    """A cache that keeps what was touched last, by how much has been touched since."""
+    """A cache that keeps the sectors that were touched last, as many as it holds."""
 
     def __init__(self, size: int) -> None:
-        self.size = size // SECTOR_BYTES
+        self.size = max(size // SECTOR_BYTES, 1)
         self.known = np.zeros(0, np.int64)  # sorted
         self.stamps = np.zeros(0, np.int64)
         self.dirty = np.zeros(0, bool)
-        self.clock = 0  # sectors touched so far
+        self.clock = 0
 
     def touch(self, sectors: Words, dirty: bool = False) -> npt.NDArray[np.bool_]:
         """Whether each of some different sectors is there; all are afterwards.
@@ -178,29 +189,27 @@ class _Cache:
         """
         if not sectors.size:
             return np.zeros(0, bool)
-        self.clock += int(sectors.size)
+        self.clock += 1
         at = np.searchsorted(self.known, sectors)
         inside = at < self.known.size
         here = np.zeros(sectors.size, bool)
         here[inside] = self.known[at[inside]] == sectors[inside]
-        fresh = np.zeros(sectors.size, bool)
-        fresh[here] = self.clock - self.stamps[at[here]] <= self.size
-        answer = fresh.copy()
+        answer = here.copy()
         if dirty:
-            answer[here] &= self.dirty[at[here]]
-        self.stamps[at[here]] = self.clock
-        if dirty:
+            answer[here] = self.dirty[at[here]]
             self.dirty[at[here]] = True
-        else:
-            stale = at[here & ~fresh]
-            self.dirty[stale] = False
+        self.stamps[at[here]] = self.clock
         new = sectors[~here]
         if new.size:
-            self.known = np.concatenate([self.known, new])
-            self.stamps = np.concatenate([self.stamps, np.full(new.size, self.clock)])
-            self.dirty = np.concatenate([self.dirty, np.full(new.size, dirty)])
-            keep = self.clock - self.stamps <= self.size
-            self.known, self.stamps, self.dirty = self.known[keep], self.stamps[keep], self.dirty[keep]
-            order = np.argsort(self.known, kind="stable")
-            self.known, self.stamps, self.dirty = self.known[order], self.stamps[order], self.dirty[order]
+            self._add(new, dirty)
         return answer
+
+    def _add(self, new: Words, dirty: bool) -> None:
+        known = np.concatenate([self.known, new])
+        stamps = np.concatenate([self.stamps, np.full(new.size, self.clock)])
+        marks = np.concatenate([self.dirty, np.full(new.size, dirty)])
+        if known.size > self.size:
+            kept = np.argpartition(-stamps, self.size - 1)[: self.size]
+            known, stamps, marks = known[kept], stamps[kept], marks[kept]
+        order = np.argsort(known, kind="stable")
+        self.known, self.stamps, self.dirty = known[order], stamps[order], marks[order]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from tilewise.devices.emulated import EmulatedDevice
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.launch import Launch
-from tilewise.profiler.findings import Access, Finding
+from tilewise.profiler.findings import Access, Call, Finding
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["CheckingDevice", "check_launch"]
@@ -104,7 +105,6 @@ _WORDS = {
 _MBARRIER = (
     "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"
 )
-_TOO_EARLY = {"READ_AFTER_WRITE": "READ_IN_FLIGHT", "WRITE_AFTER_READ": "COPY_AFTER_ACCESS"}
 _FAULTS = {
     "OUT_OF_BOUNDS": ("memcheck", "out-of-bounds", "keep the index within the array, or test it first"),
     "MISALIGNED": ("memcheck", "misaligned", "access 2, 4, 8 or 16 bytes at a multiple of so many"),
@@ -133,14 +133,15 @@ _FAULTS = {
     "BAD_COPY": ("memcheck", "bad-copy", "see to sizes, alignments and the tensor map"),
     "FREED": ("memcheck", "use-after-free", "keep the device array until the last launch that uses it"),
 }
+_DEEPEST = 8  # calls within calls that are told
 _PROXY = 64  # a flag of an access: by the asynchronous proxy
 
 
 class CheckingDevice(EmulatedDevice):
     """The emulator, checking every launch: what is wrong with them gathers in ``findings``."""
 
-    def __init__(self, order: str | int = "late") -> None:
-        super().__init__(order, threads=1)
+    def __init__(self, order: str | int = "late", sums: str | None = None) -> None:
+        super().__init__(order, threads=1, sums=sums)
         self.findings: list[Finding] = []
 
     def run(
@@ -204,12 +205,12 @@ def check_launch(
 # -- what was found ---------------------------------------------------------------------------------------
 def _finding(hit: Any, seen: _Launch, listing: _Listing) -> Finding:
     name = hit.kind.name
-    if hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
+    shared = hit.space.name == "SHARED" or hit.address >> 56
+    if shared and hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
         name = "COPY_AFTER_ACCESS"
     elif hit.flags >> 8 & _PROXY and name == "READ_AFTER_WRITE":
         name = "READ_IN_FLIGHT"
     words = _WORDS[name]
-    shared = hit.space.name == "SHARED" or hit.address >> 56
     space = "shared" if shared else "global"
     array = "" if shared else _array(hit.address, seen.arrays)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
@@ -233,7 +234,7 @@ def _array(address: int, ranges: list[Any]) -> str:
     return ""
 
 
-def _places(finding: Finding) -> frozenset[tuple[str, int]]:
+def _places(finding: Finding) -> frozenset[tuple[Any, ...]]:
     return frozenset(side.place for side in (finding.now, finding.before) if side)
 
 
@@ -289,7 +290,8 @@ def _ended(error: KernelFault | Deadlock | LaunchTimeout, entry: str, listing: _
     tool, kind, advice = _FAULTS.get(details.kind, ("memcheck", details.kind.lower().replace("_", "-"), ""))
     now = None
     if listing is not None and details.line:
-        now = listing.at(details.line, details.what, details.block, details.thread)
+        what = "arrival" if tool == "synccheck" else details.what
+        now = listing.at(details.line, what, details.block, details.thread)
     return Finding(
         *(tool, kind, text.splitlines()[0], advice, entry, 1, details.space, details.address),
         *(details.array, now),
@@ -304,7 +306,7 @@ class _Listing:
         self._build, self._binary = build, binary
         self._ptx = build.ptx.splitlines()
         self._sources: dict[str, list[str]] = {}
-        self._from: dict[int, tuple[str, int]] | None = None
+        self._from: dict[int, list[tuple[str, int]]] | None = None
 
     def access(self, side: Any, what: str) -> Access:
         x, y, _ = self._build.block
@@ -321,15 +323,19 @@ class _Listing:
         warp: int = 0,
     ) -> Access:
         text = self._ptx[line - 1].strip() if 0 < line <= len(self._ptx) else ""
-        file, source = self._came_from(line)
-        lines = self._lines(file)
-        shown = lines[source - 1] if 0 < source <= len(lines) else ""
-        return Access(what, block, thread, warp, line, text, _named(file), source, shown)
-
-    def _came_from(self, line: int) -> tuple[str, int]:
         if self._from is None:
-            self._from = _origins(self._build.ptx)
-        return self._from.get(line, ("", 0))
+            self._from = _origins(self._ptx)
+        places = [
+            Call(_named(file), number, self._text(file, number)) for file, number in self._from.get(line, [])
+        ]
+        if not places:
+            return Access(what, block, thread, warp, line, text)
+        first, *calls = places
+        return Access(what, block, thread, warp, line, text, first.file, first.line, first.text, tuple(calls))
+
+    def _text(self, file: str, number: int) -> str:
+        lines = self._lines(file)
+        return lines[number - 1] if 0 < number <= len(lines) else ""
 
     def _lines(self, file: str) -> list[str]:
         if file not in self._sources:
@@ -352,15 +358,27 @@ def _named(file: str) -> str:
     return "/".join(parts[-2:]) if len(parts) > 1 and parts[-2] == "tilewise" else file
 
 
-def _origins(ptx: str) -> dict[int, tuple[str, int]]:
-    """By line of the PTX: file and line of the source."""
-    from tilewise.emulator.parse import parse
-    from tilewise.emulator.syntax import Instruction
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
+_PLACE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*\binlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 
-    module = parse(ptx)
-    found = {}
-    for function in module.functions.values():
-        for item in function.body:
-            if isinstance(item, Instruction) and item.source:
-                found[item.line] = (module.files.get(item.file, "CUDA source"), item.source)
+
+def _origins(lines: list[str]) -> dict[int, list[tuple[str, int]]]:
+    """By line of the PTX: file and line of the source, then those of the calls that led there."""
+    files = {match[1]: match[2] for line in lines if (match := _FILE.match(line))}
+    callers: dict[tuple[str, ...], tuple[str, ...]] = {}  # of the places that were named last
+    found: dict[int, list[tuple[str, int]]] = {}
+    now: tuple[str, ...] = ()
+    for number, line in enumerate(lines, 1):
+        if match := _PLACE.match(line):
+            now = match.group(1, 2, 3)
+            callers[now] = match.group(4, 5, 6) if match[4] else ()
+        elif now and now[1] != "0":
+            chain: list[tuple[str, int]] = []
+            at = now
+            while at and len(chain) < _DEEPEST:
+                chain.append((files.get(at[0], "CUDA source"), int(at[1])))
+                at = callers.get(at, ())
+            found[number] = chain
+        if line.startswith("}"):
+            now = ()
     return found

@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Access", "Finding"]
+__all__ = ["Access", "Call", "Finding"]
 
 Dim3 = tuple[int, int, int]
 _WIDE = 100  # characters of a line that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A line of the source that calls a function which the compiler put there."""
+
+    file: str
+    line: int
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +33,29 @@ class Access:
     file: str = ""
     line: int = 0
     text: str = ""  # of that line
+    calls: tuple[Call, ...] = ()  # that led there, the innermost first
 
     def __str__(self) -> str:
         who = f"thread {self.thread}" if self.thread is not None else f"several threads of warp {self.warp}"
         shown = f"{self.what} by {who} of block {self.block}"
         if self.line:
             shown += f"\n    {self.file}:{self.line}"
-        if self.text:
-            body = _short(self.text.strip())
-            shown += f"\n      {body}\n      {'^' * len(body)}"
+            shown += _pointed(self.text)
+        for call in self.calls:
+            shown += f"\n    called at {call.file}:{call.line}{_pointed(call.text)}"
         return shown + (f"\n    PTX line {self.ptx_line}: {_short(self.ptx)}" if self.ptx_line else "")
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The line of the program: of its source if it is known, else of its PTX."""
-        return (self.file, self.line) if self.line else ("", self.ptx_line)
+    def place(self) -> tuple[Any, ...]:
+        """The line of the program, and whence it came there: of its source if it is known, else of its PTX."""
+        if not self.line:
+            return "", self.ptx_line
+        return self.file, self.line, *((call.file, call.line) for call in self.calls)
+
+
+def _pointed(text: str) -> str:
+    body = _short(text.strip())
+    return f"\n      {body}\n      {'^' * len(body)}" if body else ""
 
 
 def _short(text: str) -> str:

@@ -24,8 +24,8 @@ __all__ = ["FIXED", "BlockRuns", "Figures", "Line", "basic_blocks", "block_runs"
 Figures = npt.NDArray[Any]  # one for each multiprocessor
 
 FIXED = {
-    "LDS", "STS", "LDSM", "STSM", "ATOMS", "LDG", "STG", "ATOMG", "RED", "REDG", "LDGSTS", "LD", "ST", "ATOM", "BAR", "FFMA",
-    "FADD", "FMUL", "DFMA", "WARPSYNC", "SHFL", "VOTE", "MATCH",
+    "LDS", "STS", "LDSM", "STSM", "ATOMS", "LDG", "STG", "ATOMG", "RED", "REDG", "LDGSTS", "LD", "ST", "ATOM",
+    "BAR", "FFMA", "FADD", "FMUL", "DFMA", "WARPSYNC", "SHFL", "VOTE", "MATCH",
 }  # fmt: skip
 _JUMP = re.compile(r"`\(([^)]+)\)")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "BRXU", "KILL", "CALL")

@@ -90,6 +90,10 @@ def profile_launch(
     notes = list(machine.notes)
     if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
         notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
+    if "cp.async.bulk" in binary.ptx or "wgmma" in binary.ptx:
+        notes.append(
+            "bulk copies, and what wgmma reads of shared memory, are not among the accesses counted here"
+        )
     metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
     if ran < launch.blocks:
         notes.append(
@@ -100,7 +104,8 @@ def profile_launch(
     if cache:
         # NOTE: the launch runs once more. What it makes of its own results does not matter to where they lie.
         found.trace = trace_launch(binary, entry, launch, packed, device, timeout=timeout)
-        found.traffic = traffic(found.trace, gpu, filled.blocks if filled and filled.blocks else 1)
+        held, config = (max(filled.blocks, 1), filled.shared_config) if filled else (1, 0)
+        found.traffic = traffic(found.trace, gpu, held, shared_bytes=config)
         found.metrics |= {metric.name: metric for metric in found.traffic.metrics()}
         if found.trace.lost:
             found.notes.append(

@@ -56,6 +56,7 @@ class Access:
     ideal: Figures
     sectors: Figures
     ideal_sectors: Figures
+    bytes: Figures  # that lanes asked for
     exact: bool = True
 
 
@@ -165,7 +166,7 @@ def _accesses(item: Instruction, places: Sequence[Place], part: float, alike: bo
                     (phases if space == "shared" else phases * 0) * share,
                     (ideals if space == "shared" else ideals * 0) * share,
                     (place.sectors if space == "global" else place.sectors * 0) * share,
-                    least * share, alike,
+                    least * share, place.threads * (bits // 8) * share, alike,
                 )
             )  # fmt: skip
     return found

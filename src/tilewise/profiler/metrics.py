@@ -45,6 +45,7 @@ _SHARED_OPS = {
 }
 _SASS_SHARED_OPS = {**_SHARED_OPS, "_op_ld": ("ld",), "_op_st": ("st",)}
 _GLOBAL_OPS = {"ld": ("ld",), "st": ("st",), "atom": ("atom",), "red": ("red",), "ldgsts": ("ldgsts",)}
+_EXECUTED = ("smsp__inst_executed", "sm__inst_executed", "smsp__sass_inst_executed", "sm__sass_inst_executed")
 _OPCODES = {
     "ffma": ("FFMA", "FFMA2"),
     "fadd": ("FADD", "FADD2"),
@@ -90,7 +91,10 @@ def make_metrics(
     label = EXACT if machine.level == "machine code" else PREDICTED
     found = _shared(machine.accesses, size, label) + _global(machine.accesses, size, label)
     found += _instructions(machine.ran, size) if machine.ran else _ptx_instructions(counts, size)
+    found += _bytes(machine.accesses, size, label)
     found += _barriers(counts, size)
+    for name in ("smsp__warps_launched", "sm__warps_launched"):
+        found += spread(name, counts.block_runs(0) * 1.0, EXACT, "warp")
     found += _branches(counts)
     found += _launch(occupancy, launch)
     return {metric.name: metric for metric in found}
@@ -178,9 +182,9 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     }
     for suffix, ops in runs.items():
         some = [access for access in here if access.op in ops]
-        found += spread(
-            f"smsp__sass_inst_executed_op_{suffix}", _sum(some, "runs", size), _label(some, label)
-        )
+        for family in ("smsp__sass", "sm__sass"):
+            name = f"{family}_inst_executed_op_{suffix}"
+            found += spread(name, _sum(some, "runs", size), _label(some, label))
     return found
 
 
@@ -201,7 +205,8 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
                 average = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{suffix}.ratio"
                 found.append(Metric(average, many, said, "sector/request"))
             else:
-                found += spread(f"smsp__sass_inst_executed_op_global_{suffix}", requests, said)
+                for owner in ("smsp__sass", "sm__sass"):
+                    found += spread(f"{owner}_inst_executed_op_global_{suffix}", requests, said)
     sectors, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
     found += [
         Metric("memory_l2_theoretical_sectors_global", float(sectors.sum()), _label(here, label), "sector"),
@@ -213,6 +218,18 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     if (sectors <= ideal).all():
         # What the data stage makes of lanes that are not side by side is not known here.
         found += spread("l1tex__data_bank_conflicts_pipe_lsu_mem_global", np.zeros(size), label)
+    return found
+
+
+def _bytes(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
+    """What lanes asked for, by space and operation; ncu has no such names."""
+    found: list[Metric] = []
+    for space in ("shared", "global"):
+        for op in ("ld", "st", "atom", "red", "ldsm", "stsm", "ldgsts"):
+            some = [access for access in accesses if access.space == space and access.op == op]
+            if some:
+                figures = _sum(some, "bytes", size)
+                found += spread(f"tilewise__bytes_{space}_op_{op}", figures, _label(some, label), "byte")
     return found
 
 
@@ -228,9 +245,11 @@ def _instructions(ran: Sequence[Ran], size: int) -> list[Metric]:
 
     everything, on = runs(), runs(threads=True)
     found: list[Metric] = []
-    for name in ("smsp__inst_executed", "sm__inst_executed", "smsp__sass_inst_executed"):
+    for name in _EXECUTED:
         found += spread(name, everything, ESTIMATED, "inst")
     found += spread("smsp__thread_inst_executed_pred_on", on, ESTIMATED)
+    fp32 = runs(("FFMA", "FFMA2", "FADD", "FADD2", "FMUL", "FMUL2"), threads=True)
+    found += spread("smsp__sass_thread_inst_executed_op_fp32_pred_on", fp32, ESTIMATED)
     for suffix, families in _OPCODES.items():
         figures = runs(families, threads=True)
         found += spread(f"smsp__sass_thread_inst_executed_op_{suffix}_pred_on", figures, ESTIMATED)
@@ -239,7 +258,10 @@ def _instructions(ran: Sequence[Ran], size: int) -> list[Metric]:
     found += spread(
         "sm__inst_executed_pipe_tensor", runs([f for some in _TENSOR.values() for f in some]), ESTIMATED
     )
-    found += spread("smsp__sass_inst_executed_op_branch", runs(("BRA", "BRX", "JMP")), ESTIMATED)
+    for suffix, families in (("local", ("LDL", "STL")), ("local_ld", ("LDL",)), ("local_st", ("STL",))):
+        found += spread(f"smsp__sass_inst_executed_op_{suffix}", runs(families), ESTIMATED)
+    for family in ("smsp__sass", "sm__sass"):
+        found += spread(f"{family}_inst_executed_op_branch", runs(("BRA", "BRX", "JMP")), ESTIMATED)
     return found
 
 

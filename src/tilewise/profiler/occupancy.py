@@ -177,7 +177,8 @@ def occupancy(
     ordered = {name: bound[name] for name in ("registers",)} | {"shared": by_shared} | bound
     division = min(limits.registers_per_sm // registers, _MANY) if registers else limits.threads_per_sm
     return Occupancy(
-        found.name, threads, registers, shared, ordered, config, most, warps, limits.warps_per_sm, found.sms, division, grid
+        found.name, threads, registers, shared, ordered, config, most,
+        warps, limits.warps_per_sm, found.sms, division, grid,
     )  # fmt: skip
 
 

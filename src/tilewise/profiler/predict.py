@@ -139,7 +139,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
         if place.shared.any() or place.space == "shared":
             machine.accesses.append(
                 Access(item, op, "shared", 8 * width, place.shared * 1.0, waves * 1.0,
-                       phases * 1.0, ideals * 1.0, nothing, nothing)
+                       phases * 1.0, ideals * 1.0, nothing, nothing, place.threads * width * 1.0)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
             least = -(-place.threads * place.size // 32) * 1.0
@@ -155,6 +155,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
                     nothing,
                     place.sectors * 1.0,
                     least,
+                    place.threads * width * 1.0,
                 )
             )
     return machine
