@@ -164,6 +164,12 @@ def test_instructions_of_the_ladder(ladder: list[tuple[Any, Profile]]) -> None:
     for row, profile in ladder:
         measured = row["counts"]["smsp__sass_inst_executed.sum"]
         assert profile["smsp__sass_inst_executed.sum"] == pytest.approx(measured, rel=1e-3), row["launch"]
+        for way in ("min", "max"):
+            name = f"smsp__inst_executed.{way}"
+            if name in profile and name in row["counts"]:
+                assert profile[name] == pytest.approx(row["counts"][name], rel=1e-3), (
+                    f"{row['launch']}: {name}"
+                )
         threads = row["counts"]["smsp__thread_inst_executed_pred_on.sum"]
         assert profile["smsp__thread_inst_executed_pred_on.sum"] == pytest.approx(threads, rel=3e-2), row[
             "launch"

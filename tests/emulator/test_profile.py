@@ -18,6 +18,7 @@ from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.profiler.compare import comparison
 from tilewise.profiler.launch import ProfilingDevice
 from tilewise.profiler.metrics import chosen
+from tilewise.profiler.predict import predict
 from tilewise.profiler.roofline import flops_of
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
@@ -221,6 +222,20 @@ def test_tritons_kernels(key: str) -> None:
     if "matmul" in key:
         assert profile["smsp__sass_inst_executed_op_ldsm.sum"] > 0
         assert shared(profile, "_op_ldsm")[1] == 0
+
+
+@pytest.mark.parametrize(("name", "gpu", "size"), RUNGS[:4])
+def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, int]) -> None:
+    """Without its machine code, a rung has the same wavefronts."""
+    profile = tw.ladder[name].profile(*size, gpu=gpu)
+    counts, binary = profile.counts, profile.binary
+    accesses = predict(binary.ptx, profile.kernel, counts).accesses
+    for figure in ("waves", "phases", "sectors"):
+        predicted, joined = (
+            sum(float(getattr(access, figure).sum()) for access in some)
+            for some in (accesses, profile.machine.accesses)
+        )
+        assert predicted == pytest.approx(joined), figure
 
 
 # -- names and shapes of output -------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 A figure is counted on every multiprocessor; ``.sum`` is of the whole GPU, ``.avg``, ``.min`` and ``.max`` are
 over multiprocessors. Those of the ``smsp__`` family are over the four parts of a multiprocessor in the
-hardware; which part a warp runs in is not known here, so that they have ``.sum`` and ``.avg`` alone.
+hardware, to which the warps of a block are dealt in turn: they have ``.min`` and ``.max`` where blocks are
+whole multiples of four warps, as quarters of the multiprocessor's.
 """
 
 from __future__ import annotations
@@ -97,7 +98,30 @@ def make_metrics(
         found += spread(name, counts.block_runs(0) * 1.0, EXACT, "warp")
     found += _branches(counts)
     found += _launch(occupancy, launch)
-    return {metric.name: metric for metric in found}
+    named = {metric.name: metric for metric in found}
+    if launch.get("block_size", 1) % (32 * _PARTS) == 0:
+        named |= _of_parts(named)
+    return named
+
+
+def _of_parts(named: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Least and most over the parts of multiprocessors, where the warps of a block are dealt to them evenly:
+    taken to be a quarter of the multiprocessor's."""
+    found = {}
+    for name in named:
+        if name.startswith("smsp__") and name.endswith(".sum"):
+            stem = name.removesuffix(".sum")
+            twin = (
+                stem.replace("smsp__sass_l1tex_", "l1tex__")
+                if "l1tex" in stem
+                else stem.replace("smsp__", "sm__")
+            )
+            for way in ("max", "min"):
+                whole = named.get(f"{twin}.{way}")
+                if whole is not None and named[f"{twin}.sum"].value == named[name].value:
+                    part = Metric(f"{stem}.{way}", whole.value / _PARTS, ESTIMATED, whole.unit)
+                    found[part.name] = part
+    return found
 
 
 def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
