@@ -67,7 +67,9 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("order", ["late", "eager", "7"])
 def test_a_rung(capsys: pytest.CaptureFixture[str], order: str) -> None:
-    code, out = run(capsys, "04_tiled", "-m", "33", "-n", "17", "-k", "40", "--order", order, "--set", "tile=16")
+    code, out = run(
+        capsys, "04_tiled", "-m", "33", "-n", "17", "-k", "40", "--order", order, "--set", "tile=16"
+    )
     assert (code, out) == (0, f"04_tiled, 33×17×40, order {order}: nothing found\n")
 
 
@@ -92,8 +94,6 @@ def test_ptx_of_any_compiler(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         (["none.cu", "--grid", "1", "--block", "1"], "cannot be read"),
     ],
 )
-def test_wrong_use_ends_with_2(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
-) -> None:
+def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
     assert main(["check", *arguments]) == 2
     assert told in capsys.readouterr().err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.emulator.faulty import Case, arrays
+from tests.emulator.cases import Case, arrays
 from tests.emulator.sound import SOUND, kernel_of
 from tilewise.profiler.checking import CheckingDevice
 

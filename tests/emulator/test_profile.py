@@ -224,7 +224,7 @@ def test_tritons_kernels(key: str) -> None:
         assert shared(profile, "_op_ldsm")[1] == 0
 
 
-@pytest.mark.parametrize(("name", "gpu", "size"), RUNGS[:4])
+@pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
 def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, int]) -> None:
     """Without its machine code, a rung has the same wavefronts."""
     profile = tw.ladder[name].profile(*size, gpu=gpu)

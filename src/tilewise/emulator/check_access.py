@@ -43,14 +43,7 @@ from tilewise.emulator.check_support import (
     serial_of,
 )
 from tilewise.emulator.emit import Value
-from tilewise.emulator.layout import (
-    BLOCK,
-    GENERIC_SHARED,
-    LAUNCH,
-    RANK_SHIFT,
-    WINDOW,
-    Space,
-)
+from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WARP, WINDOW, Space
 from tilewise.emulator.routine import Routine, Variable
 
 __all__ = ["Word", "routines"]
@@ -62,7 +55,7 @@ _LANES = (1 << LANE_BITS) - 1
 
 
 def routines() -> list[Routine]:
-    return [_where(), _check(), _touch()]
+    return [_where(), _check(), _touch(), _leave()]
 
 
 # -- where ----------------------------------------------------------------------------------------------
@@ -78,6 +71,7 @@ def _where() -> Routine:
         place="ptr",
     )
     place, state = r["place"], check_state(r)
+    r.put(place, PLACE.OWNER, _NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.compare("icmp eq", r["space"], int(Space.SHARED))):
         start.put(0)
@@ -97,6 +91,8 @@ def _where() -> Routine:
         here = owner.get()
         size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
         first_address = r.op("add", start.get(), r.op("shl", rank, RANK_SHIFT))
+        with r.unless(r.compare("icmp eq", here, r["block"])):
+            r.put(place, PLACE.OWNER, here)
         r.put(place, PLACE.FIRST, first_address)
         r.put(place, PLACE.BYTES, size)
         r.put(place, PLACE.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
@@ -417,6 +413,7 @@ def _check() -> Routine:
             bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
             _find(r, place, here, loop)
             word.at(place, here, r.op("or", word.high, name), bytes_)
+            _used(word, place)
             loop.again(_usual_read(word, writes))
             same.put(0)
             with r.when(valued):
@@ -447,6 +444,40 @@ def _each_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Val
         left.put(r.op("and", rest, r.op("xor", those, -1)))
         single = r.compare("icmp eq", those, alone)
         yield lane, address, r.select(single, lane, r.const("i32", SEVERAL))
+
+
+def _used(word: Word, place: Value) -> None:
+    """If the memory is another block's, have it know: it must not end before."""
+    r = word.r
+    owner = r.field(place, PLACE.OWNER, "ptr")
+    with r.unless(r.compare("icmp eq", owner, _NULL)):
+        r.put(owner, BLOCK.USED, word.now)
+        r.put(owner, BLOCK.USER, word.who)
+        r.put(owner, BLOCK.USE, r["line"])
+
+
+def _leave() -> Routine:
+    """Some lanes of a warp leave. With the last ones of a block its memory goes: nobody may use it any more."""
+    r = Routine("tw_check_leave", "void", **WHO, lanes="i32")
+    time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
+    last = r.compare("icmp eq", r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
+    some = r.both(r.compare("icmp ne", time, 0), r.compare("icmp ne", r["lanes"], 0))
+    with r.unless(r.both(some, last)):
+        r.give()
+    entry = r.op("sub", r.wide(r.op("lshr", user, _WARP_SHIFT)), clock_base(r))
+    known = r.field(r.item(own_clock(r), entry, 4), 0, "i32")
+    with r.when(r.compare("icmp uge", known, time)):  # as long as this warp was there, so was the memory
+        r.put(r["block"], BLOCK.USED, r.const("i32", 0))
+        r.give()
+    done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
+    with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
+        zero = r.const("i32", 0)
+        kind, space = r.const("i32", int(Kind.EARLY_EXIT)), r.const("i32", int(Space.SHARED))
+        who = r.op("shl", serial_of(r), LANE_BITS)
+        use = r.field(r["block"], BLOCK.USE, "i32")
+        given = (kind, space, zero, use, r.const("i64", 0), who, user, zero, zero)
+        r.call("tw_check_finding", "void", r["ctx"], *given)
+    return r
 
 
 def _usual_read(word: Word, writes: Value) -> Value:
@@ -549,6 +580,7 @@ def _touch() -> Routine:
         bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
         _find(r, place, here, loop)
         word.at(place, here, r.op("or", word.high, r["lane"]), bytes_)
+        _used(word, place)
         same.put(0)
         with r.when(valued):
             old = r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset)

@@ -64,7 +64,8 @@ class PLACE:
     CELLS, STRIDE = 16, 24
     MEMORY = 32  # pointer to the memory itself
     BORN = 40  # nothing that happened up to this time counts
-    SIZE = 48
+    OWNER = 48  # pointer to the block, if it is another one of the cluster
+    SIZE = 56
 
 
 class CLOCKS:
@@ -174,6 +175,7 @@ class Kind(IntEnum):
     SOURCE_IN_FLIGHT = 7
     UNFENCED = 8
     COPY_AFTER_ACCESS = 9  # a copy is issued to what others may still read or write
+    EARLY_EXIT = 10  # a block ends that others may still use the memory of
 
 
 class FINDING:

@@ -129,6 +129,7 @@ def _begin() -> Routine:
     number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
     first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
     r.put(r["block"], BLOCK.SERIAL, r.cast("trunc", first, "i32"))
+    r.put(r["block"], BLOCK.USED, r.const("i32", 0))
     with r.when(r.compare("icmp eq", rank, 0)):
         _begin_cluster(r, first)
     return r

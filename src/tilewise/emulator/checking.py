@@ -69,6 +69,8 @@ class _Checker(Watcher):
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
         self.swapped = {_place(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
+        # Whether blocks of a cluster may use one another's memory.
+        self.neighbours = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
         self.fences = any(_fences(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._talks(item) for item in inside):
             self.notes.append("talks")  # blocks may synchronise with one another, through global memory
@@ -317,6 +319,10 @@ class _Checker(Watcher):
 
     def _pass(self, cluster: bool) -> None:
         self._call("tw_check_through", self._number(int(cluster)))
+
+    def leave(self, lanes: Value) -> None:
+        if self.neighbours:
+            self._call("tw_check_leave", lanes)
 
     def wait(self, instruction: Instruction) -> None:
         if instruction.opcode in ("bar", "barrier") and "warp" not in instruction.parts:

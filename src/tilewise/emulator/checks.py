@@ -92,7 +92,7 @@ class Checks:
             spots *= 2
         self.spots = Memory(spots * row)
         self.table = Memory(RANGE.SIZE * len(ranges) + 64)
-        self._ranges = list(ranges)
+        self._ranges, self._unset = list(ranges), dict(unset)
         self._cells = [self._known(item, unset.get(item.start, False)) for item in ranges]
         for i, (item, cells) in enumerate(zip(ranges, self._cells, strict=True)):
             self.table.set(i * RANGE.SIZE + RANGE.FIRST, item.start)
@@ -118,11 +118,19 @@ class Checks:
 
     @staticmethod
     def _known(item: Range, unset: Unset) -> Memory | None:
-        """What is known of an array: nothing but whether somebody has written it."""
+        """What is known of an array: nothing but whether somebody has written it.
+
+        None for one that is too large, or that accesses cannot be judged by: nothing will be found there.
+        """
         stride = stride_of(item.size)
-        if stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name:  # whose memory changes hands unseen
+        if (
+            stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name
+        ):  # the heap's memory changes hands unseen
             return None
-        cells = Memory(stride * CELLS.COLUMNS)
+        try:
+            cells = Memory(stride * CELLS.COLUMNS)
+        except MemoryError:
+            return None
         if unset is not False:
             words = -(-item.size // 4)
             at = stride * CELLS.STATE
@@ -134,7 +142,7 @@ class Checks:
         """By the address of an array, which of its bytes nobody has written now."""
         found: dict[int, Unset] = {}
         for item, cells in zip(self._ranges, self._cells, strict=True):
-            if cells is None:
+            if cells is None or self._unset.get(item.start, False) is False:
                 found[item.start] = False
                 continue
             at = stride_of(item.size) * CELLS.STATE

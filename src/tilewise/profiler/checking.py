@@ -101,6 +101,16 @@ _WORDS = {
         ),
         "have everybody who uses the memory arrive at a barrier before it is filled again",
     ),
+    "EARLY_EXIT": _Words(
+        *(
+            "racecheck",
+            "early-exit",
+            "a block ends while others may still use its shared memory",
+            "access",
+            "exit",
+        ),
+        "keep every block until nobody uses its memory: barrier.cluster (cluster.sync()) before it ends",
+    ),
 }
 _MBARRIER = (
     "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"
@@ -215,6 +225,8 @@ def _finding(hit: Any, seen: _Launch, listing: _Listing) -> Finding:
     array = "" if shared else _array(hit.address, seen.arrays)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
     message = f"{words.what} at {where}" + (f", in {array}" if array else "")
+    if name == "EARLY_EXIT":
+        message = words.what
     now = listing.access(hit.now, words.now)
     before = listing.access(hit.before, words.before) if hit.before else None
     advice = words.advice

@@ -1,8 +1,9 @@
-"""Where no machine code can be had: which shared loads the assembler will merge, as a prediction.
+"""Where no machine code can be had: which shared loads and stores the assembler will merge.
 
 Loads of 4 or 8 bytes in one basic block, at constant distances from one register that nothing changes in
-between, become loads of 8 or 16 bytes where they are neighbours and every lane's address allows it. What the
-assembler can prove of alignment is not known here: that every address which was seen is aligned stands for it.
+between, become loads of 8 or 16 bytes where they are neighbours and every lane's address allows it; stores of 2
+to 8 bytes become wider ones alike. What the assembler can prove of alignment is not known here: that every
+address which was seen is aligned stands for it.
 """
 
 from __future__ import annotations
@@ -19,111 +20,109 @@ from tilewise.toolchain.lines import Instruction as MachineInstruction
 
 __all__ = ["merged", "predict"]
 
-_LOADS = {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
+# Bytes of types whose loads and stores the assembler merges, by their bits.
+_SIZES = {"ld": {"32": 4, "64": 8}, "st": {"16": 2, "32": 4, "64": 8}}
+_PARTING = ("bra", "brx", "ret", "exit", "call", "bar", "barrier", "atom", "red", "fence", "membar")
+_MERGED = ("load", "store")
 _OPS = {"load": "ld", "store": "st", "atomic": "atom", "copy": "ldgsts", "fill": "ldgsts"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class _Item:
+    """One load or store that may be merged with others of its group."""
+
     line: int
     offset: int
     size: int
 
 
+_Group = tuple[str, str, int]  # "ld" or "st", the register that addresses are told by, bytes of a lane
+
+
 def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
-    """By line of the PTX: the bytes of a lane that its load becomes, 0 if another one loads them.
+    """By line of the PTX: the bytes of a lane that its load or store becomes, 0 if another one does its work.
 
     ``aligned`` tells of each line to how many bytes all addresses seen were aligned.
     """
     found: dict[int, int] = {}
-    function = parse(ptx).functions[entry]
-    groups: dict[str, list[_Load]] = {}
+    groups: dict[_Group, list[_Item]] = {}
 
-    def finish(name: str) -> None:
-        for size in (4, 8):
-            loads = [load for load in groups.get(name, []) if load.size == size]
-            found.update(_joined(loads, size, aligned))
-        groups.pop(name, None)
+    def finish(*names: _Group) -> None:
+        for name in names:
+            found.update(_joined(groups.pop(name), name[2], aligned))
 
-    def finish_all() -> None:
-        for name in list(groups):
-            finish(name)
-
-    for item in function.body:
-        if isinstance(item, Label) or _parts(item):
-            finish_all()
+    for item in parse(ptx).functions[entry].body:
+        if isinstance(item, Label) or item.opcode in _PARTING or _stirs(item):
+            finish(*groups)
             continue
-        load = _load(item)
-        if load is not None:
-            name, offset, size = load
-            groups.setdefault(name, []).append(_Load(item.line, offset, size))
+        access = _access(item)
+        if access is not None:
+            group, offset = access
+            # Loads are not merged over a store, nor stores over anything else.
+            finish(*(name for name in groups if name != group and "st" in (name[0], group[0])))
+            groups.setdefault(group, []).append(_Item(item.line, offset, group[2]))
+        elif item.opcode in ("ld", "ldmatrix") and "global" not in item.parts and "param" not in item.parts:
+            finish(*(name for name in groups if name[0] == "st"))
         for register in writes(item):
-            finish(register.name)
-    finish_all()
+            finish(*(name for name in groups if name[1] == register.name))
+    finish(*groups)
     return found
 
 
-def _parts(item: Instruction) -> bool:
-    """Whether loads before it are not merged with loads after it."""
-    if item.opcode in (
-        "bra",
-        "brx",
-        "ret",
-        "exit",
-        "call",
-        "bar",
-        "barrier",
-        "atom",
-        "red",
-        "fence",
-        "membar",
-    ):
+def _stirs(item: Instruction) -> bool:
+    """Whether it changes shared memory in a way that nothing is merged over."""
+    if item.opcode in ("stmatrix", "cp"):
         return True
-    return item.opcode in ("st", "stmatrix", "cp") and "global" not in item.parts
+    return item.opcode == "st" and "global" not in item.parts and _access(item) is None
 
 
-def _load(item: Instruction) -> tuple[str, int, int] | None:
+def _access(item: Instruction) -> tuple[_Group, int] | None:
+    """Its group and its offset, of one that may be merged."""
     parts = item.parts
-    if item.opcode != "ld" or item.guard is not None or "shared" not in parts or parts[-1] not in _LOADS:
+    if item.opcode not in _SIZES or item.guard is not None or "shared" not in parts:
         return None
-    if any(part in ("v2", "v4", "volatile", "relaxed", "acquire") for part in parts):
+    size = _SIZES[item.opcode].get(parts[-1][1:])
+    if size is None or any(
+        part in ("v2", "v4", "volatile", "relaxed", "acquire", "release") for part in parts
+    ):
         return None
-    place = item.operands[1] if len(item.operands) > 1 else None
+    at = 1 if item.opcode == "ld" else 0
+    place = item.operands[at] if len(item.operands) > at else None
     if not isinstance(place, Address) or not isinstance(place.base, Register):
         return None
-    return place.base.name, place.offset, _LOADS[parts[-1]]
+    return (item.opcode, place.base.name, size), place.offset
 
 
-def _joined(loads: list[_Load], size: int, aligned: Mapping[int, int]) -> dict[int, int]:
-    by_offset = {load.offset: load for load in loads}
+def _joined(items: list[_Item], size: int, aligned: Mapping[int, int]) -> dict[int, int]:
+    by_offset = {item.offset: item for item in items}
     done: dict[int, int] = {}
     used: set[int] = set()
-    for wide in (16, 8):
-        if wide <= size:
-            continue
-        for offset in sorted(by_offset):
+    for wide in (16, 8, 4):
+        for offset in sorted(by_offset) if wide > size else ():
             wanted = range(offset, offset + wide, size)
-            if aligned.get(by_offset[offset].line, 1) < wide or any(
-                o not in by_offset or o in used for o in wanted
-            ):
-                continue
-            used.update(wanted)
-            done[by_offset[offset].line] = wide
-            done |= {by_offset[o].line: 0 for o in wanted if o != offset}
+            fits = aligned.get(by_offset[offset].line, 1) >= wide
+            if fits and all(o in by_offset and o not in used for o in wanted):
+                used.update(wanted)
+                done[by_offset[offset].line] = wide
+                done |= {by_offset[o].line: 0 for o in wanted if o != offset}
     return done
 
 
 def predict(ptx: str, entry: str, counts: Counts) -> Machine:
     """The accesses of a launch as the machine code will probably make them."""
     places = counts.places()
-    widths = merged(ptx, entry, {place.line: _alignment(place) for place in places if place.action == "load"})
+    widths = merged(
+        ptx, entry, {place.line: _alignment(place) for place in places if place.action in _MERGED}
+    )
     machine = Machine("predicted")
     if widths:
-        machine.notes.append("no machine code here: which shared loads the assembler merges is predicted")
+        machine.notes.append(
+            "no machine code here: which shared loads and stores the assembler merges is predicted"
+        )
     else:
         machine.notes.append("no machine code here: accesses are as the PTX has them")
     for place in places:
-        width = widths.get(place.line, place.size) if place.action == "load" else place.size
+        width = widths.get(place.line, place.size) if place.action in _MERGED else place.size
         if not width:
             continue
         op = _OPS[place.action]
