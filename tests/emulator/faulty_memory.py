@@ -212,6 +212,25 @@ BARRIERS = [
         orders=("late",),
     ),
     Case(
+        "bytes_that_never_come",
+        "synccheck",
+        "deadlock",
+        """
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) { init(&m, 1); proxy(); }
+    __syncthreads();
+    if (T == 0) {
+        expect(&m, 272);                                                                              //-
+        expect(&m, 256);                                                                              //+
+        bulk(s, x, 256, &m);
+    }
+    await(&m, 0);
+    y[T] = s[63 - T];
+""",
+        arch="sm_90a",
+        orders=("late",),
+    ),
+    Case(
         "arrived_twice",
         "synccheck",
         "bad-barrier",

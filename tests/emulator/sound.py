@@ -492,6 +492,20 @@ _FIRST = [
         arch="sm_90a",
     ),
     _case(
+        "relaxed_to_the_end",
+        """
+    __shared__ int s[64];
+    s[T] = x[B * n + T];
+    cluster();
+    u32 v; asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(remote(at(s + T), B ^ 1)) : "memory");
+    y[B * n + T] = v;
+    asm volatile("barrier.cluster.arrive.relaxed;\\n\\tbarrier.cluster.wait;" ::: "memory");
+""",
+        grid=2,
+        cluster=2,
+        arch="sm_90a",
+    ),
+    _case(
         "product",
         """
     __shared__ __align__(128) half s[64 * 16 + 8 * 16];

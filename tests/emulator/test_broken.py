@@ -202,12 +202,12 @@ class Broken(NamedTuple):
 BROKEN: list[Broken] = [
     Broken("copies", 1, "no cp.async.wait_group", "wrong", ("read-in-flight",)),
     Broken("copies", 2, "no barrier behind it", "wrong", ("read-in-flight",)),
-    Broken(
-        "copies", 3, "a stage filled while others read it", "wrong", ("read-in-flight",)
-    ),
+    Broken("copies", 3, "a stage filled while others read it", "wrong", ("read-in-flight",)),
     Broken("ring", 1, "no fence.mbarrier_init", "right"),
     Broken("ring", 2, "no barrier behind the init of mbarriers", "was not initialised", ("bad-mbarrier",)),
-    Broken("ring", 3, "a stage filled before it is empty", "more arrivals than are pending", ("bad-mbarrier",)),
+    Broken(
+        "ring", 3, "a stage filled before it is empty", "more arrivals than are pending", ("bad-mbarrier",)
+    ),
     Broken("ring", 4, "a load that no arrival expects", "1 of 1 arrivals", ("deadlock",)),
     Broken("ring", 5, "too many bytes expected", "16 bytes must still come", ("deadlock",)),
     Broken("ring", 6, "too few bytes expected", "16 bytes more than it expects have come", ("deadlock",)),
@@ -221,9 +221,15 @@ BROKEN: list[Broken] = [
     Broken("ring", 12, "no barrier before a store by TMA", "wrong", ("source-in-flight",)),
     Broken("ring", 13, "a stage given back before it is read", "right", ("copy-too-early",)),
     Broken(
-        "pair", 1, "no fence.mbarrier_init before a relaxed cluster barrier", "right", ("uninitialised-mbarrier",)
+        "pair",
+        1,
+        "no fence.mbarrier_init before a relaxed cluster barrier",
+        "right",
+        ("uninitialised-mbarrier",),
     ),
-    Broken("pair", 2, "no cluster barrier behind the init of mbarriers", "was not initialised", ("bad-mbarrier",)),
+    Broken(
+        "pair", 2, "no cluster barrier behind the init of mbarriers", "was not initialised", ("bad-mbarrier",)
+    ),
     Broken(
         "pair", 3, "an arrival from another block that never comes", "1 of 64 arrivals must", ("deadlock",)
     ),
@@ -236,9 +242,7 @@ BROKEN: list[Broken] = [
     Broken("products", 1, "no wgmma.wait_group before the sums are read", "wrong"),
     Broken("products", 2, "a stage written that a wgmma in flight reads", "wrong", ("source-in-flight",)),
     Broken("products", 3, "no fence.proxy.async before a wgmma", "right", ("unfenced",)),
-    Broken(
-        "products", 4, "no barrier between what threads write and a wgmma", "right", ("read-write",)
-    ),
+    Broken("products", 4, "no barrier between what threads write and a wgmma", "right", ("read-write",)),
     Broken("products", 5, "no wgmma.fence behind a write of its sums", "right"),
 ]
 

@@ -40,5 +40,13 @@ def test_a_rung_is_clean(name: str) -> None:
         assert np.allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=0.3)
 
 
+def test_clusters_that_take_several_tiles_each_are_clean() -> None:
+    a = np.random.default_rng().standard_normal((300, 260)).astype(np.float16)
+    for order in ORDERS:
+        device = CheckingDevice(order)
+        tw.ladder["13_warp_specialised"](a, a.T.copy(), device=device)
+        assert not device.findings, f"{order}\n" + "\n".join(map(str, device.findings))
+
+
 def test_there_are_enough() -> None:
     assert len({case.name for case in SOUND}) + len(tw.ladder) >= 40

@@ -393,8 +393,8 @@ def _named_if_gone(error: KernelFault) -> KernelFault:
     if not name:
         return error
     first, *rest = str(error).splitlines()
-    told = first.partition(":")[0].replace("out-of-bounds", "freed:") + f": in {name}, which was let go of"
-    found = KernelFault("\n".join([told.replace("freed: ", "use after free, a "), *rest]))
+    told = f"{first.partition(':')[0]}: use after free, in {name}, which was let go of"
+    found = KernelFault("\n".join([told, *rest]))
     found.details = replace(details, kind="FREED", array=name)
     return found
 

@@ -170,6 +170,7 @@ class Word:
         r = self.r
         self.who, self.bytes, self.address = who, bytes_, address
         self.born = r.cast("trunc", r.field(place, PLACE.BORN, "i64"), "i32")
+        self.remote = r.compare("icmp ne", r.field(place, PLACE.OWNER, "ptr"), _NULL)
         inside = r.compare("icmp ne", self.born, 0)
         self.past = r.select(r.op("or", inside, self.alone), self.least, r.const("i32", 0))
         self.offset = r.op("sub", address, r.field(place, PLACE.FIRST, "i64"))
@@ -290,7 +291,6 @@ def _against_state(word: Word, writes: Value, stores: Value) -> None:
     r = word.r
     state = word.get(CELLS.STATE)
     odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
-    owner = r.op("udiv", word.serial, word.warps)
     with r.unless(r.compare("icmp eq", odd, 0)):
         missing = r.op("and", state, word.bytes)
         with r.unless(stores), r.unless(r.compare("icmp eq", missing, 0)):
@@ -309,8 +309,7 @@ def _against_state(word: Word, writes: Value, stores: Value) -> None:
             r.unless(r.compare("icmp eq", r.op("and", state, MANY_LEAVING), 0)),
         ):
             word.report(Kind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
-    block = r.op("udiv", r.op("lshr", word.get(CELLS.WRITER), _WARP_SHIFT), word.warps)
-    foreign = r.select(r.compare("icmp eq", block, owner), r.const("i32", 0), r.const("i32", FOREIGN))
+    foreign = r.select(word.remote, r.const("i32", FOREIGN), r.const("i32", 0))
     rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)
     word.put(CELLS.STATE, rest)
 
@@ -486,7 +485,8 @@ def _usual_read(word: Word, writes: Value) -> Value:
     quick = r.variable("i1", 0)
     with r.unless(writes):
         state = r.compare("icmp eq", r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
-        plain = r.both(state, r.compare("icmp ule", word.get(CELLS.WRITTEN), word.past))
+        past = r.compare("icmp ule", word.get(CELLS.WRITTEN), word.past)
+        plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
         first = r.op(
             "or",

@@ -16,6 +16,7 @@ from tilewise.emulator.check_layout import (
     CLOCKS,
     FINDING,
     FOREVER,
+    LANE_BITS,
     RELAXED,
     RELEASE,
     SEEN,
@@ -420,6 +421,7 @@ def _arrive() -> Routine:
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
     with r.when(r.compare("icmp eq", r["number"], _CLUSTER_BARRIER)):
         arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
+        _done_with_others(r)
     with r.when(r.compare("icmp eq", arrived.get(), 0)):
         fresh = r.op("add", r.field(phases, 0, "i32"), 1)
         r.put(phases, 0, fresh)
@@ -435,6 +437,19 @@ def _arrive() -> Routine:
     return r
 
 
+def _done_with_others(r: Routine) -> None:
+    """A warp that comes to the cluster's barrier has used other blocks' memory: they may end behind it.
+
+    That it is there is enough, even if it orders nothing.
+    """
+    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
+        stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
+        other = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
+        user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), LANE_BITS)
+        with r.when(r.compare("icmp eq", user, serial_of(r))):
+            r.put(other, BLOCK.USED, r.const("i32", 0))
+
+
 def _through() -> Routine:
     """The barrier that a warp waits at has let it through, or that of its cluster."""
     r = Routine("tw_check_through", "void", **WHO, cluster="i32")
@@ -442,9 +457,16 @@ def _through() -> Routine:
     with r.when(r.compare("icmp eq", r["cluster"], 0)):
         waiting = _came(r, BARRIERS_OF_BLOCK)
         number.put(r.field(waiting, 0, "i32"))
-        r.put(waiting, 0, r.const("i32", 0))
         with r.when(r.compare("icmp eq", number.get(), 0)):
             r.give()
+        # NOTE: where lanes are apart, others of the warp may come by while these still wait.
+        held = r.at(r["warp"], WARP.WAITING)
+        held = r.item(held, r.op("sub", number.get(), 1), 4)
+        with r.unless(r.compare("icmp eq", r.field(held, 0, "i32"), 0)):
+            r.give()
+        r.put(waiting, 0, r.const("i32", 0))
+    with r.otherwise(), r.unless(r.compare("icmp eq", r.field(r["warp"], WARP.HELD, "i32"), 0)):
+        r.give()
     which, came = _barrier(r, r.wide(r.op("sub", number.get(), 1)))
     phase = r.field(came, 0, "i32")
     clock, end = _barrier_clock(r, which, phase), _end(r, which, phase)

@@ -58,7 +58,8 @@ class _Usual:
         past = r.variable("i32", r.field(at, 0, "i32"))
         with r.unless(shared):
             found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
-            with r.unless(found):
+            remote = r.compare("icmp ne", r.field(place, PLACE.OWNER, "ptr"), Value("ptr", "null"))
+            with r.when(r.op("or", r.negation(found), remote)):
                 r.give(_FALSE)
             self.cells.put(r.field(place, PLACE.CELLS, "ptr"))
             self.stride.put(r.field(place, PLACE.STRIDE, "i64"))

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["issue", "set_off", "wait_groups"]
 
-_WORDS = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
+_WORDS = {
+    "async",
+    "ca",
+    "cg",
+    "shared",
+    "shared::cta",
+    "global",
+    "L2::cache_hint",
+    "L2::64B",
+    "L2::128B",
+    "L2::256B",
+}
 
 
 @other("cp")

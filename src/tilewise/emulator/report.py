@@ -86,8 +86,10 @@ def fault(
         what = said.get(((x, y, z), linear), what)
     found = KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
     verb = "write" if write else "read"
-    name = "" if space != Space.GLOBAL else next(
-        (item.name for item in ranges if item.start <= address < item.start + item.size), ""
+    name = (
+        ""
+        if space != Space.GLOBAL
+        else next((item.name for item in ranges if item.start <= address < item.start + item.size), "")
     )
     thread = _thread(linear, build.block)
     found.details = Details(

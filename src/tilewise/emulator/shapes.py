@@ -129,7 +129,9 @@ class _Analyser:
             for instruction in [*block.instructions, block.terminator.instruction]:
                 if instruction is None or not (targets := writes(instruction)):
                     continue
-                for register in in_flight(instruction)[1]:  # an address has to say where all lanes' values are
+                for register in in_flight(instruction)[
+                    1
+                ]:  # an address has to say where all lanes' values are
                     changed |= self.join(register.name, VECTOR)
                 shape = self.results[id(instruction)] = self.result(instruction)
                 if instruction.guard and self.operand(instruction.guard) is VECTOR:
