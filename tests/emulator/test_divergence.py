@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
@@ -22,6 +24,12 @@ def test_random_programs_do_what_single_threads_do(data: st.DataObject) -> None:
         check(make(lambda low, high: data.draw(st.integers(low, high))))
     except TooLong:
         reject()
+
+
+@pytest.mark.parametrize("seed", [910_321])
+def test_programs_that_were_wrong_once(seed: int) -> None:
+    """910321: a choice by a constant, under a mask, in a loop, which LLVM's AVX-512 instruction got wrong."""
+    check(make(random.Random(seed).randint))
 
 
 def compiled(body: str, name: str = "k", arch: str = "sm_80") -> tw.Kernel:

@@ -80,21 +80,22 @@ def _assemble(text: str, target: Target, level: int) -> bytes:
 
 # What chooses between two operands bit by bit, as the truth tables that VPTERNLOG takes.
 _CHOICES = {0xAC, 0xB8, 0xCA, 0xD8, 0xE2, 0xE4}
-_TERNARY = re.compile(rb"(?=(\x62...\x25[\x00-\xBF].{6}))", re.DOTALL)
+_TERNARY = re.compile(rb"(?=(\x62...\x25.{7}))", re.DOTALL)
 
 
 def _doubtful(code: bytes) -> bool:
     """Whether machine code has a VPTERNLOG that LLVM may have got wrong.
 
-    NOTE: LLVM up to version 22 permutes the operands of one that is masked, has one in memory and chooses by
-    a constant, and does not permute its table alike (issue 157929 of llvm-project).
+    NOTE: LLVM up to version 22 permutes the operands of one that is masked and chooses by a constant, and does
+    not permute its table alike (issue 157929 of llvm-project). The constant may be in memory or, where it is
+    used in a loop, in a register.
     """
     for match in _TERNARY.finditer(code):
         found = match[1]
         mode, base = found[5] >> 6, found[5] & 7
-        after = 7 if base == 4 else 6  # behind the byte that tells how the address is made, if there is one
+        after = 7 if base == 4 and mode != 3 else 6  # behind the byte that tells how an address is made
         far = mode == 2 or (mode == 0 and (base == 5 or (base == 4 and found[6] & 7 == 5)))
-        after += 4 if far else mode
+        after += 4 if far else mode % 3
         if found[1] & 7 == 3 and found[3] & 7 and found[after : after + 1] and found[after] in _CHOICES:
             return True
     return False
