@@ -239,7 +239,7 @@ BROKEN: list[Broken] = [
     Broken("pair", 5, "too few bytes expected of another block", "has exited", ("block-gone",)),
     Broken("pair", 6, "what another block stores is not waited for", "has exited", ("read-in-flight",)),
     Broken("pair", 7, "a block leaves while others use its memory", "has exited", ("block-gone",)),
-    Broken("products", 1, "no wgmma.wait_group before the sums are read", "wrong"),
+    Broken("products", 1, "no wgmma.wait_group before the sums are read", "wrong", ("sum-in-flight",)),
     Broken("products", 2, "a stage written that a wgmma in flight reads", "wrong", ("source-in-flight",)),
     Broken("products", 3, "no fence.proxy.async before a wgmma", "right", ("unfenced",)),
     Broken("products", 4, "no barrier between what threads write and a wgmma", "right", ("read-write",)),

@@ -176,6 +176,7 @@ class Kind(IntEnum):
     UNFENCED = 8
     COPY_AFTER_ACCESS = 9  # a copy is issued to what others may still read or write
     EARLY_EXIT = 10  # a block ends that others may still use the memory of
+    SUM_IN_FLIGHT = 11  # a sum of wgmma is read that was not waited for
 
 
 class FINDING:

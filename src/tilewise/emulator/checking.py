@@ -32,6 +32,7 @@ from tilewise.emulator.emit import Value
 from tilewise.emulator.layout import Space
 from tilewise.emulator.mbarriers import lane_addresses
 from tilewise.emulator.memory import space_of
+from tilewise.emulator.operands import reads
 from tilewise.emulator.syntax import (
     Address,
     Immediate,
@@ -125,6 +126,16 @@ class _Checker(Watcher):
             self._group(instruction, BULKS if "bulk" in parts else COPIED)
         elif opcode == "wgmma":
             self._product(instruction)
+        else:
+            self._sums(instruction)
+
+    def _sums(self, instruction: Instruction) -> None:
+        """Sums of ``wgmma`` that the instruction reads must have been waited for."""
+        products = self.e.program.products
+        names = {register.name for register in reads(instruction)} & set(products.sums if products else ())
+        for name in sorted(names)[:1]:
+            place, line = self.e.program.slots[name], instruction.line
+            self._call("tw_check_sums", self.e.const("i32", place), self.e.mask(), self.e.const("i32", line))
 
     # -- accesses -------------------------------------------------------------------------------
     def _strong(self, instruction: Instruction) -> bool:

@@ -26,6 +26,7 @@ _ROUTINES = (
     "tilewise.emulator.check_access",
     "tilewise.emulator.check_usual",
     "tilewise.emulator.check_copies",
+    "tilewise.emulator.check_sums",
     "tilewise.emulator.counting_support",
     "tilewise.emulator.tracing",
     "tilewise.emulator.bulk_support",

@@ -81,6 +81,10 @@ _WORDS = {
             "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again",
         ),
     ),
+    "SUM_IN_FLIGHT": _Words(
+        *("asyncheck", "sum-in-flight", "a sum of wgmma is read that nobody waited for", "wgmma", "read"),
+        "put wgmma.wait_group before the sums are read",
+    ),
     "UNFENCED": _Words(
         *(
             "asyncheck",
@@ -225,7 +229,7 @@ def _finding(hit: Any, seen: _Launch, listing: _Listing) -> Finding:
     array = "" if shared else _array(hit.address, seen.arrays)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
     message = f"{words.what} at {where}" + (f", in {array}" if array else "")
-    if name == "EARLY_EXIT":
+    if name in ("EARLY_EXIT", "SUM_IN_FLIGHT"):
         message = words.what
     now = listing.access(hit.now, words.now)
     before = listing.access(hit.before, words.before) if hit.before else None
