@@ -29,6 +29,8 @@ __all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_wor
 
 Settings = Mapping[str, int | str]
 
+_KEPT: dict[tuple[object, ...], Kernel] = {}  # kernels that calls of rungs have built
+_KEEP = 128
 _MANY = 16  # values of a setting, from which on a message does not list them all
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 
@@ -124,6 +126,17 @@ class Rung:
                 f"rung {self.name} needs {self.needs}{newer}, not {arch}; compile it for {self.needs}"
             )
         return Kernel(self.source, entry, arch, self.defines(settings), filename=self.file.name)
+
+    def _kept(self, arch: str, entry: str, settings: Settings) -> Kernel:
+        """A kernel as it was built for an earlier call: looking it up on the disk takes longer than a launch."""
+        written = self.file.stat().st_mtime_ns
+        key = (str(self.file), written, arch, entry, *sorted(self.defines(settings).items()))
+        kernel = _KEPT.get(key)
+        if kernel is None:
+            if len(_KEPT) >= _KEEP:
+                _KEPT.clear()
+            kernel = _KEPT[key] = self._build(arch, entry, settings)
+        return kernel
 
     @property
     def needs(self) -> str:
@@ -266,7 +279,7 @@ class Rung:
         workspace = target.empty((size,), "uint8") if size else None
         for step in self.steps(left, right, result, workspace.ptr if workspace else 0, complete):
             launch = step.launch
-            kernel = self._build(target.arch, step.entry, complete)
+            kernel = self._kept(target.arch, step.entry, complete)
             kernel(launch.grid, launch.block, launch.args, launch.shared, launch.cluster, target)
 
     def complete(self, given: Mapping[str, object], chosen: Settings | None = None) -> dict[str, int | str]:
