@@ -7,8 +7,9 @@ import functools
 import itertools
 import os
 import re
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +107,12 @@ class Code:
     """Machine code in memory. Its functions live as long as it does."""
 
     tracker: Any
+
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing, lock: Any = _LOCK) -> None:
+        # NOTE: unloading takes locks of the linker's. A fork in the middle of it would leave them locked.
+        if not ends():
+            with lock:
+                self.tracker.close()
 
     def address(self, name: str) -> int:
         """Where a function lies."""
