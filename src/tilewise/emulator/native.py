@@ -35,14 +35,22 @@ class Target:
 
     @property
     def key(self) -> str:
-        return f"{llvm.llvm_version_info} {llvm.get_default_triple()} {self.cpu} {self.features}"
+        return f"{_where()} {self.cpu} {self.features}"
+
+
+@functools.cache
+def _where() -> str:
+    """LLVM's version, and the system that it makes code for. NOTE: a fork waits for every question to LLVM."""
+    with _LOCK:
+        return f"{llvm.llvm_version_info} {llvm.get_default_triple()}"
 
 
 @functools.cache
 def host() -> Target:
     """This machine's CPU."""
-    _initialize()
-    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    with _LOCK:
+        _initialize()
+        return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 @functools.cache
