@@ -70,8 +70,7 @@ def _where() -> Routine:
         address="i64",
         place="ptr",
     )
-    place, state = r["place"], check_state(r)
-    r.put(place, PLACE.OWNER, _NULL)
+    r.put(r["place"], PLACE.OWNER, _NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.compare("icmp eq", r["space"], int(Space.SHARED))):
         start.put(0)
@@ -79,27 +78,40 @@ def _where() -> Routine:
     with r.when(r.both(r.compare("icmp eq", r["space"], 0), r.compare("icmp ult", away, WINDOW))):
         start.put(GENERIC_SHARED)
     with r.unless(r.compare("icmp eq", start.get(), -1)):
-        within = r.op("and", r.op("sub", r["address"], start.get()), WINDOW - 1)
-        rank = r.op("lshr", within, RANK_SHIFT)
-        owner = r.variable("ptr", r["block"])
-        with r.when(r.compare("icmp ne", rank, 0)):
-            first = r.field(r["block"], BLOCK.FIRST, "ptr")
-            stride = r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64")
-            with r.when(r.compare("icmp ugt", rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
-                r.give(_FALSE)
-            owner.put(r.at(first, r.op("mul", r.op("sub", rank, 1), stride)))
-        here = owner.get()
-        size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
-        first_address = r.op("add", start.get(), r.op("shl", rank, RANK_SHIFT))
-        with r.unless(r.compare("icmp eq", here, r["block"])):
-            r.put(place, PLACE.OWNER, here)
-        r.put(place, PLACE.FIRST, first_address)
-        r.put(place, PLACE.BYTES, size)
-        r.put(place, PLACE.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
-        r.put(place, PLACE.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
-        r.put(place, PLACE.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
-        r.put(place, PLACE.BORN, r.field(clocks_of(r), CLOCKS.BORN, "i64"))
-        r.give(r.compare("icmp ult", r.op("sub", r["address"], first_address), size))
+        _in_shared(r, start.get())
+    _in_global(r, _range_of(r))
+    return r
+
+
+def _in_shared(r: Routine, start: Value) -> None:
+    """Answer for an address of shared memory, whose window begins at ``start``."""
+    place, state = r["place"], check_state(r)
+    within = r.op("and", r.op("sub", r["address"], start), WINDOW - 1)
+    rank = r.op("lshr", within, RANK_SHIFT)
+    owner = r.variable("ptr", r["block"])
+    with r.when(r.compare("icmp ne", rank, 0)):
+        first = r.field(r["block"], BLOCK.FIRST, "ptr")
+        stride = r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64")
+        with r.when(r.compare("icmp ugt", rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
+            r.give(_FALSE)
+        owner.put(r.at(first, r.op("mul", r.op("sub", rank, 1), stride)))
+    here = owner.get()
+    size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
+    first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
+    with r.unless(r.compare("icmp eq", here, r["block"])):
+        r.put(place, PLACE.OWNER, here)
+    r.put(place, PLACE.FIRST, first_address)
+    r.put(place, PLACE.BYTES, size)
+    r.put(place, PLACE.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
+    r.put(place, PLACE.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
+    r.put(place, PLACE.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
+    r.put(place, PLACE.BORN, r.field(clocks_of(r), CLOCKS.BORN, "i64"))
+    r.give(r.compare("icmp ult", r.op("sub", r["address"], first_address), size))
+
+
+def _range_of(r: Routine) -> Value:
+    """The array that an address of global memory lies in; answers at once if there is none."""
+    state = check_state(r)
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
     with r.when(r.compare("icmp eq", known.get(), _NULL)):
         r.give(_FALSE)
@@ -124,7 +136,12 @@ def _where() -> Routine:
         with r.when(r.compare("icmp eq", known.get(), _NULL)):
             r.give(_FALSE)
         r.put(state, CHECK.LAST, known.get())
-    item = known.get()
+    return known.get()
+
+
+def _in_global(r: Routine, item: Value) -> None:
+    """Answer for an address within an array."""
+    place = r["place"]
     first = r.field(item, RANGE.FIRST, "i64")
     cells = r.field(item, RANGE.CELLS, "ptr")
     r.put(place, PLACE.FIRST, first)
@@ -137,7 +154,6 @@ def _where() -> Routine:
     r.put(place, PLACE.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
     r.put(place, PLACE.BORN, r.const("i64", 0))
     r.give(r.compare("icmp ne", cells, _NULL))
-    return r
 
 
 def _within(r: Routine, item: Value) -> Value:
