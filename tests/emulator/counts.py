@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tilewise as tw
 from tilewise.devices.arguments import pack
 from tilewise.devices.emulated import open_emulator
-from tilewise.emulator.counted import Counters, Counts
+from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Launch, dim3
 
 __all__ = ["Array", "banks", "copy_waves", "counted", "groups", "pieces"]

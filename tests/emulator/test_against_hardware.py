@@ -14,7 +14,7 @@ import pytest
 
 import tilewise as tw
 from tests.hardware.job import digest
-from tilewise.emulator.accesses import (
+from tilewise.emulator.profiling.accesses import (
     Kind,
     copy_passes,
     copy_wavefronts,

@@ -9,8 +9,8 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.counts import Array, banks, copy_waves, counted, groups, pieces
-from tilewise.emulator.accesses import copy_passes
-from tilewise.emulator.counted import Place
+from tilewise.emulator.profiling.accesses import copy_passes
+from tilewise.emulator.profiling.counted import Place
 
 HEAD = """.version 8.0
 .target sm_80

@@ -15,7 +15,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.devices import device
-from tilewise.emulator import run, workers
+from tilewise.emulator.running import run, workers
 from tilewise.errors import DeviceError, KernelFault, LaunchTimeout
 
 SOURCE = """

@@ -10,7 +10,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.lanes import Array, entry
-from tilewise.emulator.printf import formatted
+from tilewise.emulator.running.printf import formatted
 from tilewise.errors import KernelFault, PtxError
 
 COUNT = 64

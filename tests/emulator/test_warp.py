@@ -10,7 +10,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.lanes import ALL, KEPT, Array, entry, run
-from tilewise.emulator.warp import shuffled_from
+from tilewise.emulator.families.warp import shuffled_from
 from tilewise.errors import Deadlock, PtxError
 
 LANES = range(32)

@@ -46,18 +46,15 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_every_module_says_what_it_offers_and_has_it() -> None:
-    silent = []
     for found in pkgutil.walk_packages(tilewise.__path__, "tilewise."):
         if ".rung_" in found.name or found.name == "tilewise.__main__":
             continue
         module = importlib.import_module(found.name)
         assert module.__doc__, f"{found.name} has no docstring"
-        if not hasattr(module, "__all__"):
-            silent.append(found.name)
+        # A package that only gathers its modules has nothing of its own to offer.
+        assert hasattr(module, "__all__") or found.ispkg, f"{found.name} does not say what it offers"
         for name in getattr(module, "__all__", ()):
             assert hasattr(module, name), f"{found.name} lacks {name}"
-    # A package that only gathers its modules has nothing of its own to offer.
-    assert {*silent} <= {"tilewise.bench", "tilewise.cli", "tilewise.toolchain"}
 
 
 def test_importing_loads_nothing_heavy() -> None:

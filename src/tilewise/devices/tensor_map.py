@@ -268,7 +268,7 @@ def _encode(device: Device, described: Description, address: int) -> bytes:
     from tilewise.devices.gpu import GpuDevice
 
     if isinstance(device, EmulatedDevice):
-        from tilewise.emulator.tensor_map import encode
+        from tilewise.emulator.support.tensor_map import encode
 
         lower, upper = described.corners or ((), ())
         return encode(

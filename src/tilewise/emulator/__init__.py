@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewise.emulator import (
+from tilewise.emulator.build import Build, Store, build_kernel
+from tilewise.emulator.families import (
     addresses,
     approximate,
     arithmetic,
@@ -18,7 +19,6 @@ from tilewise.emulator import (
     maps,
     matrix,
     mbarriers,
-    memory,
     mma,
     moves,
     stores,
@@ -28,9 +28,8 @@ from tilewise.emulator import (
     wgmma,
     wmma,
 )
-from tilewise.emulator.build import Build, Store, build_kernel
-from tilewise.emulator.native import Target, host
-from tilewise.emulator.run import Range, RangeTable, Runner
+from tilewise.emulator.running.native import Target, host
+from tilewise.emulator.running.run import Range, RangeTable, Runner
 
 __all__ = ["Build", "Range", "RangeTable", "Runner", "Store", "Target", "build_kernel", "host"]
 
@@ -51,7 +50,6 @@ FAMILIES = (
     maps,
     matrix,
     mbarriers,
-    memory,
     mma,
     moves,
     stores,

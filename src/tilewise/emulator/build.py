@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
-from tilewise.emulator import native
-from tilewise.emulator.lower import Lowering
-from tilewise.emulator.parse import parse
-from tilewise.emulator.program import Program, make_program
+from tilewise.emulator.analysis.program import Program, make_program
+from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.running import native
 
 __all__ = ["Build", "Global", "Store", "build_general", "build_kernel"]
 
@@ -73,12 +75,17 @@ class Build:
 def own_version() -> str:
     """A digest of this package: machine code made by another version of it is not used."""
     digest = hashlib.sha256()
-    folder = resources.files("tilewise.emulator")
-    for place in (folder, folder / "runtime"):
-        for file in sorted(place.iterdir(), key=lambda item: item.name):
-            if file.name.endswith((".py", ".ll")):
-                digest.update(file.read_bytes())
+    for file in _files(resources.files("tilewise.emulator")):
+        digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for item in sorted(folder.iterdir(), key=lambda item: item.name):
+        if item.is_dir():
+            yield from _files(item)
+        elif item.name.endswith((".py", ".ll")):
+            yield item
 
 
 def build_kernel(

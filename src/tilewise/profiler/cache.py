@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator.accesses import SECTOR_BYTES
-from tilewise.emulator.tracing import BYPASS, WRITE
+from tilewise.emulator.profiling.accesses import SECTOR_BYTES
+from tilewise.emulator.profiling.tracing import BYPASS, WRITE
 from tilewise.gpus import Gpu, find
 from tilewise.profiler.metrics import Metric
 

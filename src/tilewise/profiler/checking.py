@@ -187,8 +187,8 @@ def check_launch(
 
     What ends the launch is a finding as well, and the last one.
     """
-    from tilewise.emulator.checks import Checks
-    from tilewise.emulator.report import Range
+    from tilewise.emulator.checking.launch import Checks
+    from tilewise.emulator.running.report import Range
 
     seen = _Launch(entry)
     held: list[Any] = []

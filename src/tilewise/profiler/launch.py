@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewise.devices.emulated import EmulatedDevice
-from tilewise.emulator.counted import Counters, Counts
-from tilewise.emulator.tracing import Tracer
+from tilewise.emulator.profiling.counted import Counters, Counts
+from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
 from tilewise.profiler.cache import Trace, traffic

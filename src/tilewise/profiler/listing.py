@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewise.emulator.counted import Counts
+from tilewise.emulator.profiling.counted import Counts
 from tilewise.profiler.machine import Access, Machine
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewise.emulator.counted import Counts, Executed, Place
+from tilewise.emulator.profiling.counted import Counts, Executed, Place
 from tilewise.profiler.flow import BlockRuns, Figures, Line, basic_blocks, block_runs, reached
 from tilewise.toolchain.lines import Instruction, LineTable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewise.emulator.counted import Counts
+from tilewise.emulator.profiling.counted import Counts
 from tilewise.profiler.machine import Access, Figures, Machine, Ran
 from tilewise.profiler.occupancy import Occupancy
 

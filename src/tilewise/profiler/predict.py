@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewise.emulator.counted import Counts, Place
-from tilewise.emulator.operands import writes
-from tilewise.emulator.parse import parse
-from tilewise.emulator.syntax import Address, Instruction, Label, Register
+from tilewise.emulator.profiling.counted import Counts, Place
+from tilewise.emulator.ptx.operands import writes
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.profiler.machine import Access, Machine, shared_figures
 from tilewise.toolchain.lines import Instruction as MachineInstruction
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewise.emulator.accesses import LINE_BYTES, SECTOR_BYTES, sectors
-from tilewise.emulator.counted import Counts, Place
+from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES, sectors
+from tilewise.emulator.profiling.counted import Counts, Place
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
 from tilewise.launch import Launch

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator.counted import Counters, Counts
+from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Dim3
 
 __all__ = ["SAMPLED", "kinds", "sampled"]

@@ -1,0 +1,106 @@
+"""Accesses to shared memory that one check covers.
+
+Within a block that all lanes run together, accesses at known distances from one register are within
+bounds together: if the lowest and the highest byte of all of them are, all are. The first access checks
+for all; where the check fails, the warp goes on in the general build, which checks each for itself and
+finds the fault, if it is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.emulator.analysis.flow import Block, Flow
+from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
+from tilewise.emulator.ptx.operands import writes
+from tilewise.emulator.ptx.syntax import Address, Instruction, Register
+from tilewise.emulator.ptx.types import TYPE_BYTES
+
+__all__ = ["Group", "find_groups"]
+
+_FEWEST = 2  # accesses that make a group worth while
+
+
+@dataclass(slots=True)
+class Group:
+    """Accesses relative to one register's ``u``: they touch bytes from ``low`` up to ``high``."""
+
+    base: Register
+    low: int
+    high: int
+    align: int
+    anchor: int  # an offset that must be a multiple of ``align`` once u is added
+    members: list[Instruction]
+
+
+def find_groups(flow: Flow, analysis: Analysis) -> tuple[dict[int, Group], set[int]]:
+    """Groups by the id of their first instruction, and the ids of all instructions that they cover."""
+    leaders: dict[int, Group] = {}
+    covered: set[int] = set()
+    for block in flow.blocks:
+        if block.index in analysis.divergent:
+            continue
+        for group in _in_block(block, analysis):
+            if len(group.members) >= _FEWEST:
+                leaders[id(group.members[0])] = group
+                covered |= {id(member) for member in group.members}
+    return leaders, covered
+
+
+def _in_block(block: Block, analysis: Analysis) -> list[Group]:
+    done: list[Group] = []
+    current: dict[str, list[Group]] = {}
+    for instruction in block.instructions:
+        member = _member(instruction, analysis)
+        if member is not None:
+            base, low, high, size = member
+            for group in current.setdefault(base.name, []):
+                if _fits(group, low, size):
+                    _extend(group, low, high, size, instruction)
+                    break
+            else:
+                group = Group(base, low, high, size, low, [instruction])
+                current[base.name].append(group)
+                done.append(group)
+        for register in writes(instruction):
+            current.pop(register.name, None)
+    return done
+
+
+def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int, int, int] | None:
+    """The base, first and last byte and size of an access that can be in a group."""
+    if instruction.opcode not in ("ld", "st") or instruction.guard is not None:
+        return None
+    if len(instruction.operands) != 2:
+        return None  # refused later, where it is lowered
+    if not any(part.split("::")[0] == "shared" and part != "shared::cluster" for part in instruction.parts):
+        return None
+    place = instruction.operands[1 if instruction.opcode == "ld" else 0]
+    if (
+        not isinstance(place, Address)
+        or not isinstance(place.base, Register)
+        or place.base.name.startswith("%tid")
+    ):
+        return None
+    type_ = instruction.parts[-1]
+    shape = analysis.shapes.get(place.base.name, UNIFORM)
+    if shape is None or type_ not in TYPE_BYTES:
+        return None
+    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
+    size = TYPE_BYTES[type_] * count
+    low = place.offset + min(shape.lanes)
+    if any((lane - min(shape.lanes)) % size for lane in shape.lanes):
+        return None
+    return place.base, low, place.offset + max(shape.lanes) + size, size
+
+
+def _fits(group: Group, low: int, size: int) -> bool:
+    """Whether an access is aligned whenever the group's others are, and the other way round."""
+    return (low - group.anchor) % min(size, group.align) == 0
+
+
+def _extend(group: Group, low: int, high: int, size: int, instruction: Instruction) -> None:
+    if size > group.align:
+        group.align, group.anchor = size, low
+    group.low, group.high = min(group.low, low), max(group.high, high)
+    group.members.append(instruction)

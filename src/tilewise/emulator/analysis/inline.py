@@ -1,0 +1,409 @@
+"""Calls of device functions, put in the place of the call: what is left has one function and no calls.
+
+Every call gets a copy of the function's body, with registers, labels and variables of its own: their names
+end in ``~`` and the number of the call, which no PTX name has. A call through a pointer becomes a choice
+between the functions whose address the module takes. Calls that would never end (recursion) are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tilewise.emulator.analysis.passing import pass_in_registers
+from tilewise.emulator.families.system import EXTERNAL
+from tilewise.emulator.ptx.library import add_library
+from tilewise.emulator.ptx.operands import operands_in
+from tilewise.emulator.ptx.spelling import CARRY
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.emulator.ptx.types import TYPE_BYTES
+from tilewise.errors import UnknownNameError
+
+__all__ = ["function_addresses", "inlined"]
+
+_MOST_INSTRUCTIONS = 100_000
+_MOST_CALLS = 100  # within one another
+# Functions have addresses where no array of a process can be, and no window of generic addresses is.
+_FIRST_ADDRESS, _STEP = 1 << 60, 16
+
+
+def inlined(module: Module, entry: str) -> Function:
+    """The kernel ``entry`` with every call it makes written out."""
+    function = module.functions.get(entry)
+    if function is None or not function.entry or function.declared_only:
+        raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
+    add_library(module)
+    return _Inliner(module, function).run()
+
+
+def function_addresses(module: Module) -> dict[str, int]:
+    """The number that stands for the address of each device function."""
+    names = [name for name, function in module.functions.items() if not function.entry]
+    return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(names)}
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One call on its way: whose body is copied, and what its names become."""
+
+    function: Function
+    suffix: str
+    end: str | None  # the label behind the call; None in the kernel itself
+    chain: tuple[str, ...]  # functions being called, outermost first
+    parent: _Frame | None = None
+    symbols: dict[str, str] = field(default_factory=dict)  # parameters → the caller's variables
+    own: list[str] = field(default_factory=list)  # variables, by their new names
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call instruction taken apart, in the caller's new names."""
+
+    line: Instruction
+    target: Operand
+    arguments: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    choices: str  # the table of targets, if it has one
+
+
+class _Inliner:
+    def __init__(self, module: Module, entry: Function) -> None:
+        self.module, self.entry = module, entry
+        self.result = replace(entry, registers={}, variables={}, body=[], tables={}, returns=[])
+        self.addresses = function_addresses(module)
+        self.frames: list[_Frame] = []
+        self.serial = 0
+        self.taken: list[str] | None = None
+
+    def run(self) -> Function:
+        self.result.registers.update(self.entry.registers)
+        self.expand(_Frame(self.entry, "", None, (self.entry.name,)))
+        pass_in_registers(self.result)
+        self.lay_out()
+        return self.result
+
+    # -- what is put out ------------------------------------------------------------------------
+    def emit(self, instruction: Instruction) -> None:
+        self.result.body.append(instruction)
+        if len(self.result.body) > _MOST_INSTRUCTIONS:
+            what = f"kernel {self.entry.name} with its calls written out"
+            raise PtxError(instruction.line, f"{what} has more than {_MOST_INSTRUCTIONS:,} instructions")
+
+    def make(self, at: Instruction, opcode: str, parts: str, *operands: Operand) -> None:
+        split = tuple(parts.split(".")) if parts else ()
+        self.emit(Instruction(at.line, opcode, split, operands, None, False, at.source, at.file))
+
+    def branch(
+        self, at: Instruction, label: str, guard: Register | None = None, negated: bool = False
+    ) -> None:
+        target = (Symbol(label),)
+        self.emit(Instruction(at.line, "bra", (), target, guard, negated, at.source, at.file))
+
+    def place(self, label: str, line: int) -> None:
+        self.result.body.append(Label(label, line))
+
+    def fresh(self, stem: str) -> str:
+        self.serial += 1
+        return f"{stem}~{self.serial}"
+
+    def register(self, type_: str) -> Register:
+        name = self.fresh("%v")
+        self.result.registers[name] = type_
+        return Register(name)
+
+    # -- a body ---------------------------------------------------------------------------------
+    def expand(self, frame: _Frame) -> None:
+        self.frames.append(frame)
+        function, last = frame.function, len(frame.function.body) - 1
+        for name, labels in function.tables.items():
+            self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
+        for position, item in enumerate(function.body):
+            if isinstance(item, Label):
+                self.place(item.name + frame.suffix, item.line)
+                continue
+            guard = Register(self.register_name(frame, item.guard.name)) if item.guard else None
+            if item.opcode == "ret" and frame.end is not None:
+                if position != last or guard:
+                    self.branch(item, frame.end, guard, item.negated)
+            elif item.opcode in ("bra", "brx"):
+                self.emit(replace(item, operands=self.jump_operands(frame, item), guard=guard))
+            elif item.opcode == "call":
+                self.call(frame, item, guard)
+            else:
+                operands = tuple(self.operand(frame, operand) for operand in item.operands)
+                self.emit(replace(item, operands=operands, guard=guard))
+
+    def jump_operands(self, frame: _Frame, item: Instruction) -> tuple[Operand, ...]:
+        def renamed(operand: Operand) -> Operand:
+            return (
+                Symbol(operand.name + frame.suffix)
+                if isinstance(operand, Symbol)
+                else self.operand(frame, operand)
+            )
+
+        return tuple(renamed(operand) for operand in item.operands)
+
+    # -- names ----------------------------------------------------------------------------------
+    def operand(self, frame: _Frame, operand: Operand) -> Operand:
+        match operand:
+            case Register(name=name):
+                return Register(self.register_name(frame, name))
+            case Symbol(name=name, offset=offset):
+                return self.symbol(frame, name, offset)
+            case Address(base=Register(name=name), offset=offset):
+                return Address(Register(self.register_name(frame, name)), offset)
+            case Address(base=Symbol(name=name), offset=offset):
+                base = self.symbol(frame, name, 0)
+                return Address(base, offset) if isinstance(base, Symbol) else operand
+            case Not(item=item):
+                return Not(Register(self.register_name(frame, item.name)))
+            case Vector(items=items):
+                return Vector(tuple(self.operand(frame, item) for item in items))
+            case Pair(first=first, second=second):
+                return Pair(self.operand(frame, first), self.operand(frame, second))
+        return operand
+
+    def register_name(self, frame: _Frame, name: str) -> str:
+        type_ = frame.function.registers.get(name)
+        if type_ is None:
+            return name  # a special register, or none
+        unique = name if name == CARRY else name + frame.suffix
+        self.result.registers[unique] = type_
+        return unique
+
+    def symbol(self, frame: _Frame, name: str, offset: int) -> Symbol | Immediate:
+        if name in frame.symbols:
+            return Symbol(frame.symbols[name], offset)
+        variable = frame.function.variables.get(name)
+        if variable is not None:
+            unique = name + frame.suffix
+            if unique not in self.result.variables:
+                self.declare(frame, replace(variable, name=unique))
+            return Symbol(unique, offset)
+        if name in self.addresses and name not in self.module.variables:
+            return Immediate(self.addresses[name] + offset)
+        return Symbol(name, offset)
+
+    def declare(self, frame: _Frame, variable: Variable) -> None:
+        self.result.variables[variable.name] = variable
+        frame.own.append(variable.name)
+
+    def lay_out(self) -> None:
+        """Places for the variables of every call: as on a stack, calls that do not overlap share room."""
+        ends: dict[int, int] = {}
+        for frame in self.frames:
+            at = ends[id(frame.parent)] if frame.parent else 0
+            for name in frame.own:
+                variable = self.result.variables.get(name)
+                if variable is None:  # it is in registers
+                    continue
+                at = -(-at // variable.align) * variable.align
+                self.result.variables[name] = replace(variable, at=at)
+                at += variable.size
+            ends[id(frame)] = at
+
+    # -- calls ----------------------------------------------------------------------------------
+    def call(self, frame: _Frame, item: Instruction, guard: Register | None) -> None:
+        around = self.fresh("around")
+        if guard is not None:
+            self.branch(item, around, guard, not item.negated)
+        call = self.taken_apart(frame, item)
+        if isinstance(call.target, Symbol):
+            self.direct(frame, call, call.target.name)
+        else:
+            self.indirect(frame, call)
+        if guard is not None:
+            self.place(around, item.line)
+
+    def taken_apart(self, frame: _Frame, item: Instruction) -> _Call:
+        rest = list(item.operands)
+        results = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+        if not rest or not isinstance(rest[0], Symbol | Register):
+            raise PtxError(item.line, "a call wants a function")
+        target = rest.pop(0)
+        arguments = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
+        if isinstance(target, Register):
+            target = Register(self.register_name(frame, target.name))
+        return _Call(item, target, arguments, results, choices)
+
+    def listed(self, frame: _Frame, operands: Operand) -> tuple[Operand, ...]:
+        assert isinstance(operands, Vector)
+        return tuple(self.operand(frame, operand) for operand in operands.items)
+
+    def direct(self, frame: _Frame, call: _Call, name: str) -> None:
+        function = self.module.functions.get(name)
+        if function is not None and function.entry:
+            raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
+        if function is None or function.declared_only:
+            self.external(frame, call, name)
+            return
+        if name in frame.chain:
+            cycle = " → ".join((*frame.chain[frame.chain.index(name) :], name))
+            raise PtxError(
+                call.line.line, f"the function {name} calls itself ({cycle}): the emulator has no recursion"
+            )
+        if len(frame.chain) > _MOST_CALLS:
+            raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
+        self.enter(frame, call, function)
+
+    def enter(self, frame: _Frame, call: _Call, function: Function) -> None:
+        """The function's body, in the place of the call."""
+        given, wanted = len(call.arguments), len(function.parameters)
+        if given != wanted or len(call.results) != len(function.returns):
+            raise PtxError(
+                call.line.line,
+                f"{function.name} takes {wanted} arguments and gives {len(function.returns)} results, "
+                f"not {given} and {len(call.results)}",
+            )
+        self.serial += 1
+        suffix = f"~{self.serial}"
+        inner = _Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
+        for formal, actual in zip(function.parameters, call.arguments, strict=True):
+            self.pass_in(inner, call.line, formal, actual)
+        after = [
+            self.pass_out(inner, call.line, formal, actual)
+            for formal, actual in zip(function.returns, call.results, strict=True)
+        ]
+        self.expand(inner)
+        self.place(f"end{suffix}", call.line.line)
+        for opcode, parts, operands in filter(None, after):
+            self.make(call.line, opcode, parts, *operands)
+
+    def pass_in(self, inner: _Frame, at: Instruction, formal: Variable, actual: Operand) -> None:
+        if formal.space == "reg":
+            target = Register(self.register_name(inner, formal.name))
+            self.fetch(at, target, formal.type, actual)
+        elif isinstance(actual, Symbol):
+            self.alias(inner, at, formal, actual)
+        else:
+            variable = replace(formal, name=formal.name + inner.suffix)
+            self.declare(inner, variable)
+            inner.symbols[formal.name] = variable.name
+            self.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
+
+    def pass_out(
+        self, inner: _Frame, at: Instruction, formal: Variable, actual: Operand
+    ) -> tuple[str, str, tuple[Operand, ...]] | None:
+        """Make room for a result; what there is to do behind the call."""
+        if formal.space == "reg":
+            source = Register(self.register_name(inner, formal.name))
+            if isinstance(actual, Symbol):
+                return "st", f"param.{formal.type}", (Address(actual), source)
+            return "mov", formal.type, (actual, source)
+        if isinstance(actual, Symbol):
+            self.alias(inner, at, formal, actual)
+            return None
+        variable = replace(formal, name=formal.name + inner.suffix)
+        self.declare(inner, variable)
+        inner.symbols[formal.name] = variable.name
+        return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
+
+    def alias(self, inner: _Frame, at: Instruction, formal: Variable, actual: Symbol) -> None:
+        variable = self.result.variables.get(actual.name)
+        if variable is None or variable.size != formal.size:
+            raise PtxError(
+                at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
+            )
+        if variable.align < formal.align:
+            self.result.variables[actual.name] = replace(variable, align=formal.align)
+        inner.symbols[formal.name] = actual.name
+
+    def fetch(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
+        """An argument, whatever holds it, in a register."""
+        if isinstance(actual, Symbol):
+            self.make(at, "ld", f"param.{type_}", target, Address(actual))
+        else:
+            self.make(at, "mov", type_, target, actual)
+
+    # -- functions that the module does not define ------------------------------------------------
+    def external(self, frame: _Frame, call: _Call, name: str) -> None:
+        known = EXTERNAL.get(name)
+        if known is None:
+            raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
+        if len(call.arguments) < len(known.arguments):
+            raise PtxError(call.line.line, f"{name} takes {len(known.arguments)} arguments")
+        values: list[Operand] = []
+        for type_, actual in zip(known.arguments, call.arguments, strict=False):
+            value = self.register(type_)
+            self.fetch(call.line, value, type_, actual)
+            values.append(value)
+        result = self.register("u32") if call.results else Register("_")
+        self.make(call.line, known.opcode, "", result, *values)
+        for actual in call.results[:1]:
+            if isinstance(actual, Symbol):
+                self.make(call.line, "st", "param.b32", Address(actual), result)
+            else:
+                self.make(call.line, "mov", "b32", actual, result)
+
+    # -- calls through pointers -----------------------------------------------------------------
+    def indirect(self, frame: _Frame, call: _Call) -> None:
+        done = self.fresh("done")
+        for name in self.candidates(frame, call):
+            other, onward = self.register("pred"), self.fresh("other")
+            self.make(call.line, "setp", "ne.u64", other, call.target, Immediate(self.addresses[name]))
+            self.branch(call.line, onward, other)
+            self.enter(frame, call, self.module.functions[name])
+            self.branch(call.line, done)
+            self.place(onward, call.line.line)
+        self.make(call.line, "call:nowhere", "")
+        self.place(done, call.line.line)
+
+    def candidates(self, frame: _Frame, call: _Call) -> list[str]:
+        """The functions that a pointer may mean: those of its table, or any of the same signature."""
+        if self.taken is None:
+            self.taken = sorted(set(_addressed(self.module)), key=list(self.module.functions).index)
+        names = self.taken
+        if call.choices in frame.function.tables:
+            names = frame.function.tables[call.choices]
+        elif call.choices in self.module.variables:
+            names = [link[1] for link in self.module.variables[call.choices].links]
+        found = []
+        for name in dict.fromkeys(names):
+            function = self.module.functions.get(name)
+            if function is None or function.declared_only or function.entry or name in frame.chain:
+                continue
+            if self.fits(function.parameters, call.arguments) and self.fits(function.returns, call.results):
+                found.append(name)
+        return found
+
+    def fits(self, formals: list[Variable], actuals: tuple[Operand, ...]) -> bool:
+        sizes = [self.size_of(actual) for actual in actuals]
+        return len(sizes) == len(formals) and all(
+            size in (0, formal.size) for size, formal in zip(sizes, formals, strict=True)
+        )
+
+    def size_of(self, actual: Operand) -> int:
+        """Bytes of an argument; 0 where it has no size of its own."""
+        match actual:
+            case Symbol(name=name) if name in self.result.variables:
+                return self.result.variables[name].size
+            case Register(name=name) if name in self.result.registers:
+                return TYPE_BYTES[self.result.registers[name]]
+        return 0
+
+
+def _addressed(module: Module) -> Iterator[str]:
+    """The functions whose address a module takes, in code or in the initial bytes of a variable."""
+    for variable in module.variables.values():
+        yield from (link[1] for link in variable.links if link[1] in module.functions)
+    for function in module.functions.values():
+        for item in function.body:
+            if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):
+                names = (operand.name for operand in operands_in(item) if isinstance(operand, Symbol))
+                yield from (n for n in names if n in module.functions and n not in function.variables)

@@ -1,0 +1,164 @@
+"""Parameters and results of written-out calls, kept in registers instead of memory.
+
+A ``.param`` variable that is only stored to and loaded from, always in the same pieces, becomes one register
+for each piece. What is known of an argument, such as that all lanes have the same, is then known in the
+function too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from tilewise.emulator.ptx.operands import operands_in
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Instruction,
+    Label,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+)
+from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
+
+__all__ = ["pass_in_registers"]
+
+_Piece = tuple[int, int]  # offset and bytes
+_MOVED = {f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)} | {"f32", "f64", "b128"}
+
+
+def pass_in_registers(function: Function) -> None:
+    """Change a kernel whose calls are written out."""
+    pieces = _pieces(function)
+    if not pieces:
+        return
+    registers = {}
+    for name, found in pieces.items():
+        for offset, size in found:
+            registers[name, offset] = Register(f"{name}~at{offset}")
+            # Bytes are kept in a register of 32 bits: there are none of 8.
+            function.registers[f"{name}~at{offset}"] = f"b{max(8 * size, 32) if size == 1 else 8 * size}"
+        del function.variables[name]
+    body: list[Instruction | Label] = []
+    for item in function.body:
+        if isinstance(item, Instruction) and (access := _access(item)) and access[0] in pieces:
+            body += _moves(function, item, access, registers)
+        else:
+            body.append(item)
+    function.body = body
+
+
+def _pieces(function: Function) -> dict[str, set[_Piece]]:
+    """The pieces of every variable that can live in registers."""
+    pieces: dict[str, set[_Piece]] = defaultdict(set)
+    stored: dict[str, set[_Piece]] = defaultdict(set)
+    unfit: set[str] = set()
+    for item in function.body:
+        if not isinstance(item, Instruction):
+            continue
+        access = _access(item)
+        if access is not None and _passes(function, item, access):
+            name, offset, width, items = access
+            found = {(offset + i * width, width) for i in range(len(items))}
+            pieces[name] |= found
+            if item.opcode == "st":
+                stored[name] |= found
+        elif access is not None:
+            unfit.add(access[0])
+        counted = 1 if access is not None else 0
+        for operand in operands_in(item):
+            if isinstance(operand, Symbol):
+                counted -= 1
+                if counted < 0:
+                    unfit.add(operand.name)
+    whole = {
+        name: _whole(found, stored[name], function.variables[name].size)
+        for name, found in pieces.items()
+        if name not in unfit and name in function.variables
+    }
+    return {name: found for name, found in whole.items() if found}
+
+
+def _whole(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_Piece]:
+    """The pieces without those that are only the beginning of another, from which they can be loaded; none
+    if some overlap in another way."""
+    widest: dict[int, int] = {}
+    for offset, width in pieces:
+        widest[offset] = max(width, widest.get(offset, 0))
+    end = 0
+    for offset, width in sorted(widest.items()):
+        if offset < end:
+            return set()
+        end = offset + width
+    if end > size or any(widest[offset] != width for offset, width in stored):
+        return set()
+    return set(widest.items())
+
+
+def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
+    """Variable, offset, bytes of an element, and what is stored or loaded, of a plain ld.param or st.param."""
+    if item.opcode not in ("ld", "st") or not any(part.split("::")[0] == "param" for part in item.parts):
+        return None
+    if len(item.operands) != 2 or item.parts[-1] not in TYPE_BYTES:
+        return None
+    address, value = item.operands if item.opcode == "st" else item.operands[::-1]
+    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+        return None
+    items = value.items if isinstance(value, Vector) else (value,)
+    return address.base.name, address.offset + address.base.offset, TYPE_BYTES[item.parts[-1]], items
+
+
+def _passes(function: Function, item: Instruction, access: tuple[str, int, int, tuple[Operand, ...]]) -> bool:
+    """Whether an access can be a move."""
+    _, offset, width, items = access
+    counts = [int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")] or [1]
+    if counts[0] != len(items) or offset < 0:
+        return False
+    for value in items:
+        if isinstance(value, Vector) or (isinstance(value, Symbol) and width != 8):
+            return False
+        own = function.registers.get(value.name) if isinstance(value, Register) else None
+        if own == "pred" or (own is not None and TYPE_BYTES[own] < width):
+            return False
+    return True
+
+
+def _moves(
+    function: Function,
+    item: Instruction,
+    access: tuple[str, int, int, tuple[Operand, ...]],
+    registers: dict[tuple[str, int], Register],
+) -> list[Instruction]:
+    name, offset, width, items = access
+    found = []
+    for i, value in enumerate(items):
+        slot = registers[name, offset + i * width]
+        if item.opcode == "st":
+            opcode, parts = _way(function, slot, value, item.parts[-1], width, False)
+            found.append(replace(item, opcode=opcode, parts=parts, operands=(slot, value)))
+        elif value != Register("_"):
+            opcode, parts = _way(function, slot, value, item.parts[-1], width, True)
+            found.append(replace(item, opcode=opcode, parts=parts, operands=(value, slot)))
+    return found
+
+
+def _way(
+    function: Function, slot: Register, value: Operand, type_: str, width: int, out: bool
+) -> tuple[str, tuple[str, ...]]:
+    """The opcode and its parts that bring a value into the slot's register, or out of it."""
+    kept = TYPE_BYTES[function.registers[slot.name]]
+    register = function.registers.get(value.name) if isinstance(value, Register) else None
+    own = TYPE_BYTES[register] if register else kept
+    if own == kept == width:
+        return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
+    sign = "s" if is_signed(type_) else "u"
+    if out:
+        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (
+            f"{sign}{8 * own}",
+            f"{sign}{8 * width}",
+        )
+    if register is None:
+        return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
+    return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))

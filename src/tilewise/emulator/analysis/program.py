@@ -1,0 +1,191 @@
+"""A kernel ready to be lowered: its flow, what is live where, and where its variables lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewise.emulator.analysis.flow import Flow, build_flow
+from tilewise.emulator.analysis.groups import Group, find_groups
+from tilewise.emulator.analysis.liveness import Liveness
+from tilewise.emulator.analysis.places import Place, lay_out
+from tilewise.emulator.analysis.schedule import schedule
+from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
+from tilewise.emulator.ptx.operands import in_flight
+from tilewise.emulator.ptx.syntax import Function, Module, PtxError, Variable
+from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
+from tilewise.emulator.support.wgmma import CAPACITY, RECORD
+
+__all__ = ["Place", "Program", "make_program"]
+
+_MANY_BLOCKS = 200
+_CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
+_MOST_SLOT_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """What a warp keeps of ``wgmma`` in flight."""
+
+    sums: list[str]  # registers that they change, which lie one behind the other
+    others: list[str]  # registers that they read
+    records: int  # where their list is, from the start of the warp
+    away: int  # from a sum's register to where it is while it is away
+
+
+@dataclass(slots=True)
+class Program:
+    """Everything that lowering needs to know of one kernel, for one shape of block."""
+
+    module: Module
+    function: Function
+    block: tuple[int, int, int]
+    flow: Flow
+    liveness: Liveness
+    fast: Analysis
+    threads: dict[str, tuple[list[list[int]], Shape | None]]
+    places: dict[str, Place]
+    slots: dict[str, int]  # offset of each register that is kept, from the start of the warp
+    stride: int  # bytes of a warp
+    shared_bytes: int  # static
+    local_bytes: int  # of one thread
+    parameter_bytes: int
+    constants: bytes
+    constant_links: list[tuple[int, int, int]]  # (offset, which global, what is added)
+    leaders: dict[int, Group]  # by id of the instruction that checks for its group
+    covered: set[int]
+    resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
+    products: Products | None  # room for products in flight, if the kernel has any
+    globals: list[Variable] = field(default_factory=list)
+    _general: Analysis | None = None
+
+    @property
+    def general(self) -> Analysis:
+        """The analysis of the general build; made when it is asked for, as most launches need none."""
+        if self._general is None:
+            shapes = {name: shape for name, (_, shape) in self.threads.items()}
+            local = {name for name, place in self.places.items() if place.space == "local"}
+            self._general = analyse(self.flow, self.function.registers, shapes, local, False)
+        return self._general
+
+    @property
+    def deopts(self) -> set[int]:
+        """Ids of the instructions before which the fast build may hand a warp to the general one."""
+        return self.fast.guarded | self.leaders.keys()
+
+    @property
+    def warps(self) -> int:
+        return -(-self.thread_count // 32)
+
+    @property
+    def thread_count(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+
+def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Program:
+    """Analyse one kernel of a module for blocks of one shape."""
+    from tilewise.emulator.analysis.inline import inlined
+
+    function = inlined(module, entry)
+    flow = build_flow(function)
+    schedule(flow)
+    warps = -(-(block[0] * block[1] * block[2]) // 32)
+    threads = thread_lanes(block, warps)
+    laid = lay_out(module, function)
+    shapes = {name: shape for name, (_, shape) in threads.items()}
+    local = {name for name, place in laid.by_name.items() if place.space == "local"}
+    fast = analyse(flow, function.registers, shapes, local, True)
+    leaders, covered = find_groups(flow, fast)
+    liveness = Liveness(flow, function.registers)
+    slots, stride, products = _slots(function, flow, liveness, fast.guarded | leaders.keys())
+    resident = _residents(function, flow, fast, slots)
+    resident |= {*products.sums, *products.others} if products else set()
+    return Program(
+        module,
+        function,
+        block,
+        flow,
+        liveness,
+        fast,
+        threads,
+        laid.by_name,
+        slots,
+        stride,
+        laid.sizes["shared"],
+        laid.sizes["local"],
+        laid.sizes["param"],
+        laid.constants,
+        laid.constant_links,
+        leaders,
+        covered,
+        resident,
+        products,
+        laid.globals,
+    )
+
+
+def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, int]) -> set[str]:
+    """Registers to keep in memory throughout.
+
+    A kernel with more sums than the CPU has registers would have them copied to the warp's memory and back
+    at every barrier, and to the stack and back in between. In memory from the start, each is read once and
+    written once where it is used. In one with very many blocks that lanes run apart, LLVM takes very long to
+    find a place for each of them at every block.
+    """
+    vectors = {name for name in slots if fast.shapes.get(name, UNIFORM) is None}
+    if len(fast.divergent) > _MANY_BLOCKS:
+        return vectors
+    if not any(block.terminator.kind == "wait" for block in flow.blocks):
+        return set()
+    vectors = {name for name in vectors if function.registers[name] != "pred"}
+    return vectors if len(vectors) > _CPU_REGISTERS else set()
+
+
+def _slots(
+    function: Function, flow: Flow, liveness: Liveness, deopts: set[int]
+) -> tuple[dict[str, int], int, Products | None]:
+    """Room in the warp's memory for every register that may be live where a warp stops, or that a product
+    in flight names; and for the products themselves."""
+    from tilewise.emulator.layout import WARP
+
+    kept: set[str] = set().union(*liveness.entry)
+    for block in flow.blocks:
+        for position, instruction in enumerate(block.instructions):
+            if id(instruction) in deopts:
+                kept |= liveness.before(block, position)
+    at = -(-(WARP.HEADER + 4 * len(flow.blocks)) // 64) * 64
+    slots, products = _room_for_products(function, flow, at)
+    if products is not None:
+        at = products.records + CAPACITY * RECORD.SIZE
+        kept |= set(products.others)
+    for name in function.registers:
+        if name in kept and name not in slots:
+            slots[name] = at
+            bits = bits_of(function.registers[name])
+            at += 64 if bits == 1 else -(-32 * TYPE_BYTES[function.registers[name]] // 64) * 64
+    if at > _MOST_SLOT_BYTES:
+        raise PtxError(function.line, f"the kernel keeps {at:,} bytes of registers a warp")
+    return slots, -(-at // 64) * 64, products
+
+
+def _room_for_products(function: Function, flow: Flow, at: int) -> tuple[dict[str, int], Products | None]:
+    """Places for the sums of ``wgmma``, twice, and for a list of those in flight."""
+    sums: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for block in flow.blocks:
+        for instruction in block.instructions:
+            changed, read = in_flight(instruction)
+            sums |= dict.fromkeys(
+                register.name for register in changed if register.name in function.registers
+            )
+            others |= dict.fromkeys(register.name for register in read if register.name in function.registers)
+    if not sums:
+        return {}, None
+    room = [name for name in sums if function.registers[name] != "pred"]
+    slots, end = {}, at
+    for name in room:
+        slots[name] = end
+        end += 32 * TYPE_BYTES[function.registers[name]]
+    away = -(-(end - at) // 64) * 64
+    kept = [name for name in others if name not in slots and function.registers[name] != "pred"]
+    return slots, Products(room, kept, at + 2 * away, away)

@@ -1,0 +1,188 @@
+"""A shape: what is known of a value in the lanes of a warp; and what comes of computing with such values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.emulator.ptx.types import bits_of
+
+__all__ = [
+    "TOP_ZEROS", "UNIFORM", "VECTOR", "Lanes", "Shape", "added", "comparison_bound", "constant", "exact", "joined",
+    "masked", "shifted_right", "thread_lanes", "times", "trailing_zeros",
+]  # fmt: skip
+
+Lanes = tuple[int, ...]
+_ZERO: Lanes = (0,) * 32
+TOP_ZEROS = 64  # trailing zeros of the number 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``u + lanes``. u is known to end in ``zeros`` zero bits, and to be ``value`` where that is known."""
+
+    lanes: Lanes = _ZERO
+    zeros: int = 0
+    value: int | None = None
+
+    @property
+    def uniform(self) -> bool:
+        return self.lanes == _ZERO
+
+    @property
+    def apart(self) -> bool:
+        """Whether u and the lanes' amounts have no bit in common, so that adding is or-ing."""
+        return min(self.lanes) >= 0 and max(self.lanes) < (1 << self.zeros)
+
+
+UNIFORM = Shape()
+VECTOR: Shape | None = None  # no scalar shape
+
+
+def thread_lanes(block: tuple[int, int, int], warps: int) -> dict[str, tuple[list[list[int]], Shape | None]]:
+    """For each of tid.x, tid.y, tid.z: its value in every warp and lane, and its shape."""
+    x_size, y_size, z_size = block
+    total = x_size * y_size * z_size
+    tables: dict[str, list[list[int]]] = {"x": [], "y": [], "z": []}
+    for warp in range(warps):
+        threads = [min(warp * 32 + lane, total - 1) for lane in range(32)]
+        tables["x"].append([t % x_size for t in threads])
+        tables["y"].append([t // x_size % y_size for t in threads])
+        tables["z"].append([t // (x_size * y_size) for t in threads])
+    return {f"%tid.{axis}": (rows, _common(rows, total)) for axis, rows in tables.items()}
+
+
+def _common(rows: list[list[int]], total: int) -> Shape | None:
+    """The shape that every warp's row has, the lanes beyond the block's last thread aside."""
+    offsets = [value - rows[0][0] for value in rows[0]]
+    for warp, row in enumerate(rows):
+        active = min(32, total - warp * 32)
+        if [value - row[0] for value in row[:active]] != offsets[:active]:
+            return VECTOR
+    zeros = min(trailing_zeros(row[0]) for row in rows)
+    return Shape(tuple(offsets), zeros, rows[0][0] if len({row[0] for row in rows}) == 1 else None)
+
+
+def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[str, int] | None:
+    """For ``u + lanes`` against a constant: the comparison of u alone that decides for all lanes.
+
+    Holds when the lanes only fill in bits below the constant's own: (u + lane < K) is (u < K) if u and K
+    are multiples of a power of two that no lane reaches.
+    """
+    if len(sources) != 2 or len(instruction.operands) != 3:
+        return None
+    left, right = sources
+    if not right.uniform or right.value is None or left.uniform or not left.apart:
+        return None
+    comparison, type_ = instruction.parts[0], instruction.parts[-1]
+    bound = right.value
+    if comparison in ("le", "gt", "ls", "hi"):
+        comparison = {"le": "lt", "gt": "ge", "ls": "lo", "hi": "hs"}[comparison]
+        bound += 1
+    step = 1 << max(left.lanes).bit_length()
+    if comparison not in ("lt", "ge", "lo", "hs") or bound % step or not 0 <= bound < 2**31:
+        return None
+    if type_[0] == "s" and left.zeros >= bits_of(type_):
+        return None
+    return comparison, bound
+
+
+def trailing_zeros(value: int) -> int:
+    return TOP_ZEROS if value == 0 else (value & -value).bit_length() - 1
+
+
+def added(a: Shape | None, b: Shape | None) -> Shape | None:
+    if a is None or b is None:
+        return VECTOR
+    lanes = (
+        a.lanes
+        if b.uniform
+        else b.lanes
+        if a.uniform
+        else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
+    )
+    value = a.value + b.value if a.value is not None and b.value is not None else None
+    return _small(Shape(lanes, min(a.zeros, b.zeros) if value is None else trailing_zeros(value), value))
+
+
+def times(a: Shape, factor: int) -> Shape | None:
+    zeros = min(a.zeros + trailing_zeros(factor), TOP_ZEROS)
+    value = a.value * factor if a.value is not None else None
+    return _small(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
+
+
+def constant(shape: Shape, below: int) -> int | None:
+    """What a shape holds, if that is one number for all lanes, from 0 to below a bound."""
+    value = shape.value if shape.uniform else None
+    return value if value is not None and 0 <= value < below else None
+
+
+def exact(value: int, type_: str) -> int:
+    """A value that is known modulo a type's width, as the number it is in the type."""
+    bits = bits_of(type_)
+    value %= 1 << bits
+    return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
+
+
+def _small(shape: Shape) -> Shape | None:
+    """Keep known figures within reach; the exact value is modular and need not be known.
+
+    NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
+    """
+    if not shape.uniform and (max(shape.lanes) >= 2**31 or min(shape.lanes) <= -(2**31)):
+        return VECTOR
+    if shape.value is not None and not -(2**62) < shape.value < 2**62:
+        return Shape(shape.lanes, 0)
+    return shape
+
+
+def shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
+    if a.uniform:
+        known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
+        return Shape(
+            zeros=max(0, min(a.zeros, bits) - by),
+            value=a.value >> by if known and a.value is not None else None,
+        )
+    if not a.apart or (a.value is None and a.zeros < by):
+        return VECTOR
+    if a.value is not None and not 0 <= a.value < 2**31:
+        return VECTOR
+    if a.value is not None:
+        values = [(a.value + lane) >> by for lane in a.lanes]
+        return Shape(tuple(v - (a.value >> by) for v in values), trailing_zeros(a.value >> by), a.value >> by)
+    return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
+
+
+def masked(sources: list[Shape]) -> Shape | None:
+    a, mask = sources
+    if mask.value is None or not mask.uniform:
+        a, mask = mask, a
+    if a.uniform and mask.uniform:
+        value = a.value & mask.value if a.value is not None and mask.value is not None else None
+        return Shape(zeros=max(a.zeros, mask.zeros) if value is None else trailing_zeros(value), value=value)
+    if mask.value is None or not mask.uniform or not a.apart:
+        return VECTOR
+    lanes = tuple(lane & mask.value for lane in a.lanes)
+    if a.value is not None:
+        value = a.value & mask.value
+        return Shape(lanes, trailing_zeros(value), value)
+    low = (1 << a.zeros) - 1
+    if mask.value >= 0 and mask.value & ~low == 0:
+        return Shape(lanes, TOP_ZEROS, 0)
+    return Shape(lanes, max(a.zeros, trailing_zeros(mask.value)))
+
+
+def joined(sources: list[Shape], bits: int) -> Shape | None:
+    """``or`` and ``xor``: additions where no bit is common."""
+    a, b = sources
+    if a.uniform and b.uniform:
+        return Shape(zeros=min(a.zeros, b.zeros))
+    if a.uniform:
+        a, b = b, a
+    if not b.uniform or not a.apart:
+        return VECTOR
+    if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
+        return Shape(a.lanes, b.zeros)
+    if b.value is not None and b.value >= 0 and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
+        return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
+    return VECTOR

@@ -1,0 +1,468 @@
+"""What can be said of a register before the program runs: the same in every lane, or lane by lane apart
+by known amounts, or anything.
+
+A scalar shape stands for ``u + lanes[lane]``, where u is one value for the warp and ``lanes`` are known
+now. With it an address becomes one number, a load one contiguous load, a branch one jump. Whatever the
+analysis cannot prove is a vector, which is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewise.emulator.analysis.flow import EXIT, Flow
+from tilewise.emulator.analysis.shape import (
+    TOP_ZEROS,
+    UNIFORM,
+    VECTOR,
+    Lanes,
+    Shape,
+    added,
+    comparison_bound,
+    constant,
+    exact,
+    joined,
+    masked,
+    shifted_right,
+    thread_lanes,
+    times,
+    trailing_zeros,
+)
+from tilewise.emulator.ptx.operands import in_flight, reads, registers_in, writes
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
+from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
+
+__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
+
+_MEMORY_UNIFORM = {"param", "const", "global", "shared"}
+_EACH_ITS_OWN = {"atom", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma"}
+_ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
+_FEWEST_SOURCES = {"mad": 3, "selp": 3, "cvt": 1}  # where an operand is missing, lowering says so
+_SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
+
+
+@dataclass(slots=True)
+class Analysis:
+    """The outcome: shapes by register, blocks that lanes may run apart, instructions to guard."""
+
+    shapes: dict[str, Shape | None]
+    divergent: set[int]
+    gates: set[int]  # barriers that all lanes must come to, and that some may come to without the others
+    guarded: set[int]  # ids of instructions whose lanes must not wrap around
+    local: set[str]  # registers that live within one block
+    spins: set[int]  # blocks at whose back edge other warps must be let run
+    polled: set[int]  # ids of loads that a loop waits on: each must look anew
+    results: dict[int, Shape | None]  # by id of instruction: what it computes, whatever holds it then
+
+    def shape(self, name: str) -> Shape | None:
+        return self.shapes.get(name, UNIFORM)
+
+
+def analyse(
+    flow: Flow,
+    types: Mapping[str, str],
+    threads: Mapping[str, Shape | None],
+    local_symbols: set[str],
+    speculate: bool,
+) -> Analysis:
+    """Find the shape of every register.
+
+    With ``speculate`` a widened index is taken not to wrap around within its warp; such instructions are
+    ``guarded``. It is also taken that lanes held up at a barrier that others of their warp do not come to
+    will be let go without the help of those. A warp for which that is not so goes on in the build without.
+    """
+    return _Analyser(flow, types, threads, local_symbols, speculate).run()
+
+
+class _Analyser:
+    def __init__(
+        self,
+        flow: Flow,
+        types: Mapping[str, str],
+        threads: Mapping[str, Shape | None],
+        local_symbols: set[str],
+        speculate: bool,
+    ) -> None:
+        self.flow, self.types, self.threads = flow, types, threads
+        self.local_symbols, self.speculate = local_symbols, speculate
+        self.shapes: dict[str, Shape | None] = {}
+        self.divergent: set[int] = set()
+        self.gates: set[int] = set()
+        self.guarded: set[int] = set()
+        self.local = _block_locals(flow)
+        self.results: dict[int, Shape | None] = {}
+        self.polled: set[int] = set()
+        self.spinning = [loop for loop in flow.loops if self.spins(loop)]
+        self.parted: set[int] = set()  # blocks whose branch is known to send lanes apart
+
+    def run(self) -> Analysis:
+        while True:
+            while self.propagate():
+                pass
+            found = self.find_divergent()
+            self.gates |= {index for index in found if self.flow.blocks[index].gate}
+            found -= self.gates
+            if found == self.divergent:
+                break
+            self.divergent = found
+        spins = {block for loop in self.spinning for block in loop}
+        for target, end in self.flow.loop_end.items():
+            if not self.flow.reducible:
+                spins |= set(range(target, end + 1))
+        return Analysis(
+            self.shapes,
+            self.divergent,
+            self.gates,
+            self.guarded,
+            self.local,
+            spins,
+            self.polled,
+            self.results,
+        )
+
+    def propagate(self) -> bool:
+        changed = False
+        self.guarded = set()
+        for block in self.flow.blocks:
+            apart = block.index in self.divergent
+            for instruction in [*block.instructions, block.terminator.instruction]:
+                if instruction is None or not (targets := writes(instruction)):
+                    continue
+                for register in in_flight(instruction)[
+                    1
+                ]:  # an address has to say where all lanes' values are
+                    changed |= self.join(register.name, VECTOR)
+                shape = self.results[id(instruction)] = self.result(instruction)
+                if instruction.guard and self.operand(instruction.guard) is VECTOR:
+                    shape = VECTOR
+                for register in targets:
+                    own = VECTOR if apart and register.name not in self.local else shape
+                    if own is not None and not self.fits(register, instruction):
+                        own = UNIFORM if own.uniform else VECTOR
+                    changed |= self.join(register.name, own)
+        return changed
+
+    def fits(self, register: Register, instruction: Instruction) -> bool:
+        """Whether a register has the width of what is written to it, and holds integers.
+
+        NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
+        """
+        type_, parts = self.types.get(register.name, ""), instruction.parts
+        made = parts[-2:-1] if instruction.opcode == "cvt" else parts[-1:]
+        if not made or made[0] not in TYPE_BYTES or type_[:1] not in ("b", "u", "s"):
+            return False
+        return bits_of(type_) == bits_of(made[0]) * (2 if "wide" in parts else 1)
+
+    def join(self, name: str, new: Shape | None) -> bool:
+        if name not in self.shapes:
+            self.shapes[name] = new
+            return True
+        old = self.shapes[name]
+        if old is VECTOR or old == new:
+            return False
+        if new is VECTOR or old is None or new is None or old.lanes != new.lanes:
+            self.shapes[name] = VECTOR
+            return True
+        merged = Shape(old.lanes, min(old.zeros, new.zeros), old.value if old.value == new.value else None)
+        self.shapes[name] = merged
+        return merged != old
+
+    def find_divergent(self) -> set[int]:
+        found = set(self.divergent)
+        for block in self.flow.blocks:
+            condition = block.terminator.condition
+            if block.index in self.parted or condition is None:
+                continue
+            shape = self.operand(condition)
+            if shape is not None and shape.uniform:
+                continue
+            self.parted.add(block.index)
+            targets = {t for t in block.terminator.targets if t != EXIT}
+            if not self.flow.reducible and len(set(block.terminator.targets)) > 1:
+                return set(range(len(self.flow.blocks)))
+            if len(targets) > 1:
+                found |= self.flow.divergent_region(block.index)
+            for loop in self.spinning:
+                if block.index in loop and any(t not in loop for t in block.terminator.targets):
+                    # Lanes that left may have to act before the others can leave: they run on apart.
+                    found |= self.flow.reachable(loop)
+        if not self.speculate:
+            blocks = [block for block in self.flow.blocks if block.index in found and not block.gate]
+            held = {block.index for block in blocks if block.terminator.kind in ("wait", "meet")}
+            found |= self.flow.reachable(held)
+        return found
+
+    def spins(self, loop: set[int]) -> bool:
+        """Whether a loop may wait for something that others do."""
+        inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
+        polled = self.waited_on(loop, inside)
+        self.polled |= polled
+        return bool(polled) or any(
+            item.opcode in ("atom", "nanosleep")
+            or (item.opcode != "barrier" and _SPIN_PARTS & set(item.parts))
+            for item in inside
+        )
+
+    def waited_on(self, loop: set[int], inside: list[Instruction]) -> set[int]:
+        """Plain loads of a loop, always from the same address, that decide whether it ends."""
+        written = {register.name for item in inside for register in writes(item)}
+        loads = [
+            item
+            for item in inside
+            if item.opcode == "ld"
+            and not {"param", "const"} & {part.split("::")[0] for part in item.parts}
+            and not any(register.name in written for register in _address_registers(item))
+        ]
+        if not loads:
+            return set()
+        conditions = set()
+        for index in loop:
+            terminator = self.flow.blocks[index].terminator
+            if terminator.condition and any(target not in loop for target in terminator.targets):
+                conditions.add(terminator.condition.name)
+        changed = True
+        while changed:  # what those conditions come from
+            before = len(conditions)
+            for item in inside:
+                if any(register.name in conditions for register in writes(item)):
+                    conditions |= {register.name for register in reads(item)}
+            changed = len(conditions) > before
+        return {id(item) for item in loads if any(r.name in conditions for r in writes(item))}
+
+    # -- one instruction ------------------------------------------------------------------------
+    def operand(self, operand: Operand) -> Shape | None:
+        match operand:
+            case Register(name=name):
+                if name in self.threads:
+                    return self.threads[name]
+                if name == "%laneid":
+                    return Shape(tuple(range(32)), TOP_ZEROS, 0)
+                if name.startswith("%lanemask"):
+                    return VECTOR
+                if name in self.types:
+                    # NOTE: a register nothing has written yet is taken as uniform; it is zero there.
+                    return self.shapes.get(name, Shape(zeros=TOP_ZEROS, value=0))
+                return UNIFORM
+            case Immediate(value=value, width=0):
+                return Shape(zeros=trailing_zeros(value), value=value)
+            case Not(item=item):
+                return self.operand(item)
+            case Address(base=Register() as base, offset=offset):
+                return added(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
+        return UNIFORM
+
+    def result(self, instruction: Instruction) -> Shape | None:
+        opcode, parts = instruction.opcode, instruction.parts
+        if opcode in ("ld", "ldu"):
+            return self.loaded(instruction)
+        if opcode in _EACH_ITS_OWN or opcode.startswith("call"):
+            return VECTOR
+        if opcode in ("shfl", "vote", "redux", "match"):
+            return self.exchanged(instruction)
+        if opcode in ("activemask", "bar_result"):
+            return UNIFORM
+        if opcode == "mbarrier" and parts[:1] in (("arrive",), ("arrive_drop",)):
+            return VECTOR
+        if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
+            return self.moved(instruction)
+        sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
+        if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
+            return VECTOR
+        known = [shape for shape in sources if shape is not None]
+        if all(shape.uniform for shape in known) and opcode not in (
+            "add",
+            "sub",
+            "mul",
+            "mad",
+            "shl",
+            "and",
+            "or",
+        ):
+            return UNIFORM
+        if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
+            return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
+        return self.integer(instruction, known)
+
+    def narrow_source(self, instruction: Instruction) -> bool:
+        """Whether a register whose lanes differ is narrower than what the instruction reads."""
+        type_ = instruction.parts[-1] if instruction.parts else ""
+        for operand in instruction.operands[1:]:
+            shape = self.operand(operand) if isinstance(operand, Register) else UNIFORM
+            if shape is not None and not shape.uniform and type_ in TYPE_BYTES:
+                own = self.types.get(operand.name, "b32") if isinstance(operand, Register) else "b32"
+                if bits_of(own) < bits_of(type_):
+                    return True
+        return False
+
+    def exchanged(self, instruction: Instruction) -> Shape | None:
+        """What lanes of a warp get from one another: the same in all of them, or not."""
+        operands, parts = instruction.operands, instruction.parts
+
+        def same(operand: Operand) -> bool:
+            shape = self.operand(operand)
+            return shape is not None and shape.uniform
+
+        if instruction.opcode == "shfl" and len(operands) >= 4:
+            whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
+            if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
+                return UNIFORM
+            return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
+        if instruction.opcode == "match" and "any" in parts and not (len(operands) > 1 and same(operands[1])):
+            return VECTOR
+        return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
+
+    def moved(self, instruction: Instruction) -> Shape | None:
+        source = instruction.operands[1]
+        if isinstance(source, Symbol) and source.name in self.local_symbols:
+            return UNIFORM
+        if not isinstance(source, Register | Immediate | Symbol):  # packing and unpacking
+            shapes = [self.operand(item) for item in _flat((source,))]
+            return UNIFORM if all(shape is not None and shape.uniform for shape in shapes) else VECTOR
+        shape = self.operand(source)
+        destination = writes(instruction)
+        if len(destination) > 1:
+            return UNIFORM if shape is not None and shape.uniform else VECTOR
+        if shape is None or shape.uniform:
+            return (
+                shape
+                if instruction.parts[-1:] != ("pred",) and instruction.opcode == "mov"
+                else shape and UNIFORM
+            )
+        return shape if instruction.opcode == "mov" else Shape(shape.lanes, min(shape.zeros, 32))
+
+    def loaded(self, instruction: Instruction) -> Shape | None:
+        space = next(
+            (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
+        )
+        address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
+        if (
+            isinstance(address, Address)
+            and isinstance(address.base, Symbol)
+            and address.base.name in self.local_symbols
+        ):
+            return VECTOR
+        if space not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
+            return VECTOR
+        shape = self.operand(address)
+        return UNIFORM if shape is not None and shape.uniform else VECTOR
+
+    def compared(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        return VECTOR
+
+    def integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        opcode, parts = instruction.opcode, instruction.parts
+        if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(opcode, 2):
+            return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
+        if opcode == "setp":
+            return self.decided(instruction, sources)
+        match opcode:
+            case "add":
+                return added(sources[0], sources[1])
+            case "sub":
+                return added(sources[0], times(sources[1], -1))
+            case "mul":
+                return self.product(instruction, sources[0], sources[1])
+            case "mad":
+                product = self.product(instruction, sources[0], sources[1])
+                return added(product, sources[2])
+            case "shl" if (by := constant(sources[1], 64)) is not None:
+                return times(sources[0], 1 << by)
+            case "shr" if (by := constant(sources[1], 32)) is not None:
+                return shifted_right(sources[0], by, bits_of(parts[-1]))
+            case "and":
+                return masked(sources[:2])
+            case "or" | "xor":
+                return joined(sources[:2], bits_of(parts[-1]))
+            case "cvt":
+                return self.widened(instruction, sources[0])
+            case "selp":
+                same = sources[0].lanes == sources[1].lanes and sources[2].uniform
+                return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
+        return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
+
+    def product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
+        type_ = instruction.parts[-1]
+        wide = "wide" in instruction.parts
+        if b.value is None or not b.uniform:
+            a, b = b, a
+        if b.value is None or not b.uniform:
+            zeros = min(a.zeros + b.zeros, TOP_ZEROS)
+            return Shape(zeros=zeros) if a.uniform and b.uniform else VECTOR
+        factor = exact(b.value, type_) if wide else b.value
+        if wide and a.uniform and a.value is not None:
+            a = Shape(a.lanes, a.zeros, exact(a.value, type_))
+        elif wide and not a.uniform:
+            widened = self.extend(instruction, a)
+            return times(widened, factor) if widened is not None else VECTOR
+        return times(a, factor)
+
+    def widened(self, instruction: Instruction, source: Shape) -> Shape | None:
+        to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")
+        if to not in _WIDE or of not in _WIDE or source.uniform:
+            return UNIFORM if source.uniform else VECTOR
+        if bits_of(to) > bits_of(of):
+            return self.extend(instruction, source)
+        if any(bits_of(self.types.get(register.name, to)) != bits_of(to) for register in writes(instruction)):
+            return VECTOR  # the sum of u and lane is made wider there, not each of them
+        return Shape(source.lanes, min(source.zeros, bits_of(to)))
+
+    def extend(self, instruction: Instruction, source: Shape) -> Shape | None:
+        """The shape of a 32-bit value made wider: the same lanes, unless one of them wraps around."""
+        if source.value is not None:
+            values = [source.value + lane for lane in (0, *source.lanes)]
+            if min(values) >= 0 and max(values) < 2**31:
+                return source
+        # NOTE: a value is known modulo the register's width only: it says nothing of a wider one.
+        source = Shape(source.lanes, source.zeros)
+        if source.apart and source.zeros < 32:
+            return source
+        if not self.speculate or max(source.lanes) - min(source.lanes) >= 2**31:
+            return VECTOR
+        self.guarded.add(id(instruction))
+        return source
+
+    def decided(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        """A comparison that comes out the same in every lane, though its operand does not."""
+        if all(shape.uniform for shape in sources):
+            return UNIFORM
+        return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
+
+
+_SPACES = ("param", "const", "global", "shared", "local")
+_WIDE = ("u32", "s32", "u64", "s64")
+
+
+def _address_registers(instruction: Instruction) -> list[Register]:
+    return [register for operand in instruction.operands[1:] for register in registers_in(operand)]
+
+
+def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
+    from tilewise.emulator.ptx.syntax import Vector
+
+    found: list[Operand] = []
+    for operand in operands:
+        found += _flat(operand.items) if isinstance(operand, Vector) else [operand]
+    return found
+
+
+def _block_locals(flow: Flow) -> set[str]:
+    """Registers that are written, without a guard, before they are read, in the one block that has them."""
+    home: dict[str, int] = {}
+    spread: set[str] = set()
+    for block in flow.blocks:
+        written: set[str] = set()
+        for instruction in [*block.instructions, block.terminator.instruction]:
+            if instruction is None:
+                continue
+            for register in reads(instruction):
+                if register.name not in written or home.get(register.name, block.index) != block.index:
+                    spread.add(register.name)
+            for register in writes(instruction):
+                if home.setdefault(register.name, block.index) != block.index:
+                    spread.add(register.name)
+                if instruction is block.terminator.instruction:
+                    spread.add(register.name)
+                if instruction.guard is None:
+                    written.add(register.name)
+    return {name for name in home if name not in spread}

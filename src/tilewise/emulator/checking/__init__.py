@@ -1,0 +1,1 @@
+"""The checked build: what is wrong with a launch."""

@@ -1,0 +1,232 @@
+"""A checked launch: memory for what it knows, and its findings read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.checking.layout import (
+    BARRIERS_OF_BLOCK,
+    CELLS,
+    CHECK,
+    CLOCKS,
+    COPIES,
+    COPY,
+    FINDING,
+    GROUP_KINDS,
+    LANE_BITS,
+    NEW_STATE,
+    RANGE,
+    SEVERAL,
+    SHARED_SPOTS,
+    SPOT_KEY,
+    Kind,
+    stride_of,
+)
+from tilewise.emulator.layout import BLOCK, Space
+from tilewise.emulator.running.plain_memory import Memory
+from tilewise.emulator.running.report import Range
+from tilewise.launch import Launch
+
+__all__ = ["Checks", "Hit", "Side", "Unset"]
+
+_CAPACITY = 1_024  # findings that are told apart
+_MOST_CELLS = 1 << 35  # bytes, of which only those are really taken whose array is touched
+_WIDEST = 1 << 13  # warps of a grid for which clocks are kept
+_MOST_SPOTS, _SPOT_BYTES = 4_096, 1 << 26
+
+Unset = bool | npt.NDArray[np.bool_]  # whether nobody has written an array; or which of its bytes
+
+
+def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
+    bits = np.zeros(4 * words, np.uint32)
+    bits[: unset.size] = unset
+    shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
+    packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
+    return packed
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two accesses of a finding."""
+
+    line: int  # of the PTX; 0 if there was no access
+    block: tuple[int, int, int]
+    thread: int | None  # linear; None for several of the warp
+    warp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One finding as compiled code records it."""
+
+    kind: Kind
+    space: Space
+    address: int
+    count: int
+    now: Side
+    before: Side | None
+    bytes: int  # which of the word's
+    flags: int  # of this access, and from bit 8 on of the other
+
+
+class Checks:
+    """Memory that one checked launch writes down in; serves as its ``Memories``."""
+
+    def __init__(
+        self, launch: Launch, warps: int, ranges: Sequence[Range], unset: Mapping[int, Unset], talks: bool
+    ) -> None:
+        """``unset``: by the address of an array, which of its bytes nobody has written."""
+        x, y, z = launch.cluster or (1, 1, 1)
+        self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
+        every = launch.blocks * warps
+        self.talks = talks and every <= _WIDEST
+        self.width = every if self.talks else self.blocks * warps
+        self.findings = Memory(_CAPACITY * FINDING.SIZE)
+        row = SPOT_KEY + 4 * self.width
+        spots = 64
+        while spots < _MOST_SPOTS and 2 * spots * row <= _SPOT_BYTES:
+            spots *= 2
+        self.spots = Memory(spots * row)
+        self.table = Memory(RANGE.SIZE * len(ranges) + 64)
+        self._ranges, self._unset = list(ranges), dict(unset)
+        self._cells = [self._known(item, unset.get(item.start, False)) for item in ranges]
+        for i, (item, cells) in enumerate(zip(ranges, self._cells, strict=True)):
+            self.table.set(i * RANGE.SIZE + RANGE.FIRST, item.start)
+            self.table.set(i * RANGE.SIZE + RANGE.END, item.start + item.size)
+            self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
+            self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
+        self.state = Memory(CHECK.SIZE)
+        for offset, value in (
+            (CHECK.FINDINGS, self.findings.address),
+            (CHECK.CAPACITY, _CAPACITY),
+            (CHECK.RANGES, self.table.address),
+            (CHECK.RANGE_COUNT, len(ranges)),
+            (CHECK.NOW, 1),
+            (CHECK.WIDTH, self.width),
+            (CHECK.TALKS, int(self.talks)),
+            (CHECK.BLIND, int(talks and not self.talks)),
+            (CHECK.ALONE, int(launch.blocks == 1)),
+            (CHECK.LAST, self.table.address if ranges else 0),
+            (CHECK.SPOTS, self.spots.address),
+            (CHECK.SPOT_COUNT, spots),
+        ):
+            self.state.set(offset, value)
+
+    @staticmethod
+    def _known(item: Range, unset: Unset) -> Memory | None:
+        """What is known of an array: nothing but whether somebody has written it.
+
+        None for one that is too large, or that accesses cannot be judged by: nothing will be found there.
+        """
+        stride = stride_of(item.size)
+        if (
+            stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name
+        ):  # the heap's memory changes hands unseen
+            return None
+        try:
+            cells = Memory(stride * CELLS.COLUMNS)
+        except MemoryError:
+            return None
+        if unset is not False:
+            words = -(-item.size // 4)
+            at = stride * CELLS.STATE
+            states = cells.bytes[at : at + 4 * words].view(np.uint32)
+            states[:] = NEW_STATE if unset is True else _packed(unset, words)
+        return cells
+
+    def unset(self) -> dict[int, Unset]:
+        """By the address of an array, which of its bytes nobody has written now."""
+        found: dict[int, Unset] = {}
+        for item, cells in zip(self._ranges, self._cells, strict=True):
+            if cells is None or self._unset.get(item.start, False) is False:
+                found[item.start] = False
+                continue
+            at = stride_of(item.size) * CELLS.STATE
+            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            missing = (
+                (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
+            )
+            found[item.start] = missing if missing.any() else False
+        return found
+
+    # -- Memories -------------------------------------------------------------------------------
+    @property
+    def launch(self) -> int:
+        return self.state.address
+
+    def worker(self, number: int) -> int:
+        return 0
+
+    def attach(self, memory: Memory, stride: int, shared_bytes: int) -> list[Memory]:
+        """Room for one resident cluster; it must live as long as the cluster does."""
+        warps = self.blocks * self.warps_of_block
+        barriers = self.blocks * BARRIERS_OF_BLOCK
+        row = self.width * 4
+        sizes = (
+            (CLOCKS.WARPS, warps * row),
+            (CLOCKS.SYNCED, warps * 4),
+            (CLOCKS.LEAST, warps * 4),
+            (CLOCKS.FENCED, warps * 4),
+            (CLOCKS.RELEASED, 2 * warps * row),
+            (CLOCKS.PENDING, 2 * warps * row),
+            (CLOCKS.BARRIERS, barriers * 2 * row),
+            (CLOCKS.PHASES, barriers * 4),
+            (CLOCKS.ENDS, barriers * 2 * 4),
+            (CLOCKS.SPOTS, SHARED_SPOTS * (SPOT_KEY + row)),
+            (CLOCKS.CAME, warps * (BARRIERS_OF_BLOCK + 1) * 4),
+            (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
+            (CLOCKS.COPIES, COPIES * COPY.SIZE),
+        )
+        clocks, head = Memory(sum(-(-size // 64) * 64 for _, size in sizes) + 64), Memory(CLOCKS.SIZE)
+        at = clocks.address
+        for offset, size in sizes:
+            head.set(offset, at)
+            at += -(-size // 64) * 64
+        head.set(CLOCKS.SPOT_COUNT, SHARED_SPOTS)
+        room = stride_of(shared_bytes) * CELLS.COLUMNS
+        self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
+        cells = Memory(self.blocks * room + 64)
+        for rank in range(self.blocks):
+            memory.set(rank * stride + BLOCK.CELLS, cells.address + rank * room)
+            memory.set(rank * stride + BLOCK.CLOCKS, head.address)
+        return [clocks, head, cells]
+
+    # -- findings -------------------------------------------------------------------------------
+    def hits(self) -> list[Hit]:
+        """What was found, in the order in which it was."""
+        found = []
+        get = self.findings.get
+        for i in range(self.state.get(CHECK.COUNT, 8)):
+            at = i * FINDING.SIZE
+            line, other = get(at + FINDING.LINE), get(at + FINDING.OTHER_LINE)
+            before = self._side(get(at + FINDING.OTHER), other) if other else None
+            hit = Hit(
+                Kind(get(at + FINDING.KIND)),
+                Space(get(at + FINDING.SPACE)),
+                get(at + FINDING.ADDRESS, 8),
+                get(at + FINDING.COUNT, 8),
+                self._side(get(at + FINDING.WHO), line),
+                before,
+                get(at + FINDING.BYTES),
+                get(at + FINDING.FLAGS),
+            )
+            found.append(hit)
+        return found
+
+    def _side(self, who: int, line: int) -> Side:
+        lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
+        block, warp = divmod(serial, self.warps_of_block)
+        thread = None if lane >= SEVERAL else warp * 32 + lane
+        return Side(line, self._block(block), thread, warp)
+
+    def _block(self, number: int) -> tuple[int, int, int]:
+        """Which block has a number, where the blocks of each cluster are numbered together."""
+        (gx, gy, _), (cx, cy, cz) = self._launch.grid, self._launch.cluster or (1, 1, 1)
+        cluster, rank = divmod(number, cx * cy * cz)
+        across, up = gx // cx, gy // cy
+        x, y, z = cluster % across, cluster // across % up, cluster // (across * up)
+        return x * cx + rank % cx, y * cy + rank // cx % cy, z * cz + rank // (cx * cy)

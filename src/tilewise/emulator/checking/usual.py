@@ -1,0 +1,249 @@
+"""The usual accesses of a checked launch, in a hurry.
+
+They are for accesses whose lanes lie where their kernel's code says: they go by words, each of them once, and only
+see whether everything is as it is nearly always. Where it is not, they say so, and ``tw_check`` is called, which
+serves every access.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.checking.clocks import WHO, check_state, clocks_of, index_of, now_of, serial_of
+from tilewise.emulator.checking.layout import (
+    CELLS,
+    CHECK,
+    CLOCKS,
+    FLAGS,
+    LANE_BITS,
+    LINE_BITS,
+    PLACE,
+    SEVERAL,
+    UNSET,
+)
+from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["ROW", "routines"]
+
+_TRUE, _FALSE = Value("i1", "true"), Value("i1", "false")
+_WARP_SHIFT = LANE_BITS
+_LANES = (1 << LANE_BITS) - 1
+ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
+_VECTOR = "<32 x i32>"
+
+
+def routines() -> list[Routine]:
+    return [_few(), _row()]
+
+
+_USUAL = {"address": "i64", "table": "ptr", "words": "i64", "space": "i32", "writes": "i32", "line": "i32"}
+
+
+class _Usual:
+    """What the two quick functions have in common: where the words are, and which times are past."""
+
+    def __init__(self, r: Routine) -> None:
+        self.r = r
+        place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+        shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
+        odd = r.compare("icmp ne", r.op("and", r["address"], 3), 0)
+        with r.when(odd):
+            r.give(_FALSE)
+        state = check_state(r)
+        self.cells = r.variable("ptr", r.field(r["block"], BLOCK.CELLS, "ptr"))
+        self.stride = r.variable("i64", r.field(state, CHECK.STRIDE, "i64"))
+        self.offset = r.variable("i64", r["address"])
+        limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
+        at = r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4)
+        past = r.variable("i32", r.field(at, 0, "i32"))
+        with r.unless(shared):
+            found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
+            remote = r.compare("icmp ne", r.field(place, PLACE.OWNER, "ptr"), Value("ptr", "null"))
+            with r.when(r.op("or", r.negation(found), remote)):
+                r.give(_FALSE)
+            self.cells.put(r.field(place, PLACE.CELLS, "ptr"))
+            self.stride.put(r.field(place, PLACE.STRIDE, "i64"))
+            self.offset.put(r.op("sub", r["address"], r.field(place, PLACE.FIRST, "i64")))
+            limit.put(r.field(place, PLACE.BYTES, "i64"))
+            alone = r.compare("icmp ne", r.field(state, CHECK.ALONE, "i64"), 0)
+            inside = r.compare("icmp ne", r.field(place, PLACE.BORN, "i64"), 0)
+            past.put(r.select(r.op("or", alone, inside), past.get(), r.const("i32", 0)))
+        far = r.op("mul", r["span"], 4)
+        room = r.compare("icmp ule", far, limit.get())
+        fits = r.compare("icmp ule", self.offset.get(), r.op("sub", limit.get(), far))
+        with r.unless(r.both(room, fits)):
+            r.give(_FALSE)
+        self.past, self.now = past.get(), now_of(r)
+        self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
+        self.line = r.op("shl", r["line"], LINE_BITS)
+        self.first = r.at(self.cells.get(), self.offset.get())
+        self.writes = r.compare("icmp ne", r["writes"], 0)
+
+
+def _row() -> Routine:
+    """An access to words that lie side by side, a multiple of 32 of them: whether all is as usual."""
+    r = Routine("tw_check_row", "i1", **WHO, **_USUAL, span="i64")
+    usual = _Usual(r)
+    past, now = r.splat(usual.past), r.splat(usual.now)
+    with r.count(r["words"], 0, 32) as start:
+        table = r.item(r["table"], r.op("lshr", start, 5), ROW)
+        who = r.op("or", r.splat(usual.high), r.field(table, 128, _VECTOR, 4))
+        info = r.op("or", r.splat(usual.line), r.field(table, 256, _VECTOR, 4))
+        first = r.item(usual.first, start, 4)
+        columns = [r.at(first, r.op("mul", usual.stride.get(), i)) for i in range(CELLS.COLUMNS)]
+        row = _Row(r, columns, who, info, past, now)
+        with r.when(usual.writes):
+            row.store()
+        with r.otherwise():
+            row.load()
+    r.give(_TRUE)
+    return r
+
+
+class _Row:
+    """32 words."""
+
+    def __init__(
+        self, r: Routine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
+    ) -> None:
+        self.r, self.columns, self.who, self.info, self.past, self.now = r, columns, who, info, past, now
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.columns[column], 0, _VECTOR, 4)
+
+    def put(self, column: int, value: Value) -> None:
+        self.r.put(self.columns[column], 0, value, 4)
+
+    def late(self, time: int, who: int) -> Value:
+        """Accesses that need not have happened before, by others."""
+        r = self.r
+        later = r.compare("icmp ugt", self.get(time), self.past)
+        return r.op("and", later, r.compare("icmp ne", self.get(who), self.who))
+
+    def any(self, lanes: Value) -> Value:
+        return self.r.compare("icmp ne", self.r.bits(lanes), 0)
+
+    def refuse(self, lanes: Value) -> None:
+        with self.r.when(self.any(lanes)):
+            self.r.give(_FALSE)
+
+    def load(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS | UNSET))
+        wrong = r.op(
+            "or", self.late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, r.const(_VECTOR, 0))
+        )
+        self.refuse(wrong)
+        reader, earlier = self.get(CELLS.READER), self.get(CELLS.EARLIER_READER)
+        shift = r.const(_VECTOR, _WARP_SHIFT)
+        warp = r.op("lshr", self.who, shift)
+        late = r.compare("icmp ugt", self.get(CELLS.READ), self.past)
+        own = r.compare("icmp eq", r.op("lshr", reader, shift), warp)
+        first = r.op("or", r.op("xor", late, r.const("<32 x i1>", 1)), own)  # goes to the first place
+        again = r.op("and", late, own)
+        self.refuse(r.op("and", again, self.differ(reader)))
+        with r.when(self.any(first)):
+            several = r.op("or", r.op("shl", warp, shift), r.const(_VECTOR, SEVERAL))
+            who = r.select(r.op("and", again, r.compare("icmp ne", reader, self.who)), several, self.who)
+            self.select(first, (CELLS.READ, CELLS.READER, CELLS.READING), who)
+        second = r.compare("icmp ule", self.get(CELLS.EARLIER), self.past)
+        second = r.op("or", second, r.compare("icmp eq", r.op("lshr", earlier, shift), warp))
+        second = r.op("and", second, r.op("xor", first, r.const("<32 x i1>", 1)))
+        with r.when(self.any(second)):
+            self.select(second, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+
+    def differ(self, reader: Value) -> Value:
+        """Of readers of one warp: whether they are two single lanes, which is for the careful way."""
+        r = self.r
+        alone = [r.op("and", who, r.const(who, _LANES)) for who in (reader, self.who)]
+        together = [r.compare("icmp eq", lane, r.const(lane, SEVERAL)) for lane in alone]
+        other = r.compare("icmp ne", reader, self.who)
+        return r.op("and", other, r.op("xor", r.op("or", *together), r.const(other, 1)))
+
+    def select(self, lanes: Value, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, self.r.select(lanes, value, self.get(column)))
+
+    def store(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS))
+        wrong = r.compare("icmp ne", state, r.const(_VECTOR, 0))
+        for time, who in (
+            (CELLS.WRITTEN, CELLS.WRITER),
+            (CELLS.READ, CELLS.READER),
+            (CELLS.EARLIER, CELLS.EARLIER_READER),
+        ):
+            wrong = r.op("or", wrong, self.late(time, who))
+        self.refuse(wrong)
+        self.put(CELLS.WRITTEN, self.now)
+        self.put(CELLS.WRITER, self.who)
+        self.put(CELLS.WRITE, self.info)
+        self.put(CELLS.STATE, r.const(_VECTOR, 0))
+
+
+def _few() -> Routine:
+    """An access to some words anywhere near one another: whether all is as usual."""
+    r = Routine("tw_check_few", "i1", **WHO, **_USUAL, span="i64")
+    usual = _Usual(r)
+    with r.count(r["words"]) as i:
+        number = r.op("and", i, 31)
+        table = r.at(r.item(r["table"], r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
+        first = r.item(usual.first, r.field(table, 0, "i32", 4), 4)
+        columns = [r.at(first, r.op("mul", usual.stride.get(), j)) for j in range(CELLS.COLUMNS)]
+        who = r.op("or", usual.high, r.field(table, 128, "i32", 4))
+        info = r.op("or", usual.line, r.field(table, 256, "i32", 4))
+        one = _One(r, columns, who, info, usual.past, usual.now)
+        with r.when(usual.writes):
+            one.store()
+        with r.otherwise():
+            one.load()
+    r.give(_TRUE)
+    return r
+
+
+class _One(_Row):
+    """One word."""
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.columns[column], 0, "i32", 4)
+
+    def any(self, lanes: Value) -> Value:
+        return lanes
+
+    def load(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
+        wrong = r.op("or", self.late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, 0))
+        self.refuse(wrong)
+        reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, _WARP_SHIFT)
+        late = r.compare("icmp ugt", self.get(CELLS.READ), self.past)
+        own = r.compare("icmp eq", r.op("lshr", reader, _WARP_SHIFT), warp)
+        again = r.both(late, own)
+        self.refuse(r.both(again, self.differ(reader)))
+        with r.when(r.op("or", r.negation(late), own)):
+            several = r.op("or", r.op("shl", warp, _WARP_SHIFT), SEVERAL)
+            who = r.select(r.both(again, r.compare("icmp ne", reader, self.who)), several, self.who)
+            self._all((CELLS.READ, CELLS.READER, CELLS.READING), who)
+        with r.otherwise():
+            earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), _WARP_SHIFT)
+            free = r.compare("icmp ule", self.get(CELLS.EARLIER), self.past)
+            with r.when(r.op("or", free, r.compare("icmp eq", earlier, warp))):
+                self._all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+
+    def _all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, value)
+
+    def store(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), FLAGS)
+        wrong = r.compare("icmp ne", state, 0)
+        for time, who in (
+            (CELLS.WRITTEN, CELLS.WRITER),
+            (CELLS.READ, CELLS.READER),
+            (CELLS.EARLIER, CELLS.EARLIER_READER),
+        ):
+            wrong = r.op("or", wrong, self.late(time, who))
+        self.refuse(wrong)
+        self._all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
+        self.put(CELLS.STATE, r.const("i32", 0))

@@ -1,0 +1,513 @@
+"""The checked build: who read and wrote each word last, and whether anything came between.
+
+Every access is compared with what is known of its memory: writes and reads by others that no barrier, fence or
+flag puts before it (races), memory that nobody wrote, copies that are in flight. What compiled code calls for
+that is in ``check_access.py``, ``check_usual.py``, ``check_copies.py`` and ``check_support.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
+from tilewise.emulator.checking.layout import (
+    ACQUIRE,
+    ACTIONS,
+    BARRIERS_OF_BLOCK,
+    BLOCKWIDE,
+    BYTES,
+    DOUBTFUL,
+    MIXED,
+    NARROW,
+    RELAXED,
+    RELEASE,
+    SEEN,
+    SEVERAL,
+    STRONG,
+    Action,
+)
+from tilewise.emulator.checking.usual import ROW
+from tilewise.emulator.families.mbarriers import lane_addresses
+from tilewise.emulator.layout import Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import space_of
+from tilewise.emulator.lowering.watch import Touch, Watcher, touches
+from tilewise.emulator.ptx.operands import reads
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Vector,
+)
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["watcher"]
+
+_STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_ORDERED = {"acquire", "release", "acq_rel", "sc"}
+_CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
+_ARRIVALS = ("arrive", "arrive_drop")
+_WAITS = ("test_wait", "try_wait")
+_MBARRIER_BYTES = 8
+_MOST_WORDS = 256  # of an access that is looked at word by word
+_NULL = Value("ptr", "null")
+
+
+def watcher(e: Lowering) -> Watcher:
+    return _Checker(e)
+
+
+class _Checker(Watcher):
+    """Emits the calls of the run-time half."""
+
+    def __init__(self, e: Lowering) -> None:
+        super().__init__(e)
+        blocks = e.program.flow.blocks
+        inside = [item for block in blocks for item in block.instructions]
+        self.swapped = {_place(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
+        # Whether blocks of a cluster may use one another's memory.
+        self.neighbours = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
+        self.fences = any(_fences(item) for item in inside)  # else relaxed accesses order nothing
+        if self.fences and any(self._talks(item) for item in inside):
+            self.notes.append("talks")  # blocks may synchronise with one another, through global memory
+        # Where lanes go on that waited apart from others of their warp.
+        self.behind = {
+            block.terminator.targets[0]: _of_cluster(block.terminator.instruction)
+            for block in blocks
+            if block.terminator.kind == "wait" and block.index in e.analysis.divergent
+        }
+
+    def _talks(self, item: Instruction) -> bool:
+        if any(part.startswith("shared") for part in item.parts):
+            return False
+        return item.opcode in ("atom", "red") or (item.opcode in ("ld", "st") and self._strong(item))
+
+    def block(self) -> None:
+        if self.e.block.index in self.behind:
+            self._pass(self.behind[self.e.block.index])
+
+    def before(self, instruction: Instruction) -> Any:
+        e, opcode = self.e, instruction.opcode
+        found = [item for item in touches(e, instruction) if item.access.space in _CHECKED]
+        spot = self._mbarrier(instruction)
+        for item in found:
+            if item.action in ("store", "atomic") and (self._strong(instruction) or _doubtful(instruction)):
+                self._synchronise(item.addresses, self._space(item), self._how(instruction, RELEASE))
+            if item.action == "store":
+                self._access(item, instruction)
+        if opcode in ("bar", "barrier"):
+            self._arrive(instruction, 0)
+        if spot is not None:
+            self._before_mbarrier(instruction, spot)
+        return found, spot
+
+    def after(self, instruction: Instruction, seen: Any) -> None:
+        found, spot = seen
+        opcode, parts = instruction.opcode, instruction.parts
+        for item in found:
+            if item.action in ("load", "atomic") and self._strong(instruction):
+                self._synchronise(item.addresses, self._space(item), self._how(instruction, ACQUIRE))
+            if item.action == "fill":
+                self._fill(item, instruction)
+            elif item.action != "store":
+                self._access(item, instruction)
+        if spot is not None and parts[0] in _WAITS:
+            over = self.e.bits(self.e.splat(self.e.read(instruction.operands[0], "pred", True)))
+            lanes = self.e.op("and", over, self.e.mask())
+            self._synchronise(spot, self._window(instruction), ACQUIRE | SEEN, lanes)
+        elif opcode in ("membar", "fence"):
+            self._fence(instruction)
+        elif opcode == "cp" and ("commit_group" in parts or "wait_group" in parts or "wait_all" in parts):
+            self._group(instruction, BULKS if "bulk" in parts else COPIED)
+        elif opcode == "wgmma":
+            self._product(instruction)
+        else:
+            self._sums(instruction)
+
+    def _sums(self, instruction: Instruction) -> None:
+        """Sums of ``wgmma`` that the instruction reads must have been waited for."""
+        products = self.e.program.products
+        names = {register.name for register in reads(instruction)} & set(products.sums if products else ())
+        for name in sorted(names)[:1]:
+            place, line = self.e.program.slots[name], instruction.line
+            self._call("tw_check_sums", self.e.const("i32", place), self.e.mask(), self.e.const("i32", line))
+
+    # -- accesses -------------------------------------------------------------------------------
+    def _strong(self, instruction: Instruction) -> bool:
+        if instruction.opcode in ("atom", "red"):
+            return True
+        if id(instruction) in self.e.analysis.polled or _STRONG_WORDS & set(instruction.parts):
+            return True
+        # A read that a compare-and-swap of the same place makes good: what it found need not be true any more.
+        return instruction.opcode == "ld" and _place(instruction) in self.swapped
+
+    def _lanes(self, instruction: Instruction) -> Value:
+        """The lanes whose addresses count."""
+        e = self.e
+        few = {"x1": 0xFF, "x2": 0xFFFF}
+        if instruction.opcode == "cp" and len(instruction.operands) > 3:
+            return self._read_lanes(instruction.operands[3])
+        known = next((few[part] for part in instruction.parts if part in few), None)
+        if known is None or not instruction.opcode.endswith("matrix"):
+            return e.mask()
+        return e.op("and", e.mask(), e.const("i32", known))
+
+    def _read_lanes(self, size: Operand) -> Value:
+        """The lanes of a cp.async that read: of how many bytes, or whether none, its fourth operand says."""
+        e = self.e
+        if isinstance(size, Immediate):
+            return e.mask() if size.value else e.const("i32", 0)
+        type_ = e.types.get(size.name, "b64") if isinstance(size, Register) else "b64"
+        if type_ in ("b64", "u64", "s64"):
+            return e.mask()  # a cache policy
+        if type_ == "pred":
+            none = e.bits(e.splat(e.read(size, "pred", True)))
+            return e.op("and", e.mask(), e.op("xor", none, e.const("i32", -1)))
+        count = e.read(size, "u32", True)
+        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", count, e.const(count, 0))))
+
+    def _access(self, item: Touch, instruction: Instruction) -> None:
+        e = self.e
+        strong = self._strong(instruction) and item.action != "copy"
+        flags = STRONG if strong else DOUBTFUL if _doubtful(instruction) else 0
+        if strong and "cta" in instruction.parts:
+            flags |= NARROW
+        action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
+        done = self._usual(item, instruction, action) if not flags else ""
+        addresses, values = e.buffers()
+        e.store(item.addresses, addresses, 64)
+        written = action == Action.STORE and self._keep_values(item, instruction, values)
+        numbers = (item.size, self._space(item), int(action), flags, instruction.line)
+        size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
+        given = Value("ptr", values) if written else _NULL
+        lanes = self._lanes(instruction)
+        described = (
+            lanes,
+            size,
+            space,
+            kind,
+            marks,
+            line,
+            given,
+            self._number(item.width),
+        )
+        self._call("tw_check", Value("ptr", addresses), *described)
+        if done:
+            e.jump(done)
+            e.place(done)
+
+    def _number(self, value: int) -> Value:
+        return self.e.const("i32", value)
+
+    def _keep_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
+        """Leave what a store writes where it is compared with what is there."""
+        e = self.e
+        if instruction.opcode != "st":
+            return False
+        source = instruction.operands[1]
+        items = source.items if isinstance(source, Vector) else (source,)
+        for i, operand in enumerate(items):
+            value = e.read(operand, item.access.type, True)
+            e.store(value, e.offset(buffer, i * 32 * item.width), 4)
+        return True
+
+    @staticmethod
+    def _space(item: Touch) -> int:
+        return int(Space.SHARED if item.access.space == Space.OWN else item.access.space)
+
+    def _usual(self, item: Touch, instruction: Instruction, action: Action) -> str:
+        """The quick way, for accesses whose lanes lie where the code says. The label that it goes on at, or
+        "" if there is none; after it comes the careful way."""
+        e, access = self.e, item.access
+        table = _words(access.lanes, access.size, action) if access.lanes is not None else None
+        if table is None or instruction.opcode.endswith("matrix") or item.action == "copy":
+            return ""
+        first = min(access.lanes or (0,))
+        words = sorted(table)
+        row = len(words) % 32 == 0 and words[-1] - words[0] == len(words) - 1
+        name = self._table([(word - words[0], *table[word]) for word in words])
+        quick, careful, done = e.label("quick"), e.label("careful"), e.label("done")
+        every = e.compare("icmp eq", e.mask(), e.const("i32", -1))
+        e.branch(every, quick, careful, likely=True)
+        e.place(quick)
+        low = e.op("add", access.base, e.const("i64", first)) if first else access.base
+        if self._space(item) == Space.SHARED:
+            low = e.op("and", low, e.const("i64", 0xFFFF_FFFF))
+        ctx, _, block, warp = e.pointers()
+        numbers = (self._space(item), int(action != Action.LOAD), instruction.line)
+        good = e.call(
+            "tw_check_row" if row else "tw_check_few",
+            "i1",
+            *(ctx, block, warp, low, Value("ptr", name), e.const("i64", len(words))),
+            *(self._number(number) for number in numbers),
+            e.const("i64", words[-1] - words[0] + 1),
+        )
+        e.branch(good, done, careful, likely=True)
+        e.place(careful)
+        return done
+
+    def _table(self, words: list[tuple[int, int, int]]) -> str:
+        """A constant with words, lanes and bytes, 32 of each at a time."""
+        padded = words + [words[-1]] * (-len(words) % 32)
+        numbers = [
+            entry[part]
+            for start in range(0, len(padded), 32)
+            for part in range(3)
+            for entry in padded[start : start + 32]
+        ]
+        text = (
+            f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
+        )
+        assert len(numbers) * 4 == ROW * len(padded) // 32
+        for name, known in self.e.declared.items():
+            if known == f"{name} = {text}":
+                return name
+        name = f"@check_words_{len(self.e.declared)}"
+        self.e.declared[name] = f"{name} = {text}"
+        return name
+
+    def tile(
+        self,
+        instruction: Instruction,
+        space: Space,
+        base: Value,
+        step: Value,
+        shape: tuple[int, int],
+        loads: bool,
+    ) -> None:
+        """``wmma`` reads or writes lines of a matrix, as many as, and each of as many bytes as ``shape`` says."""
+        lines, size = shape
+        e = self.e
+        own = Space.SHARED if space == Space.OWN else space
+        action = Action.LOAD if loads else Action.STORE
+        given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
+        for number in range(lines):
+            at = e.op("add", base, e.op("mul", step, e.const("i64", number))) if number else base
+            self._call(
+                "tw_check_touch",
+                self._number(SEVERAL),
+                at,
+                e.const("i64", size),
+                *given,
+                _NULL,
+            )
+
+    # -- what orders accesses -------------------------------------------------------------------
+    def _how(self, instruction: Instruction, way: int) -> int:
+        """How an access to memory synchronises."""
+        words = set(instruction.parts)
+        acquires = bool(words & {"acquire", "acq_rel"})
+        releases = bool(words & {"release", "acq_rel"})
+        how = way | (0 if (acquires if way == ACQUIRE else releases) else RELAXED)
+        return how | (BLOCKWIDE if "cta" in words else 0)
+
+    def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
+        e = self.e
+        if how & RELAXED and not self.fences:
+            return
+        place, _ = e.buffers()
+        e.store(addresses, place, 64)
+        lanes = mask or e.mask()
+        self._call(
+            "tw_check_sync",
+            Value("ptr", place),
+            lanes,
+            self._number(space),
+            self._number(how),
+        )
+
+    def _fence(self, instruction: Instruction) -> None:
+        parts = instruction.parts
+        if "proxy" in parts or "mbarrier_init" in parts:
+            self._call("tw_check_proxy")
+        if "proxy" not in parts:
+            self._call("tw_check_fence", self._number(int("cta" not in parts)))
+
+    def _pass(self, cluster: bool) -> None:
+        self._call("tw_check_through", self._number(int(cluster)))
+
+    def leave(self, lanes: Value) -> None:
+        if self.neighbours:
+            self._call("tw_check_leave", lanes)
+
+    def wait(self, instruction: Instruction) -> None:
+        if instruction.opcode in ("bar", "barrier") and "warp" not in instruction.parts:
+            self._arrive(instruction, int("arrive" not in instruction.parts))
+
+    def through(self, instruction: Instruction) -> None:
+        if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
+            keep = instruction.operands[0]
+            left = keep.value if isinstance(keep, Immediate) else 0
+            self._call(
+                "tw_check_landed",
+                self._number(1),
+                self._number(left),
+                self._number(PRODUCTS),
+            )
+        elif "warp" in instruction.parts:
+            self._call("tw_check_met")
+        elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
+            self._pass("cluster" in instruction.parts)
+
+    def _call(self, name: str, *given: Value) -> None:
+        ctx, _, block, warp = self.e.pointers()
+        self.e.call(name, "void", ctx, block, warp, *given)
+
+    def _arrive(self, instruction: Instruction, waits: int) -> None:
+        parts = instruction.parts
+        cluster = "cluster" in parts
+        if cluster and "wait" in parts:
+            return
+        goes_on = not waits or cluster or self.e.is_apart
+        numbers = (
+            int(waits and not cluster),
+            int(goes_on),
+            int("relaxed" in parts),
+            int(self.fences),
+        )
+        self._call(
+            "tw_check_arrive",
+            self._barrier(instruction),
+            *(self._number(number) for number in numbers),
+        )
+
+    def _barrier(self, instruction: Instruction) -> Value:
+        """Of the barrier: 0 to 15, or 16 for the cluster's."""
+        from tilewise.emulator.families.barriers import first_lane
+
+        e = self.e
+        if "cluster" in instruction.parts:
+            return self._number(BARRIERS_OF_BLOCK - 1)
+        at = 1 if "red" in instruction.parts else 0
+        if len(instruction.operands) <= at:
+            return self._number(0)
+        shape = e.shape_of(instruction.operands[at])
+        uniform = shape is not None and shape.uniform
+        value = e.read(instruction.operands[at], "u32", not uniform)
+        return e.op("and", value if uniform else first_lane(e, value), self._number(15))
+
+    # -- mbarriers ------------------------------------------------------------------------------
+    def _mbarrier(self, instruction: Instruction) -> Value | None:
+        """The addresses of the mbarriers that an instruction works on."""
+        opcode, parts, operands = (
+            instruction.opcode,
+            instruction.parts,
+            instruction.operands,
+        )
+        if opcode == "cp" and parts[:3] == ("async", "mbarrier", "arrive"):
+            return lane_addresses(self.e, instruction, operands[0])
+        if opcode != "mbarrier" or parts[0] == "pending_count":
+            return None
+        return lane_addresses(self.e, instruction, operands[int(parts[0] in (*_ARRIVALS, *_WAITS))])
+
+    def _window(self, instruction: Instruction) -> int:
+        return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)
+
+    def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
+        e, parts = self.e, instruction.parts
+        window = self._window(instruction)
+        made = instruction.opcode == "mbarrier" and parts[0] in ("init", "inval")
+        place, _ = e.buffers()
+        e.store(spot, place, 64)
+        action, flags = (Action.STORE, 0) if made else (Action.ATOMIC, STRONG)
+        numbers = (_MBARRIER_BYTES, window, int(action), flags, instruction.line)
+        given = [self._number(number) for number in numbers]
+        self._call("tw_check", Value("ptr", place), e.mask(), *given, _NULL, self._number(4))
+        if instruction.opcode == "cp":
+            self._call("tw_check_told", Value("ptr", place), e.mask())
+        if instruction.opcode == "cp" or parts[0] in _ARRIVALS:
+            relaxed = RELAXED if "relaxed" in parts else 0
+            self._synchronise(spot, window, RELEASE | relaxed)
+
+    # -- copies and products --------------------------------------------------------------------
+    def _fill(self, item: Touch, instruction: Instruction) -> None:
+        """A copy to shared memory sets off."""
+        e = self.e
+        addresses, _ = e.buffers()
+        e.store(item.addresses, addresses, 64)
+        size, line = self._number(item.size), self._number(instruction.line)
+        self._call("tw_check_copy", Value("ptr", addresses), e.mask(), size, line)
+
+    def _group(self, instruction: Instruction, kind: int) -> None:
+        if "commit_group" in instruction.parts:
+            self._call("tw_check_commit", self.e.mask(), self._number(kind))
+            return
+        first = instruction.operands[0] if instruction.operands else None
+        keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
+        self._call("tw_check_landed", self.e.mask(), self._number(keep), self._number(kind))
+
+    def _product(self, instruction: Instruction) -> None:
+        from tilewise.emulator.families.wgmma import matrices_of
+
+        if "commit_group" in instruction.parts:
+            self._call("tw_check_commit", self._number(1), self._number(PRODUCTS))
+        elif "mma_async" in instruction.parts:
+            for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
+                numbers = (int(of_a), rows, bricks, int(across), instruction.line)
+                self._call(
+                    "tw_check_product",
+                    descriptor,
+                    *(self._number(number) for number in numbers),
+                )
+
+
+def _place(item: Instruction) -> tuple[str, int]:
+    """The register and the offset of an address, such as it stands there."""
+    address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
+    base = address.base if address else None
+    return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
+
+
+def _of_cluster(item: Instruction | None) -> bool:
+    return item is not None and "cluster" in item.parts
+
+
+def _doubtful(item: Instruction) -> bool:
+    return item.opcode == "st" and "shared::cluster" in item.parts and not _STRONG_WORDS & set(item.parts)
+
+
+def _fences(item: Instruction) -> bool:
+    """Whether it orders other accesses, of its thread, to global memory or among all."""
+    if item.opcode in ("membar", "fence"):
+        return "proxy" not in item.parts
+    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERED & set(item.parts))
+
+
+def _words(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tuple[int, int]] | None:
+    """By word, counted from the lowest lane's: who accesses it, and which bytes; None if it is for the
+    careful way."""
+    low = min(lanes)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for lane, start in enumerate(lanes):
+        for word, bytes_ in _pieces(start - low, size):
+            found.setdefault(word, []).append((lane, bytes_))
+    result = {}
+    for word, users in found.items():
+        bytes_ = 0
+        for _, part in users:
+            bytes_ |= part
+        alike = all(part == bytes_ for _, part in users)
+        result[word] = (
+            users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED,
+            bytes_,
+        )
+    if action == Action.ATOMIC or len(result) > _MOST_WORDS:
+        return None
+    if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):
+        return None
+    return result
+
+
+def _pieces(start: int, size: int) -> Iterator[tuple[int, int]]:
+    """The words of a stretch, and which of their bytes are in it."""
+    at = start
+    while at < start + size:
+        within = at % 4
+        length = min(4 - within, start + size - at)
+        yield at // 4, ((1 << length) - 1) << within
+        at += length

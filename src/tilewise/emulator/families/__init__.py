@@ -1,0 +1,1 @@
+"""The instructions, family by family: tables from opcode to lowering."""

@@ -1,0 +1,74 @@
+"""Addresses as values: from one space to another, and hints about memory that change nothing here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.clusters import in_own_block
+from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
+from tilewise.emulator.lowering.memory import WINDOWS, space_of
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Instruction, Register, Symbol
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__: list[str] = []
+
+
+@other("cvta")
+def cvta(e: Lowering, instruction: Instruction) -> None:
+    """An address of one space as a generic one, or the other way round."""
+    takes(instruction, 2)
+    window = WINDOWS.get(space_of(instruction), 0)
+    shape = e.result_shape(instruction)
+    target, source = instruction.operands
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    type_ = instruction.parts[-1] if instruction.parts else ""
+    if type_ not in ("u32", "u64"):
+        raise unknown(instruction, "its type must be u32 or u64")
+    value = e.resize(e.read(source, type_, shape is None), "i64", False)
+    if isinstance(source, Symbol) and "to" not in instruction.parts:
+        place = e.program.places.get(source.name)
+        window = WINDOWS.get(place.space, 0) if place else window
+    if window:
+        value = e.op("sub" if "to" in instruction.parts else "add", value, e.const(value, window))
+    e.write(target, value, "u64", shape)
+
+
+@other("isspacep")
+def isspacep(e: Lowering, instruction: Instruction) -> None:
+    """Whether a generic address lies in a space."""
+    takes(instruction, 2)
+    name = space_of(instruction)
+    shape = e.result_shape(instruction)
+    target, source = instruction.operands
+    if not isinstance(target, Register) or name == "generic":
+        raise unknown(instruction)
+    value = e.read(source, "u64", shape is None)
+    # The window of parameters is a part of the global one.
+    away = e.op("sub", value, e.const(value, WINDOWS.get(name, GENERIC_PARAM)))
+    result = e.compare("icmp ult", away, e.const(value, WINDOW))
+    if name == "shared" and "shared::cluster" not in instruction.parts:
+        result = e.op("and", result, in_own_block(e, away))
+    if name == "global":
+        result = e.op("or", result, e.compare("icmp ult", value, e.const(value, GENERIC_SHARED)))
+    e.write(target, result, "pred", shape)
+
+
+@other(
+    "prefetch",
+    "prefetchu",
+    "discard",
+    "applypriority",
+    "createpolicy",
+    "nanosleep",
+    "pmevent",
+)
+def no_effect(e: Lowering, instruction: Instruction) -> None:
+    """Hints: there is no cache to steer here."""
+    if instruction.opcode == "createpolicy":
+        first = instruction.operands[0]
+        if isinstance(first, Register):
+            e.write(first, e.const("i64", 0), "u64")

@@ -1,0 +1,118 @@
+"""Barriers of a block: ``bar`` and ``barrier``, whole or counted, arriving or waiting, with a vote or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.clusters import cluster_barrier
+from tilewise.emulator.layout import BARRIERS, WARP, FaultKind
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["arrive", "fault_apart"]
+
+_VOTES = ("popc", "and", "or")
+_WRONG = 1  # a count of threads that no barrier can have
+
+
+def arrive(e: Lowering, instruction: Instruction) -> Value:
+    """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
+    parts = instruction.parts
+    if "cluster" in parts:
+        return cluster_barrier(e, instruction)
+    operands = list(instruction.operands)
+    vote = e.const("i32", 0)
+    if "red" in parts:
+        vote = _vote(e, instruction, operands.pop())
+        operands.pop(0)
+    elif "arrive" in parts and len(operands) < 2:
+        raise unknown(instruction, "who arrives and does not wait has to say how many threads it is for")
+    number, count = _numbers(e, operands)
+    waits = e.const("i32", 0 if "arrive" in parts else 2 if e.is_apart else 1)
+    line = e.const("i32", instruction.line)
+    return e.call("tw_barrier", "i32", *e.pointers(), number, count, waits, e.mask(), vote, line)
+
+
+def _vote(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    if not any(word in instruction.parts for word in _VOTES):
+        raise unknown(instruction, "the vote must be popc, and or or")
+    predicate = e.splat(e.read(operand, "pred", True))
+    return e.bits(predicate)
+
+
+def _numbers(e: Lowering, operands: list[Operand]) -> tuple[Value, Value]:
+    """The barrier's number and its count of threads (0: all)."""
+    if not 1 <= len(operands) <= 2:
+        raise unknown(e.now, "it takes a barrier and a count")
+    number = _one_of_all(e, operands[0], BARRIERS)
+    if len(operands) < 2:
+        return number, e.const("i32", 0)
+    count = _one_of_all(e, operands[1], _WRONG)
+    none = e.compare("icmp eq", count, e.const("i32", 0))
+    return number, e.select(none, e.const("i32", _WRONG), count)
+
+
+def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
+    """A number that all lanes must agree on; where they do not, one that no barrier can have."""
+    shape = e.shape_of(operand)
+    if shape is not None and shape.uniform:
+        return e.read(operand, "u32", False)
+    values = e.read(operand, "u32", True)
+    first = first_lane(e, values)
+    other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
+    return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
+
+
+def first_lane(e: Lowering, value: Value) -> Value:
+    """The value in the first lane that runs."""
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    safe = e.op("and", lane, e.const("i32", 31))
+    return e.set(value.scalar, f"extractelement {value}, {safe}")
+
+
+def fault_apart(e: Lowering, lanes: Value, line: Value) -> None:
+    """End the launch: some lanes of the warp wait at a barrier to which the others do not come."""
+    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
+    high = e.op("shl", e.cast("zext", others, "i64"), e.const("i64", 32))
+    both = e.op("or", e.cast("zext", lanes, "i64"), high)
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), e.const("i32", 31))
+    zero = e.const("i32", 0)
+    kind = e.const("i32", int(FaultKind.APART))
+    e.call("tw_fault_at", "void", *e.pointers(), kind, line, lane, both, zero, zero, zero, e.const("i64", 0))
+    e.jump("failed")
+
+
+@other("bar", "barrier")
+def bar(e: Lowering, instruction: Instruction) -> None:
+    """What does not stop the warp: ``bar.arrive``."""
+    answer = arrive(e, instruction)
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 2)), "failed", good, likely=False)
+    e.place(good)
+
+
+@other("bar_result")
+def bar_result(e: Lowering, instruction: Instruction) -> None:
+    """What the votes at a barrier came to."""
+    operands = instruction.operands
+    number = e.op("and", _one_of_all(e, operands[1], 0), e.const("i32", BARRIERS - 1))
+    place = e.op("mul", e.cast("zext", number, "i64"), e.const("i64", 4))
+    result = e.load("i32", e.offset(e.offset("%warp", WARP.RESULTS), place), 4)
+    target = operands[0]
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    if "popc" in instruction.parts:
+        e.write(target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
+    elif "and" in instruction.parts:
+        count = e.op("and", result, e.const("i32", 0xFFFF))
+        total = e.op("lshr", result, e.const("i32", 16))
+        e.write(target, e.compare("icmp eq", count, total), "pred")
+    else:
+        count = e.op("and", result, e.const("i32", 0xFFFF))
+        e.write(target, e.compare("icmp ne", count, e.const("i32", 0)), "pred")

@@ -1,0 +1,141 @@
+"""Clusters of blocks: their barrier, addresses of one another's shared memory, what a launch may depend on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Register, Symbol
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["cluster_barrier", "in_own_block"]
+
+_OFFSET = (1 << RANK_SHIFT) - 1  # of an address: where in a block's shared memory
+_RANKS = (1 << (32 - RANK_SHIFT)) - 1  # one more than the highest rank that an address has room for
+_REGISTERS = range(24, 257, 8)
+_FENCES = {
+    *("sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "mbarrier_init"),
+    *("proxy", "alias", "async", "async::generic", "tensormap::generic"),
+    *("global", "shared", "shared::cta", "shared::cluster", "sync_restrict::shared::cta"),
+    "sync_restrict::shared::cluster",
+}
+
+
+def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
+    """Arrive at the cluster's barrier or wait at it: 0 to go on, 1 to wait, 2 if it is wrong."""
+    takes(instruction, 0)
+    parts = [part for part in instruction.parts if part != "aligned"]
+    forms = {"arrive": ((), ("release",), ("relaxed",)), "wait": ((), ("acquire",))}
+    kind = parts[1] if len(parts) > 1 else ""
+    plain = instruction.opcode == "barrier" and parts[0] == "cluster"
+    if not plain or tuple(parts[2:]) not in forms.get(kind, ()):
+        raise unknown(instruction, "it is barrier.cluster.arrive or barrier.cluster.wait")
+    line = e.const("i32", instruction.line)
+    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
+
+
+# -- addresses ------------------------------------------------------------------------------------------
+def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Value, bool]:
+    """The address that is asked about, and whether it is a generic one."""
+    parts = instruction.parts
+    type_ = parts[-1] if parts else ""
+    if type_ not in ("u32", "u64") or parts[:-1] not in ((), ("shared::cluster",)):
+        raise unknown(instruction, "it takes the space shared::cluster or none, and the type u32 or u64")
+    generic = len(parts) == 1
+    source = instruction.operands[1]
+    if generic and type_ == "u32":
+        raise unknown(instruction, "a generic address has 64 bits")
+    place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
+    if place and (generic or place.space != "shared"):
+        raise unknown(instruction, "a variable must be in shared memory, and the space named")
+    return e.resize(e.read(source, type_, as_vector), "i64", False), generic
+
+
+def _target(instruction: Instruction) -> Register:
+    target = instruction.operands[0]
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    return target
+
+
+@other("mapa")
+def mapa(e: Lowering, instruction: Instruction) -> None:
+    """Where the same variable lies in another block of the cluster.
+
+    NOTE: of no such block, and of what is no shared memory, the result is an address at which every
+    access faults: the instruction itself cannot fail.
+    """
+    takes(instruction, 3)
+    shape = e.result_shape(instruction)
+    address, generic = _address(e, instruction, shape is None)
+    given = e.resize(e.read(instruction.operands[2], "u32", shape is None), "i64", False)
+    rank = e.intrinsic("llvm.umin", given, e.const(given, _RANKS - 1))
+    if generic:
+        away = e.op("sub", address, e.const(address, GENERIC_SHARED))
+        inside = e.compare("icmp ult", away, e.const(away, WINDOW))
+        rank = e.select(inside, rank, e.const(rank, _RANKS - 1))
+    high = e.op("shl", e.op("add", rank, e.const(rank, 1)), e.const(rank, RANK_SHIFT))
+    result = e.op("or", e.op("and", address, e.const(address, _OFFSET)), high)
+    if generic:
+        result = e.op("add", result, e.const(result, GENERIC_SHARED))
+    type_ = instruction.parts[-1]
+    e.write(_target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
+
+
+@other("getctarank")
+def getctarank(e: Lowering, instruction: Instruction) -> None:
+    """The rank of the block whose shared memory an address names; of what is none, any."""
+    takes(instruction, 2)
+    shape = e.result_shape(instruction)
+    address, _ = _address(e, instruction, shape is None)
+    number = e.op("and", e.op("lshr", address, e.const(address, RANK_SHIFT)), e.const(address, _RANKS))
+    named = e.resize(e.op("sub", number, e.const(number, 1)), "i32", False)
+    own = e.compare("icmp eq", number, e.const(number, 0))
+    e.write(_target(instruction), e.select(own, _own_rank(e, named), named), "u32", shape)
+
+
+def _own_rank(e: Lowering, like: Value) -> Value:
+    rank = e.load("i32", e.offset("%block", BLOCK.RANK), 4)
+    return e.splat(rank) if like.is_vector else rank
+
+
+def in_own_block(e: Lowering, away: Value) -> Value:
+    """Whether an address, less the start of the window of shared memory, is of the block's own."""
+    number = e.op("lshr", away, e.const(away, RANK_SHIFT))
+    own = e.op("add", e.resize(_own_rank(e, away), "i64", False), e.const(away, 1))
+    none = e.compare("icmp eq", number, e.const(number, 0))
+    return e.op("or", none, e.compare("icmp eq", number, own))
+
+
+# -- what changes nothing here ----------------------------------------------------------------------------
+@other("setmaxnreg")
+def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
+    """How many registers a thread may have: here all of them do."""
+    takes(instruction, 1)
+    count = instruction.operands[0]
+    if instruction.parts not in (("inc", "sync", "aligned", "u32"), ("dec", "sync", "aligned", "u32")):
+        raise unknown(instruction, "it is setmaxnreg.inc or .dec, .sync.aligned.u32")
+    if not isinstance(count, Immediate) or count.width or count.value not in _REGISTERS:
+        raise unknown(instruction, "it takes a constant from 24 to 256 that is a multiple of 8")
+
+
+@other("griddepcontrol")
+def griddepcontrol(e: Lowering, instruction: Instruction) -> None:
+    """Launches that overlap: here each begins when the one before it has ended, and there is nothing to do."""
+    takes(instruction, 0)
+    if instruction.parts not in (("launch_dependents",), ("wait",)):
+        raise unknown(instruction, "it is griddepcontrol.launch_dependents or griddepcontrol.wait")
+
+
+@other("membar", "fence")
+def fence(e: Lowering, instruction: Instruction) -> None:
+    """Order among accesses: one order for all of them, whatever is asked for."""
+    if bad := [part for part in instruction.parts if part not in _FENCES]:
+        raise unknown(instruction, f".{bad[0]} is not supported here")
+    if not instruction.parts:
+        raise unknown(instruction, "it has to say whom it concerns")
+    e.line("fence seq_cst")

@@ -1,0 +1,140 @@
+"""``tensormap``: kernels that make or change tensor maps in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.barriers import first_lane
+from tilewise.emulator.families.mbarriers import lane_addresses
+from tilewise.emulator.layout import Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import space_of
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
+from tilewise.emulator.support.tensor_map import AXES, BYTES, ELEMENT_SIZES, MAP
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__: list[str] = []
+
+# By the name of a field: where it is, bytes of one, how many there are, and the type of its operand.
+_FIELDS = {
+    "global_address": (MAP.ADDRESS, 8, 0, "b64"),
+    "rank": (MAP.RANK, 1, 0, "b32"),
+    "box_dim": (MAP.BOX, 2, AXES, "b32"),
+    "global_dim": (MAP.SIZES, 8, AXES, "b32"),
+    "global_stride": (MAP.STRIDES, 8, AXES - 1, "b64"),
+    "element_stride": (MAP.STEPS, 1, AXES, "b32"),
+    "elemtype": (MAP.ELEMENT, 1, 0, "b32"),
+    "interleave_layout": (MAP.INTERLEAVE, 1, 0, "b32"),
+    "swizzle_mode": (MAP.SWIZZLE, 1, 0, "b32"),
+    "swizzle_atomicity": (0, 0, 0, "b32"),
+    "fill_mode": (MAP.NAN, 1, 0, "b32"),
+}
+# The largest constant that a field takes; larger ones are for newer GPUs, or there are none.
+_CONSTANTS = {
+    "elemtype": len(ELEMENT_SIZES) - 1,
+    "interleave_layout": 2,
+    "swizzle_mode": 3,
+    "swizzle_atomicity": 0,
+    "fill_mode": 1,
+}
+
+
+@other("tensormap")
+def tensormap(e: Lowering, instruction: Instruction) -> None:
+    verb = instruction.parts[0] if instruction.parts else ""
+    if verb == "replace":
+        _replace(e, instruction)
+    elif verb == "cp_fenceproxy":
+        _copy(e, instruction)
+    else:
+        raise unknown(instruction, "not in this form")
+
+
+def _replace(e: Lowering, instruction: Instruction) -> None:
+    parts = instruction.parts
+    name = next((part for part in parts if part in _FIELDS), "")
+    if not name or "tile" not in parts or "b1024" not in parts:
+        raise unknown(instruction, "not in this form")
+    offset, size, count, type_ = _FIELDS[name]
+    allowed = {"replace", "tile", name, "global", "shared::cta", "shared", "b1024", type_}
+    if extra := [part for part in parts if part not in allowed]:
+        raise unknown(instruction, f".{extra[0]} is not supported here")
+    if parts[-1] != type_:
+        raise unknown(instruction, f"its type must be {type_}")
+    takes(instruction, 3 if count else 2)
+    value = instruction.operands[-1]
+    if count:
+        which = instruction.operands[1]
+        if not isinstance(which, Immediate) or not 0 <= which.value < count:
+            raise unknown(instruction, f"which of the {count} it is must be a constant")
+        offset += size * which.value
+    if name in _CONSTANTS:
+        if not isinstance(value, Immediate) or not 0 <= value.value <= _CONSTANTS[name]:
+            raise unknown(instruction, f"it takes a constant from 0 to {_CONSTANTS[name]}")
+        if not size:
+            return  # swizzles keep 16 bytes together; there is nothing else on sm_90
+    _set(e, instruction, value, name == "rank", (offset, size, type_))
+
+
+def _set(
+    e: Lowering, instruction: Instruction, operand: Operand, from_zero: bool, field: tuple[int, int, str]
+) -> None:
+    offset, size, type_ = field
+    addresses, values = e.buffers()
+    e.store(lane_addresses(e, instruction, instruction.operands[0]), addresses, 64)
+    value = e.resize(e.read(operand, type_, True), "i64", False)
+    if from_zero:  # the instruction counts ranks from 0
+        value = e.op("add", value, e.const(value, 1))
+    e.store(value, values, 64)
+    space = {"shared": Space.OWN, "global": Space.GLOBAL}.get(space_of(instruction), Space.GENERIC)
+    answer = e.call(
+        "tw_map_replace",
+        "i32",
+        *e.pointers(),
+        Value("ptr", addresses),
+        Value("ptr", values),
+        e.const("i32", int(space)),
+        e.const("i64", offset),
+        e.const("i64", size),
+        e.mask(),
+        e.const("i32", instruction.line),
+    )
+    _leave_on_fault(e, answer)
+
+
+def _leave_on_fault(e: Lowering, answer: Value) -> None:
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
+    e.place(good)
+
+
+def _copy(e: Lowering, instruction: Instruction) -> None:
+    """``cp_fenceproxy``: a map from shared memory to global memory, from where copies may use it."""
+    words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
+    if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:
+        raise unknown(instruction, f".{extra[0]} is not supported here")
+    takes(instruction, 3)
+    target, source, size = instruction.operands
+    if not isinstance(size, Immediate) or size.value != BYTES:
+        raise unknown(instruction, f"its size is {BYTES}")
+    if not isinstance(target, Address) or not isinstance(source, Address):
+        raise unknown(instruction, "it takes two addresses")
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    to, wide = (first_lane(e, _global_addresses(e, operand)) for operand in (target, source))
+    here = e.op("and", wide, e.const("i64", 0xFFFF_FFFF))
+    given = (to, here, e.op("and", lane, e.const("i32", 31)), e.const("i32", instruction.line))
+    _leave_on_fault(e, e.call("tw_map_copy", "i32", *e.pointers(), *given))
+
+
+def _global_addresses(e: Lowering, operand: Address) -> Value:
+    from tilewise.emulator.lowering.memory import take_address
+
+    base, lanes = take_address(e, operand)
+    wide = e.splat(base)
+    if lanes is not None and any(lanes):
+        wide = e.op("add", wide, e.lanes("i64", lanes))
+    return wide

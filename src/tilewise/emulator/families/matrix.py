@@ -1,0 +1,226 @@
+"""Matrices between shared memory and registers: ``ldmatrix``, ``stmatrix``, ``movmatrix``.
+
+A matrix is 8×8 elements of 16 bits. A register of the warp holds one: lane 4·g + t has row g, columns 2t
+and 2t + 1. In memory each row is 16 bytes at a multiple of 16, and a lane gives its address: lane 8·i + r
+that of row r of matrix i. Lanes that name no row, or are not there, are left alone.
+
+Each form is compiled once, as two functions: one that checks all rows at once and moves them, or does
+nothing and says so; and one that moves them from or to a buffer, for which the run-time support moves
+them row by row and finds the fault, if there is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.layout import GENERIC_SHARED, Space
+from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.fragments import Places, define, items_of
+from tilewise.emulator.lowering.memory import take_address
+from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__: list[str] = []
+
+_ROWS = 8  # of a matrix
+_ROW_BYTES = 16
+_COUNTS = {"x1": 1, "x2": 2, "x4": 4}
+
+# Where lane 4·g + t finds its two elements of a transposed matrix, among all of a matrix row by row:
+# rows 2t and 2t + 1 of column g.
+_TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32) for part in range(2)]
+
+
+# -- the instructions -------------------------------------------------------------------------------
+@other("ldmatrix")
+def ldmatrix(e: Lowering, instruction: Instruction) -> None:
+    """One, two or four matrices from shared memory."""
+    count, transposed = _form(instruction)
+    if len(instruction.operands) != 2:
+        raise unknown(instruction, "it takes registers and an address")
+    name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
+    _define_pair(e, name, count, transposed, loads=True)
+    places = Places(e)
+    listed = places.results(_registers(instruction, instruction.operands[0], count), "b32")
+    _move(e, instruction, name, instruction.operands[1], count, listed, loads=True)
+    places.write()
+
+
+@other("stmatrix")
+def stmatrix(e: Lowering, instruction: Instruction) -> None:
+    """One, two or four matrices to shared memory."""
+    count, transposed = _form(instruction)
+    if len(instruction.operands) != 2:
+        raise unknown(instruction, "it takes an address and registers")
+    name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
+    _define_pair(e, name, count, transposed, loads=False)
+    listed = Places(e).of(_registers(instruction, instruction.operands[1], count), "b32")
+    _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
+
+
+@other("movmatrix")
+def movmatrix(e: Lowering, instruction: Instruction) -> None:
+    """A matrix transposed, from register to register."""
+    if instruction.parts != ("sync", "aligned", "m8n8", "trans", "b16") or len(instruction.operands) != 2:
+        raise unknown(instruction, "it is movmatrix.sync.aligned.m8n8.trans.b16 d, a")
+    target, source = instruction.operands
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    e.write(target, _transpose(e, e.read(source, "b32", True)), "b32")
+
+
+def _form(instruction: Instruction) -> tuple[int, bool]:
+    """How many matrices, and whether each is transposed on its way."""
+    parts = [part for part in instruction.parts if part not in ("shared", "shared::cta")]
+    transposed = "trans" in parts
+    if transposed:
+        parts.remove("trans")
+    if parts[:2] != ["sync", "aligned"] or len(parts) != 5 or parts[3] not in _COUNTS:
+        raise unknown(instruction, "it is sync.aligned, a shape, x1, x2 or x4, and a type")
+    if parts[2] != "m8n8" or parts[4] != "b16":
+        raise unknown(instruction, "only the shape m8n8 of type b16 is supported")
+    return _COUNTS[parts[3]], transposed
+
+
+def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    found = items_of(operand)
+    if len(found) != count:
+        raise unknown(instruction, f"{len(found)} registers where it takes {count}")
+    return found
+
+
+def _move(
+    e: Lowering,
+    instruction: Instruction,
+    name: str,
+    operand: Operand,
+    count: int,
+    places: list[str],
+    loads: bool,
+) -> None:
+    """Check all rows and move them; where that does not do, row by row."""
+    addresses, buffer = e.buffers()
+    offsets = _offsets(e, instruction, operand)
+    e.store(offsets, addresses, 64)
+    listed = ", ".join(f"ptr {place}" for place in places)
+    shared = "ptr %shared, i64 %shared_bytes"
+    done = e.set("i1", f"call i1 @{name}(ptr {addresses}, {shared}, {e.mask()}, {listed})")
+    slow, on = e.label("slow"), e.label("on")
+    e.branch(done, on, slow, likely=True)
+    e.place(slow)
+    if loads:
+        # Zeros for the rows of lanes that are not there.
+        e.store(e.zero("<128 x i32>"), buffer, 64)
+        _row_by_row(e, instruction, "tw_load", offsets, count)
+        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+    else:
+        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+        _row_by_row(e, instruction, "tw_store", offsets, count)
+    e.jump(on)
+    e.place(on)
+
+
+def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """How far from the start of shared memory each lane's row is, or far beyond its end."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction, "an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    if lanes is not None:
+        base = e.op("add", e.splat(base), e.lanes("i64", lanes))
+    if {"shared", "shared::cta"} & set(instruction.parts):
+        return e.resize(base, "i32", False)
+    base = e.op("sub", base, e.const(base, GENERIC_SHARED))
+    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
+
+
+def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
+    addresses, buffer = e.buffers()
+    e.store(e.resize(offsets, "i64", False), addresses, 64)
+    answer = e.call(
+        function,
+        "i32",
+        *e.pointers(),
+        Value("ptr", addresses),
+        e.op("and", e.mask(), e.const("i32", _named(count))),
+        e.const("i32", _ROW_BYTES),
+        e.const("i32", int(Space.OWN)),
+        e.const("i32", instruction.line),
+        Value("ptr", buffer),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
+    e.place(good)
+
+
+def _named(count: int) -> int:
+    """The lanes that give the address of a row."""
+    return (1 << _ROWS * count) - 1
+
+
+# -- the functions ----------------------------------------------------------------------------------
+def _define_pair(e: Lowering, name: str, count: int, transposed: bool, loads: bool) -> None:
+    if name in e.declared:
+        return
+    move = _load if loads else _store
+    places = [f"%m{i}" for i in range(count)]
+    listed = ", ".join(f"ptr {place}" for place in places)
+    inner = Emitter()
+    rows = range(_ROWS * count)
+    move(inner, [inner.offset("%buffer", row * _ROW_BYTES) for row in rows], places, transposed)
+    inner.line("ret void")
+    define(e, f"{name}_buffer", f"void @{name}_buffer(ptr %buffer, {listed})", inner)
+    inner = Emitter()
+    _check(inner, count)
+    offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
+    starts = [inner.offset("%shared", inner.resize(offset, "i64", False)) for offset in offsets]
+    move(inner, starts, places, transposed)
+    inner.line("ret i1 true")
+    inner.place("no")
+    inner.line("ret i1 false")
+    define(e, name, f"i1 @{name}(ptr %rows, ptr %shared, i64 %bytes, i32 %mask, {listed})", inner)
+
+
+def _check(e: Emitter, count: int) -> None:
+    """Go to ``no`` unless every row lies within shared memory, at a multiple of 16, and its lane is there."""
+    offsets = e.load(vector("i32"), "%rows", 4)
+    # Turned right by four bits, a row's offset is its number; a crooked one is beyond any number.
+    number = e.intrinsic("llvm.fshr", offsets, offsets, e.const(offsets, 4))
+    limit = e.op("lshr", Value("i64", "%bytes"), e.const("i64", 4))
+    good = e.compare("icmp ult", number, e.splat(e.resize(limit, "i32", False)))
+    named = e.const("i32", _named(count))
+    there = e.op("and", e.op("and", e.bits(good), Value("i32", "%mask")), named)
+    e.branch(e.compare("icmp eq", there, named), "yes", "no", likely=True)
+    e.place("yes")
+
+
+def _load(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+    rows = [e.load("<4 x i32>", start, 4) for start in starts]
+    for i, place in enumerate(places):
+        matrix = _stacked(e, rows[i * _ROWS : (i + 1) * _ROWS])
+        e.store(_transpose(e, matrix) if transposed else matrix, place, 4)
+
+
+def _store(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+    for i, place in enumerate(places):
+        held = e.load(vector("i32"), place, 4)
+        matrix = _transpose(e, held) if transposed else held
+        for row in range(_ROWS):
+            words = e.shuffle(matrix, list(range(4 * row, 4 * row + 4)))
+            e.store(words, starts[i * _ROWS + row], 4)
+
+
+def _transpose(e: Emitter, matrix: Value) -> Value:
+    halves = e.set("<64 x i16>", f"bitcast {matrix} to <64 x i16>")
+    return e.set(matrix.type, f"bitcast {e.shuffle(halves, _TRANSPOSED)} to {matrix.type}")
+
+
+def _stacked(e: Emitter, rows: list[Value]) -> Value:
+    """The rows of a matrix one behind the other."""
+    length = 4
+    while len(rows) > 1:
+        length *= 2
+        rows = [e.shuffle(rows[i], list(range(length)), rows[i + 1]) for i in range(0, len(rows), 2)]
+    return rows[0]

@@ -1,0 +1,196 @@
+"""``mbarrier``: barriers in shared memory that count arrivals and bytes. What each operation does to one is
+in ``mbarrier_support.py``; here instructions become calls of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.analysis.shapes import UNIFORM
+from tilewise.emulator.layout import WARP, Mbarrier, Space
+from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.lowering.memory import space_of, take_address
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register
+from tilewise.emulator.support.mbarrier import COUNT_BITS
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["change", "lane_addresses"]
+
+_WORDS = {
+    "shared",
+    "shared::cta",
+    "shared::cluster",
+    "release",
+    "acquire",
+    "relaxed",
+    "cta",
+    "cluster",
+    "b64",
+}
+_VALUES, _BYTES, _RESULTS = 0, 256, 512  # in the buffer that holds what an operation takes and gives
+_ONLY_HERE = ("init", "inval", "test_wait", "try_wait")
+
+
+@other("mbarrier")
+def mbarrier(e: Lowering, instruction: Instruction) -> None:
+    verb = instruction.parts[0] if instruction.parts else ""
+    lower = {
+        "init": _init,
+        "inval": _inval,
+        "expect_tx": _bytes,
+        "complete_tx": _bytes,
+        "arrive": _arrive,
+        "arrive_drop": _arrive,
+        "test_wait": _wait,
+        "try_wait": _wait,
+        "pending_count": _pending,
+    }.get(verb)
+    if lower is None or instruction.parts[-1] != "b64":
+        raise unknown(instruction, "not in this form")
+    extra = {"arrive": {"expect_tx", "noComplete"}, "test_wait": {"parity"}, "try_wait": {"parity"}}
+    extra["arrive_drop"] = extra["arrive"]
+    for part in instruction.parts[1:]:
+        if part not in _WORDS and part not in extra.get(verb, set()):
+            raise unknown(instruction, f".{part} is not supported here")
+    if verb in _ONLY_HERE and "shared::cluster" in instruction.parts:
+        raise unknown(instruction, "this works on the block's own shared memory alone")
+    lower(e, instruction)
+
+
+def _init(e: Lowering, instruction: Instruction) -> None:
+    takes(instruction, 2)
+    change(e, instruction, Mbarrier.INIT, instruction.operands[0], instruction.operands[1])
+
+
+def _inval(e: Lowering, instruction: Instruction) -> None:
+    takes(instruction, 1)
+    change(e, instruction, Mbarrier.INVALIDATE, instruction.operands[0])
+
+
+def _bytes(e: Lowering, instruction: Instruction) -> None:
+    """``expect_tx`` and ``complete_tx``."""
+    takes(instruction, 2)
+    kind = Mbarrier.EXPECT if instruction.parts[0] == "expect_tx" else Mbarrier.COMPLETE
+    change(e, instruction, kind, instruction.operands[0], None, instruction.operands[1])
+
+
+def _arrive(e: Lowering, instruction: Instruction) -> None:
+    """``arrive`` and ``arrive_drop``, with a count or with bytes to expect."""
+    parts, one = instruction.parts, Immediate(1)
+    drop, expects, incomplete = parts[0] == "arrive_drop", "expect_tx" in parts, "noComplete" in parts
+    takes(instruction, *((3,) if expects or incomplete else (2, 3)))
+    target, place = instruction.operands[:2]
+    last = instruction.operands[2] if len(instruction.operands) > 2 else None
+    count, size = (one, last) if expects else (last or one, None)
+    kind = Mbarrier.DROP if drop else Mbarrier.ARRIVE
+    if incomplete:
+        kind = Mbarrier.DROP_INCOMPLETE if drop else Mbarrier.ARRIVE_INCOMPLETE
+    if not isinstance(target, Register):
+        raise unknown(instruction, "the state that it gives goes to a register, or to _")
+    if "shared::cluster" in parts and target.name != "_":
+        raise unknown(instruction, "another block's mbarrier gives no state: write _")
+    results = change(e, instruction, kind, place, count, size)
+    if target.name != "_":
+        e.write(target, e.load(vector("i64"), results.ref, 64), "u64", None)
+
+
+def _wait(e: Lowering, instruction: Instruction) -> None:
+    """``test_wait`` and ``try_wait``: neither holds the warp up, but a loop around one lets others run."""
+    target, place = instruction.operands[:2]
+    takes(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a predicate")
+    kind = Mbarrier.TEST_PARITY if "parity" in instruction.parts else Mbarrier.TEST_STATE
+    alike = e.result_shape(instruction) == UNIFORM and not e.is_apart and e.guard is None
+    results = change(e, instruction, kind, place, instruction.operands[2], one=alike)
+    zero = e.const("i64", 0)
+    if alike:
+        over = e.compare("icmp ne", e.load("i64", results.ref, 8), zero)
+        e.write(target, over, "pred")
+        waiting = e.select(over, e.const("i32", 0), e.mask())
+        e.store(waiting, e.offset("%warp", WARP.AWAITING), 4)
+    else:
+        found = e.load(vector("i64"), results.ref, 64)
+        over = e.compare("icmp ne", found, e.splat(zero))
+        e.write(target, over, "pred", None) if e.result_shape(instruction) is None else _same(e, target, over)
+    e.hurry(e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
+
+
+def _same(e: Lowering, target: Register, over: Value) -> None:
+    """What all lanes that run have found, for a register that has one value for all."""
+    some = e.op("and", e.bits(over), e.mask())
+    e.write(target, e.compare("icmp ne", some, e.const("i32", 0)), "pred")
+
+
+def _pending(e: Lowering, instruction: Instruction) -> None:
+    takes(instruction, 2)
+    target, state = instruction.operands
+    if not isinstance(target, Register):
+        raise unknown(instruction, "its destination must be a register")
+    shape = e.result_shape(instruction)
+    value = e.read(state, "u64", shape is None)
+    count = e.op("and", value, e.const(value, (1 << COUNT_BITS) - 1))
+    e.write(target, e.resize(count, "i32", False), "u32", shape)
+
+
+def change(
+    e: Lowering,
+    instruction: Instruction,
+    kind: Mbarrier,
+    place: Operand,
+    value: Operand | None = None,
+    size: Operand | None = None,
+    one: bool = False,
+) -> Value:
+    """Do it in every lane that runs, or in ``one`` that stands for all; where the results of the lanes lie."""
+    addresses, buffer = e.buffers()
+    e.store(lane_addresses(e, instruction, place), addresses, 64)
+    wide = "u64" if kind == Mbarrier.TEST_STATE else "u32"
+    for operand, offset in ((value, _VALUES), (size, _BYTES)):
+        number = e.zero(vector("i64"))
+        if operand is not None:
+            number = e.resize(e.read(operand, wide, True), "i64", False)
+        e.store(number, e.offset(buffer, offset), 64)
+    space = Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC
+    mask, results = e.mask(), e.offset(buffer, _RESULTS)
+    if one:
+        mask = e.op("and", mask, e.op("sub", e.const("i32", 0), mask))
+        results = e.offset(buffer, _RESULTS)
+    answer = e.call(
+        "tw_mbarrier",
+        "i32",
+        *e.pointers(),
+        Value("ptr", addresses),
+        Value("ptr", e.offset(buffer, _VALUES)),
+        Value("ptr", e.offset(buffer, _BYTES)),
+        Value("ptr", results),
+        e.const("i32", int(kind)),
+        e.const("i32", int(space)),
+        mask,
+        e.const("i32", instruction.line),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
+    e.place(good)
+    if not one:
+        return Value("ptr", results)
+    from tilewise.emulator.families.barriers import first_lane
+
+    found = first_lane(e, e.load(vector("i64"), results, 64))
+    e.store(found, results, 8)
+    return Value("ptr", results)
+
+
+def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """The address of every lane, of 32 bits but for generic ones."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction, "an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    wide = e.splat(base)
+    if lanes is not None and any(lanes):
+        wide = e.op("add", wide, e.lanes("i64", lanes))
+    if space_of(instruction) == "generic":
+        return wide
+    return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))

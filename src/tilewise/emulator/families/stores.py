@@ -1,0 +1,145 @@
+"""Stores: ``st`` to every space; of several lanes that write one place the last stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.layout import Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import (
+    Access,
+    access_of,
+    careful,
+    check_words,
+    covered,
+    fast_path,
+    interleave,
+    pointer_of,
+    pointers,
+    resolve,
+    runs_of,
+)
+from tilewise.emulator.lowering.scattered import scatter
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Vector
+from tilewise.emulator.ptx.types import llvm_scalar
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__: list[str] = []
+
+_MOST_RUNS = 8
+
+
+@other("st")
+def store(e: Lowering, instruction: Instruction) -> None:
+    if "async" in instruction.parts:
+        from tilewise.emulator.families.bulk import remote
+
+        remote(e, instruction)
+        return
+    takes(instruction, 2, 3)  # the third is a cache policy
+    check_words(instruction, "release", "wb", "wt")
+    access = access_of(e, instruction, instruction.operands[0])
+    source = instruction.operands[1]
+    items = source.items if isinstance(source, Vector) else (source,)
+    if len(items) != access.elements:
+        raise unknown(instruction, f"it stores {access.elements} elements")
+    # NOTE: one local address, or a generic one that is local, is another place for every lane.
+    one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
+    scalar = one_place and all(_is_scalar(e, item) for item in items)
+    values = [e.read(item, access.type, not scalar) for item in items]
+    if covered(e, instruction):
+        _fast_store(e, access, pointer_of(e, access, access.base), values)
+        return
+    slow, done = e.label("slow"), e.label("done")
+    pointer = fast_path(e, access, slow)
+    if pointer is not None:
+        _fast_store(e, access, pointer, values)
+        e.jump(done)
+    else:
+        e.jump(slow)
+    e.place(slow)
+    _slow_store(e, access, values, scalar)
+    e.jump(done)
+    e.place(done)
+
+
+def _is_scalar(e: Lowering, item: Operand) -> bool:
+    shape = e.shape_of(item)
+    return shape is not None and shape.uniform
+
+
+def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) -> None:
+    if not pointer:
+        scatter(e, access, pointers(e, access, ""), values)
+        return
+    assert access.lanes is not None
+    if access.uniform:
+        for i, value in enumerate(values):
+            last = _last_lane(e, value) if value.is_vector else value
+            e.store(last, e.offset(pointer, i * access.width), access.width, access.volatile)
+        return
+    if list(access.lanes) != [lane * access.size for lane in range(32)]:
+        runs = runs_of(access)
+        if not e.masked and len(runs) <= _MOST_RUNS and _filled(access, runs):
+            _store_runs(e, access, pointer, values, runs)
+            return
+        offsets = e.lanes("i64", access.lanes)
+        rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
+        scatter(e, access, rows, values)
+        return
+    whole = interleave(e, values)
+    if not e.masked:
+        e.store(whole, pointer, access.width, access.volatile)
+        return
+    mask = e.bits(e.mask())
+    if access.elements > 1:
+        mask = e.shuffle(mask, [lane for lane in range(32) for _ in range(access.elements)])
+    count, element = 32 * access.elements, llvm_scalar(access.type)
+    suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
+    name = f"llvm.masked.store.v{count}{suffix}.p0"
+    e.declare(name, "void", [whole.type, "ptr", "i32", mask.type])
+    e.line(f"call void @{name}({whole}, ptr {pointer}, i32 {access.width}, {mask})")
+
+
+def _filled(access: Access, runs: list[tuple[int, int]]) -> bool:
+    """Whether the lanes write every byte of the stretches: a store may not touch a gap."""
+    assert access.lanes is not None
+    return sum(end - start for start, end in runs) == len(set(access.lanes)) * access.size
+
+
+def _store_runs(
+    e: Lowering, access: Access, pointer: str, values: list[Value], runs: list[tuple[int, int]]
+) -> None:
+    """Put the lanes' values in order of address and store each stretch at once."""
+    assert access.lanes is not None
+    whole = interleave(e, values)
+    last = {offset: lane for lane, offset in enumerate(access.lanes)}  # of two lanes the later one stays
+    for start, end in runs:
+        picks = [
+            last[offset] * access.elements + i
+            for offset in range(start, end, access.size)
+            for i in range(access.elements)
+        ]
+        e.store(e.shuffle(whole, picks), e.offset(pointer, start), access.width, access.volatile)
+
+
+def _last_lane(e: Lowering, value: Value) -> Value:
+    """The value in the last lane that runs: of several stores to one place, the last stays."""
+    e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
+    zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
+    lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), e.const("i32", 31))
+    return e.set(value.scalar, f"extractelement {value}, {lane}")
+
+
+def _slow_store(e: Lowering, access: Access, values: list[Value], scalar: bool) -> None:
+    if scalar:
+        pointer = resolve(e, access, write=1)
+        for i, value in enumerate(values):
+            e.store(value, e.offset(pointer, i * access.width), 1, access.volatile)
+        return
+    _, buffer = e.buffers()
+    e.store(interleave(e, values), buffer, 64)
+    careful(e, access, "tw_store")

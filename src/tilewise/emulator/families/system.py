@@ -1,0 +1,98 @@
+"""What ends a kernel or asks the host: traps, assertions, printf; and the functions that CUDA provides.
+
+A call of a function that the PTX does not define is one of these, or it is refused. ``vprintf`` and
+``__assertfail`` ask the host (:mod:`questions`); ``malloc`` and ``free`` are PTX (:mod:`library`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilewise.emulator.layout import LAUNCH, FaultKind, Question
+from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.ptx.syntax import Instruction, Register
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+    from tilewise.emulator.lowering.values import Values
+
+__all__ = ["EXTERNAL", "ask_host"]
+
+
+class External(NamedTuple):
+    """A function that CUDA provides: the instruction that stands for it, and its arguments' types.
+
+    No PTX can write such an opcode: it has a colon.
+    """
+
+    opcode: str
+    arguments: tuple[str, ...]
+
+
+EXTERNAL = {
+    "vprintf": External("call:vprintf", ("u64", "u64")),
+    "__assertfail": External("call:assertfail", ("u64", "u64", "u32", "u64")),
+}
+
+
+# -- ends ---------------------------------------------------------------------------------------------
+@other("trap")
+def trap(e: Lowering, instruction: Instruction) -> None:
+    """End the launch with a fault."""
+    _end(e, FaultKind.TRAP, instruction)
+
+
+@other("call:nowhere")
+def nowhere(e: Lowering, instruction: Instruction) -> None:
+    """A call through a pointer that is not the address of any function that fits."""
+    _end(e, FaultKind.BAD_CALL, instruction)
+
+
+def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
+    e.fault_now(kind, instruction)
+    e.place(e.label("never"))
+
+
+@other("brkpt")
+def brkpt(e: Lowering, instruction: Instruction) -> None:
+    """There is no debugger to stop for."""
+    if instruction.parts or instruction.operands:
+        raise unknown(instruction, "it has no operands")
+
+
+# -- the host -----------------------------------------------------------------------------------------
+def ask_host(e: Values, kind: Question, line: int, mask: Value) -> tuple[Value, str]:
+    """Call the host from the running lanes: its answer, and the buffer with 64 bits for each lane and operand."""
+    _, buffer = e.buffers()
+    function = e.load("ptr", e.offset("%ctx", LAUNCH.HOST), 8)
+    listed = [*e.pointers(), e.const("i32", int(kind)), mask, e.const("i32", line), Value("ptr", buffer)]
+    return e.set("i32", f"call i32 {function.ref}({', '.join(map(str, listed))})"), buffer
+
+
+def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) -> None:
+    _, buffer = e.buffers()
+    for i, (operand, type_) in enumerate(zip(instruction.operands[1:], types, strict=True)):
+        value = e.resize(e.read(operand, type_, True), "i64", False)
+        e.store(value, e.offset(buffer, 256 * i), 64)
+
+
+@other("call:vprintf")
+def vprintf(e: Lowering, instruction: Instruction) -> None:
+    """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
+    _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
+    answer, buffer = ask_host(e, Question.PRINT, instruction.line, e.mask())
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
+    e.place(good)
+    target = instruction.operands[0]
+    if isinstance(target, Register) and target.name != "_":
+        e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
+
+
+@other("call:assertfail")
+def assertfail(e: Lowering, instruction: Instruction) -> None:
+    """A failed ``assert``: the host reads what it says, and the launch ends."""
+    _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
+    ask_host(e, Question.ASSERT, instruction.line, e.mask())
+    _end(e, FaultKind.ASSERT, instruction)

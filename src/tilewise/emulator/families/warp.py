@@ -1,0 +1,352 @@
+"""Instructions that lanes of a warp run with one another: shuffles, votes, matches, reductions, elections.
+
+The lanes that take part are those that run the instruction now (``e.mask()``), and of them those that the
+membermask names. A ``.sync`` instruction stands behind a ``bar.warp.sync`` of the same membermask, which
+:mod:`flow` puts there: by the time it runs, the lanes it names are here, or have left the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.layout import WARP
+from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["await_lanes", "shuffled_from"]
+
+_LANES = list(range(32))
+_MODES = ("up", "down", "bfly", "idx")
+_CANONICAL_NAN = 0x7FFF_FFFF
+
+
+# -- operands -----------------------------------------------------------------------------------------
+def _operands(instruction: Instruction, plain: int) -> tuple[tuple[Operand, ...], Operand | None]:
+    """The operands without the membermask, and the membermask of a ``.sync`` form."""
+    synced = "sync" in instruction.parts
+    takes(instruction, plain + synced)
+    return instruction.operands[:plain], instruction.operands[plain] if synced else None
+
+
+def _destinations(instruction: Instruction, paired: bool) -> tuple[Register, Register | None]:
+    first = instruction.operands[0]
+    both = (first.first, first.second) if isinstance(first, Pair) and paired else (first, None)
+    if not isinstance(both[0], Register) or not (both[1] is None or isinstance(both[1], Register)):
+        raise unknown(instruction, "its destination must be a register")
+    return both[0], both[1]
+
+
+def _same(e: Lowering, operand: Operand) -> bool:
+    """Whether an operand is the same in every lane."""
+    shape = e.shape_of(operand)
+    return shape is not None and shape.uniform
+
+
+def _members(e: Lowering, membermask: Operand | None) -> Value:
+    """The lanes that take part: one mask for the warp, or one for each lane if they name different ones."""
+    if membermask is None:
+        return e.mask()
+    named = e.read(membermask, "u32", not _same(e, membermask))
+    here = e.splat(e.mask()) if named.is_vector else e.mask()
+    return e.op("and", named, here)
+
+
+def _like(e: Lowering, value: Value, members: Value) -> Value:
+    """A mask of the warp beside what may be a mask for each lane."""
+    return e.splat(value) if members.is_vector else value
+
+
+def _put(e: Lowering, target: Register, value: Value, type_: str) -> None:
+    e.write(target, value, type_)
+
+
+# -- shfl ---------------------------------------------------------------------------------------------
+def shuffled_from(mode: str, b: int, c: int) -> list[tuple[int, bool]]:
+    """For each lane, the lane that ``shfl`` takes its value from, and whether that lane is in range."""
+    by, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    found = []
+    for lane in _LANES:
+        low = lane & segment
+        most = low | (clamp & ~segment)
+        source = {"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": low | (by & ~segment)}[mode]
+        good = source >= most if mode == "up" else source <= most
+        found.append((source if good else lane, good))
+    return found
+
+
+@other("shfl")
+def shfl(e: Lowering, instruction: Instruction) -> None:
+    """A value from another lane. Of a lane that does not take part it is what its register holds."""
+    mode = next((part for part in instruction.parts if part in _MODES), "")
+    if not mode or instruction.parts[-1] != "b32":
+        raise unknown(instruction, "it takes a mode (up, down, bfly or idx) and the type b32")
+    (_, a, b, c), _ = _operands(instruction, 4)
+    target, flag = _destinations(instruction, True)
+    if e.result_shape(instruction) is not None:
+        value = (
+            e.read(a, "b32", False)
+            if _same(e, a)
+            else _lane(e, e.read(a, "b32", True), e.read(b, "u32", False))
+        )
+        _put(e, target, value, "b32")
+        if flag is not None:
+            _put(e, flag, e.const("i1", 1), "pred")
+        return
+    values = e.read(a, "b32", True)
+    by, clamp = _known(e, b), _known(e, c)
+    if by is not None and clamp is not None:
+        picks = shuffled_from(mode, by, clamp)
+        result = e.shuffle(values, [source for source, _ in picks])
+        good = e.lanes("i1", [int(inside) for _, inside in picks])
+    else:
+        sources, good = _sources(e, mode, e.read(b, "u32", True), e.read(c, "u32", True))
+        result = _permute(e, values, sources)
+    _put(e, target, result, "b32")
+    if flag is not None:
+        _put(e, flag, good, "pred")
+
+
+def _known(e: Lowering, operand: Operand) -> int | None:
+    if isinstance(operand, Immediate):
+        return operand.value
+    shape = e.shape_of(operand)
+    return shape.value if shape is not None and shape.uniform else None
+
+
+def _lane(e: Lowering, values: Value, lane: Value) -> Value:
+    safe = e.op("and", lane, e.const("i32", 31))
+    return e.set(values.scalar, f"extractelement {values}, {safe}")
+
+
+def _sources(e: Lowering, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
+    """What :func:`shuffled_from` tells, of operands that only the running program knows."""
+    lane = e.lanes("i32", _LANES)
+    low_bits = e.const(lane, 31)
+    by, clamp = e.op("and", b, low_bits), e.op("and", c, low_bits)
+    segment = e.op("and", e.op("lshr", c, e.const(c, 8)), low_bits)
+    beyond = e.op("xor", segment, e.const(segment, -1))
+    low = e.op("and", lane, segment)
+    most = e.op("or", low, e.op("and", clamp, beyond))
+    if mode == "idx":
+        source = e.op("or", low, e.op("and", by, beyond))
+    else:
+        source = e.op({"up": "sub", "down": "add", "bfly": "xor"}[mode], lane, by)
+    good = e.compare("icmp sge" if mode == "up" else "icmp sle", source, most)
+    return e.select(good, source, lane), good
+
+
+def _permute(e: Lowering, values: Value, sources: Value) -> Value:
+    """Each lane's pick of all lanes' values, through memory."""
+    _, buffer = e.buffers()
+    e.store(values, buffer, 64)
+    indices = e.cast("zext", sources, "i64")
+    rows = e.set("<32 x ptr>", f"getelementptr i32, ptr {buffer}, {indices}")
+    name = "llvm.masked.gather.v32i32.v32p0"
+    e.declare(name, values.type, ["<32 x ptr>", "i32", "<32 x i1>", values.type])
+    every = e.const("<32 x i1>", 1)
+    return e.set(
+        values.type, f"call {values.type} @{name}({rows}, i32 4, {every}, {values.type} zeroinitializer)"
+    )
+
+
+# -- vote, activemask, elect ----------------------------------------------------------------------------
+@other("vote")
+def vote(e: Lowering, instruction: Instruction) -> None:
+    """What the lanes' predicates come to."""
+    parts = [part for part in instruction.parts if part != "sync"]
+    if parts not in (["all", "pred"], ["any", "pred"], ["uni", "pred"], ["ballot", "b32"]):
+        raise unknown(instruction, "it is all, any or uni of a pred, or ballot of type b32")
+    (_, predicate), membermask = _operands(instruction, 2)
+    target, _ = _destinations(instruction, False)
+    members = _members(e, membermask)
+    ayes = e.op("and", _like(e, _ballot(e, predicate), members), members)
+    if parts[0] == "ballot":
+        _put(e, target, ayes, "b32")
+        return
+    every = e.compare("icmp eq", ayes, members)
+    none = e.compare("icmp eq", ayes, e.const(ayes, 0))
+    match parts[0]:
+        case "all":
+            result = every
+        case "any":
+            result = e.op("xor", none, e.const(none, 1))
+        case _:
+            result = e.op("or", every, none)
+    _put(e, target, result, "pred")
+
+
+def _ballot(e: Lowering, predicate: Operand) -> Value:
+    """The lanes in which a predicate holds."""
+    if _same(e, predicate):
+        return e.select(e.read(predicate, "pred", False), e.const("i32", -1), e.const("i32", 0))
+    return e.bits(e.read(predicate, "pred", True))
+
+
+@other("activemask")
+def activemask(e: Lowering, instruction: Instruction) -> None:
+    """The lanes that run together now."""
+    if instruction.parts != ("b32",):
+        raise unknown(instruction, "its type must be b32")
+    takes(instruction, 1)
+    target, _ = _destinations(instruction, False)
+    _put(e, target, e.mask(), "b32")
+
+
+@other("elect")
+def elect(e: Lowering, instruction: Instruction) -> None:
+    """One leader of the lanes: the lowest."""
+    if instruction.parts != ("sync",) or not isinstance(instruction.operands[0], Pair):
+        raise unknown(instruction, "it is elect.sync d|p, membermask")
+    _, membermask = _operands(instruction, 1)
+    target, flag = _destinations(instruction, True)
+    members = _members(e, membermask)
+    leader = _first(e, members)
+    _put(e, target, leader, "b32")
+    if flag is not None:
+        _put(e, flag, e.compare("icmp eq", e.lanes("i32", _LANES), e.splat(leader)), "pred")
+
+
+def _first(e: Lowering, lanes: Value) -> Value:
+    """The lowest lane of a mask."""
+    suffix = "v32i32" if lanes.is_vector else "i32"
+    e.declare(f"llvm.cttz.{suffix}", lanes.type, [lanes.type, "i1"])
+    found = e.set(lanes.type, f"call {lanes.type} @llvm.cttz.{suffix}({lanes}, i1 false)")
+    return e.op("and", found, e.const(found, 31))
+
+
+# -- match ----------------------------------------------------------------------------------------------
+@other("match")
+def match_(e: Lowering, instruction: Instruction) -> None:
+    """The lanes that hold the same value: as this lane (any), or as all (all)."""
+    parts = instruction.parts
+    if (
+        len(parts) != 3
+        or parts[0] not in ("any", "all")
+        or parts[1] != "sync"
+        or parts[2] not in ("b32", "b64")
+    ):
+        raise unknown(instruction, "it is any or all, sync, of type b32 or b64")
+    (_, a), membermask = _operands(instruction, 2)
+    target, flag = _destinations(instruction, parts[0] == "all")
+    members = _members(e, membermask)
+    if _same(e, a):
+        equal: Value = members
+    elif parts[0] == "all" and not members.is_vector:
+        equal = _equal_to_first(e, e.read(a, parts[2], True), members)
+    else:
+        members = e.splat(members)
+        equal = e.op("and", _equal_by_lane(e, e.read(a, parts[2], True)), members)
+    if parts[0] == "any":
+        _put(e, target, equal, "b32")
+        return
+    every = e.compare("icmp eq", equal, members)
+    _put(e, target, e.select(every, members, e.const(members, 0)), "b32")
+    if flag is not None:
+        _put(e, flag, every, "pred")
+
+
+def _equal_to_first(e: Lowering, values: Value, members: Value) -> Value:
+    first = e.splat(_lane(e, values, _first(e, members)))
+    return e.op("and", e.bits(e.compare("icmp eq", values, first)), members)
+
+
+def _equal_by_lane(e: Lowering, values: Value) -> Value:
+    """For each lane, the lanes that hold its value."""
+    found = e.zero("<32 x i32>")
+    for lane in _LANES:
+        mine = e.splat(e.set(values.scalar, f"extractelement {values}, i64 {lane}"))
+        lanes = e.bits(e.compare("icmp eq", values, mine))
+        found = e.set(found.type, f"insertelement {found}, {lanes}, i64 {lane}")
+    return found
+
+
+# -- redux ----------------------------------------------------------------------------------------------
+_IDENTITY = {
+    ("add", "u32"): 0, ("add", "s32"): 0, ("min", "u32"): -1, ("min", "s32"): 2**31 - 1, ("max", "u32"): 0,
+    ("max", "s32"): -(2**31), ("and", "b32"): -1, ("or", "b32"): 0, ("xor", "b32"): 0,
+    ("min", "f32"): 2**31 - 1, ("max", "f32"): -(2**31),
+}  # fmt: skip
+
+
+@other("redux")
+def redux(e: Lowering, instruction: Instruction) -> None:
+    """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
+    parts = instruction.parts
+    extra, real = set(parts[2:-1]), parts[-1:] == ("f32",)
+    if (
+        len(parts) < 3
+        or parts[0] != "sync"
+        or (parts[1], parts[-1]) not in _IDENTITY
+        or extra - ({"abs", "NaN"} if real else set())
+    ):
+        raise unknown(
+            instruction, "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32"
+        )
+    (_, source), membermask = _operands(instruction, 2)
+    target, _ = _destinations(instruction, False)
+    members = _members(e, membermask)
+    values = e.read(source, "b32", True)
+    if real:
+        _put(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
+        return
+    identity = e.const(values, _IDENTITY[parts[1], parts[-1]])
+    _put(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
+
+
+def _redux_real(e: Lowering, op: str, extra: set[str], values: Value, members: Value) -> Value:
+    """Least and greatest f32: -0 is less than +0, and NaN counts only where ``.NaN`` asks for it."""
+    if "abs" in extra:
+        values = e.op("and", values, e.const(values, 0x7FFF_FFFF))
+    size = e.op("and", values, e.const(values, 0x7FFF_FFFF))
+    odd = _like(e, e.bits(e.compare("icmp ugt", size, e.const(size, 0x7F80_0000))), members)
+    numbers = e.op("and", members, e.op("xor", odd, e.const(odd, -1)))
+    identity = e.const(values, _IDENTITY[op, "f32"])
+    best = _ordered(e, _reduce(e, op, True, _ordered(e, values), identity, numbers))
+    nothing = e.compare("icmp eq", numbers, e.const(numbers, 0))
+    if "NaN" in extra:
+        some = e.compare("icmp ne", e.op("and", members, odd), e.const(members, 0))
+        nothing = e.op("or", nothing, some)
+    return e.select(nothing, e.const(best, _CANONICAL_NAN), best)
+
+
+def _ordered(e: Lowering, bits: Value) -> Value:
+    """The bits of floats as integers of the same order; and back again."""
+    sign = e.op("ashr", bits, e.const(bits, 31))
+    return e.op("xor", bits, e.op("and", sign, e.const(bits, 0x7FFF_FFFF)))
+
+
+def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, members: Value) -> Value:
+    word = {"min": "smin" if signed else "umin", "max": "smax" if signed else "umax"}.get(op, op)
+    if not members.is_vector:
+        chosen = e.select(e.bits(members), values, identity)
+        name = f"llvm.vector.reduce.{word}.v32i32"
+        e.declare(name, "i32", [chosen.type])
+        return e.set("i32", f"call i32 @{name}({chosen})")
+    result = identity
+    for lane in _LANES:
+        one = e.splat(e.set("i32", f"extractelement {values}, i64 {lane}"))
+        named = e.compare("icmp ne", e.op("and", members, e.const(members, 1 << lane)), e.const(members, 0))
+        item = e.select(named, one, identity)
+        result = (
+            e.intrinsic(f"llvm.{word}", result, item) if op in ("min", "max") else e.op(word, result, item)
+        )
+    return result
+
+
+# -- bar.warp.sync --------------------------------------------------------------------------------------
+def await_lanes(e: Lowering, instruction: Instruction) -> None:
+    """Let the lanes that are here wait until every lane that they name has come or has left the kernel.
+
+    For lanes apart; where all lanes run together they have met already.
+    """
+    takes(instruction, 1)
+    named = e.read(instruction.operands[0], "u32", True)
+    here = e.mask()
+    place = e.offset("%warp", WARP.NAMED)
+    before = e.load(vector("i32"), place, 64)
+    e.store(e.select(e.bits(here), named, before), place, 64)
+    e.call("tw_meet", "void", Value("ptr", "%warp"), here, e.const("i32", instruction.line))

@@ -1,0 +1,259 @@
+"""``wgmma``: four warps multiply a matrix of 64 rows by one in shared memory, some time after they ask to.
+
+Sums and the elements of A that are in registers live in the warp's memory, always, so that a product in
+flight can name them by address. What is issued is put on a list of the warp's (``support_wgmma.py``); the
+functions that multiply are made here for the forms that the kernel has (``wgmma_kernels.py``).
+
+PTX wants all threads of all four warps to come to each of these instructions. A warp that comes without some
+of its lanes, or whose warpgroup the block has only in part, is a fault; one that waits for others that never
+commit is a deadlock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.barriers import first_lane
+from tilewise.emulator.families.sparse import find_sparsity
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.fragments import items_of
+from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.numerics.tensor_core import ELEMENTS
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
+from tilewise.emulator.ptx.types import bits_of
+from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.support.wgmma_kernels import Form, multiply, pack
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["await_products", "matrices_of"]
+
+_WIDE = range(8, 257, 8)
+_WHOLE = (8, 16, 24, *range(32, 257, 16))  # columns that integers and bits may have
+# Type of A → k, types of B, of D, columns.
+_FORMS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...], range | tuple[int, ...]]] = {
+    "f16": (16, ("f16",), ("f16", "f32"), _WIDE),
+    "bf16": (16, ("bf16",), ("f32",), _WIDE),
+    "tf32": (8, ("tf32",), ("f32",), _WIDE),
+    "e4m3": (32, ("e4m3", "e5m2"), ("f16", "f32"), _WIDE),
+    "e5m2": (32, ("e4m3", "e5m2"), ("f16", "f32"), _WIDE),
+    "s8": (32, ("s8", "u8"), ("s32",), _WHOLE),
+    "u8": (32, ("s8", "u8"), ("s32",), _WHOLE),
+    "b1": (256, ("b1",), ("s32",), _WHOLE),
+}
+_FRAGMENT = 4  # registers of A
+
+
+@other("wgmma")
+def wgmma(e: Lowering, instruction: Instruction) -> None:
+    parts = instruction.parts
+    if parts == ("commit_group", "sync", "aligned") and not instruction.operands:
+        _checked(e, e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
+        return
+    if parts[:3] == ("mma_async", "sync", "aligned"):
+        _issue(e, instruction, parts[3:], sparse=False)
+    elif parts[:4] == ("mma_async", "sp", "sync", "aligned"):
+        _issue(e, instruction, parts[4:], sparse=True)
+    else:
+        raise unknown(instruction, "this form of wgmma is not supported")
+
+
+def await_products(e: Lowering, instruction: Instruction) -> Value:
+    """``wgmma.wait_group``: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed.
+
+    ``wgmma.fence`` only brings the lanes of a warp together: registers are memory here, and in order.
+    """
+    operands = instruction.operands
+    if instruction.parts == ("fence", "sync", "aligned") and not operands:
+        return e.const("i32", 0)
+    if instruction.parts != ("wait_group", "sync", "aligned") or len(operands) != 1:
+        raise unknown(instruction, "it is wgmma.wait_group.sync.aligned n")
+    if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
+        raise unknown(instruction, "it takes a number of groups that may stay in flight")
+    left = e.const("i32", operands[0].value)
+    return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), _line(e, instruction))
+
+
+def _line(e: Lowering, instruction: Instruction) -> Value:
+    return e.const("i32", instruction.line)
+
+
+def _checked(e: Lowering, answer: Value) -> None:
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
+    e.place(good)
+
+
+# -- forms ------------------------------------------------------------------------------------------
+def _form(
+    instruction: Instruction, given: tuple[str, ...], selector: Operand | None, immediates: list[int]
+) -> tuple[Form, int]:
+    """What an instruction multiplies, and by how many columns."""
+    words = [word for word in given if word not in ("satfinite", "and", "popc")]
+    if len(words) != 4 or words[2] not in _FORMS or (selector and words[2] == "b1"):
+        raise unknown(instruction, "this form of wgmma is not supported")
+    shape, d_type, a_type, b_type = words
+    k, b_types, d_types, columns = _FORMS[a_type]
+    k = 2 * k if selector else k
+    if b_type not in b_types or d_type not in d_types:
+        raise unknown(instruction, f"not with the types {d_type}, {a_type} and {b_type}")
+    n = next((n for n in columns if shape == f"m64n{n}k{k}"), 0)
+    if not n:
+        raise unknown(instruction, f"not the shape {shape} with {a_type}; it is m64nNk{k}")
+    _check_words(instruction, a_type)
+    shared = not isinstance(instruction.operands[1], Vector)
+    scales, across = _modifiers(instruction, a_type, immediates, shared)
+    negative = scales[0] != scales[1]
+    saturate = "satfinite" in instruction.parts
+    sparsity = find_sparsity(instruction, ELEMENTS[a_type].bits, k, selector) if selector else None
+    return Form(a_type, b_type, d_type, shared, across[0], across[1], negative, saturate, sparsity), n
+
+
+def _check_words(instruction: Instruction, a_type: str) -> None:
+    parts = instruction.parts
+    bits = parts[-2:] == ("and", "popc")
+    if bits != (a_type == "b1") or (not bits and {"and", "popc"} & set(parts)):
+        raise unknown(instruction, "b1 ends in and.popc, and no other type does")
+    if "satfinite" in parts and (a_type not in ("s8", "u8") or parts.count("satfinite") > 1):
+        raise unknown(instruction, "satfinite is for integers of 8 bits")
+
+
+def _modifiers(
+    instruction: Instruction, a_type: str, given: list[int], shared: bool
+) -> tuple[tuple[int, int], tuple[bool, bool]]:
+    """What A and B are multiplied by, and whether each is MN-major."""
+    if a_type in ("s8", "u8", "b1"):
+        if given:
+            raise unknown(instruction, "it ends with the predicate scale-d")
+        return (1, 1), (False, False)
+    turns = {"f16": 1 + shared, "bf16": 1 + shared}.get(a_type, 0)
+    if len(given) != 2 + turns:
+        raise unknown(instruction, f"it takes {2 + turns} numbers behind the predicate scale-d")
+    if any(scale not in (1, -1) for scale in given[:2]) or any(turn not in (0, 1) for turn in given[2:]):
+        raise unknown(instruction, "A and B are scaled by 1 or -1, and transposed by 0 or 1")
+    across = [bool(turn) for turn in given[2:]]
+    across = [False] * (2 - len(across)) + across
+    return (given[0], given[1]), (across[0], across[1])
+
+
+def matrices_of(e: Lowering, instruction: Instruction) -> list[tuple[Value, bool, int, int, bool]]:
+    """The matrices in shared memory that a product reads: of each its descriptor, whether it is A, its rows in
+    eights (of A, a warp's), its bricks along K, and whether it is MN-major."""
+    operands, sparse = instruction.operands, instruction.parts[1] == "sp"
+    at = 5 if sparse else 3
+    immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
+    words = instruction.parts[4 if sparse else 3 :]
+    form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
+    of_b = (_descriptor(e, operands[2]), False, n // 8, form.depth // form.brick, form.b_across)
+    if not form.a_shared:
+        return [of_b]
+    return [(_descriptor(e, operands[1]), True, 2, form.k // form.brick, form.a_across), of_b]
+
+
+# -- issuing ----------------------------------------------------------------------------------------
+def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse: bool) -> None:
+    operands = instruction.operands
+    at = 5 if sparse else 3  # of the predicate
+    if len(operands) <= at:
+        raise unknown(
+            instruction, f"it takes D, A, B{', metadata, a selector' * sparse} and a predicate at least"
+        )
+    immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
+    if len(immediates) != len(operands) - at - 1:
+        raise unknown(instruction, "numbers expected behind the predicate scale-d")
+    form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
+    form = replace(form, hardware=e.sums == "hardware")
+    d = _places(e, instruction, operands[0], n // (4 if form.d_type == "f16" else 2), "D")
+    metadata = _places(e, instruction, operands[3], 1, "the metadata")[0] if sparse else 0
+    products = e.program.products
+    assert products is not None
+    if form.a_shared:
+        a = _descriptor(e, operands[1])
+    else:
+        table = _table(e, _places(e, instruction, operands[1], _FRAGMENT, "A"))
+        a = e.set("i64", f"ptrtoint ptr {table} to i64")
+    values = [
+        Value("ptr", _info(e, form, n, d, products.away)),
+        e.const("i64", products.records),
+        a,
+        _descriptor(e, operands[2]),
+        _adds(e, operands[at]),
+        e.const("i32", metadata),
+        e.mask(),
+        _line(e, instruction),
+    ]
+    _checked(e, e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
+
+
+def _places(e: Lowering, instruction: Instruction, operand: Operand, count: int, matrix: str) -> list[int]:
+    """Where registers lie in the warp's memory."""
+    items = items_of(operand)
+    if len(items) != count:
+        raise unknown(instruction, f"{len(items)} registers for {matrix} where it takes {count}")
+    found = []
+    for item in items:
+        if not isinstance(item, Register) or item.name not in e.types or bits_of(e.types[item.name]) != 32:
+            raise unknown(instruction, f"{matrix} must be registers of 32 bits")
+        found.append(e.program.slots[item.name])
+    return found
+
+
+def _descriptor(e: Lowering, operand: Operand) -> Value:
+    shape = e.shape_of(operand)
+    if shape is not None and shape.uniform:
+        return e.read(operand, "u64", False)
+    return first_lane(e, e.read(operand, "u64", True))
+
+
+def _adds(e: Lowering, operand: Operand) -> Value:
+    """Whether the product is added to what D holds, as an i32."""
+    if isinstance(operand, Immediate):
+        return e.const("i32", int(operand.value != 0))
+    if not isinstance(operand, Register | Not):
+        raise unknown(e.now, "a predicate expected behind B")
+    value = e.read(operand, "pred", False) if _uniform(e, operand) else None
+    if value is None:
+        lanes = e.op("and", e.bits(e.read(operand, "pred", True)), e.mask())
+        value = e.compare("icmp ne", lanes, e.const("i32", 0))
+    return e.cast("zext", value, "i32")
+
+
+def _uniform(e: Lowering, operand: Operand) -> bool:
+    shape = e.shape_of(operand)
+    return shape is not None and shape.uniform
+
+
+# -- what is known when the kernel is compiled ------------------------------------------------------
+def _table(e: Lowering, places: list[int]) -> str:
+    """A constant with the places of registers."""
+    name = f"@wgmma_places_{'_'.join(map(str, places))}"
+    if len(name) > 80:
+        name = f"@wgmma_places_{len(places)}_{places[0]}_{hash(tuple(places)) % 2**64:x}"
+    listed = ", ".join(f"i32 {place}" for place in places)
+    e.declared.setdefault(name, f"{name} = internal constant [{len(places)} x i32] [{listed}]")
+    return name
+
+
+def _info(e: Lowering, form: Form, n: int, places: list[int], away: int) -> str:
+    """The constant that ``support_wgmma.INFO`` describes."""
+    table = _table(e, places)
+    name = f"@info_{form.pack_name}_{form.name}_{n}_{table[1:]}"
+    if name not in e.declared:
+        for routine in (pack(form), multiply(form)):
+            _define(e, routine)
+        items = f"ptr @{form.pack_name}, ptr @{form.name}, ptr {table}, i64 {away}"
+        items += f", i32 {len(places)}, i32 {n // 8}, i32 {form.most}"
+        kinds = "{ ptr, ptr, ptr, i64, i32, i32, i32 }"
+        e.declared[name] = f"{name} = internal constant {kinds} {{ {items} }}"
+    return name
+
+
+def _define(e: Lowering, routine: Routine) -> None:
+    """Add a function to the kernel's module, once, with what it needs itself."""
+    if routine.name in e.declared:
+        return
+    for key, text in routine.declared.items():
+        e.declared.setdefault(key, text)
+    e.declared[routine.name] = routine.text().replace("define ", "define internal ", 1)

@@ -1,0 +1,1 @@
+"""A kernel → one LLVM function that runs a warp until it stops."""

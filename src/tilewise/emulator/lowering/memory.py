@@ -1,0 +1,374 @@
+"""What every access to memory has in common: its address, its checks, the way around when they fail.
+
+Each access has a fast path, chosen by the shape of its address and taken when one comparison shows that
+every byte it may touch is the launch's own, and a careful one (``tw_load``, ``tw_store``) that checks lane
+by lane and serves every other case. A fast load may read for lanes that do not run: what it reads is
+valid memory, and the lanes do not use it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilewise.emulator.layout import (
+    GENERIC_CONST,
+    GENERIC_LOCAL,
+    GENERIC_PARAM,
+    GENERIC_SHARED,
+    LAUNCH,
+    WARP,
+    Space,
+)
+from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
+from tilewise.emulator.ptx.types import TYPE_BYTES
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+    from tilewise.emulator.lowering.values import Values
+
+__all__ = [
+    "FIRST_HINT",
+    "HINT_BYTES",
+    "WINDOWS",
+    "Access",
+    "access_of",
+    "address_of",
+    "careful",
+    "covered",
+    "every_address",
+    "fast_path",
+    "interleave",
+    "join",
+    "learn",
+    "pointer_of",
+    "pointers",
+    "resolve",
+    "runs_of",
+    "space_of",
+    "take_address",
+]
+
+_SPACES = {
+    "global": Space.GLOBAL,
+    "shared": Space.SHARED,
+    "local": Space.LOCAL,
+    "const": Space.CONST,
+    "param": Space.PARAM,
+}
+WINDOWS = {
+    "shared": GENERIC_SHARED,
+    "local": GENERIC_LOCAL,
+    "const": GENERIC_CONST,
+    "param": GENERIC_PARAM,
+}
+# A generic address of global memory is that address; of the other spaces only the careful path knows.
+_FLAT = (Space.GLOBAL, Space.GENERIC)
+_WORDS = {"weak", "volatile", "relaxed", "mmio", "cta", "cluster", "gpu", "sys", "cg", "cs", "v2", "v4", "v8"}
+HINT_BYTES = 16
+FIRST_HINT = 64  # in the worker's memory; what lies before is its own
+_GAP_BYTES = 32  # read over rather than around
+
+
+class Access(NamedTuple):
+    """One memory instruction, taken apart."""
+
+    space: Space
+    type: str  # of an element
+    elements: int  # of each lane
+    lanes: tuple[int, ...] | None  # bytes from the lowest lane's address to each lane's; None if not known
+    base: Value  # i64: the lowest lane's address, or every lane's
+    volatile: bool
+    line: int
+    own: bool = False  # whether it may not touch shared memory of other blocks
+
+    @property
+    def reach(self) -> int:
+        """The space, as the run-time support is told of it."""
+        return int(Space.OWN if self.own else self.space)
+
+    @property
+    def width(self) -> int:
+        return TYPE_BYTES[self.type]
+
+    @property
+    def size(self) -> int:
+        """Bytes of one lane."""
+        return self.width * self.elements
+
+    @property
+    def span(self) -> int:
+        """Bytes from the lowest lane's first to the highest lane's last."""
+        return max(self.lanes or (0,)) + self.size
+
+    @property
+    def uniform(self) -> bool:
+        return self.lanes is not None and not any(self.lanes)
+
+
+def space_of(instruction: Instruction) -> str:
+    for part in instruction.parts:
+        name = part.split("::")[0]
+        if name in _SPACES:
+            return name
+    return "generic"
+
+
+def check_words(instruction: Instruction, *others: str) -> None:
+    """Refuse modifiers that loads and stores do not have; those of one of the two come as ``others``."""
+    for part in instruction.parts[:-1]:
+        hint = part.split("::")[0] in ("L1", "L2") and "::" in part
+        if not (part in _WORDS or part in others or hint or part.split("::")[0] in _SPACES):
+            raise unknown(instruction, f".{part} is not supported here")
+
+
+def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+    """Take a memory instruction apart; ``operand`` is its address."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction, "an address in brackets expected")
+    name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
+    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
+    if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
+        raise unknown(instruction, "not with this type")
+    if sum(part.split("::")[0] in _SPACES for part in instruction.parts) > 1:
+        raise unknown(instruction, "more than one space")
+    space = _SPACES.get(name, Space.GENERIC)
+    if isinstance(operand.base, Symbol):
+        place = e.program.places.get(operand.base.name)
+        if place and space in (Space.GENERIC, Space.PARAM):
+            space = _SPACES[place.space]  # a variable names its space; a function's own .param is local
+    base, lanes = take_address(e, operand)
+    volatile = bool({"volatile", "relaxed", "acquire", "release", "mmio"} & set(instruction.parts))
+    volatile = volatile or id(instruction) in e.analysis.polled
+    if base.is_vector:
+        base = _wrapped(e, base, space)
+    own = space == Space.SHARED and "shared::cluster" not in instruction.parts
+    return Access(space, type_, count, lanes, base, volatile, instruction.line, own)
+
+
+def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
+    if operand.base is None:
+        return e.const("i64", operand.offset), (0,) * 32
+    if isinstance(operand.base, Symbol):
+        value = address_of(e, Symbol(operand.base.name, operand.offset))
+        return value, (0,) * 32
+    shape = e.shape_of(operand.base)
+    own = e.types.get(operand.base.name, "u64")
+    value = e.read(operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
+    value = e.resize(value, "i64", False)
+    low = min(shape.lanes) if shape else 0
+    total = operand.offset + low
+    if total:
+        value = e.op("add", value, e.const(value, total))
+    return value, tuple(lane - low for lane in shape.lanes) if shape else None
+
+
+def _wrapped(e: Lowering, address: Value, space: Space) -> Value:
+    """Addresses of all spaces but global memory have 32 bits: what goes beyond comes round again."""
+    if space in (Space.GENERIC, Space.GLOBAL):
+        return address
+    return e.op("and", address, e.const(address, 0xFFFF_FFFF))
+
+
+def address_of(e: Values, symbol: Symbol) -> Value:
+    """Where a variable lies, within its own space."""
+    place = e.program.places.get(symbol.name)
+    if place is None:
+        raise unknown(e.now, f"there is no variable {symbol.name!r}")
+    if place.space != "global":
+        return e.const("i64", place.offset + symbol.offset)
+    table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)
+    address = e.load("i64", e.offset(table.ref, 8 * place.offset), 8)
+    return e.op("add", address, e.const("i64", symbol.offset)) if symbol.offset else address
+
+
+def fast_path(e: Lowering, access: Access, slow: str) -> str | None:
+    """Branch to ``slow`` unless all of the access is plainly allowed; a pointer to its start, or "" for
+    lanes that lie anywhere. None if there is no fast path."""
+    if access.lanes is not None and any(lane % access.size for lane in access.lanes):
+        return None
+    start, limit = _window_of(e, access)
+    away = e.op("sub", access.base, e.splat(start) if access.base.is_vector else start)
+    bound = e.splat(limit) if away.is_vector else limit
+    good = e.compare("icmp ult", away, bound)
+    odd = e.op("and", access.base, e.const(access.base, access.size - 1))
+    good = e.op("and", good, e.compare("icmp eq", odd, e.const(odd, 0)))
+    if good.is_vector:
+        missing = e.op("and", e.op("xor", e.bits(good), e.const("i32", -1)), e.mask())
+        good = e.compare("icmp eq", missing, e.const("i32", 0))
+    fast = e.label("fast")
+    e.branch(good, fast, slow, likely=True)
+    e.place(fast)
+    if access.base.is_vector or access.space == Space.LOCAL:
+        return ""
+    return pointer_of(e, access, access.base)
+
+
+def covered(e: Lowering, instruction: Instruction) -> bool:
+    """Whether one check covers a group of accesses that this one is of; the first of them makes it."""
+    if not e.grouped or id(instruction) not in e.program.covered:
+        return False
+    group = e.program.leaders.get(id(instruction))
+    if group is not None:
+        own = e.types.get(group.base.name, "u64")
+        value = e.read(group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
+        base = e.resize(value, "i64", False)
+        start = e.op("add", base, e.const("i64", group.low))
+        room = e.op("add", Value("i64", "%shared_bytes"), e.const("i64", 1))
+        limit = e.intrinsic("llvm.usub.sat", room, e.const("i64", group.high - group.low))
+        good = e.compare("icmp ult", start, limit)
+        place = e.op("add", base, e.const("i64", group.anchor))
+        odd = e.op("and", place, e.const("i64", group.align - 1))
+        e.guard_lanes(instruction, e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0))))
+    return True
+
+
+def _window_of(e: Lowering, access: Access) -> tuple[Value, Value]:
+    """Where the bytes that may be touched begin, and how far from there an access may start."""
+    span = access.span if access.lanes is not None else access.size
+    if access.space == Space.LOCAL:
+        start, room = e.const("i64", 0), e.const("i64", e.program.local_bytes + 1)
+    elif access.space in _FLAT:
+        hint = _hint(e)
+        start, room = e.load("i64", hint, 8), e.load("i64", e.offset(hint, 8), 8)
+    else:
+        name = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}[
+            access.space
+        ]
+        start, room = e.const("i64", 0), e.op("add", Value("i64", name), e.const("i64", 1))
+    return start, e.intrinsic("llvm.usub.sat", room, e.const("i64", span))
+
+
+def _hint(e: Lowering) -> str:
+    """The place where this instruction remembers the array that it touched last."""
+    return e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
+
+
+def pointer_of(e: Lowering, access: Access, address: Value) -> str:
+    if access.space in _FLAT:
+        return e.set("ptr", f"inttoptr {address} to ptr").ref
+    base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
+    return e.offset(base, address)
+
+
+def _pointers(e: Lowering, access: Access) -> Value:
+    """A pointer for every lane of an access whose lanes lie anywhere."""
+    if access.space == Space.LOCAL:  # every thread has a part of its own
+        own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
+        mine = e.load("ptr", e.offset("%warp", WARP.LOCAL), 8)
+        return e.set("<32 x ptr>", f"getelementptr i8, {mine}, {e.op('add', every_address(e, access), own)}")
+    if access.space in _FLAT:
+        return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
+    base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
+    return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
+
+
+def pointers(e: Lowering, access: Access, start: str | None) -> Value:
+    """A pointer for every lane, once the fast path has been taken."""
+    if not start:
+        return _pointers(e, access)
+    assert access.lanes is not None
+    return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
+
+
+def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
+    """Let the instruction remember the array that a global address lies in."""
+    if access.space in _FLAT:
+        size = e.const("i64", access.size)
+        e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", _hint(e)))
+        e.hints += 1
+
+
+def resolve(e: Lowering, access: Access, write: int) -> str:
+    """The pointer of an address that all lanes share; leaves with a fault if it may not be touched."""
+    from tilewise.emulator.families.barriers import first_lane
+
+    address = first_lane(e, access.base) if access.base.is_vector else access.base
+    address = _wrapped(e, address, access.space)
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    pointer = e.call(
+        "tw_resolve",
+        "ptr",
+        *e.pointers(),
+        address,
+        e.const("i32", access.size),
+        e.const("i32", access.reach),
+        lane,
+        e.const("i32", access.line),
+        e.const("i32", write),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp ne", pointer, Value("ptr", "null")), good, "failed")
+    e.place(good)
+    learn(e, access, address)
+    return pointer.ref
+
+
+def every_address(e: Lowering, access: Access) -> Value:
+    """The address of every lane."""
+    if access.base.is_vector:
+        return _wrapped(e, access.base, access.space)
+    wide = e.splat(access.base)
+    assert access.lanes is not None
+    listed = e.op("add", wide, e.lanes("i64", access.lanes)) if any(access.lanes) else wide
+    return _wrapped(e, listed, access.space)
+
+
+def careful(e: Lowering, access: Access, function: str) -> str:
+    """Copy lane by lane between memory and a buffer with room for each lane; returns the buffer."""
+    addresses, buffer = e.buffers()
+    listed = every_address(e, access)
+    e.store(listed, addresses, 64)
+    answer = e.call(
+        function,
+        "i32",
+        *e.pointers(),
+        Value("ptr", addresses),
+        e.mask(),
+        e.const("i32", access.size),
+        e.const("i32", access.reach),
+        e.const("i32", access.line),
+        Value("ptr", buffer),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
+    e.place(good)
+    if access.space in _FLAT:
+        from tilewise.emulator.families.barriers import first_lane
+
+        learn(e, access, first_lane(e, listed))
+    return buffer
+
+
+def runs_of(access: Access) -> list[tuple[int, int]]:
+    """Start and end of each stretch of memory that the lanes touch, in bytes; small gaps belong to it."""
+    assert access.lanes is not None
+    runs: list[list[int]] = []
+    for lane in sorted(set(access.lanes)):
+        if runs and lane - runs[-1][1] <= _GAP_BYTES:
+            runs[-1][1] = max(runs[-1][1], lane + access.size)
+        else:
+            runs.append([lane, lane + access.size])
+    return [(start, end) for start, end in runs]
+
+
+def join(e: Emitter, pieces: list[Value]) -> Value:
+    """Vectors one behind the other."""
+    while len(pieces) > 1:
+        if len(pieces) % 2:
+            pieces = [*pieces, pieces[-1]]
+        length = int(pieces[0].type[1:].split(" ")[0])
+        pieces = [
+            e.shuffle(pieces[i], list(range(2 * length)), pieces[i + 1]) for i in range(0, len(pieces), 2)
+        ]
+    return pieces[0]
+
+
+def interleave(e: Lowering, values: list[Value]) -> Value:
+    """Each lane's values side by side."""
+    if len(values) == 1:
+        return values[0]
+    joined = join(e, list(values))
+    return e.shuffle(joined, [i * 32 + lane for lane in range(32) for i in range(len(values))])

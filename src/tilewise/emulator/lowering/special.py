@@ -1,0 +1,136 @@
+"""Special registers: where a thread is, how large everything is, what time it is."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.system import ask_host
+from tilewise.emulator.layout import BLOCK, LAUNCH, Question
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.ptx.types import llvm_scalar
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.values import Values
+
+__all__ = ["special"]
+
+_AXES = ("x", "y", "z")
+
+
+def _axes(name: str, x: int, y: int, z: int) -> dict[str, int]:
+    return {f"{name}.{axis}": place for axis, place in zip(_AXES, (x, y, z), strict=True)}
+
+
+_BLOCK = {
+    **_axes("%ctaid", BLOCK.X, BLOCK.Y, BLOCK.Z),
+    **_axes("%clusterid", BLOCK.CLUSTER_X, BLOCK.CLUSTER_Y, BLOCK.CLUSTER_Z),
+    **_axes("%cluster_ctaid", BLOCK.RANK_X, BLOCK.RANK_Y, BLOCK.RANK_Z),
+    "%cluster_ctarank": BLOCK.RANK,
+}
+_LAUNCH = {
+    **_axes("%nctaid", LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z),
+    **_axes("%nclusterid", LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z),
+    **_axes("%cluster_nctaid", LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z),
+    "%cluster_nctarank": LAUNCH.CLUSTER,
+    "%nsmid": LAUNCH.MULTIPROCESSORS,
+    "%dynamic_smem_size": LAUNCH.DYNAMIC_BYTES,
+    "%total_smem_size": LAUNCH.SHARED_BYTES,
+    "%aggr_smem_size": LAUNCH.SHARED_BYTES,
+}
+_LANE_MASKS = {
+    "%lanemask_eq": lambda lane: 1 << lane,
+    "%lanemask_lt": lambda lane: (1 << lane) - 1,
+    "%lanemask_le": lambda lane: (2 << lane) - 1,
+    "%lanemask_gt": lambda lane: 0xFFFF_FFFF & ~((2 << lane) - 1),
+    "%lanemask_ge": lambda lane: 0xFFFF_FFFF & ~((1 << lane) - 1),
+}
+_FIXED = {
+    "%tid.w": (0, "u32"),
+    "%ntid.w": (1, "u32"),
+    "%ctaid.w": (0, "u32"),
+    "%nctaid.w": (1, "u32"),
+    "%laneid": (0, "u32"),  # the u of its shape
+    "%clusterid.w": (0, "u32"),
+    "%nclusterid.w": (1, "u32"),
+    "%cluster_ctaid.w": (0, "u32"),
+    "%cluster_nctaid.w": (1, "u32"),
+    "%gridid": (0, "u64"),
+    "%current_graph_exec": (0, "u64"),
+    **{f"%envreg{i}": (0, "u32") for i in range(32)},
+    **{f"%pm{i}": (0, "u32") for i in range(8)},
+    **{f"%pm{i}_64": (0, "u64") for i in range(8)},
+    **{f"%reserved_smem_offset_{part}": (0, "u32") for part in ("begin", "end", "cap", "0", "1")},
+}
+# On x86 the cycle counter may be read by every program; elsewhere only a counter of fixed pace may.
+_COUNTER = "readcyclecounter" if platform.machine().lower() in ("x86_64", "amd64") else "readsteadycounter"
+
+
+def special(e: Values, name: str) -> tuple[Value, str]:
+    """A special register: the ``u`` of its shape, or its vector if it has none; and its PTX type."""
+    if name in e.program.threads:
+        return _thread(e, name), "u32"
+    if name in _BLOCK:
+        return e.load("i32", e.offset("%block", _BLOCK[name]), 4), "u32"
+    if name in _LAUNCH:
+        return e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32"), "u32"
+    if name == "%is_explicit_cluster":
+        return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
+    if name in ("%ntid.x", "%ntid.y", "%ntid.z"):
+        return e.const("i32", e.program.block["xyz".index(name[-1])]), "u32"
+    if name in _FIXED:
+        value, type_ = _FIXED[name]
+        return e.const(llvm_scalar(type_), value), type_
+    if name in _LANE_MASKS:
+        return e.lanes("i32", [_LANE_MASKS[name](lane) for lane in range(32)]), "u32"
+    if name == "%warpid":
+        return Value("i32", "%index"), "u32"
+    if name == "%nwarpid":
+        return e.const("i32", e.program.warps), "u32"
+    if name == "%smid":
+        number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
+        count = e.load("i64", e.offset("%ctx", LAUNCH.MULTIPROCESSORS), 8)
+        return e.cast("trunc", e.op("urem", number, count), "i32"), "u32"
+    if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
+        return _time(e, name)
+    raise unknown(e.now, f"the special register {name} is not supported")
+
+
+def _thread(e: Values, name: str) -> Value:
+    """A thread index: from a table with a row for each warp."""
+    rows, shape = e.program.threads[name]
+    if shape is not None and shape.value is not None:
+        return e.const("i32", shape.value)
+    table = f"{e.name}.{name[1:]}"
+    index = e.cast("zext", Value("i32", "%index"), "i64")
+    if shape is not None:
+        values = ", ".join(f"i32 {row[0]}" for row in rows)
+        _table(e, table, f"[{len(rows)} x i32] [{values}]")
+        place = e.set("ptr", f"getelementptr i32, ptr @{table}, {index}")
+        return e.load("i32", place.ref, 4)
+    values = ", ".join(e.lanes("i32", row).type + " " + e.lanes("i32", row).ref for row in rows)
+    _table(e, table, f"[{len(rows)} x <32 x i32>] [{values}]")
+    place = e.set("ptr", f"getelementptr <32 x i32>, ptr @{table}, {index}")
+    return e.load("<32 x i32>", place.ref, 128)
+
+
+def _table(e: Values, name: str, text: str) -> None:
+    line = f"@{name} = private unnamed_addr constant {text}, align 128"
+    if line not in e.globals:
+        e.globals.append(line)
+
+
+def _time(e: Values, name: str) -> tuple[Value, str]:
+    """Cycles of the CPU, or nanoseconds."""
+    if name.startswith("%clock"):
+        e.declare(f"llvm.{_COUNTER}", "i64", [])
+        now = e.set("i64", f"call i64 @llvm.{_COUNTER}()")
+    else:
+        _, buffer = ask_host(e, Question.TIME, e.now.line, e.const("i32", 1))
+        now = e.load("i64", buffer, 64)
+    if name in ("%clock64", "%globaltimer"):
+        return now, "u64"
+    if name in ("%clock_hi", "%globaltimer_hi"):
+        now = e.op("lshr", now, e.const("i64", 32))
+    return e.cast("trunc", now, "i32"), "u32"

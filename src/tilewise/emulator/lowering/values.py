@@ -1,0 +1,208 @@
+"""Registers and operands as LLVM values: reading them, writing them in the lanes that run."""
+
+from __future__ import annotations
+
+from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
+from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
+from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
+
+__all__ = ["Values", "shape_in"]
+
+
+def shape_in(program: Program, analysis: Analysis, operand: Operand) -> Shape | None:
+    """The shape of an operand, as a build with this analysis reads it."""
+    match operand:
+        case Register(name=name):
+            if name in program.threads:
+                return program.threads[name][1]
+            if name == "%laneid":
+                return Shape(tuple(range(32)), 64, 0)
+            if name.startswith("%lanemask"):
+                return None
+            return analysis.shapes.get(name, UNIFORM)
+        case Not(item=item):
+            return shape_in(program, analysis, item)
+        case Address(base=Register() as base):
+            return shape_in(program, analysis, base)
+    return UNIFORM
+
+
+class Values(Emitter):
+    """What instruction tables work with: the current place in the program, its registers and lanes."""
+
+    def __init__(self, program: Program, general: bool, name: str) -> None:
+        super().__init__()
+        self.program, self.name, self.general = program, name, general
+        self.analysis: Analysis = program.general if general else program.fast
+        self.types = program.function.registers
+        self.registers: dict[str, str] = {}  # name → alloca
+        self.block: Block = program.flow.blocks[0]
+        self.guard: Value | None = None  # lanes for which the current instruction is guarded
+        self._buffers: tuple[str, str] | None = None
+        self._columns = ""
+        self.hints = 0  # memory instructions so far
+        self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
+        self.full = False  # whether all 32 lanes are there wherever lanes run together
+        self.grouped = False  # whether one check serves a group of accesses
+        self.now: Instruction
+
+    @property
+    def is_apart(self) -> bool:
+        return self.block.index in self.analysis.divergent
+
+    def stored_type(self, name: str) -> str:
+        scalar = llvm_scalar(self.types[name])
+        return vector(scalar) if self.analysis.shapes.get(name, UNIFORM) is None else scalar
+
+    def pointers(self) -> tuple[Value, Value, Value, Value]:
+        """The arguments that every function of the run-time support takes first."""
+        return Value("ptr", "%ctx"), Value("ptr", "%worker"), Value("ptr", "%block"), Value("ptr", "%warp")
+
+    def buffers(self) -> tuple[str, str]:
+        """Room for an address of every lane, and for 32 bytes of every lane."""
+        if not self._buffers:
+            self._buffers = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
+        return self._buffers
+
+    def columns(self) -> str:
+        """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""
+        if not self._columns:
+            self._columns = self.alloca("[4608 x i8]", 64)
+        return self._columns
+
+    def mask(self) -> Value:
+        """The lanes that run the current instruction, as an i32."""
+        if self.is_apart:
+            lanes = self.load("i32", self.current, 4)
+        else:
+            lanes = self.const("i32", -1) if self.full else self.load("i32", self.live, 4)
+        return self.op("and", lanes, self.guard) if self.guard else lanes
+
+    @property
+    def masked(self) -> bool:
+        """Whether some lanes may have to be left alone."""
+        return self.is_apart or self.guard is not None or not self.full
+
+    def shape_of(self, operand: Operand) -> Shape | None:
+        """The shape of an operand as it is read here."""
+        return shape_in(self.program, self.analysis, operand)
+
+    def result_shape(self, instruction: Instruction) -> Shape | None:
+        return self.analysis.results.get(id(instruction), UNIFORM)
+
+    def read(self, operand: Operand, type_: str, as_vector: bool) -> Value:
+        """An operand as a value of a PTX type.
+
+        As a scalar, it is the ``u`` of its shape; as a vector, what each lane has.
+        """
+        scalar = llvm_scalar(type_)
+        match operand:
+            case Immediate(value=value, width=width):
+                constant = self.const(scalar, literal_bits(value, width, type_))
+                return self.splat(constant) if as_vector else constant
+            case Not(item=item):
+                if type_ != "pred":
+                    raise unknown(self.now, "only a predicate may be negated by !")
+                value_ = self.read(item, "pred", as_vector)
+                return self.op("xor", value_, self.const(value_, 1))
+            case Register(name=name) if name in self.types:
+                stored = self.load(self.stored_type(name), self.registers[name], 4)
+                shape = self.analysis.shapes.get(name, UNIFORM)
+                if as_vector and not stored.is_vector:
+                    stored = self.expand(stored, shape)
+                return self.fit(stored, type_, self.types[name])
+            case Register(name=name):
+                from tilewise.emulator.lowering.special import special
+
+                value_, own = special(self, name)
+                shape = self.shape_of(operand)
+                if as_vector and not value_.is_vector:
+                    value_ = self.expand(value_, shape)
+                return self.fit(value_, type_, own)
+            case Symbol():
+                from tilewise.emulator.lowering.memory import address_of
+
+                value_ = address_of(self, operand)
+                value_ = self.splat(value_) if as_vector else value_
+                return self.fit(value_, type_, "u64")
+        raise unknown(self.now, "an operand of a kind that does not fit here")
+
+    def fit(self, value: Value, type_: str, own: str) -> Value:
+        """A register's value as another type: the same bits, cut or filled with zeros if widths differ."""
+        want = llvm_scalar(type_)
+        have = value.scalar
+        if have == want:
+            return value
+        if have == "i1" or want == "i1":
+            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
+        wide, narrow = bits_of(own), bits_of(type_)
+        value = self.cast("bitcast", value, f"i{wide}")
+        if wide != narrow:
+            value = self.resize(value, f"i{narrow}", is_signed(own) and narrow > wide)
+        return self.cast("bitcast", value, want)
+
+    def expand(self, value: Value, shape: Shape | None) -> Value:
+        """``u`` in every lane, plus what its shape says of each."""
+        if value.is_vector:
+            return value
+        wide = self.splat(value)
+        if shape is None or shape.uniform:
+            return wide
+        # A register of a floating-point type may hold an integer's bits.
+        whole = f"i{self.width_of(value.type)}"
+        bits = self.cast("bitcast", wide, whole)
+        return self.cast("bitcast", self.op("add", bits, self.lanes(whole, shape.lanes)), value.type)
+
+    def width_of(self, scalar: str) -> int:
+        """Bits of an LLVM scalar type."""
+        return {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(scalar) or int(scalar[1:])
+
+    def write(self, register: Register, value: Value, type_: str, shape: Shape | None = UNIFORM) -> None:
+        """Set a register, in the lanes that run the current instruction."""
+        if register.name == "_":
+            return
+        own = self.types.get(register.name)
+        if own is None:
+            raise unknown(self.now, f"{register.name} cannot be written")
+        slot = self.registers[register.name]
+        stored = self.stored_type(register.name)
+        if stored.startswith("<"):
+            value = self.expand(value, shape)  # NOTE: before it is made wider: lanes may wrap around
+        value = self._fit_result(value, type_, own)
+        merge = self.guard is not None or (self.is_apart and register.name not in self.analysis.local)
+        if merge:
+            old = self.load(stored, slot, 4)
+            if value.is_vector:
+                value = self.select(self.bits(self.mask()), value, old)
+            else:
+                some = self.compare("icmp ne", self.mask(), self.const("i32", 0))
+                value = self.select(some, value, old)
+        self.store(value, slot, 4)
+
+    def _fit_result(self, value: Value, type_: str, own: str) -> Value:
+        want = llvm_scalar(own)
+        if value.scalar == want:
+            return value
+        if value.scalar == "i1" or want == "i1":
+            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
+        have_bits = bits_of(type_)
+        value = self.cast("bitcast", value, f"i{have_bits}")
+        # A result narrower than its register fills it by its own sign.
+        value = self.resize(value, f"i{bits_of(own)}", is_signed(type_))
+        return self.cast("bitcast", value, want)
+
+    def fault_now(self, kind: int, instruction: Instruction) -> None:
+        """End the launch with a fault of the current lanes."""
+        self.call(
+            "tw_fault",
+            "void",
+            *self.pointers(),
+            self.const("i32", int(kind)),
+            self.const("i32", instruction.line),
+            self.mask(),
+        )
+        self.jump("failed")

@@ -1,0 +1,165 @@
+"""What a build does beside running a kernel: it may count, or check, what the kernel does.
+
+There are three builds of one lowering. The *plain* one only runs. The *counted* and the *checked* one have a
+watcher, which is called while code is made: at every block, before and after every instruction, where warps
+wait. It emits code of its own there. What that code writes down lies in memory that belongs to the launch
+(``LAUNCH.WATCH``) or to one of its workers (``WORKER_WATCH`` in the worker's memory, so that no two threads
+write there); what it means is in the build's ``notes``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewise.emulator.layout import Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import Access, access_of, every_address, take_address
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, PtxError
+from tilewise.emulator.ptx.types import TYPE_BYTES
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "Watcher", "touches", "watcher_for"]
+
+MODES = {
+    "counted": "tilewise.emulator.profiling.counting",
+    "checked": "tilewise.emulator.checking.watcher",
+    "traced": "tilewise.emulator.profiling.tracing",
+}
+WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
+
+
+class Memories(Protocol):
+    """Where a watched launch writes down what it sees."""
+
+    @property
+    def launch(self) -> int:
+        """The address of memory that all workers share."""
+        ...
+
+    def worker(self, number: int) -> int:
+        """The address of memory of one worker's own."""
+        ...
+
+
+class Watcher:
+    """Sees a kernel's code being made. This one does nothing; those of ``MODES`` are made of it."""
+
+    def __init__(self, e: Lowering) -> None:
+        self.e = e
+        self.notes: list[Any] = []  # plain data, for who reads what the code writes down
+
+    def block(self) -> None:
+        """A block of the flow begins."""
+
+    def before(self, instruction: Instruction) -> Any:
+        """An instruction is about to be lowered: what of its operands must be known when it is done.
+
+        NOTE: nothing may be written down yet: a warp may leave the instruction for another build, and do it
+        again there.
+        """
+
+    def after(self, instruction: Instruction, seen: Any) -> None:
+        """It is done; ``seen`` is what ``before`` gave."""
+
+    def wait(self, instruction: Instruction) -> None:
+        """Lanes have come to a barrier, or to where lanes of a warp meet, and are about to wait."""
+
+    def through(self, instruction: Instruction) -> None:
+        """It has let them through."""
+
+    def leave(self, lanes: Value) -> None:
+        """Some lanes leave the kernel."""
+
+    def hand_over(self, instruction: Instruction) -> None:
+        """A warp leaves for the general build before an instruction."""
+
+    def tile(
+        self,
+        instruction: Instruction,
+        space: Space,
+        base: Value,
+        step: Value,
+        shape: tuple[int, int],
+        loads: bool,
+    ) -> None:
+        """``wmma`` copies lines of a matrix, as many and each of as many bytes as ``shape`` says."""
+
+    def split(self, yes: Value, no: Value) -> None:
+        """At the end of a block, some lanes go one way and some another."""
+
+
+def watcher_for(mode: str, e: Lowering) -> Watcher | None:
+    """The watcher of a build, or None for the plain one."""
+    if mode not in MODES:
+        return None
+    made: Watcher = import_module(MODES[mode]).watcher(e)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Memory that an instruction touches: of every lane that runs, ``size`` bytes at one address."""
+
+    action: str  # "load", "store", "atomic", "copy" (the reading half of cp.async), "fill" (its writing half)
+    access: Access
+    addresses: Value  # of all lanes, as 64-bit numbers within the space
+    size: int
+    width: int  # of an element: what the address is a multiple of
+
+
+def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
+    """What an instruction touches of memory, by its operands as they are now.
+
+    Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none.
+    """
+    opcode, parts, operands = instruction.opcode, instruction.parts, instruction.operands
+    if opcode in ("ld", "ldu"):
+        return [_touch(e, "load", access_of(e, instruction, operands[1]))]
+    if opcode == "st" and "async" not in parts:
+        return [_touch(e, "store", access_of(e, instruction, operands[0]))]
+    if opcode in ("atom", "red") and "async" not in parts:
+        place = operands[1] if opcode == "atom" else operands[0]
+        return [_touch(e, "atomic", _atomic(e, instruction, place))]
+    if opcode == "ldmatrix":
+        return [_touch(e, "load", _rows(e, instruction, operands[1]))]
+    if opcode == "stmatrix":
+        return [_touch(e, "store", _rows(e, instruction, operands[0]))]
+    if opcode == "cp" and parts[:2] in (("async", "ca"), ("async", "cg")):
+        size = operands[2].value if isinstance(operands[2], Immediate) else 4
+        return [
+            _touch(e, "copy", _plain(e, instruction, operands[1], Space.GLOBAL, size)),
+            _touch(e, "fill", _plain(e, instruction, operands[0], Space.SHARED, size)),
+        ]
+    return []
+
+
+def _touch(e: Lowering, action: str, access: Access) -> Touch:
+    return Touch(action, access, every_address(e, access), access.size, access.width)
+
+
+def _plain(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> Access:
+    if not isinstance(operand, Address):
+        raise PtxError(instruction.line, f"{instruction.name}: an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    return Access(space, "b8", size, lanes, base, False, instruction.line)
+
+
+def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+    type_ = instruction.parts[-1]
+    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
+    space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
+    if "global" in instruction.parts:
+        space = Space.GLOBAL
+    access = _plain(e, instruction, operand, space, 1)
+    known = type_ if type_ in TYPE_BYTES else "b32"
+    return access._replace(type=known, elements=count)
+
+
+def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+    """Of ``ldmatrix`` and ``stmatrix``: every lane names a row of 16 bytes; of .x1 and .x2 not all do."""
+    space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
+    return _plain(e, instruction, operand, space, 16)

@@ -1,0 +1,1 @@
+"""Numbers as a GPU adds, multiplies and rounds them."""

@@ -1,0 +1,139 @@
+"""Two-byte floats, and types of two numbers in one register: f16, bf16, f16x2, bf16x2, f32x2.
+
+LLVM's own bfloat arithmetic is not used: on CPUs with instructions for it, it takes subnormal numbers for
+zero, and on others it calls functions that need not be there. f16 to and from f32 is LLVM's, for which
+most CPUs have an instruction; ``_fallback`` is for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
+
+__all__ = ["PARTS", "down", "each", "flush", "fma", "join", "split", "up"]
+
+PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
+_LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float"}
+_NAN = 0x7FFF  # the one that GPUs give
+
+
+# -- two numbers in one register --------------------------------------------------------------------
+def split(e: Emitter, type_: str, value: Value) -> tuple[Value, Value]:
+    """Low and high part, as numbers."""
+    size = int(value.scalar[1:]) // 2
+    low = e.resize(value, f"i{size}", False)
+    high = e.resize(e.op("lshr", value, e.const(value, size)), f"i{size}", False)
+    scalar = _LLVM[PARTS[type_]]
+    return e.cast("bitcast", low, scalar), e.cast("bitcast", high, scalar)
+
+
+def join(e: Emitter, low: Value, high: Value) -> Value:
+    """Two numbers, or the integers that encode them, as one integer."""
+    size = {"half": 16, "bfloat": 16, "float": 32}.get(low.scalar) or int(low.scalar[1:])
+    whole = f"i{size * 2}"
+    bottom, top = (e.resize(e.cast("bitcast", part, f"i{size}"), whole, False) for part in (low, high))
+    return e.op("or", bottom, e.op("shl", top, e.const(top, size)))
+
+
+def each(e: Emitter, type_: str, function: Callable[..., Value], *values: Value) -> Value:
+    """``function(part's type, *numbers)``, on both parts of packed types and on others as they are."""
+    if type_ not in PARTS:
+        return function(type_, *values)
+    pairs = [split(e, type_, value) for value in values]
+    low, high = (function(PARTS[type_], *numbers) for numbers in zip(*pairs, strict=True))
+    return join(e, low, high)
+
+
+# -- f16 and bf16 -----------------------------------------------------------------------------------
+def up(e: Emitter, value: Value) -> Value:
+    """A float of the same value."""
+    if value.scalar == "bfloat":
+        bits = e.resize(e.cast("bitcast", value, "i16"), "i32", False)
+        return e.cast("bitcast", e.op("shl", bits, e.const(bits, 16)), "float")
+    if value.scalar == "half":
+        _fallback(e)
+        return e.cast("fpext", value, "float")
+    return value
+
+
+def down(e: Emitter, value: Value, type_: str, mode: str = "rn", finite: bool = False) -> Value:
+    """A float or double rounded to f16 or bf16; NaN becomes the one that GPUs give."""
+    scalar = _LLVM[type_]
+    if mode != "rn" or finite or value.scalar == "double":
+        return e.cast("bitcast", narrow(e, value, FORMATS[type_], mode, finite), scalar)
+    nan = e.compare("fcmp uno", value, value)
+    if type_ == "f16":
+        _fallback(e)
+        bits = e.cast("bitcast", e.cast("fptrunc", value, "half"), "i16")
+        return e.cast("bitcast", e.select(nan, e.const(bits, _NAN), bits), "half")
+    bits = e.cast("bitcast", value, "i32")
+    last = e.op("and", e.op("lshr", bits, e.const(bits, 16)), e.const(bits, 1))
+    bits = e.op("add", bits, e.op("add", last, e.const(bits, 0x7FFF)))
+    top = e.resize(e.op("lshr", bits, e.const(bits, 16)), "i16", False)
+    return e.cast("bitcast", e.select(nan, e.const(top, _NAN), top), "bfloat")
+
+
+def flush(e: Emitter, value: Value) -> Value:
+    """Subnormal f16 numbers as zeros of their sign."""
+    bits = e.cast("bitcast", value, "i16")
+    tiny = e.compare("icmp eq", e.op("and", bits, e.const(bits, 0x7C00)), e.const(bits, 0))
+    flushed = e.select(tiny, e.op("and", bits, e.const(bits, 0x8000)), bits)
+    return e.cast("bitcast", flushed, value.scalar)
+
+
+def fma(e: Emitter, type_: str, a: Value, b: Value, c: Value) -> Value:
+    """a·b + c as a number that rounds to ``type_`` as the exact sum does.
+
+    A double holds the product. Of f16 it holds the sum too, or one so near that no rounding to f16
+    differs: a product that large overflows, one that small is far from half a digit of c. Of bf16 it may
+    not; then its last digit is made odd, which stands for all that is missing.
+    """
+    a, b, c = (e.cast("fpext", up(e, value), "double") for value in (a, b, c))
+    product = e.op("fmul", a, b)
+    total = e.op("fadd", product, c)
+    if type_ == "f16":
+        return _odd_float(e, total)
+    back = e.op("fsub", total, product)
+    error = e.op("fadd", e.op("fsub", product, e.op("fsub", total, back)), e.op("fsub", c, back))
+    inexact = e.compare("fcmp one", error, e.real(error, 0.0))
+    bits = e.cast("bitcast", total, "i64")
+    even = e.compare("icmp eq", e.op("and", bits, e.const(bits, 1)), e.const(bits, 0))
+    # The neighbour on the error's side: one up in magnitude if error and total have one sign.
+    alike = e.op("xor", bits, e.cast("bitcast", error, "i64"))
+    outward = e.compare("icmp sge", alike, e.const(bits, 0))
+    step = e.select(outward, e.const(bits, 1), e.const(bits, -1))
+    odd = e.select(e.op("and", inexact, even), e.op("add", bits, step), bits)
+    return e.cast("bitcast", odd, "double")
+
+
+def _odd_float(e: Emitter, value: Value) -> Value:
+    """A double that is no subnormal float, as a float whose last digit is odd if any were lost."""
+    bits = e.cast("bitcast", value, "i64")
+    below = (1 << 29) - 1
+    lost = e.compare("icmp ne", e.op("and", bits, e.const(bits, below)), e.const(bits, 0))
+    kept = e.op("and", bits, e.const(bits, ~below))
+    odd = e.op("or", kept, e.const(bits, 1 << 29))
+    nan = e.compare("fcmp uno", value, value)
+    exact = e.cast("bitcast", e.select(lost, odd, kept), "double")
+    return e.cast("fptrunc", e.select(nan, value, exact), "float")
+
+
+def _fallback(e: Emitter) -> None:
+    """Define what LLVM calls for f16 on CPUs that have no instruction for it."""
+    if "__truncsfhf2" in e.declared:
+        return
+    inner = Emitter()
+    result = narrow(inner, Value("float", "%x"), FORMATS["f16"], "rn")
+    result = inner.cast("bitcast", result, "half")
+    e.declared["__truncsfhf2"] = _definition(inner, "half @__truncsfhf2(float %x)", result)
+    e.declared.update({name: text for name, text in inner.declared.items() if name not in e.declared})
+    inner = Emitter()
+    bits = inner.cast("bitcast", Value("half", "%x"), "i16")
+    result = widen(inner, bits, FORMATS["f16"])
+    e.declared["__extendhfsf2"] = _definition(inner, "float @__extendhfsf2(half %x)", result)
+
+
+def _definition(inner: Emitter, head: str, result: Value) -> str:
+    return "\n".join([f"define hidden {head} nounwind {{", *inner.lines, f"  ret {result}", "}"])

@@ -1,0 +1,319 @@
+"""Sums as the tensor cores of an H200 make them, to the last bit: what ``sums="hardware"`` computes.
+
+A group of products and C are added at once. Every term is brought to the largest exponent among them, which
+for a product is the sum of its factors' exponents; what lies more than ``kept`` binary places below that is
+cut off, towards zero. The sum of what is left is exact, and is cut off to a float, or rounded to nearest for
+f16. Zeros have no exponent; the exponent of a subnormal number is that of the smallest normal one.
+
+- f16, bf16, tf32, by ``mma``, ``wmma`` and ``wgmma``: 25 places, and all k of an instruction are one group.
+- 8 bits, by ``wgmma``: 13 places, one group, and a float has only 13 places.
+- 8 bits, by ``mma``: there is no such unit. Of every four k the first two are one group and the last two
+  another, added to the first; C comes last, by an ordinary addition.
+- A sparse A is as one that is dense in what it keeps.
+- ``mma.m8n8k4`` of f16 has no unit, either: its sums are floats' fused multiply-adds (``in_turn``).
+
+There are two ways to compute it. The *quick* one holds products in floats and adds their cut-off parts as
+integers of 32 bits; it is for finite numbers of which no product leaves the range of floats, in any lane. The
+*sure* one is a function that goes over a sum's factors in memory, in doubles, and takes everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.numerics import halves
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["EXPONENT", "Rule", "Sums", "exponents", "in_turn", "rule_of"]
+
+EXPONENT = vector("i16")  # of what ``exponents`` gives
+_NONE, _SPECIAL = -2000, 5000  # in place of an exponent; of a sum of two, both still show
+_REACH = 100  # exponents of products that the quick way takes, up and down
+_LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+_EIGHT = ("e4m3", "e5m2")
+_SHORT = 0xFFFF_FC00  # the bits of a float of 13 places
+_NAN = 0x7FFF_FFFF
+_BOTTOM = 2.0**-400  # below every product
+_REGISTER = 128  # bytes of 32 floats
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one kind of instruction adds."""
+
+    a_type: str
+    b_type: str
+    start: str  # what a sum starts from and what C is: f16 or f32
+    out: str  # what it becomes: f16, f32, or "short", a float of 13 places
+    kept: int
+    halved: bool = False  # half of every four k at a time, C at the end
+
+    @property
+    def name(self) -> str:
+        return f"tw_sum_{self.a_type}_{self.b_type}_{self.start}_{self.out}_{self.kept}"
+
+
+def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bool) -> Rule | None:
+    """How the hardware adds products of such types; None where it is as the plain model."""
+    if a_type not in _LEAST:
+        return None
+    out = "f16" if (c_type, d_type) == ("f16", "f16") else "f32"
+    if a_type not in _EIGHT:
+        return Rule(a_type, b_type, c_type, out, 25)
+    if asynchronous:
+        return Rule(a_type, b_type, c_type, "short" if out == "f32" else out, 13)
+    return Rule(a_type, b_type, c_type, out, 25, halved=True)
+
+
+def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
+    """The exponents of 32 floats that were of a type, as short integers."""
+    bits = e.cast("bitcast", numbers, "i32")
+    size = e.op("and", bits, e.const(bits, 0x7FFF_FFFF))
+    field = e.op("lshr", size, e.const(size, 23))
+    least = e.const(size, _LEAST[type_])
+    found = e.intrinsic("llvm.smax", e.op("sub", field, e.const(size, 127)), least)
+    found = e.select(e.compare("icmp eq", size, e.const(size, 0)), e.const(size, _NONE), found)
+    special = e.compare("icmp eq", field, e.const(size, 255))
+    return e.resize(e.select(special, e.const(size, _SPECIAL), found), "i16", False)
+
+
+class Sums:
+    """Makes one function's sums by a rule."""
+
+    def __init__(self, e: Emitter, rule: Rule) -> None:
+        self.e, self.rule = e, rule
+        if rule.name not in e.declared:
+            routine = _sure(rule)
+            for key, text in routine.declared.items():
+                e.declared.setdefault(key, text)
+            e.declared[rule.name] = routine.text().replace("define ", "define internal ", 1)
+
+    # -- the quick way --------------------------------------------------------------------------
+    def unfit(self, products: Value, start: Value) -> Value:
+        """Lanes that the quick way is not for, as 32 bits, by the largest exponents of products, and of C."""
+        e = self.e
+
+        def const(number: int) -> Value:
+            return e.const(products, number)
+
+        near = e.op("add", products, const(_REACH))
+        good = e.compare("icmp ule", near, const(2 * _REACH))
+        good = e.op("or", good, e.compare("icmp slt", products, const(_NONE // 2)))
+        good = e.op("and", good, e.compare("icmp slt", start, const(_SPECIAL)))
+        word = e.bits(good)
+        return e.op("xor", word, e.const(word, -1))
+
+    def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
+        """What terms are multiplied by to be whole numbers, and what one of those is worth."""
+        e = self.e
+        top = e.intrinsic("llvm.smax", products, start)
+        top = e.resize(e.intrinsic("llvm.smax", top, e.const(top, -_REACH)), "i32", True)
+        up = e.op("sub", e.const(top, 127 + self.rule.kept), top)
+        down = e.op("add", top, e.const(top, 127 - self.rule.kept))
+        scale, unit = (e.cast("bitcast", e.op("shl", part, e.const(top, 23)), "float") for part in (up, down))
+        return scale, unit
+
+    def term(self, number: Value, scale: Value) -> Value:
+        """A term, cut off, as a whole number."""
+        return self.e.cast("fptosi", self.e.op("fmul", number, scale), "i32")
+
+    def quick(self, total: Value, start: Value, scale: Value, unit: Value, products: Value) -> Value:
+        """The sum, of the whole numbers' sum and C."""
+        e, out = self.e, self.rule.out
+        # A sum of 16 products may fill 32 bits.
+        wide = [e.cast("sitofp", part, "double") for part in (total, self.term(start, scale))]
+        bits = e.cast("bitcast", e.op("fadd", *wide), "i64")
+        cut = e.op("and", bits, e.const(bits, -1 << 29))
+        cut = _odd(e, bits, cut) if out == "f16" else cut
+        found = e.cast("fptrunc", e.cast("bitcast", cut, "double"), "float")
+        found = _shortened(e, found) if out == "short" else found
+        found = e.op("fmul", found, unit)
+        if out == "f16":
+            found = _without_sign_of_zero(e, found)
+        alone = _shortened(e, start) if out == "short" else start
+        alone = e.op("fadd", alone, e.real(alone, 0.0))  # -0 becomes +0
+        nothing = e.compare("icmp slt", products, e.const(products, _NONE // 2))
+        return e.select(nothing, alone, found)
+
+    # -- the sure way ---------------------------------------------------------------------------
+    def call(self, a: str, b: str, count: Value, start: Value, result: str) -> None:
+        """Add ``count`` products of factors that lie at ``a`` and ``b`` to ``start``, and put it somewhere."""
+        self.e.line(f"call void @{self.rule.name}(ptr {a}, ptr {b}, {count}, {start}, ptr {result})")
+
+    # -- a whole instruction --------------------------------------------------------------------
+    def all(
+        self,
+        starts: Sequence[Value],
+        steps: Sequence[Sequence[tuple[Value, Value]]],
+        ranks: Sequence[Sequence[tuple[Value, Value]]],
+    ) -> list[Value]:
+        """``starts``, each with its own product of every step; ``ranks`` are the factors' exponents."""
+        if self.rule.halved:
+            return [self._halved(start, [step[i] for step in steps]) for i, start in enumerate(starts)]
+        e = self.e
+        places = [e.alloca(vector("float"), 64) for _ in starts]
+        lows = [exponents(e, start, self.rule.start) for start in starts]
+        tops = []
+        for i in range(len(starts)):
+            sums = [e.op("add", *step[i]) for step in ranks]
+            while len(sums) > 1:
+                pairs = zip(sums[::2], sums[1::2], strict=False)
+                sums = [e.intrinsic("llvm.smax", *pair) for pair in pairs] + sums[len(sums) & ~1 :]
+            tops.append(sums[0])
+        unfit = e.const("i32", 0)
+        for top, low in zip(tops, lows, strict=True):
+            unfit = e.op("or", unfit, self.unfit(top, low))
+        quick, sure, done = e.label("quick"), e.label("sure"), e.label("done")
+        e.branch(e.compare("icmp eq", unfit, e.const("i32", 0)), quick, sure, likely=True)
+        e.place(quick)
+        for i, (start, place) in enumerate(zip(starts, places, strict=True)):
+            scale, unit = self.scales(tops[i], lows[i])
+            terms = [self.term(e.op("fmul", *step[i]), scale) for step in steps]
+            total = terms[0]
+            for term in terms[1:]:
+                total = e.op("add", total, term)
+            e.store(self.quick(total, start, scale, unit, tops[i]), place, 64)
+        e.jump(done)
+        e.place(sure)
+        for i, (start, place) in enumerate(zip(starts, places, strict=True)):
+            self._listed([step[i] for step in steps], start, place)
+        e.jump(done)
+        e.place(done)
+        return [e.load(vector("float"), place, 64) for place in places]
+
+    def _listed(self, pairs: Sequence[tuple[Value, Value]], start: Value, place: str) -> None:
+        """Write factors down, for the sure way."""
+        e = self.e
+        room = [e.alloca(f"[{len(pairs) * _REGISTER} x i8]", 64) for _ in range(2)]
+        for k, pair in enumerate(pairs):
+            for number, where in zip(pair, room, strict=True):
+                e.store(number, e.offset(where, k * _REGISTER), 64)
+        self.call(room[0], room[1], e.const("i64", len(pairs)), start, place)
+
+    def _halved(self, start: Value, pairs: Sequence[tuple[Value, Value]]) -> Value:
+        e = self.e
+        place = e.alloca(vector("float"), 64)
+        total = e.real(start, 0.0)
+        for half in range(2):
+            self._listed([pair for k, pair in enumerate(pairs) if k % 4 // 2 == half], total, place)
+            total = e.load(vector("float"), place, 64)
+            if self.rule.out == "f16":
+                total = halves.up(e, halves.down(e, total, "f16"))
+        return _one_nan(e, e.op("fadd", total, start))
+
+
+def in_turn(
+    e: Emitter, starts: Sequence[Value], steps: Sequence[Sequence[tuple[Value, Value]]], d_type: str
+) -> list[Value]:
+    """The sums of m8n8k4: products from zero on, in order, and then C; for f16 C comes before the last two."""
+    return [_one_in_turn(e, start, [step[i] for step in steps], d_type) for i, start in enumerate(starts)]
+
+
+def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[tuple[Value, Value]], d_type: str) -> Value:
+    def chain(some: Sequence[tuple[Value, Value]]) -> Value:
+        total = e.real(start, 0.0)
+        for a, b in some:
+            total = e.intrinsic("llvm.fma", a, b, total)
+        return total
+
+    first = e.op("fadd", chain(pairs[:2] if d_type == "f16" else pairs), start)
+    total = e.op("fadd", first, chain(pairs[2:])) if d_type == "f16" else first
+    return _one_nan(e, total)
+
+
+def _one_nan(e: Emitter, value: Value) -> Value:
+    bits = e.cast("bitcast", value, "i32")  # to LLVM one NaN is as good as another
+    bits = e.select(e.compare("fcmp uno", value, value), e.const(bits, _NAN), bits)
+    return e.cast("bitcast", bits, "float")
+
+
+# -- parts of both ----------------------------------------------------------------------------------
+def _odd(e: Emitter, bits: Value, cut: Value) -> Value:
+    """A double's bits cut to what a float holds, whose last is set if that lost any: f16 rounds it rightly."""
+    lost = e.compare("icmp ne", bits, cut)
+    return e.select(lost, e.op("or", cut, e.const(bits, 1 << 29)), cut)
+
+
+def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
+    """What f16 rounds to zero loses its sign."""
+    nothing = e.compare("fcmp ole", e.intrinsic("llvm.fabs", value), e.real(value, 2.0**-25))
+    return e.select(nothing, e.real(value, 0.0), value)
+
+
+def _shortened(e: Emitter, value: Value) -> Value:
+    bits = e.cast("bitcast", value, "i32")
+    return e.cast("bitcast", e.op("and", bits, e.const(bits, _SHORT)), "float")
+
+
+# -- the sure way -----------------------------------------------------------------------------------
+def _sure(rule: Rule) -> Routine:
+    """Sums of any numbers; factors of each k are 32 floats."""
+    numbers, doubles = vector("float"), vector("double")
+    r = Routine(rule.name, "void", a="ptr", b="ptr", count="i64", start=numbers, result="ptr")
+    first, power = _wide(r, r["start"], rule.start)
+    plain, top = r.variable(doubles, first), r.variable(doubles, power)
+
+    def factors(k: Value) -> tuple[Value, Value]:
+        a, b = (r.field(r.item(r[name], k, _REGISTER), 0, numbers, 4) for name in "ab")
+        return a, b
+
+    with r.count(r["count"]) as k:
+        a, b = factors(k)
+        (left, left_power), (right, right_power) = _wide(r, a, rule.a_type), _wide(r, b, rule.b_type)
+        plain.put(r.op("fadd", plain.get(), r.op("fmul", left, right)))
+        power, most = r.op("fmul", left_power, right_power), top.get()
+        top.put(r.select(r.compare("fcmp ogt", power, most), power, most))
+    bottom = r.real(doubles, _BOTTOM)
+    most = top.get()
+    bits = r.cast("bitcast", r.select(r.compare("fcmp ogt", most, bottom), most, bottom), "i64")
+    scale = r.cast("bitcast", r.op("sub", r.const(bits, (2046 + rule.kept) << 52), bits), "double")
+    unit = r.cast("bitcast", r.op("sub", bits, r.const(bits, rule.kept << 52)), "double")
+    # From zero, so that a sum of zeros is +0.
+    total = r.variable(doubles, r.real(doubles, 0.0))
+
+    def add(term: Value) -> None:
+        total.put(r.op("fadd", total.get(), r.intrinsic("llvm.trunc", r.op("fmul", term, scale))))
+
+    add(first)
+    with r.count(r["count"]) as k:
+        a, b = factors(k)
+        add(r.op("fmul", *(r.cast("fpext", number, "double") for number in (a, b))))
+    exact = r.op("fmul", total.get(), unit)
+    found = _rounded(r, exact) if rule.out == "f16" else _cut(r, exact)
+    found = _shortened(r, found) if rule.out == "short" else found
+    # Infinities and NaN come out of the plain sum, which is finite for all else.
+    whole = plain.get()
+    finite = r.compare("fcmp olt", r.intrinsic("llvm.fabs", whole), r.const(whole, 0x7FF << 52))
+    special = _one_nan(r, r.cast("fptrunc", whole, "float"))
+    r.put(r["result"], 0, r.select(finite, found, special), 4)
+    r.give()
+    return r
+
+
+def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
+    """A float as a double, and the power of two of its exponent; zero has none."""
+    bits = e.op("and", e.cast("bitcast", x, "i32"), e.const(vector("i32"), 0x7F80_0000))
+    power = e.intrinsic("llvm.umax", bits, e.const(bits, (_LEAST[type_] + 127) << 23))
+    nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
+    power = e.cast("bitcast", e.select(nothing, e.const(bits, 0), power), "float")
+    return e.cast("fpext", x, "double"), e.cast("fpext", power, "double")
+
+
+def _cut(e: Emitter, x: Value) -> Value:
+    """A double as a float, cut off."""
+    bits = e.op("and", e.cast("bitcast", x, "i64"), e.const(vector("i64"), -1 << 29))
+    normal = e.cast("bitcast", bits, "double")
+    small = e.intrinsic("llvm.trunc", e.op("fmul", x, e.real(x, 2.0**149)))
+    small = e.op("fmul", small, e.real(x, 2.0**-149))
+    is_small = e.compare("fcmp olt", e.intrinsic("llvm.fabs", x), e.real(x, 2.0**-126))
+    return e.cast("fptrunc", e.select(is_small, small, normal), "float")
+
+
+def _rounded(e: Emitter, x: Value) -> Value:
+    """A double as a float that rounds to f16 as the double would."""
+    bits = e.cast("bitcast", x, "i64")
+    cut = e.op("and", bits, e.const(bits, -1 << 29))
+    value = e.cast("bitcast", _odd(e, bits, cut), "double")
+    return _without_sign_of_zero(e, e.cast("fptrunc", value, "float"))

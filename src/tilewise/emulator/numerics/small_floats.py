@@ -1,0 +1,76 @@
+"""Formats of eight bits and fewer, two in a register: e4m3x2, e5m2x2, e2m3x2, e3m2x2, e2m1x2, ue8m0x2."""
+
+from __future__ import annotations
+
+from tilewise.emulator.families.floats import rectify
+from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.numerics import halves
+from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
+
+__all__ = ["SMALL", "pack", "pack_exponents", "unpack", "unpack_exponents"]
+
+SMALL = {f"{name}x2": name for name in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")}
+_SINGLE = FORMATS["f32"]
+
+
+def pack(e: Emitter, to: str, low: Value, high: Value, relu: bool) -> Value:
+    """Two floats rounded to the nearest; what is too large becomes the largest number."""
+    of = FORMATS[SMALL[to]]
+    values = [rectify(e, value) if relu else value for value in (low, high)]
+    bottom, top = (narrow(e, value, of, "rn", finite=True) for value in values)
+    if of.bits > 4:
+        return halves.join(e, bottom, top)
+    return e.op("or", bottom, e.op("shl", top, e.const(top, of.bits)))
+
+
+def unpack(e: Emitter, of: str, packed: Value, relu: bool) -> Value:
+    """As f16x2."""
+    format_ = FORMATS[SMALL[of]]
+    shift = 4 if format_.bits == 4 else 8
+    mask = (1 << format_.bits) - 1
+    parts = (packed, e.op("lshr", packed, e.const(packed, shift)))
+    numbers = [widen(e, e.op("and", part, e.const(part, mask)), format_) for part in parts]
+    if relu:
+        numbers = [rectify(e, number) for number in numbers]
+    low, high = (halves.down(e, number, "f16") for number in numbers)
+    return halves.join(e, low, high)
+
+
+def pack_exponents(e: Emitter, low: Value, high: Value, mode: str, finite: bool) -> Value:
+    """Two floats as ue8m0x2, powers of two from 2**-127 on; signs are dropped.
+
+    Rounded up or towards zero; 255 is NaN, and what comes of too large a number unless ``finite``.
+    """
+    return halves.join(e, *(_exponent(e, value, mode, finite) for value in (low, high)))
+
+
+def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
+    bits = e.cast("bitcast", value, "i32")
+    size = e.op("and", bits, e.const(bits, 0x7FFF_FFFF))
+    if mode == "rp":
+        # Up to the next power of two; the smallest stands for all that is no larger, zero too.
+        up = e.op("add", size, e.const(size, 0x7F_FFFF))
+        least = e.compare("icmp ule", size, e.const(size, 1 << 22))
+        endless = e.compare("icmp uge", size, e.const(size, _SINGLE.infinity))
+        raised = e.select(least, e.const(size, 0), e.select(endless, size, up))
+    else:
+        raised = size
+    result = e.op("lshr", raised, e.const(size, 23))
+    if finite:
+        result = e.intrinsic("llvm.umin", result, e.const(size, 254))
+    nan = e.compare("icmp ugt", size, e.const(size, _SINGLE.infinity))
+    return e.resize(e.select(nan, e.const(size, 255), result), "i8", False)
+
+
+def unpack_exponents(e: Emitter, packed: Value) -> Value:
+    """As bf16x2."""
+    parts = (packed, e.op("lshr", packed, e.const(packed, 8)))
+    return halves.join(e, *(_power(e, e.op("and", part, e.const(part, 0xFF))) for part in parts))
+
+
+def _power(e: Emitter, exponent: Value) -> Value:
+    bits = e.op("shl", exponent, e.const(exponent, 7))
+    smallest = e.compare("icmp eq", exponent, e.const(exponent, 0))
+    bits = e.select(smallest, e.const(bits, 0x40), bits)
+    nan = e.compare("icmp eq", exponent, e.const(exponent, 255))
+    return e.select(nan, e.const(bits, 0x7FFF), bits)

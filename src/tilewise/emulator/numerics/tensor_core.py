@@ -1,0 +1,168 @@
+"""The numerics of tensor cores, in one place, for every instruction that multiplies matrices.
+
+PTX leaves order, rounding and the treatment of subnormal numbers open, and GPUs differ in them. Here:
+
+- Products of f16, bf16, tf32, e4m3 and e5m2 are exact; subnormal numbers count, on both ends.
+- A *fast* sum of floats starts from the element of C and adds one product after the other in order of k, each
+  rounded to the nearest float (a fused multiply-add). It is rounded once more where D is f16. A GPU adds
+  some products at a time and cuts off what lies below the largest; its result is no nearer to the truth.
+- A *hardware* sum is an H200's to the last bit (``hardware_sums.py``), and takes about three times as long.
+- f64 is one fused multiply-add after the other, as PTX says.
+- Sums of integers are exact, and wrap around or saturate once, at the end.
+- tf32 operands are floats whose lowest 13 bits are left away, as GPUs do.
+- Fast sums of ``wgmma`` have the bits that ``mma`` gives, instruction by instruction, however its matrices lie
+  in memory; so have hardware sums, but for 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.numerics import halves
+
+__all__ = ["ELEMENTS", "Element", "accumulate", "add_whole", "bit_counts", "decode", "encode", "integer_sums"]
+
+Pair = tuple[Value, Value]
+
+
+def accumulate(
+    e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], exact: bool = False
+) -> list[Value]:
+    """``sums``, each with its own product of every step added, as a tensor core of the emulator does.
+
+    ``exact`` says that floats hold the products: then one rounding or two are the same, and a CPU without
+    fused multiply-adds need not call a function for each.
+    """
+    name = "llvm.fmuladd" if exact else "llvm.fma"
+    totals = list(sums)
+    for pairs in steps:
+        totals = [e.intrinsic(name, a, b, total) for (a, b), total in zip(pairs, totals, strict=True)]
+    return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A type that elements of A and B have: bits, and how they become a number that one can multiply."""
+
+    bits: int
+    number: Callable[[Emitter, Value, int], Value]  # (emitter, 32-bit register, which of its elements)
+    exact: bool = False  # whether a float holds every product of two of them
+
+
+# -- elements of A and B as floats ------------------------------------------------------------------
+def _f16(e: Emitter, register: Value, part: int) -> Value:
+    bits = e.op("lshr", register, e.const(register, 16)) if part else register
+    return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
+
+
+def _bf16(e: Emitter, register: Value, part: int) -> Value:
+    if part:
+        bits = e.op("and", register, e.const(register, 0xFFFF_0000))
+    else:
+        bits = e.op("shl", register, e.const(register, 16))
+    return e.cast("bitcast", bits, "float")
+
+
+def _tf32(e: Emitter, register: Value, part: int) -> Value:
+    return e.cast("bitcast", e.op("and", register, e.const(register, 0xFFFF_E000)), "float")
+
+
+def _f64(e: Emitter, register: Value, part: int) -> Value:
+    return register
+
+
+def _e5m2(e: Emitter, register: Value, part: int) -> Value:
+    """The upper byte of an f16 number."""
+    bits = e.op("shl", _field(e, register, 8 * part, 8, False), e.const(register, 8))
+    return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
+
+
+def _e4m3(e: Emitter, register: Value, part: int) -> Value:
+    """One bit less of exponent than f16 and a bias that is less by 8; all ones is the only NaN."""
+    bits = _field(e, register, 8 * part, 8, False)
+    size = e.op("and", bits, e.const(bits, 0x7F))
+    sign = e.op("shl", e.op("and", bits, e.const(bits, 0x80)), e.const(bits, 8))
+    half = e.op("or", sign, e.op("shl", size, e.const(bits, 7)))
+    small = halves.up(e, e.cast("bitcast", e.resize(half, "i16", False), "half"))
+    number = e.op("fmul", small, e.real(small, 256.0))
+    nan = e.compare("icmp eq", size, e.const(bits, 0x7F))
+    return e.select(nan, e.const(number, 0x7FFF_FFFF), number)
+
+
+def _integer(bits: int, signed: bool) -> Callable[[Emitter, Value, int], Value]:
+    def number(e: Emitter, register: Value, part: int) -> Value:
+        """As floats: every sum of the products of one instruction is below 2**24."""
+        field = _field(e, register, bits * part, bits, signed)
+        return e.cast("sitofp", field, "float")
+
+    return number
+
+
+def _word(e: Emitter, register: Value, part: int) -> Value:
+    return register
+
+
+def _field(e: Emitter, register: Value, first: int, count: int, signed: bool) -> Value:
+    """Some bits of a 32-bit register as an integer."""
+    top = 32 - first - count
+    if not signed:
+        value = e.op("lshr", register, e.const(register, first)) if first else register
+        return e.op("and", value, e.const(value, (1 << count) - 1)) if top else value
+    value = e.op("shl", register, e.const(register, top)) if top else register
+    return e.op("ashr", value, e.const(value, 32 - count))
+
+
+ELEMENTS = {
+    "f16": Element(16, _f16, exact=True),
+    "bf16": Element(16, _bf16),
+    "tf32": Element(32, _tf32),
+    "f64": Element(64, _f64),
+    "e4m3": Element(8, _e4m3, exact=True),
+    "e5m2": Element(8, _e5m2, exact=True),
+    "s8": Element(8, _integer(8, True)),
+    "u8": Element(8, _integer(8, False)),
+    "s4": Element(4, _integer(4, True)),
+    "u4": Element(4, _integer(4, False)),
+    "b1": Element(1, _word),
+}
+
+
+# -- elements of C and D ----------------------------------------------------------------------------
+def decode(e: Emitter, type_: str, registers: Sequence[Value]) -> list[Value]:
+    """The elements of C as numbers to start a sum from: floats for f16, else what the registers hold."""
+    if type_ != "f16":
+        return list(registers)
+    return [halves.up(e, part) for register in registers for part in halves.split(e, "f16x2", register)]
+
+
+def encode(e: Emitter, type_: str, sums: Sequence[Value]) -> list[Value]:
+    """The registers of D."""
+    if type_ != "f16":
+        return list(sums)
+    rounded = [halves.down(e, value, "f16") for value in sums]
+    return [halves.join(e, low, high) for low, high in zip(rounded[::2], rounded[1::2], strict=True)]
+
+
+def integer_sums(
+    e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], saturate: bool
+) -> list[Value]:
+    """s32 elements of C and products of integers that are held in floats."""
+    totals = accumulate(e, [e.real(vector("float"), 0.0)] * len(sums), steps, exact=True)
+    return [add_whole(e, start, total, saturate) for start, total in zip(sums, totals, strict=True)]
+
+
+def add_whole(e: Emitter, start: Value, total: Value, saturate: bool) -> Value:
+    """An s32 element of C and a sum of whole numbers that a float holds."""
+    whole = e.cast("fptosi", total, "i32")
+    return e.intrinsic("llvm.sadd.sat", start, whole) if saturate else e.op("add", start, whole)
+
+
+def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], op: str) -> list[Value]:
+    """s32 elements of C and the bits that are left of pairs of words after ``op``."""
+    totals = list(sums)
+    for pairs in steps:
+        counts = [e.intrinsic("llvm.ctpop", e.op(op, a, b)) for a, b in pairs]
+        totals = [e.op("add", total, count) for total, count in zip(totals, counts, strict=True)]
+    return totals

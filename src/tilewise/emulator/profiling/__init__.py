@@ -1,0 +1,1 @@
+"""The counted and the traced build: what a launch does, in figures."""

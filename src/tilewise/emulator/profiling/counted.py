@@ -1,0 +1,247 @@
+"""What a counted launch wrote down, as plain figures by place, block of the flow and multiprocessor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.build import Build
+from tilewise.emulator.profiling.accesses import Kind, ideal, lines, phases, sectors, wavefronts
+from tilewise.emulator.profiling.counting import BLOCK_COUNTS
+from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
+
+__all__ = ["Counters", "Counts", "Executed", "Place", "Seen"]
+
+Figures = npt.NDArray[np.int64]  # one for each multiprocessor
+_LANES = 32
+
+
+class Counters:
+    """Memory for the counts of one launch, on a GPU of so many multiprocessors."""
+
+    def __init__(self, build: Build, multiprocessors: int) -> None:
+        self.build, self.multiprocessors = build, multiprocessors
+        self.about: dict[str, Any] = build.notes[0]
+        self._row = -(-self.about["row"] // 64) * 64
+        self._ways = WAY.SIZE * WAYS * len(self.about["points"])
+        self._launch = np.array([multiprocessors, self._row], np.int64)
+        self._workers: dict[int, npt.NDArray[np.uint8]] = {}
+
+    @property
+    def launch(self) -> int:
+        return int(self._launch.ctypes.data)
+
+    def worker(self, number: int) -> int:
+        """Zeroed memory of a worker: ways of places, then the rows."""
+        raw = np.zeros(self._ways + self._row * self.multiprocessors + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        self._workers[number] = raw[start : raw.size - 64 + start]
+        address: int = int(self._workers[number].ctypes.data)
+        return address
+
+    def counts(self) -> Counts:
+        """What all workers counted."""
+        total = np.zeros((self.multiprocessors, self._row // 8), np.int64)
+        for memory in self._workers.values():
+            total += memory[self._ways :].view(np.int64).reshape(self.multiprocessors, -1)
+        return Counts(self.about, total, [memory[: self._ways] for memory in self._workers.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One instruction of the PTX: how often warps ran it, and how many of their threads did."""
+
+    line: int
+    name: str
+    block: int
+    runs: Figures
+    threads: Figures
+    on_runs: Figures  # runs in which its guard held for some thread; without a guard, all
+    on_threads: Figures
+    splits: Figures | None = None  # of a branch: runs in which some threads went another way than others
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One access as it was seen: what each lane touched; None for a lane that did not run."""
+
+    addresses: tuple[int | None, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an instruction of the PTX touched of memory."""
+
+    line: int
+    name: str
+    action: str  # "load", "store", "atomic", "copy", "fill"
+    space: str  # "shared", "global", "generic"
+    size: int  # bytes of a lane
+    runs: Figures
+    threads: Figures
+    shared: Figures  # runs that touched shared memory
+    outside: Figures  # runs that touched global memory
+    waves: Mapping[int, Figures]  # wavefronts, if the access had so many bytes a lane at these addresses
+    phases: Mapping[int, Figures]  # wavefronts without conflicts
+    ideals: Mapping[int, Figures]  # wavefronts of as many bytes side by side
+    sectors: Figures
+    lines: Figures
+    seen: Seen | None = None
+    passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
+    fills: bool = False  # whether a copy may read less than it writes
+
+    @property
+    def lanes_known(self) -> bool:
+        return self.seen is not None
+
+
+@dataclass(slots=True)
+class Counts:
+    """All of it. Rows are multiprocessors."""
+
+    about: dict[str, Any]
+    rows: Figures
+    ways: Sequence[npt.NDArray[np.uint8]] = field(repr=False)
+
+    @property
+    def _blocks(self) -> int:
+        return len(self.about["blocks"])
+
+    def _word(self, offset: int) -> Figures:
+        return self.rows[:, offset // 8]
+
+    def _block(self, build: int, index: int, count: int) -> Figures:
+        return self._word((build * self._blocks + index) * BLOCK_COUNTS + 8 * count)
+
+    def block_runs(self, index: int) -> Figures:
+        """How often warps ran a block of the flow."""
+        return self._block(0, index, 0) + self._block(1, index, 0)
+
+    def block_threads(self, index: int) -> Figures:
+        return self._fast_threads(index) + self._block(1, index, 1)
+
+    def _fast_threads(self, index: int) -> Figures:
+        whole = self.about["blocks"][index]["whole"]
+        return _LANES * self._block(0, index, 0) if whole else self._block(0, index, 1)
+
+    @property
+    def handed_over(self) -> int:
+        """How often a warp went on in the general build from within a block."""
+        start = 2 * self._blocks * BLOCK_COUNTS
+        return sum(int(self._word(start + 16 * place).sum()) for place, _, _ in self.about["handed"])
+
+    def executed(self) -> list[Executed]:
+        """Every instruction of the PTX in the order of the flow."""
+        found = []
+        guards = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
+        for index, block in enumerate(self.about["blocks"]):
+            runs, threads = self.block_runs(index), self.block_threads(index)
+            for line, name, guard, _ in block["items"]:
+                on_runs, on_threads = runs, threads
+                if guard >= 0:
+                    at = guards + 16 * guard
+                    on_runs, on_threads = self._word(at), self._word(at + 8)
+                found.append(Executed(line, name, index, runs, threads, on_runs, on_threads))
+            if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
+                line, name = block["end"]
+                splits = self._block(0, index, 2) + self._block(1, index, 2) if block["condition"] else None
+                found.append(Executed(line, name, index, runs, threads, runs, threads, splits))
+        return found
+
+    def places(self) -> list[Place]:
+        """What every instruction touched of memory, by shared and global."""
+        start = self._figures_at
+        return [
+            self._place(number, about, start + 8 * FIGURES * number)
+            for number, about in enumerate(self.about["points"])
+            if about
+        ]
+
+    @property
+    def _figures_at(self) -> int:
+        guards: int = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
+        return guards + 16 * len(self.about["guards"])
+
+    def _place(self, number: int, about: dict[str, Any], at: int) -> Place:
+        figure = {item: self._word(at + 8 * item).copy() for item in Figure}
+        size = about["size"]
+        waves = {
+            width: self._word(at + 8 * (Figure.WAVES + i)).copy()
+            for i, width in enumerate(WIDTHS)
+            if width >= size
+        }
+        ideals = {width: figure[Figure.SHARED].copy() for width in WIDTHS if width >= size}
+        stages = {width: figure[Figure.SHARED].copy() for width in ideals}
+        for width, one, other in (
+            (8, Figure.IDEAL_8, Figure.PHASES_8),
+            (16, Figure.IDEAL_16, Figure.PHASES_16),
+        ):
+            if width in ideals:
+                ideals[width], stages[width] = figure[one].copy(), figure[other].copy()
+        kind = Kind(about["kind"])
+        for base, runs, threads in self._static(about):
+            lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]
+            figure[Figure.RUNS] += runs
+            figure[Figure.THREADS] += threads
+            if about["space"] == "shared":
+                figure[Figure.SHARED] += runs
+                for width in waves:
+                    # An access that is wider than these begins where it has to; all its lanes move alike.
+                    whole = lanes if width == size else [None if a is None else a - base for a in lanes]
+                    waves[width] += runs * wavefronts(whole, width, kind)
+                    ideals[width] += runs * ideal(whole, width, kind)
+                    stages[width] += runs * phases(whole, width, kind)
+            else:
+                figure[Figure.GLOBAL] += runs
+                figure[Figure.SECTORS] += runs * sectors(lanes, size)
+                figure[Figure.LINES] += runs * lines(lanes, size)
+        return Place(
+            about["line"], about["name"], about["action"], about["space"], size,
+            figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
+            waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LINES], self._seen(number, about),
+            figure[Figure.PASSES], about.get("fills", False),
+        )  # fmt: skip
+
+    def _static(self, about: dict[str, Any]) -> list[tuple[int, Figures, Figures]]:
+        """Of an access with known distances between its lanes: its lowest address within a word or a
+        cache line, how often it was there, and the threads of those runs."""
+        if "lanes" not in about:
+            return []
+        if "implied" in about:
+            index = about["block"]
+            runs, threads = self._block(0, index, 0).copy(), self._fast_threads(index).copy()
+            for place, block, position in self.about["handed"]:
+                if block == index and position <= about["implied"]:
+                    at = 2 * self._blocks * BLOCK_COUNTS + 16 * place
+                    runs -= self._word(at)
+                    threads -= self._word(at + 8)
+            return [(0, runs, threads)]
+        counted = [self._word(about["at"] + 8 * i) for i in range(about["classes"])]
+        return [(i * about["step"], runs, about["rows"] * runs) for i, runs in enumerate(counted)]
+
+    def _seen(self, number: int, about: dict[str, Any]) -> Seen | None:
+        """One access as an example."""
+        for memory in self.ways:
+            ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
+            for way in ways:
+                base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
+                if mask:
+                    keys = way[: 8 * _LANES].view(np.int64)
+                    listed = [base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys)]
+                    return Seen(tuple(listed), about["size"])
+                if base & WAY.KNOWN:
+                    lowest = base & ~WAY.KNOWN
+                    rows = about["rows"]
+                    lanes = [lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"])]
+                    return Seen(tuple(lanes), about["size"])
+        return None
+
+
+def _branches(name: str) -> bool:
+    """Whether it is a branch itself, not the way around something else that is guarded."""
+    return name.split(".")[0] in ("bra", "ret", "exit", "brx")

@@ -1,0 +1,319 @@
+"""The counted build: how often everything ran, and what its accesses to memory come to in hardware.
+
+Code counts the runs of every basic block; how often an instruction ran follows from that, unless it is
+guarded. Of an access whose lanes lie at known distances from one address, all there is to know is where
+that address lies within its word or sector: a count for each such place, or none where there is only one. Of
+the others, the lanes are looked at as the kernel runs (``counting_support.py``).
+
+Every multiprocessor has counts of its own, in a *row*; blocks are dealt to them in turn, as the hardware
+deals them at first. ``counted.py`` reads what was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import space_of
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
+from tilewise.emulator.profiling.accesses import Kind
+from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
+from tilewise.emulator.ptx.syntax import Instruction, Register
+
+if TYPE_CHECKING:
+    from tilewise.emulator.analysis.program import Program
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
+
+_TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
+_LINE = 128
+_WORD = 4
+_PLAIN_COPY = 3  # operands of a copy that does not say how many bytes it reads
+_SPACES = {Space.GENERIC: "generic", Space.GLOBAL: "global"}
+# Counts of a basic block.
+RUNS, THREADS, SPLITS = 0, 8, 16
+BLOCK_COUNTS = 24
+
+
+class Layout:
+    """Where the counts of a kernel lie in a row. The same for both builds."""
+
+    def __init__(self, program: Program) -> None:
+        self.points: dict[int, int] = {}  # id of an instruction → the first of its places
+        self.guards: dict[int, int] = {}
+        count = 0
+        for block in program.flow.blocks:
+            for instruction in block.instructions:
+                if places := _places(instruction):
+                    self.points[id(instruction)] = count
+                    count += places
+                if instruction.guard is not None:
+                    self.guards[id(instruction)] = len(self.guards)
+        self.blocks, self.point_count = len(program.flow.blocks), count
+        self.handed = 2 * self.blocks * BLOCK_COUNTS  # where warps left a block for the general build
+        self.guarded = self.handed + 16 * len(program.deopts)
+        self.figures = self.guarded + 16 * len(self.guards)
+        self.classes = self.figures + 8 * FIGURES * count
+        self.ways = WAY.SIZE * WAYS * count  # bytes before the first row
+
+
+def _places(instruction: Instruction) -> int:
+    """How many places of memory an instruction touches whose lanes are to be counted."""
+    if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local"):
+        return 0
+    if instruction.opcode == "cp":
+        return 3 if instruction.parts[:2] in (("async", "ca"), ("async", "cg")) else 0
+    return 0 if "async" in instruction.parts else 1
+
+
+class Counting(Watcher):
+    """Counts in one build. What the counts of the fast build mean is in ``notes``."""
+
+    def __init__(self, e: Lowering) -> None:
+        super().__init__(e)
+        self.layout = Layout(e.program)
+        self.end = self.layout.classes
+        self.started = False
+        self.targets = ""  # room for addresses
+        self.positions = {
+            id(item): position
+            for block in e.program.flow.blocks
+            for position, item in enumerate(block.instructions)
+        }
+        self.about: dict[str, Any] = {
+            "blocks": [_described(block, self) for block in e.program.flow.blocks],
+            "handed": [],
+            "deopts": len(e.program.deopts),
+            "points": [None] * self.layout.point_count,
+            "guards": [None] * len(self.layout.guards),
+            "row": self.end,
+        }
+        self.notes = [self.about]
+
+    # -- hooks ----------------------------------------------------------------------------------
+    def block(self) -> None:
+        e = self.e
+        if not self.started:
+            self._start()
+        at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
+        self._add(at + RUNS, e.const("i64", 1))
+        whole = e.full and not e.is_apart
+        if not whole:
+            self._add(at + THREADS, self._threads(e.mask()))
+        if not e.general:
+            self.about["blocks"][e.block.index]["whole"] = whole
+
+    def before(self, instruction: Instruction) -> Any:
+        return touches(self.e, instruction) if id(instruction) in self.layout.points else None
+
+    def after(self, instruction: Instruction, seen: Any) -> None:
+        if instruction.guard is not None:
+            self._guarded(instruction)
+        first = self.layout.points.get(id(instruction), 0)
+        for i, touch in enumerate(seen or ()):
+            if touch.action == "fill":
+                self._copied(instruction, first + i, seen[0], touch)
+            else:
+                self._point(instruction, first + i, touch)
+
+    def hand_over(self, instruction: Instruction) -> None:
+        """A warp leaves for the general build before an instruction."""
+        number, position = self.e.deopts[id(instruction)]
+        place = number - min(number for number, _ in self.e.deopts.values())
+        self._add(self.layout.handed + 16 * place, self.e.const("i64", 1))
+        self._add(self.layout.handed + 16 * place + 8, self._threads(self.e.mask()))
+        entry = [place, self.e.block.index, position]
+        if not self.e.general and entry not in self.about["handed"]:
+            self.about["handed"].append(entry)
+
+    def split(self, yes: Value, no: Value) -> None:
+        """Lanes come to the end of a block where some may go one way and some another."""
+        e = self.e
+        both = [e.compare("icmp ne", lanes, e.const("i32", 0)) for lanes in (yes, no)]
+        at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
+        self._add(at + SPLITS, e.resize(e.op("and", *both), "i64", False))
+
+    # -- code -----------------------------------------------------------------------------------
+    def _start(self) -> None:
+        """The function's first lines: this multiprocessor's row."""
+        self.started = True
+        lines = (
+            f"%watch.launch.at = getelementptr i8, ptr %ctx, i64 {LAUNCH.WATCH}",
+            "%watch.launch = load ptr, ptr %watch.launch.at, align 8",
+            "%watch.many = load i64, ptr %watch.launch, align 8",
+            "%watch.row.bytes.at = getelementptr i8, ptr %watch.launch, i64 8",
+            "%watch.row.bytes = load i64, ptr %watch.row.bytes.at, align 8",
+            f"%watch.own.at = getelementptr i8, ptr %worker, i64 {WORKER_WATCH}",
+            "%watch.ways = load ptr, ptr %watch.own.at, align 8",
+            f"%watch.number.at = getelementptr i8, ptr %block, i64 {BLOCK.NUMBER}",
+            "%watch.number = load i64, ptr %watch.number.at, align 8",
+            "%watch.which = urem i64 %watch.number, %watch.many",
+            "%watch.skip = mul i64 %watch.which, %watch.row.bytes",
+            f"%watch.first = getelementptr i8, ptr %watch.ways, i64 {self.layout.ways}",
+            "%watch.row = getelementptr i8, ptr %watch.first, i64 %watch.skip",
+        )
+        self.e.allocas += [f"  {line}" for line in lines]
+
+    def _add(self, offset: int | str, amount: Value) -> None:
+        e = self.e
+        place = e.offset("%watch.row", offset) if isinstance(offset, int) else offset
+        e.store(e.op("add", e.load("i64", place, 8), amount), place, 8)
+
+    def _threads(self, lanes: Value) -> Value:
+        return self.e.resize(self.e.intrinsic("llvm.ctpop", lanes), "i64", False)
+
+    def _guarded(self, instruction: Instruction) -> None:
+        e = self.e
+        lanes = e.mask()
+        number = self.layout.guards[id(instruction)]
+        at = self.layout.guarded + 16 * number
+        some = e.compare("icmp ne", lanes, e.const("i32", 0))
+        self._add(at, e.resize(some, "i64", False))
+        self._add(at + 8, self._threads(lanes))
+
+    def _point(self, instruction: Instruction, number: int, touch: Touch) -> None:
+        e = self.e
+        access = touch.access
+        if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
+            return
+        rows, kind = _rows(instruction), _kind(instruction, touch)
+        if e.general:
+            self._by_lane(number, touch, rows, kind)
+            return
+        about: dict[str, Any] = {
+            "line": instruction.line,
+            "name": instruction.name,
+            "action": touch.action,
+            "space": _SPACES.get(access.space, "shared"),
+            "size": touch.size,
+            "block": e.block.index,
+            "rows": rows,
+            "kind": int(kind),
+        }  # fmt: skip
+        self.about["points"][number] = about
+        known = access.lanes is not None and access.space != Space.GENERIC
+        if not known:
+            self._by_lane(number, touch, rows, kind)
+            return
+        self._by_class(instruction, number, touch, about)
+
+    def _copied(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
+        """The writing half of an asynchronous copy, which depends on the reading one. The place behind it
+        remembers that."""
+        e = self.e
+        if not e.general:
+            self.about["points"][number] = {
+                "line": instruction.line,
+                "name": instruction.name,
+                "action": "fill",
+                "space": "shared",
+                "size": target.size,
+                "block": e.block.index,
+                "rows": 32,
+                "kind": int(Kind.EACH),
+                "fills": len(instruction.operands) > _PLAIN_COPY,
+            }
+        if self.targets == "":
+            self.targets = e.alloca("[32 x i64]", 64)
+        buffer, _ = e.buffers()
+        e.store(source.addresses, buffer, 64)
+        e.store(target.addresses, self.targets, 64)
+        ways = [Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i))) for i in (0, 1)]
+        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
+        sides = (Value("ptr", self.targets), Value("ptr", buffer))
+        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
+
+    def _by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
+        """Look at the lanes as they are."""
+        e = self.e
+        buffer, _ = e.buffers()
+        e.store(touch.addresses, buffer, 64)
+        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), e.const("i32", (1 << rows) - 1))
+        space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
+        e.call(
+            "tw_count",
+            "void",
+            Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * number)),
+            Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)),
+            Value("ptr", buffer),
+            lanes,
+            e.const("i32", touch.size),
+            e.const("i32", int(space)),
+            e.const("i32", kind),
+        )
+
+    def _by_class(self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]) -> None:
+        """Count where the lowest lane's address lies within its word or cache line."""
+        e, access = self.e, touch.access
+        assert access.lanes is not None
+        unit = _LINE if access.space == Space.GLOBAL else _WORD
+        count = max(1, unit // touch.size)
+        about |= {"lanes": list(access.lanes), "classes": count, "step": touch.size}
+        whole = e.full and not e.is_apart
+        guarded = instruction.guard is not None
+        e.store(
+            e.op("or", access.base, e.const("i64", WAY.KNOWN)),
+            e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
+            8,
+        )
+        # All lanes at one address of global memory touch one sector, however many of them run.
+        if not guarded and ((whole and count == 1) or (access.uniform and access.space == Space.GLOBAL)):
+            about["classes"] = 1
+            about["implied"] = self.positions[id(instruction)]
+            return
+        about["at"] = self.end
+        self.end += 8 * count
+        self.about["row"] = self.end
+        done = ""
+        scalar = guarded and instruction.guard is not None and self.e.guard is None
+        if not whole or (guarded and not scalar):
+            done, all_of, some = e.label("done"), e.label("all"), e.label("some")
+            e.branch(e.compare("icmp eq", e.mask(), e.const("i32", -1)), all_of, some)
+            e.place(some)
+            self._by_lane(number, touch, about["rows"], about["kind"])
+            e.jump(done)
+            e.place(all_of)
+        number_of = e.op(
+            "and", e.op("udiv", access.base, e.const("i64", touch.size)), e.const("i64", count - 1)
+        )
+        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, e.const("i64", 8)))
+        self._add(place, e.const("i64", 1))
+        if done:
+            e.jump(done)
+            e.place(done)
+
+
+def _rows(instruction: Instruction) -> int:
+    """Lanes whose addresses count."""
+    if instruction.opcode in ("ldmatrix", "stmatrix"):
+        return 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
+    return 32
+
+
+def _kind(instruction: Instruction, touch: Touch) -> Kind:
+    """How its lanes share words of shared memory."""
+    if touch.action in ("atomic", "fill"):
+        return Kind.EACH
+    plain = touch.action == "load" and instruction.opcode != "ldmatrix"
+    return Kind.LOAD if plain else Kind.STORE
+
+
+def _described(block: Block, counting: Counting) -> dict[str, Any]:
+    """What is in a basic block: line and name of each instruction, and which guard it has."""
+    layout = counting.layout
+    items = [
+        [item.line, item.name, layout.guards.get(id(item), -1), layout.points.get(id(item), -1)]
+        for item in block.instructions
+    ]
+    end = block.terminator
+    last = [end.instruction.line, end.instruction.name] if end.instruction else None
+    condition = end.condition.name if isinstance(end.condition, Register) else None
+    return {"items": items, "end": last, "kind": end.kind, "condition": condition, "whole": False}
+
+
+def watcher(e: Lowering) -> Counting:
+    """The watcher of a counted build."""
+    return Counting(e)

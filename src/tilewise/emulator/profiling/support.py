@@ -1,0 +1,366 @@
+"""Counting at run time: what an access comes to whose lanes lie anywhere.
+
+Every place of a kernel that touches memory has *figures* in the memory of its multiprocessor, and a few
+*ways* that remember what its last accesses came to: lanes mostly lie as they lay before, only elsewhere, and
+then nothing is counted anew.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tilewise.emulator.layout import Space
+from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.profiling.accesses import WORD_BYTES, Kind, lanes_a_phase
+from tilewise.emulator.support.routine import Routine, Variable
+
+__all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
+
+WAYS = 8
+WIDTHS = (1, 2, 4, 8, 16)
+FIGURES = 16
+_ALL = f"<{FIGURES} x i64>"
+_BASE = ~31  # lanes are remembered by their distance from a multiple of 32 bytes
+_WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a bit from here on
+
+
+class Figure(IntEnum):
+    """What is counted of a place, each as 64 bits."""
+
+    RUNS = 0
+    THREADS = 1
+    SHARED = 2  # runs that touched shared memory
+    GLOBAL = 3
+    WAVES = 4  # wavefronts, for accesses of each of WIDTHS bytes a lane at these addresses
+    IDEAL_8 = 9
+    IDEAL_16 = 10
+    PHASES_8 = 11
+    PHASES_16 = 12
+    SECTORS = 13
+    LINES = 14
+    PASSES = 15  # wavefronts of a copy that goes past the L1
+
+
+class WAY:
+    """One pattern of lanes that was seen."""
+
+    KEYS = 0  # distance of each lane
+    FIGURES = 256
+    MASK, WINDOW = 384, 388
+    BASE = 392  # where it was seen last
+    KNOWN = 1 << 62  # in BASE, where the distances between lanes are known: the lowest lane's address
+    SIZE = 448
+
+
+_OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
+
+
+def routines() -> list[Routine]:
+    return [_count(), _anew(), _waves(), _pieces(), _copy(), _copy_waves(), _passes()]
+
+
+def _count() -> Routine:
+    r = Routine(
+        "tw_count", "void",
+        ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
+    )  # fmt: skip
+    with r.when(r.compare("icmp eq", r["mask"], 0)):
+        r.give()
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
+    first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+    alone = r.compare("icmp eq", r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
+    named = r.compare("icmp ne", r["space"], int(Space.GENERIC))
+    with r.when(r.both(alone, named)):
+        _one_lane(r)
+        r.give()
+    base = r.op("and", first, _BASE)
+    number = r.op("and", r.op("lshr", first, 2), WAYS - 1)
+    way = r.item(r["ways"], number, WAY.SIZE)
+    window = r.resize(r.op("lshr", first, _WINDOW_BIT), "i32", False)
+    many = vector("i64")
+    away = r.op("sub", r.load(many, r["addresses"].ref, 64), r.splat(base))
+    keys = r.select(r.bits(r["mask"]), away, r.const(many, -1))
+    known = r.load(many, way.ref, 64)
+    same = r.compare("icmp eq", r.bits(r.compare("icmp eq", keys, known)), -1)
+    same = r.both(
+        same,
+        r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), r["mask"]),
+        r.compare("icmp eq", r.field(way, WAY.WINDOW, "i32", 4), window),
+    )
+    r.put(way, WAY.BASE, base, 8)
+    kept = r.at(way, WAY.FIGURES)
+    with r.unless(same):
+        r.store(keys, way.ref, 64)
+        r.put(way, WAY.MASK, r["mask"], 8)
+        r.put(way, WAY.WINDOW, window, 4)
+        r.call(
+            "tw_count_anew",
+            "void",
+            kept,
+            *(r[name] for name in ("addresses", "mask", "size", "space", "kind")),
+            window,
+        )
+    total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
+    r.store(total, r["figures"].ref, 8)
+    return r
+
+
+def _one_lane(r: Routine) -> None:
+    """Add what an access of a single lane comes to, wherever it lies."""
+    here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1)}
+    there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES}
+    vectors = [
+        Value(
+            _ALL,
+            f"<{', '.join(f'i64 {int(i in {Figure.RUNS, Figure.THREADS, *some})}' for i in range(FIGURES))}>",
+        )
+        for some in (here, there)
+    ]
+    shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
+    more = r.select(shared, *vectors)
+    r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
+
+
+def _anew() -> Routine:
+    """What one access comes to."""
+    r = Routine(
+        "tw_count_anew", "void",
+        figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32", window="i32",
+    )  # fmt: skip
+    figures, mask, size = r["figures"], r["mask"], r["size"]
+    r.fill(figures, 0, 8 * FIGURES)
+    one = r.const("i64", 1)
+
+    def put(figure: int, value: Value) -> None:
+        r.put(figures, 8 * figure, value, 8)
+
+    put(Figure.RUNS, one)
+    put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
+    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
+    named = [r.compare("icmp eq", r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
+    there = [r.compare("icmp eq", r["window"], number) for number in (1, 0)]
+    shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
+    with r.when(shared):
+        put(Figure.SHARED, one)
+        pairs = _in_pairs(r)
+        running = r.intrinsic("llvm.ctpop", mask)
+        for i, width in enumerate(WIDTHS):
+            lanes = lanes_a_phase(width)
+            with r.when(r.compare("icmp ule", size, width)):
+                together = r.select(pairs, r.const("i32", 2 * lanes), r.const("i32", lanes))
+                together = together if width > WORD_BYTES else r.const("i32", lanes)
+                wide = r.const("i32", width)
+                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, wide, together, r["kind"])
+                put(Figure.WAVES + i, r.wide(waves))
+                if width > WORD_BYTES:
+                    ideal, phases = _OF_WIDTH[width]
+                    least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
+                    put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
+                    put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
+    with r.when(outside):
+        put(Figure.GLOBAL, one)
+        for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
+            by = r.const("i32", shift)
+            put(figure, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
+    return r
+
+
+def _phases(r: Routine, mask: Value, lanes: int) -> Value:
+    """How many groups of so many lanes have one that runs."""
+    total = r.const("i32", 0)
+    for start in range(0, 32, lanes):
+        here = r.op("and", mask, ((1 << lanes) - 1) << start)
+        total = r.op("add", total, r.resize(r.compare("icmp ne", here, 0), "i32", False))
+    return total
+
+
+def _in_pairs(r: Routine) -> Value:
+    """Whether a load's lanes share their addresses with neighbours, as far as those run."""
+    many = vector("i64")
+    listed, running = r.load(many, r["addresses"].ref, 64), r.bits(r["mask"])
+    found = r.const("i1", 0)
+    for by in (1, 2):
+        order = [lane ^ by for lane in range(32)]
+        other, there = r.shuffle(listed, order), r.shuffle(running, order)
+        apart = r.op("and", r.compare("icmp ne", listed, other), r.op("and", running, there))
+        found = r.op("or", found, r.compare("icmp eq", r.bits(apart), 0))
+    return r.op("and", found, r.compare("icmp eq", r["kind"], int(Kind.LOAD)))
+
+
+def _waves() -> Routine:
+    """Wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
+    r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
+    counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[4096 x i32]"))
+    wide = r.compare("icmp ugt", r["width"], 4)
+    lanes = r["lanes"]
+    each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
+    shares = r.compare("icmp ne", r["kind"], int(Kind.EACH))
+    whole = r.compare("icmp eq", lanes, 32)
+    one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
+    left = r.variable("i32", r["mask"])
+    now = r.variable("i32", r.select(whole, r.const("i32", -1), one_phase))
+    total = r.variable("i32", 0)
+    down = r.op("xor", r.op("sub", r.wide(r["width"]), 1), -1)
+    with r.loop() as loop:
+        rest = left.get()
+        loop.leave(r.compare("icmp eq", rest, 0))
+        phase = now.get()
+        r.fill(counts, 0, 128)
+        most = r.variable("i32", 0)
+        with r.each_lane(r.op("and", rest, phase)) as lane:
+            address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), down)
+            word = r.resize(r.op("lshr", address, 2), "i32", False)
+            with r.count(r.wide(each)) as i:
+                _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
+        total.add(most.get())
+        left.put(r.op("and", rest, r.op("xor", phase, -1)))
+        now.put(r.op("shl", phase, r.op("and", lanes, 31)))
+    r.give(total.get())
+    return r
+
+
+def _note(r: Routine, counts: Value, words: Value, word: Value, most: Variable, shares: Value) -> None:
+    """A word is wanted: count it in its bank, unless it is there already and may be shared."""
+    bank = r.op("and", word, 31)
+    place = r.item(counts, bank, 4)
+    there = r.field(place, 0, "i32", 4)
+    row = r.item(words, bank, 512)
+    found = r.variable("i1", 0)
+    with r.count(r.wide(there)) as i:
+        same = r.compare("icmp eq", r.field(r.item(row, i, 4), 0, "i32", 4), word)
+        found.put(r.op("or", found.get(), same))
+    with r.unless(r.op("and", found.get(), shares)):
+        r.put(r.item(row, there, 4), 0, word, 4)
+        more = r.op("add", there, 1)
+        r.put(place, 0, more, 4)
+        most.put(r.intrinsic("llvm.umax", most.get(), more))
+
+
+def _pieces() -> Routine:
+    """How many different pieces of 2^shift bytes the lanes touch."""
+    r = Routine("tw_count_pieces", "i32", addresses="ptr", mask="i32", shift="i32")
+    pieces = Value("ptr", r.alloca("[32 x i64]"))
+    total = r.variable("i32", 0)
+    by = r.wide(r["shift"])
+    with r.each_lane(r["mask"]) as lane:
+        piece = r.op("lshr", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), by)
+        found = r.variable("i1", 0)
+        with r.count(r.wide(total.get())) as i:
+            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), piece)
+            found.put(r.op("or", found.get(), same))
+        with r.unless(found.get()):
+            r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
+            total.add(1)
+    r.give(total.get())
+    return r
+
+
+def _copy() -> Routine:
+    """Count an asynchronous copy: what it comes to depends on both its ends."""
+    r = Routine(
+        "tw_count_copy", "void",
+        ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
+    )  # fmt: skip
+    mask = r["mask"]
+    with r.when(r.compare("icmp eq", mask, 0)):
+        r.give()
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 true)")
+    many, running = vector("i64"), r.bits(mask)
+    firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
+    number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
+    way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
+    same = r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), mask)
+    for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
+        base = r.op("and", first, ~127)
+        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), r.const(many, -1))
+        known = r.compare("icmp eq", keys, r.load(many, place.ref, 64))
+        same = r.both(same, r.compare("icmp eq", r.bits(known), -1))
+        r.store(keys, place.ref, 64)
+        r.put(place, WAY.BASE, base, 8)
+    kept = r.at(way, WAY.FIGURES)
+    with r.unless(same):
+        r.put(way, WAY.MASK, mask, 8)
+        space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
+        r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
+        waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
+        place = r.op("add", r.set("i32", f"call i32 @llvm.cttz.i32({r['size']}, i1 true)"), Figure.WAVES)
+        r.put(r.item(kept, place, 8), 0, r.wide(waves), 8)
+        passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
+        r.put(kept, 8 * Figure.PASSES, r.wide(passes), 8)
+    total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
+    r.store(total, r["figures"].ref, 8)
+    return r
+
+
+def _copy_waves() -> Routine:
+    """As ``accesses.copy_wavefronts``."""
+    r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
+    counts = {name: Value("ptr", r.alloca("[32 x i32]")) for name in ("targets", "sources")}
+    words = r.wide(r.op("lshr", r["size"], 2))
+    lanes = r.op("udiv", r.const("i32", 128), r["size"])
+    phase_mask = r.op("sub", r.op("shl", r.const("i64", 1), r.wide(lanes)), 1)
+    total = r.variable("i32", 0)
+    with r.count(32) as start, r.when(r.compare("icmp eq", r.op("urem", start, r.wide(lanes)), 0)):
+        phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
+        here = r.op("and", r["mask"], phase)
+        for place in counts.values():
+            r.fill(place, 0, 128)
+        with r.each_lane(here) as lane, r.count(words) as word:
+            for name, place in counts.items():
+                bank = _bank(r, name, lane, word)
+                at = r.item(place, bank, 4)
+                r.put(at, 0, r.op("add", r.field(at, 0, "i32", 4), 1), 4)
+        longest = r.variable("i32", 0)
+        with r.each_lane(here) as lane:
+            most = {name: r.variable("i32", 0) for name in counts}
+            with r.count(words) as word:
+                for name, place in counts.items():
+                    found = r.field(r.item(place, _bank(r, name, lane, word), 4), 0, "i32", 4)
+                    most[name].put(r.intrinsic("llvm.umax", most[name].get(), found))
+            both = r.op("sub", r.op("add", most["targets"].get(), most["sources"].get()), 1)
+            longest.put(r.intrinsic("llvm.umax", longest.get(), both))
+        total.add(longest.get())
+    r.give(total.get())
+    return r
+
+
+def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
+    address = r.field(r.item(r[name], lane, 8), 0, "i64", 8)
+    return r.op("and", r.op("add", r.op("lshr", address, 2), word), 31)
+
+
+def _passes() -> Routine:
+    """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
+    r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
+    pairs = Value(
+        "ptr", r.alloca("[32 x [4 x i64]]", 8)
+    )  # line of the source, of the target, two sets of bits
+    count = r.variable("i64", 0)
+    with r.each_lane(r["mask"]) as lane:
+        source, target = (r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("sources", "targets"))
+        lines = [r.op("lshr", address, 7) for address in (source, target)]
+        mine = r.variable("i64", count.get())
+        with r.count(count.get()) as i:
+            pair = r.item(pairs, i, 32)
+            same = r.both(*(r.compare("icmp eq", r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
+            mine.put(r.select(same, i, mine.get()))
+        pair = r.item(pairs, mine.get(), 32)
+        with r.when(r.compare("icmp eq", mine.get(), count.get())):
+            for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
+                r.put(pair, 8 * k, value, 8)
+            count.add(1)
+        within = r.op("and", r.op("lshr", r.op("sub", source, target), 2), 7)
+        one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
+        for k, name in ((2, "sub"), (3, "add")):
+            way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
+            bit = r.op("shl", r.const("i64", 1), way)
+            r.put(pair, 8 * k, r.op("or", r.field(pair, 8 * k, "i64", 8), bit), 8)
+    total = r.variable("i32", 0)
+    with r.count(count.get()) as i:
+        pair = r.item(pairs, i, 32)
+        ways = [r.intrinsic("llvm.ctpop", r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
+        total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
+    r.give(total.get())
+    return r

@@ -1,0 +1,144 @@
+"""The traced build: which sectors of global memory every block touched, in order.
+
+It is for models of caches, and slower than the counted build: every access of a warp is written down as the
+sectors that its lanes touch. A log that is full takes no more, and says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.layout import BLOCK, Space
+from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.lowering.memory import space_of
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
+from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.emulator.support.routine import Routine
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["BYPASS", "READ", "WRITE", "Tracer", "routines", "watcher"]
+
+READ, WRITE, BYPASS, MARK = 0, 1, 2, 3  # the last: the block that what follows is of
+_KIND_SHIFT = 62
+_USED, _CAPACITY, _LOST, _BLOCK = 0, 8, 16, 24
+_HEADER = 64
+_SECTOR_SHIFT = 5
+_NONE = -1
+_TOUCHING = ("ld", "ldu", "st", "atom", "red", "cp")
+
+
+class Tracing(Watcher):
+    """Writes down what is touched of global memory."""
+
+    def before(self, instruction: Instruction) -> Any:
+        elsewhere = (
+            space_of(instruction) in ("param", "const", "local", "shared") and instruction.opcode != "cp"
+        )
+        if instruction.opcode not in _TOUCHING or elsewhere:
+            return None
+        found = touches(self.e, instruction)
+        return [touch for touch in found if touch.access.space in (Space.GLOBAL, Space.GENERIC)]
+
+    def after(self, instruction: Instruction, seen: Any) -> None:
+        e = self.e
+        for touch in seen or ():
+            kind = READ if touch.action == "load" else WRITE
+            if touch.action == "copy":
+                kind = BYPASS if "cg" in instruction.parts else READ
+            buffer, _ = e.buffers()
+            e.store(touch.addresses, buffer, 64)
+            log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+            block = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
+            e.call("tw_trace", "void", log, block, Value("ptr", buffer), e.mask(), e.const("i64", kind))
+
+
+def watcher(e: Lowering) -> Tracing:
+    """The watcher of a traced build."""
+    return Tracing(e)
+
+
+def routines() -> list[Routine]:
+    return [_trace(), _entry()]
+
+
+def _entry() -> Routine:
+    """Add one word to the log."""
+    r = Routine("tw_trace_word", "void", log="ptr", word="i64")
+    used = r.field(r["log"], _USED, "i64", 8)
+    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
+        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+        r.give()
+    r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"], 8)
+    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    return r
+
+
+def _trace() -> Routine:
+    """Add the sectors that the lanes touch, each once."""
+    r = Routine("tw_trace", "void", log="ptr", block="i64", addresses="ptr", mask="i32", kind="i64")
+    with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
+        r.put(r["log"], _BLOCK, r["block"], 8)
+        mark = r.op("or", r["block"], r.const("i64", MARK << _KIND_SHIFT))
+        r.call("tw_trace_word", "void", r["log"], mark)
+    pieces = Value("ptr", r.alloca(vector("i64"), 64))
+    count = r.variable("i32", 0)
+    with r.each_lane(r["mask"]) as lane:
+        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        sector = r.op("lshr", address, _SECTOR_SHIFT)
+        found = r.variable("i1", 0)
+        # Generic addresses of other spaces lie beyond all memory.
+        found.put(r.compare("icmp ne", r.op("lshr", address, 56), 0))
+        with r.count(r.wide(count.get())) as i:
+            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), sector)
+            found.put(r.op("or", found.get(), same))
+        with r.unless(found.get()):
+            r.put(r.item(pieces, count.get(), 8), 0, sector, 8)
+            count.add(1)
+            word = r.op("or", sector, r.op("shl", r["kind"], _KIND_SHIFT))
+            r.call("tw_trace_word", "void", r["log"], word)
+    return r
+
+
+class Tracer:
+    """Room for the log of each worker of one launch."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._logs: dict[int, npt.NDArray[np.int64]] = {}
+
+    @property
+    def launch(self) -> int:
+        return 0
+
+    def worker(self, number: int) -> int:
+        log = np.zeros(_HEADER // 8 + self._most, np.int64)
+        log[_CAPACITY // 8], log[_BLOCK // 8] = self._most, _NONE
+        self._logs[number] = log
+        return int(log.ctypes.data)
+
+    @property
+    def lost(self) -> int:
+        """Words that there was no room for."""
+        return sum(int(log[_LOST // 8]) for log in self._logs.values())
+
+    def blocks(self) -> dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]]:
+        """By block: the sectors in the order of the program, and what was done to each."""
+        parts: dict[int, list[npt.NDArray[np.int64]]] = {}
+        for log in self._logs.values():
+            words = log[_HEADER // 8 : _HEADER // 8 + int(log[_USED // 8])]
+            kinds = (words >> _KIND_SHIFT) & 3
+            starts = np.flatnonzero(kinds == MARK)
+            for i, start in enumerate(starts):
+                end = starts[i + 1] if i + 1 < len(starts) else len(words)
+                block = int(words[start] & ((1 << _KIND_SHIFT) - 1))
+                parts.setdefault(block, []).append(words[start + 1 : end])
+        found = {}
+        for block in sorted(parts):
+            words = np.concatenate(parts[block])
+            found[block] = (words & ((1 << _KIND_SHIFT) - 1), ((words >> _KIND_SHIFT) & 3).astype(np.int8))
+        return found

@@ -1,0 +1,1 @@
+"""PTX text → a module, as plain data."""

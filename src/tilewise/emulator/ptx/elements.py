@@ -1,0 +1,139 @@
+"""Vector registers, elements of arrays and operands with an offset, in terms of what instructions know.
+
+A vector register is its elements, ``v.x`` to ``v.w``. What an operand needs computed is an instruction
+before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.ptx.constants import constant_integer
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
+
+if TYPE_CHECKING:
+    from tilewise.emulator.ptx.parse import Parser
+
+__all__ = ["ELEMENTS", "elements_of", "flat", "indexed", "moved", "shifted", "special_vector", "vector_of"]
+
+ELEMENTS = ("x", "y", "z", "w")
+_COLORS = dict(zip("rgba", ELEMENTS, strict=True))
+_ADDRESSED = ("ld", "ldu", "st")
+_THREES = {f"%{n}{what}" for n in ("", "n") for what in ("tid", "ctaid", "clusterid")}
+_THREES |= {f"%cluster_{n}ctaid" for n in ("", "n")}
+
+
+def elements_of(whole: Variable, count: int) -> list[Variable]:
+    """The parameters that a vector in a register is."""
+    each = whole.size // count
+    return [replace(whole, name=f"{whole.name}.{part}", size=each) for part in ELEMENTS[:count]]
+
+
+def vector_of(parser: Parser, name: str) -> Operand:
+    """A vector register, or the element of it that is named next."""
+    there = ELEMENTS[: parser.vectors[name]]
+    if parser.now.kind != "dotted":
+        return Vector(tuple(Register(f"{name}.{part}") for part in there))
+    part = parser.now.text[1:]
+    part = _COLORS.get(part, part)
+    if part not in there:
+        raise parser.error(f"an element of {name} ({', '.join(there)}) expected")
+    parser.take()
+    return Register(f"{name}.{part}")
+
+
+def special_vector(name: str) -> Operand:
+    """A special register, or the elements of one that has them, such as ``%tid``."""
+    if name not in _THREES:
+        return Register(name)
+    return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))
+
+
+def flat(operands: Vector) -> Vector:
+    """The list of a call's arguments or results, with the elements of vectors one by one."""
+    items: list[Operand] = []
+    for item in operands.items:
+        items += item.items if isinstance(item, Vector) else (item,)
+    return Vector(tuple(items))
+
+
+def moved(parser: Parser, instruction: Instruction) -> Instruction:
+    """The last of the moves that a ``mov`` of vectors is; the others are put before it."""
+    parts = instruction.parts
+    if instruction.opcode != "mov" or len(parts) != 2 or parts[0] not in ("v2", "v4"):
+        return instruction
+    match instruction.operands:
+        case (Vector(items=targets), Vector(items=sources)) if (
+            len(targets) == len(sources) == int(parts[0][1:]) and parts[1] in TYPE_BYTES
+        ):
+            pass
+        case _:
+            raise parser.error(f"a mov.{parts[0]} of two vectors expected before")
+    one = replace(instruction, parts=parts[1:])
+    kept = [parser.register_for(parts[1]) for _ in sources]  # a target may be a source that is yet to be read
+    moves = [replace(one, operands=pair) for pair in zip(kept, sources, strict=True)]
+    moves += [
+        replace(one, operands=pair) for pair in zip(targets, kept, strict=True) if pair[0] != Register("_")
+    ]
+    parser.before(*moves[:-1])
+    return moves[-1]
+
+
+def shifted(parser: Parser, register: Register) -> Register:
+    """``r+4`` as an operand: a register with that value."""
+    type_ = parser.type_of(register)
+    if type_ == "pred" or is_float(type_) or type_ not in TYPE_BYTES or TYPE_BYTES[type_] not in (2, 4, 8):
+        return register
+    amount = parser.offset()
+    result = parser.register_for(type_)
+    kind = ("s" if type_[0] == "s" else "u") + str(8 * TYPE_BYTES[type_])
+    parser.before(Instruction(parser.now.line, "add", (kind,), (result, register, Immediate(amount))))
+    return result
+
+
+def indexed(parser: Parser, array: Symbol, opcode: str) -> Operand:
+    """``a[i]``: what ``ld`` and ``st`` access, or the address of an element."""
+    variable = parser.variable(array.name)
+    if variable is None or array.offset:
+        raise parser.error("';' expected")
+    size = variable.size // variable.count if variable.count else TYPE_BYTES[variable.type]
+    parser.expect("[")
+    if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
+        base: Register | Symbol = _scaled(parser, array, size)
+        offset = parser.offset() * size
+    else:
+        base, offset = Symbol(array.name), constant_integer(parser) * size
+    parser.expect("]")
+    if opcode in _ADDRESSED:
+        return Address(base, offset)
+    if opcode == "mov" and isinstance(base, Symbol):
+        return Symbol(base.name, offset)
+    raise parser.error("an element of an array does not fit here; ';' expected before")
+
+
+def _scaled(parser: Parser, array: Symbol, size: int) -> Register:
+    """The address of the element that a register names."""
+    index = parser.named()
+    type_ = parser.type_of(index) if isinstance(index, Register) else ""
+    if type_ not in ("u32", "s32", "b32", "u64", "s64", "b64"):
+        raise parser.error("a register of 32 or 64 bits expected as an index before")
+    start, result = parser.register_for("b64"), parser.register_for("b64")
+    line = parser.now.line
+    sign = "s" if type_[0] == "s" else "u"
+    parts = ("wide", f"{sign}32") if type_.endswith("32") else ("lo", "u64")
+    parser.before(
+        Instruction(line, "mov", ("b64",), (start, Symbol(array.name))),
+        Instruction(line, "mad", parts, (result, index, Immediate(size), start)),
+    )
+    return result

@@ -1,0 +1,97 @@
+"""Which operands an instruction writes and which it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewise.emulator.ptx.syntax import Address, Instruction, Not, Operand, Pair, Register, Symbol, Vector
+
+__all__ = ["in_flight", "operands_in", "reads", "registers_in", "writes"]
+
+# Opcodes whose first operand is read, as the others are: they have no destination register.
+_NO_DESTINATION = {
+    "st", "red", "bra", "brx", "ret", "exit", "trap", "membar", "fence", "prefetch", "prefetchu", "nanosleep",
+    "brkpt", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "applypriority", "stmatrix", "multimem",
+    "tensormap",
+}  # fmt: skip
+
+
+def registers_in(operand: Operand) -> Iterator[Register]:
+    """Every register of an operand, special ones included."""
+    match operand:
+        case Register():
+            yield operand
+        case Address(base=Register() as base):
+            yield base
+        case Not(item=item):
+            yield item
+        case Pair(first=first, second=second):
+            yield from registers_in(first)
+            yield from registers_in(second)
+        case Vector(items=items):
+            for each in items:
+                yield from registers_in(each)
+
+
+def operands_in(instruction: Instruction) -> Iterator[Operand]:
+    """Every operand of an instruction, those within vectors and addresses too."""
+    stack = list(reversed(instruction.operands))
+    while stack:
+        operand = stack.pop()
+        yield operand
+        match operand:
+            case Vector(items=items):
+                stack += reversed(items)
+            case Pair(first=first, second=second):
+                stack += [second, first]
+            case Address(base=Register() | Symbol() as base):
+                stack.append(base)
+
+
+def has_destination(instruction: Instruction) -> bool:
+    """Whether the first operand is written."""
+    opcode, parts = instruction.opcode, instruction.parts
+    if opcode in _NO_DESTINATION or not instruction.operands:
+        return False
+    if opcode in ("bar", "barrier"):
+        return False  # what ``bar.red`` finds is written by its ``bar_result``
+    if opcode == "cp":
+        return False
+    if opcode == "mbarrier":
+        return bool({*parts[:1]} & {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"})
+    return True
+
+
+def writes(instruction: Instruction) -> list[Register]:
+    """The registers that an instruction writes; ``_`` is none."""
+    if not has_destination(instruction):
+        return []
+    first = instruction.operands[0]
+    if isinstance(first, Address):
+        return []
+    return [register for register in registers_in(first) if register.name != "_"]
+
+
+def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]:
+    """The registers that a ``wgmma`` changes, and those that it reads, some time after it was issued."""
+    if instruction.opcode != "wgmma" or "mma_async" not in instruction.parts:
+        return [], []
+    groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
+    metadata = (
+        [instruction.operands[3]] if "sp" in instruction.parts and len(instruction.operands) > 3 else []
+    )
+    groups.append([item for item in metadata if isinstance(item, Register)])
+    return groups[0], [register for group in groups[1:] for register in group]
+
+
+def reads(instruction: Instruction) -> list[Register]:
+    """The registers that an instruction reads, its guard among them."""
+    operands = instruction.operands[1:] if has_destination(instruction) else instruction.operands
+    found = [register for operand in operands for register in registers_in(operand) if register.name != "_"]
+    if has_destination(instruction) and isinstance(instruction.operands[0], Address):
+        found += list(registers_in(instruction.operands[0]))
+    if instruction.opcode == "wgmma" and instruction.operands:
+        found += list(registers_in(instruction.operands[0]))  # it adds to its sums
+    if instruction.guard:
+        found.append(instruction.guard)
+    return found

@@ -1,0 +1,598 @@
+"""PTX text → a Module. Knows the grammar, not the instructions: an opcode is a word here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import prod
+
+from tilewise.emulator.ptx.constants import constant, constant_integer
+from tilewise.emulator.ptx.elements import (
+    ELEMENTS,
+    elements_of,
+    flat,
+    indexed,
+    moved,
+    shifted,
+    special_vector,
+    vector_of,
+)
+from tilewise.emulator.ptx.initial import initial_bytes
+from tilewise.emulator.ptx.labels import Labels
+from tilewise.emulator.ptx.spelling import MARKED, spelled
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Link,
+    Module,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.emulator.ptx.tokens import Words
+from tilewise.emulator.ptx.types import TYPE_BYTES
+
+__all__ = ["Parser", "parse"]
+
+_SPACES = {".global", ".const", ".shared", ".local", ".param"}
+_LINKAGE = {".visible", ".extern", ".weak", ".common", ".hidden"}
+_NEXT = {".entry", ".func", ".file", ".loc", ".section", *_SPACES, *_LINKAGE}  # no part of a function's head
+_MOST_BYTES = 1 << 31  # of one variable
+_MOST_REGISTERS = 1 << 20
+_MOST_SCOPES = 200
+_SPECIAL = re.compile(
+    r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid|lanemask_\w+"
+    r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|total_smem_size|aggr_smem_size"
+    r"|dynamic_smem_size|current_graph_exec|is_explicit_cluster|reserved_smem_\w+)$"
+)
+
+
+def parse(text: str) -> Module:
+    """Read a PTX text; a mistake in it is a PtxError that names the line."""
+    return Parser(text).module()
+
+
+class Parser(Words):
+    """One pass over the words of a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.result = Module((0, 0), "", text=text)
+        self.function: Function | None = None
+        self.scopes: list[dict[str, str]] = []
+        self.location = (0, 0)
+        self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
+        self.shared = Function("", False, [], [])  # holds the registers of the module
+        self.shared_names: dict[str, str] = {}
+        self.narrow = False  # whether the target has no doubles
+        self.labels = Labels()
+        self.path: tuple[int, ...] = ()  # the blocks around what is being read
+        self.serial = 0
+
+    # -- the module -----------------------------------------------------------------------------
+    def module(self) -> Module:
+        while self.now.kind != "end":
+            token = self.now
+            if token.text == ".version":
+                self.take()
+                major, _, minor = self.take().text.partition(".")
+                if not major.isdecimal() or not (minor or "0").isdecimal():
+                    raise PtxError(token.line, "a version such as 8.0 expected")
+                self.result.version = (int(major), int(minor or 0))
+            elif token.text == ".target":
+                self.take()
+                self.result.target = self.word()
+                while self.accept(","):
+                    self.narrow |= self.word() == "map_f64_to_f32"
+            elif token.text == ".address_size":
+                self.take()
+                if self.integer() != 64:
+                    raise PtxError(token.line, "only 64-bit addresses (.address_size 64) are supported")
+            elif token.text == ".file":
+                self.file()
+            elif token.text == ".section":
+                self.section()
+            elif token.text == ".loc":
+                self.loc()
+            elif token.text == ".pragma":
+                self.skip_to(";")
+            elif token.text == ".alias":
+                self.alias()
+            elif token.text == ".reg":  # of every function, before PTX 3.0
+                self.scopes, self.vectors = [self.shared_names], {}
+                self.registers(self.shared)
+            elif token.kind == "dotted":
+                self.declaration()
+            elif token.text == ";":
+                self.take()
+            else:
+                raise self.error("a directive expected")
+        if not self.result.target:
+            raise PtxError(1, "there is no .target line: is this a PTX text?")
+        return self.result
+
+    def alias(self) -> None:
+        """``.alias f, g;``: a call of f is one of g."""
+        self.expect(".alias")
+        name = self.word()
+        self.expect(",")
+        target = self.result.functions.get(self.word())
+        if target is None:
+            raise self.error("';' expected after two functions")
+        self.result.functions[name] = target
+        self.expect(";")
+
+    def file(self) -> None:
+        self.expect(".file")
+        number = self.integer()
+        if self.now.kind != "string":
+            raise self.error("a file name expected")
+        self.result.files[number] = self.take().text[1:-1]
+        while self.accept(","):
+            self.integer()
+
+    def section(self) -> None:
+        self.expect(".section")
+        while self.now.text != "{":
+            if self.now.kind == "end":
+                raise self.error("'{' expected")
+            self.take()
+        self.skip_braces()
+
+    def loc(self) -> None:
+        self.expect(".loc")
+        file, line = self.integer(), self.integer()
+        self.integer()
+        while self.accept(","):  # function_name and inlined_at: the innermost place is what is kept
+            word = self.word()
+            if word == "function_name":
+                self.word()
+                if self.accept("+"):
+                    self.integer()
+            else:
+                self.integer(), self.integer(), self.integer()
+        if line:
+            self.location = (file, line)
+
+    def declaration(self) -> None:
+        linkage = set()
+        while self.now.text in _LINKAGE:
+            linkage.add(self.take().text)
+        if self.now.text in (".entry", ".func"):
+            self.parse_function(".extern" in linkage)
+        elif self.now.text in _SPACES:
+            for variable in self.variables(".extern" in linkage):
+                self.result.variables[variable.name] = variable
+        else:
+            raise self.error("a function or a variable expected")
+
+    # -- variables ------------------------------------------------------------------------------
+    def variables(self, external: bool = False) -> list[Variable]:
+        line = self.now.line
+        space = self.take().text[1:]
+        align, type_ = 0, ""
+        vector = 1
+        while self.now.kind == "dotted":
+            part = self.take().text
+            if part == ".align":
+                align = self.integer()
+            elif part in (".v2", ".v4", ".v8"):
+                vector = int(part[2:])
+            elif part[1:] in TYPE_BYTES:
+                type_ = part[1:]
+            elif part in (".texref", ".surfref", ".samplerref"):
+                type_ = "b64"  # nothing reads it: there are no instructions for textures
+            elif part in (".ptr", ".attribute", ".managed", *_SPACES):
+                self.skip_attribute(part)
+            else:
+                raise PtxError(line, f"an unknown part of a variable: {part}")
+        if not type_:
+            raise PtxError(line, "a variable without a type")
+        if align and (align & (align - 1) or align > 4096):
+            raise PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
+        found = [self.one_variable(space, type_, align, vector, external, line)]
+        while self.accept(","):
+            found.append(self.one_variable(space, type_, align, vector, external, line))
+        self.accept(";")
+        return found
+
+    def skip_attribute(self, part: str) -> None:
+        if part == ".attribute":
+            self.expect("(")
+            self.skip_to(")")
+
+    def one_variable(
+        self, space: str, type_: str, align: int, vector: int, external: bool, line: int
+    ) -> Variable:
+        name = self.word()
+        element = TYPE_BYTES[type_] * vector
+        sizes: list[int] = []
+        if self.accept("<"):
+            raise PtxError(line, "parameterised names are for registers only")
+        while self.accept("["):
+            sizes.append(0 if self.now.text == "]" else constant_integer(self))
+            self.expect("]")
+        if any(size < 0 for size in sizes) or prod(sizes) * element > _MOST_BYTES:
+            raise PtxError(line, f"a variable of {prod(sizes) * element:,} bytes")
+        data: bytes | None = None
+        links: tuple[Link, ...] = ()
+        count = prod(sizes)
+        if self.accept("="):
+            dimensions = [*sizes, vector] if vector > 1 or not sizes else sizes
+            data, links, total = initial_bytes(self, type_, dimensions, _MOST_BYTES)
+            count = total // element
+        size = count * element
+        return Variable(name, space, type_, count, align or element, size, data, links, external, line)
+
+    # -- functions ------------------------------------------------------------------------------
+    def parse_function(self, external: bool) -> None:
+        line = self.now.line
+        entry = self.take().text == ".entry"
+        returns = self.parameter_list() if not entry and self.now.text == "(" else []
+        name = self.word()
+        parameters = self.parameter_list() if self.now.text == "(" else []
+        function = Function(name, entry, parameters, returns, line=line)
+        while self.now.kind == "dotted" and self.now.text not in _NEXT:
+            self.performance(function)
+        if self.accept(";") or (not entry and self.now.text != "{"):  # once no semicolon ended a prototype
+            function.declared_only = True
+            self.result.functions.setdefault(name, function)
+            return
+        self.function, self.scopes, self.location = function, [dict(self.shared_names)], (0, 0)
+        self.vectors, self.labels = {}, Labels()
+        for variable in (*parameters, *returns):
+            if variable.space == "reg":
+                self.register_parameter(function, variable)
+        self.block()
+        self.labels.resolve()
+        self.function = None
+        self.result.functions[name] = function
+
+    def performance(self, function: Function) -> None:
+        part = self.take().text
+        numbers: list[int] = []
+        while self.now.kind == "int" or (self.now.text == "," and numbers):
+            if not self.accept(","):
+                numbers.append(self.integer())
+        if part in (".maxntid", ".reqntid"):
+            size = 1
+            for number in numbers:
+                size *= number
+            function.max_threads = size
+        elif part == ".reqnctapercluster":
+            x, y, z = [*numbers, 1, 1, 1][:3]
+            function.cluster = (x, y, z)
+        elif part == ".explicitcluster":
+            function.explicit_cluster = True
+        elif part == ".maxclusterrank" and numbers:
+            function.max_cluster = numbers[0]
+        elif part == ".blocksareclusters":
+            function.blocks_are_clusters = True
+        elif part == ".pragma":
+            self.skip_to(";")
+
+    def parameter_list(self) -> list[Variable]:
+        self.expect("(")
+        found: list[Variable] = []
+        while not self.accept(")"):
+            if self.now.text not in (".param", ".reg"):
+                raise self.error("a parameter expected")
+            line = self.now.line
+            space = self.take().text[1:]
+            align, type_, vector = 0, "", 1
+            while self.now.kind == "dotted":
+                part = self.take().text
+                if part == ".align":
+                    number = self.integer()
+                    align = align or number
+                elif part in (".v2", ".v4"):
+                    vector = int(part[2:])
+                elif part[1:] in TYPE_BYTES and not type_:
+                    type_ = part[1:]
+            if not type_:
+                raise PtxError(line, "a parameter without a type")
+            whole = self.one_variable(space, type_, align, vector, False, line)
+            found += elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
+            self.accept(",")
+        return found
+
+    def register_parameter(self, function: Function, variable: Variable) -> None:
+        name, _, part = variable.name.partition(".")
+        unique = self.scopes[0].get(name) if part else None
+        unique = unique or self.unused(function, name)
+        self.scopes[0][name] = unique
+        if part:
+            self.vectors[unique] = ELEMENTS.index(part) + 1
+            unique = f"{unique}.{part}"
+        variable.name = unique
+        function.registers[unique] = variable.type
+
+    def unused(self, function: Function, name: str) -> str:
+        """A name that nothing has yet that the function knows: names may come again in other scopes."""
+        spaces = (function.registers, self.vectors, function.variables, self.result.variables)
+        unique = name
+        while any(unique in space for space in spaces):
+            self.serial += 1
+            unique = f"{name}#{self.serial}"
+        return unique
+
+    def block(self) -> None:
+        self.expect("{")
+        self.scopes.append({})
+        self.serial += 1
+        self.path += (self.serial,)
+        if len(self.scopes) > _MOST_SCOPES:
+            raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
+        while not self.accept("}"):
+            if self.now.kind == "end":
+                raise self.error("'}' expected")
+            self.statement()
+        self.scopes.pop()
+        self.path = self.path[:-1]
+
+    def statement(self) -> None:
+        function = self.function
+        assert function is not None
+        token = self.now
+        if token.text == "{":
+            self.block()
+        elif token.text == ";":
+            self.take()
+        elif token.text == ".reg":
+            self.registers(function)
+        elif token.text == ".loc":
+            self.loc()
+        elif token.text == ".pragma":
+            self.skip_to(";")
+        elif token.text == ".section":
+            self.section()
+        elif token.text == ".file":
+            self.file()
+        elif token.text in (".branchtargets", ".calltargets", ".callprototype"):
+            raise self.error("a label before the table expected")
+        elif token.kind == "dotted":
+            self.local_variables(function)
+        elif token.kind == "word" and self.tokens[self.at + 1].text == ":":
+            self.label(function)
+        else:
+            function.body.append(self.instruction())
+
+    def registers(self, function: Function) -> None:
+        self.expect(".reg")
+        type_, vector = "", 0
+        while self.now.kind == "dotted":
+            part = self.take().text
+            if part in (".v2", ".v4"):
+                vector = int(part[2:])
+            else:
+                type_ = part[1:]
+        if type_ not in TYPE_BYTES:
+            raise self.error("a register type expected")
+        while True:
+            name = self.word()
+            if self.accept("<"):
+                count = self.integer()
+                self.expect(">")
+                if max(count, 0) * max(vector, 1) + len(function.registers) > _MOST_REGISTERS:
+                    raise PtxError(self.now.line, f"{count:,} registers")
+                names = [f"{name}{i}" for i in range(count)]
+            else:
+                names = [name]
+            for each in names:
+                unique = self.unused(function, each)
+                self.scopes[-1][each] = unique
+                if vector:
+                    self.vectors[unique] = vector
+                    function.registers |= {f"{unique}.{part}": type_ for part in ELEMENTS[:vector]}
+                else:
+                    function.registers[unique] = type_
+            if not self.accept(","):
+                break
+        self.expect(";")
+
+    def local_variables(self, function: Function) -> None:
+        linkage = set()
+        while self.now.text in _LINKAGE:
+            linkage.add(self.take().text)
+        if self.now.text not in _SPACES:
+            raise self.error("a variable expected")
+        for variable in self.variables(".extern" in linkage):
+            own = variable.space in ("local", "param")  # of each call; any other is there once
+            unique = variable.name if own else f"{function.name}::{variable.name}"
+            taken = {parameter.name for parameter in (*function.parameters, *function.returns)}
+            while (free := self.unused(function, unique)) != unique or unique in taken:
+                unique = free if free != unique else f"{unique}#"
+            self.scopes[-1][variable.name] = unique
+            variable.name = unique
+            (function.variables if own else self.result.variables)[unique] = variable
+
+    def label(self, function: Function) -> None:
+        token = self.take()
+        self.expect(":")
+        if self.now.text in (".branchtargets", ".calltargets"):
+            self.take()
+            names = [self.word()]
+            while self.accept(","):
+                names.append(self.word())
+            self.expect(";")
+            function.tables[self.labels.define(self.path, token.text, token.line)] = names
+            self.labels.list(self.path, names)
+        elif self.now.text == ".callprototype":
+            self.skip_to(";")
+        else:
+            function.body.append(Label(self.labels.define(self.path, token.text, token.line), token.line))
+
+    # -- instructions ---------------------------------------------------------------------------
+    def instruction(self) -> Instruction:
+        line = self.now.line
+        guard, negated = None, False
+        if self.accept("@"):
+            negated = self.accept("!")
+            guard = self.register(self.word())
+        opcode = self.word()
+        parts = []
+        while self.now.kind == "dotted":
+            parts.append(self.take().text[1:])
+        operands: list[Operand] = []
+        while self.now.text != ";":
+            operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
+            if not self.accept(","):
+                break
+        self.expect(";")
+        file, source = self.location
+        assert self.function is not None
+        whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+        if self.narrow and "f64" in parts:
+            raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
+        found = spelled(moved(self, whole), self.function.registers, self.result.version)
+        if opcode in ("bra", "brx", "call"):
+            self.labels.use(self.path, found)
+        return found
+
+    # -- what an instruction needs before it ----------------------------------------------------
+    def before(self, *instructions: Instruction) -> None:
+        assert self.function is not None
+        file, source = self.location
+        self.function.body += [replace(each, source=source, file=file) for each in instructions]
+
+    def register_for(self, type_: str) -> Register:
+        """A register that no text names."""
+        assert self.function is not None
+        self.serial += 1
+        self.function.registers[f"#{self.serial}"] = type_
+        return Register(f"#{self.serial}")
+
+    def type_of(self, register: Register) -> str:
+        return self.function.registers.get(register.name, "") if self.function else ""
+
+    def variable(self, name: str) -> Variable | None:
+        """What is known of a variable or a parameter in memory by its unique name."""
+        function = self.function
+        own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
+        known = next((item for item in own if item.name == name and item.space != "reg"), None)
+        return known or self.result.variables.get(name)
+
+    def marked(self, parts: list[str], place: int) -> Operand:
+        """An operand whose minus sign and selector, as in ``-r1.b0``, become parts of the instruction."""
+        if self.now.text == "-" and self.tokens[self.at + 1].kind == "word":
+            self.take()
+            parts.append(f"{place}:-")
+        operand = self.operand()
+        while self.now.kind == "dotted":
+            parts.append(f"{place}:{self.take().text[1:]}")
+        return operand
+
+    def register(self, name: str) -> Register:
+        unique = self.known(name)
+        if unique is None:
+            raise PtxError(self.now.line, f"{name!r} is not declared")
+        return Register(unique)
+
+    def known(self, name: str) -> str | None:
+        """The unique name of what the function's text calls ``name``."""
+        unique = next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+        function, shared = self.function, self.shared.registers
+        if unique in shared and function and unique not in function.registers and unique not in self.vectors:
+            if not function.entry:
+                raise PtxError(self.now.line, f"the module's register {name} in a function is not supported")
+            function.registers[unique] = shared[unique]
+        return unique
+
+    def operand(self, opcode: str = "", without: tuple[str, ...] = ()) -> Operand:
+        """An operand, but none that begins with one of the marks ``without``."""
+        token = self.now
+        if token.text in without:
+            raise self.error("a register or a number expected")
+        if self.accept("{"):
+            items = []
+            while not self.accept("}"):
+                items.append(self.operand(without=("{", "[")))
+                self.accept(",")
+            return Vector(tuple(items))
+        if opcode == "bra" and token.kind == "word":  # a label, whatever else has its name
+            return Symbol(self.take().text)
+        if opcode == "call" and self.accept("("):  # its arguments, its results
+            items = []
+            while not self.accept(")"):
+                items.append(self.operand())
+                self.accept(",")
+            return flat(Vector(tuple(items)))
+        if self.accept("["):
+            return self.address()
+        if token.text == "!" and self.tokens[self.at + 1].kind == "word":
+            self.take()
+            return Not(self.register(self.word()))
+        if token.kind in ("int", "float") or token.text in ("-", "+", "!", "~", "(", "WARP_SZ"):
+            return constant(self)
+        if token.kind != "word":
+            raise self.error("an operand expected")
+        operand = self.named()
+        if self.accept("|"):
+            return Pair(operand, self.named())
+        if isinstance(operand, Symbol) and self.now.text == "[":
+            return indexed(self, operand, opcode)
+        if isinstance(operand, Register) and self.now.text in ("+", "-"):
+            return shifted(self, operand)
+        return operand
+
+    def named(self) -> Operand:
+        token = self.take()
+        if token.kind != "word":
+            self.at -= 1
+            raise self.error("a name expected")
+        name = token.text
+        if name == "_":
+            return Register("_")
+        if name.startswith("%") and _SPECIAL.match(name):
+            if self.now.kind == "dotted":
+                return Register(name + self.take().text)
+            return special_vector(name)
+        if name == "WARP_SZ":
+            return Immediate(32)
+        unique = self.known(name)
+        if unique is not None:
+            if unique in self.result.variables or (self.function and unique in self.function.variables):
+                return Symbol(unique, self.offset())
+            return vector_of(self, unique) if unique in self.vectors else Register(unique)
+        if name.startswith("%"):
+            raise PtxError(token.line, f"{name!r} is not declared")
+        return Symbol(name, self.offset())
+
+    def variable_name(self, name: str) -> str:
+        """The name by which the module knows what is called ``name`` here."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), name)
+
+    def offset(self) -> int:
+        total = 0
+        while self.now.kind == "mark" and self.now.text in ("+", "-"):
+            if self.now.text == "+":
+                self.take()
+            total += constant_integer(self, terms=True)
+        return total
+
+    def address(self) -> Operand:
+        items: list[Operand] = []
+        base: Operand | None = None
+        offset = 0
+        if self.now.kind == "word":
+            base = self.named()
+            if isinstance(base, Symbol):
+                base, offset = Symbol(base.name), base.offset
+            offset += self.offset()
+        else:
+            offset = constant_integer(self)
+        while self.accept(","):  # tensor coordinates; the table of that family reads them
+            items.append(self.operand(without=("[",)))
+        self.expect("]")
+        if base is not None and not isinstance(base, Register | Symbol):
+            raise self.error("a register or a variable expected in an address")
+        place = Address(base, offset)
+        return Vector((place, *items)) if items else place

@@ -1,0 +1,131 @@
+"""PTX text cut into words, numbers and marks."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tilewise.emulator.ptx.syntax import PtxError
+
+__all__ = ["Token", "Words", "integer_of", "tokens"]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>^[ \t]*\#[ \t]*(?:line\b)?[ \t]*\d[^\n]*|[ \t\r\f\v]+|//[^\n]*)
+  | (?P<newline>\n)
+  | (?P<comment>/\*.*?\*/)
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+
+      |\.\d+(?:[eE][+-]?\d+)?(?![\w:]))
+  | (?P<int>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
+  | (?P<word>[%$A-Za-z_][\w$]*)
+  | (?P<dotted>\.[\w]+(?:::[\w]+)*)
+  | (?P<mark>[{}\[\](),;:|!@=<>+\-*/~&^?])
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+
+def tokens(text: str) -> list[Token]:
+    """The whole text; what it has no word for is a PtxError."""
+    found: list[Token] = []
+    at, line = 0, 1
+    end = len(text)
+    match = _TOKEN.match
+    while at < end:
+        m = match(text, at)
+        if m is None:
+            if text[at] == "\0" and not text[at:].strip("\0 \n"):
+                break
+            raise PtxError(line, f"a character that PTX does not have: {text[at]!r}")
+        kind = m.lastgroup or ""
+        at = m.end()
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += m[0].count("\n")
+        elif kind != "space":
+            found.append(Token(kind, m[0], line))
+    found.append(Token("end", "", line))
+    return found
+
+
+def integer_of(text: str) -> int:
+    """An integer as PTX writes it."""
+    text = text.rstrip("U")
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    if text[:2] in ("0b", "0B"):
+        return int(text, 2)
+    return (
+        int(text, 8)
+        if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text
+        else int(text)
+    )
+
+
+class Words:
+    """A text's words, taken one after another."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = tokens(text)
+        self.at = 0
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        if token.kind != "end":
+            self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.now.text == text and self.now.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        if self.now.text != text:
+            raise self.error(f"{text!r} expected")
+        return self.take()
+
+    def error(self, what: str) -> PtxError:
+        got = self.now.text or "the end of the text"
+        return PtxError(self.now.line, f"{what}, not {got!r}")
+
+    def word(self) -> str:
+        if self.now.kind != "word":
+            raise self.error("a name expected")
+        return self.take().text
+
+    def integer(self) -> int:
+        negative = self.accept("-")
+        if self.now.kind != "int":
+            raise self.error("an integer expected")
+        value = integer_of(self.take().text)
+        return -value if negative else value
+
+    def skip_to(self, text: str) -> None:
+        while self.now.text != text:
+            if self.now.kind == "end":
+                raise self.error(f"{text!r} expected")
+            self.take()
+        self.take()
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                raise self.error("'}' expected")
+            depth += {"{": 1, "}": -1}.get(token.text, 0)

@@ -1,0 +1,494 @@
+"""Running a build: memory for blocks and warps, worker threads, the end of it, and what went wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from tilewise.emulator.build import Build, Store, build_general
+from tilewise.emulator.checking.launch import Checks
+from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
+from tilewise.emulator.lowering.keep import APART
+from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
+from tilewise.emulator.running import native, workers
+from tilewise.emulator.running.plain_memory import Memory
+from tilewise.emulator.running.questions import Host
+from tilewise.emulator.running.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault
+from tilewise.emulator.support.flights import CAPACITY, queue_bytes
+from tilewise.emulator.support.mbarrier import told
+from tilewise.emulator.support.text import Outcome
+from tilewise.emulator.support.wgmma import PRODUCTS
+from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
+from tilewise.launch import Launch
+
+__all__ = ["Range", "RangeTable", "Runner"]
+
+_ORDERS = {"eager": 0, "late": 1}
+_STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
+_CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own clusters
+_PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
+_PICTURE_BYTES = 1 << 20
+_RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
+_LOOK = 0.02  # seconds between looks of the waiting thread
+_SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
+_WORDS_COUNT = LAUNCH.SIZE // 8
+_WORDS = struct.Struct(f"<{_WORDS_COUNT}Q")
+_GENERAL = threading.Lock()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _GENERAL, _SPARES
+    _GENERAL, _SPARES = threading.Lock(), _Spares()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class RangeTable:
+    """Memory that launches may touch, in order, as compiled code searches it. Launches may share one."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self.ranges = sorted(ranges, key=lambda item: item.start)
+        self.memory = Memory(16 * len(ranges) + 64)
+        ends = [(item.start, item.start + item.size) for item in self.ranges]
+        self.memory.bytes[: 16 * len(ranges)] = np.array(ends, np.uint64).view(np.uint8).reshape(-1)
+
+
+def _block_bytes(build: Build) -> int:
+    """From a block of a cluster to the next one."""
+    return BLOCK.WARPS + build.warps * build.stride
+
+
+class Resident:
+    """The memory of a cluster: of each block its shared memory, its warps, their local memory."""
+
+    def __init__(
+        self,
+        build: Build,
+        shared_bytes: int,
+        blocks: int = 1,
+        flights: int = 0,
+        checks: Checks | None = None,
+    ) -> None:
+        self.blocks, self.flights = blocks, flights
+        self.queue = Memory(queue_bytes(flights))
+        self.queue.set(QUEUE.CAPACITY, flights)
+        self.size = blocks * (build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes)
+        self.size += queue_bytes(flights)
+        self.stride = _block_bytes(build)
+        self.memory = Memory(blocks * self.stride)
+        room = -(-(shared_bytes + 64) // 64) * 64
+        self.shared = Memory(blocks * room)
+        self.local = Memory(blocks * build.warps * 32 * build.local_bytes)
+        for rank in range(blocks):
+            start = rank * self.stride
+            self.memory.set(start + BLOCK.SHARED, self.shared.address + rank * room)
+            self.memory.set(start + BLOCK.FIRST, self.memory.address)
+            self.memory.set(start + BLOCK.FLIGHTS, self.queue.address if flights else 0)
+            for warp in range(build.warps):
+                at = start + BLOCK.WARPS + warp * build.stride
+                local = (rank * build.warps + warp) * 32 * build.local_bytes
+                self.memory.set(at + WARP.LOCAL, self.local.address + local)
+
+        self.checked = checks.attach(self.memory, self.stride, shared_bytes) if checks else []
+
+    def waiting(self, build: Build) -> list[Waiting]:
+        """Warps that are not done, and what their lanes wait for."""
+        found = []
+        get = self.memory.get
+        for rank, warp in product(range(self.blocks), range(build.warps)):
+            start = rank * self.stride
+            at = start + BLOCK.WARPS + warp * build.stride
+            if get(at + WARP.STATUS) == Status.DONE:
+                continue
+            live, meeting = get(at + WARP.LIVE), get(at + WARP.MEETING)
+            item = Waiting(warp, live, meeting, get(at + WARP.LINE), get(at + WARP.LOOP), self.index(rank))
+            for i in range(BARRIERS):
+                barrier = start + BLOCK.BARRIERS + i * BARRIER.SIZE
+                if lanes := get(at + WARP.WAITING + 4 * i):
+                    expected = get(barrier + BARRIER.EXPECTED)
+                    arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
+                    wanted = expected or get(start + BLOCK.LIVE)
+                    item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
+            if get(at + WARP.RESUME) == APART:
+                item.gate, item.gate_line = get(at + WARP.GATE), get(at + WARP.GATE_LINE)
+            if lanes := get(at + WARP.HELD):
+                line, came = get(at + WARP.HELD_LINE), get(BLOCK.ARRIVED)
+                item.barriers.append((CLUSTER_BARRIER, lanes, line, came, get(BLOCK.PRESENT)))
+            products = at + WARP.PRODUCTS
+            item.groups, item.groups_line = get(products + PRODUCTS.AWAITED), get(products + PRODUCTS.LINE)
+            if lanes := get(at + WARP.AWAITING):
+                item.mbarrier = (
+                    lanes,
+                    get(at + WARP.AWAITED_LINE),
+                    self._awaited(rank, get(at + WARP.AWAITED)),
+                )
+            found.append(item)
+        return found
+
+    def _awaited(self, rank: int, address: int) -> str:
+        """What the mbarrier lacks that a warp of a block waits at."""
+        named = (address >> RANK_SHIFT) - 1
+        offset, owner = address & ((1 << RANK_SHIFT) - 1), named if named >= 0 else rank
+        room = self.shared.bytes.size // self.blocks
+        if owner >= self.blocks or offset + 8 > room:
+            return "at an mbarrier that is not there"
+        return told(offset, self.shared.get(owner * room + offset, 8))
+
+    def index(self, rank: int = 0) -> tuple[int, int, int]:
+        """Where a block of the cluster lies in the grid."""
+        at, get = rank * self.stride, self.memory.get
+        return get(at + BLOCK.X), get(at + BLOCK.Y), get(at + BLOCK.Z)
+
+    @property
+    def progress(self) -> int:
+        """What its blocks have counted."""
+        return sum(self.memory.get(rank * self.stride + BLOCK.PROGRESS, 8) for rank in range(self.blocks))
+
+
+class _Watch:
+    """Whether blocks that may wait for something get on: what they count, and now and then their registers."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.picture, self.taken = 0, 0.0
+        self.lively = False  # whether they counted anything since the last look
+
+    def changed(self, residents: list[Resident]) -> bool:
+        counts = [cluster.progress for cluster in residents]
+        self.lively, self.counts = counts != self.counts, counts
+        if self.lively or time.monotonic() - self.taken < _PICTURE_SECONDS:
+            return self.lively
+        before, self.taken, self.picture = self.picture, time.monotonic(), 0
+        for cluster in residents:
+            if cluster.memory.bytes.size <= _PICTURE_BYTES:
+                self.picture = zlib.crc32(cluster.memory.bytes.data, self.picture)
+        return self.picture != before
+
+
+class _Spares:
+    """Clusters' memory of launches that are over, for later launches of the same kernel.
+
+    A cluster that has finished leaves its memory to the next one of its launch, and so it may to one of
+    another launch. What was interrupted is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spares: OrderedDict[tuple[Any, ...], list[Resident]] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, build: Build, shared_bytes: int, blocks: int, flights: int) -> Resident:
+        with self._lock:
+            found = self._spares.get(self._key(build, shared_bytes, blocks, flights))
+            if found:
+                resident = found.pop()
+                self._bytes -= resident.size
+                return resident
+        return Resident(build, shared_bytes, blocks, flights)
+
+    def give(self, build: Build, shared_bytes: int, resident: Resident) -> None:
+        key = self._key(build, shared_bytes, resident.blocks, resident.flights)
+        with self._lock:
+            self._spares.setdefault(key, []).append(resident)
+            self._spares.move_to_end(key)
+            self._bytes += resident.size
+            while self._bytes > _SPARE_BYTES:
+                _, dropped = self._spares.popitem(last=False)
+                self._bytes -= sum(item.size for item in dropped)
+
+    @staticmethod
+    def _key(build: Build, *figures: int) -> tuple[Any, ...]:
+        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
+        return build.symbol, build.warps, build.stride, build.local_bytes, *figures
+
+
+_SPARES = _Spares()
+
+
+@dataclass(slots=True)
+class Runner:
+    """One launch of a build. ``keep`` is anything that must live as long as the launch may touch memory."""
+
+    build: Build
+    launch: Launch
+    packed: Sequence[bytes]
+    ranges: Sequence[Range] | RangeTable
+    globals: Sequence[int]
+    threads: int = 1
+    order: str | int = "eager"
+    timeout: float | None = None
+    residents: int = 4_096
+    multiprocessors: int = 1
+    store: Store | None = None
+    progress: Callable[[int, int], None] | None = None
+    keep: object = None
+    watch: Memories | None = None  # for a build that counts or checks
+    chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+
+    def __call__(self) -> None:
+        """Run every block, or raise what went wrong."""
+        work = _Work(self)
+        if work.total:
+            work.run()
+
+
+class _Work:
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.build = runner, runner.build
+        build, launch = self.build, runner.launch
+        self.total = launch.blocks
+        self.cluster = launch.cluster or (1, 1, 1)
+        self.blocks = math.prod(self.cluster)  # of a cluster
+        self.clusters = self.total // self.blocks
+        self.chosen = None if runner.chosen is None else np.array(runner.chosen, np.int64)
+        if self.chosen is not None:
+            self.clusters = len(self.chosen)
+            self.total = self.clusters * self.blocks
+        self.fault = Memory(FAULT.BYTES)
+        self.parameters = Memory(build.parameter_bytes + 64)
+        for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
+            self.parameters.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
+        self.constants = Memory(len(build.constants) + 64)
+        self.constants.bytes[: len(build.constants)] = np.frombuffer(build.constants, np.uint8)
+        for offset, which, addend in build.constant_links:
+            self.constants.set(offset, runner.globals[which] + addend)
+        given = runner.ranges
+        self.table_of_ranges = given if isinstance(given, RangeTable) else RangeTable(given)
+        self.ranges = self.table_of_ranges.ranges
+        self.table = Memory(8 * len(runner.globals) + 64)
+        for i, address in enumerate(runner.globals):
+            self.table.set(8 * i, address)
+        self.shared_bytes = build.shared_bytes + launch.shared
+        self.host = Host(
+            build,
+            self.ranges,
+            self.shared_bytes,
+            (self.constants.address, len(build.constants)),
+            (self.parameters.address, build.parameter_bytes),
+        )
+        self.context = self._context()
+        self.error: TilewiseError | None = None
+        self.lock = threading.Lock()
+        self.over: list[int] = []  # workers that have ended
+        self.wake: SimpleQueue[None] = SimpleQueue()
+        self.moved = time.monotonic()
+        self.work = native.support()
+
+    def _context(self) -> Memory:
+        build, launch, context = self.build, self.runner.launch, Memory(LAUNCH.SIZE)
+        words = [0] * _WORDS_COUNT
+        assert build.code is not None
+        order = self.runner.order
+        axes = (
+            ((LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z), launch.grid),
+            ((LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z), self.cluster),
+            (
+                (LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z),
+                [size // part for size, part in zip(launch.grid, self.cluster, strict=True)],
+            ),
+        )
+        for offset, value in (
+            (LAUNCH.TOTAL, self.clusters),
+            *(place for offsets, sizes in axes for place in zip(offsets, sizes, strict=True)),
+            (LAUNCH.CLUSTER, self.blocks),
+            (LAUNCH.BLOCK_STRIDE, _block_bytes(build)),
+            (LAUNCH.EXPLICIT, int(launch.cluster is not None)),
+            (LAUNCH.PARAMS, self.parameters.address),
+            (LAUNCH.PARAM_BYTES, build.parameter_bytes),
+            (LAUNCH.RANGES, self.table_of_ranges.memory.address),
+            (LAUNCH.RANGE_COUNT, len(self.ranges)),
+            (LAUNCH.CONST, self.constants.address),
+            (LAUNCH.CONST_BYTES, len(build.constants)),
+            (LAUNCH.SHARED_BYTES, self.shared_bytes),
+            (LAUNCH.LOCAL_BYTES, build.local_bytes),
+            (LAUNCH.FAST, build.code.address(build.symbol)),
+            (LAUNCH.GENERAL, build.general.address(build.symbol + "g") if build.general else 0),
+            (LAUNCH.FAULT, self.fault.address),
+            (LAUNCH.ORDER, _ORDERS.get(order, 2) if isinstance(order, str) else 2),
+            (LAUNCH.WARPS, build.warps),
+            (LAUNCH.THREADS, launch.threads_per_block),
+            (LAUNCH.WARP_STRIDE, build.stride),
+            (LAUNCH.DYNAMIC_BYTES, launch.shared),
+            (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
+            (LAUNCH.GLOBALS, self.table.address),
+            (LAUNCH.HOST, self.host.entry),
+            (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
+            (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
+        ):
+            words[offset // 8] = value
+        _WORDS.pack_into(context.bytes.data, 0, *words)
+        return context
+
+    # -- the waiting thread -----------------------------------------------------------------------
+    def run(self) -> None:
+        begun = 0
+        started = time.monotonic()
+        try:
+            for number in range(max(1, min(self.runner.threads, self.clusters))):
+                try:
+                    workers.start(partial(self._worker, number), partial(self._end, number))
+                except RuntimeError:  # the system gives no more threads: fewer will do
+                    if not begun:
+                        raise DeviceError("the system has no thread left to run a kernel on") from None
+                    break
+                begun += 1
+            while len(self.over) < begun:
+                if not self._nap():
+                    self._look(started)
+        finally:
+            self.context.set(LAUNCH.STOP, 1, 4)
+            while len(self.over) < begun:
+                self._nap()
+            self.host.write_out()
+        if error := self.error or self.host.error:
+            raise error
+        if self.fault.get(FAULT.KIND):
+            record, said = self.fault.bytes.tobytes(), self.host.said
+            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.cluster)
+
+    def _end(self, number: int) -> None:
+        self.over.append(number)
+        self.wake.put(None)
+
+    def _nap(self) -> bool:
+        """Wait a moment; whether a worker's end cut it short."""
+        try:
+            self.wake.get(timeout=_LOOK)
+        except Empty:
+            return False
+        return True
+
+    def _look(self, started: float) -> None:
+        now = time.monotonic()
+        timeout = self.runner.timeout
+        if timeout is not None and now - started > timeout and not self.error:
+            done = self.context.get(LAUNCH.DONE, 8)
+            self._fail(
+                LaunchTimeout(
+                    f"kernel {self.build.entry} did not end within {timeout:g} s: {done:,} of {self.total:,} "
+                    "blocks were done; give more time, or look for a loop that does not end"
+                )
+            )
+        if self.runner.progress:
+            self.runner.progress(self.context.get(LAUNCH.DONE, 8), self.total)
+
+    def _fail(self, error: TilewiseError) -> None:
+        with self.lock:
+            self.error = self.error or error
+        self.context.set(LAUNCH.STOP, 1, 4)
+
+    @property
+    def _unit(self) -> str:
+        return "block" if self.blocks == 1 else "cluster"
+
+    def _deadlock(self, resident: Resident, asks: bool = False) -> TilewiseError:
+        return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
+
+    def _take(self) -> Resident:
+        flights = 0
+        if self.build.flies:
+            flights = 1 if self.runner.order == "eager" else CAPACITY
+        if isinstance(self.runner.watch, Checks):
+            return Resident(self.build, self.shared_bytes, self.blocks, flights, self.runner.watch)
+        return _SPARES.take(self.build, self.shared_bytes, self.blocks, flights)
+
+    # -- workers ----------------------------------------------------------------------------------
+    def _worker(self, number: int) -> None:
+        try:
+            self._work(number)
+        except MemoryError:
+            self._fail(
+                DeviceError(
+                    f"the host's memory does not hold another {self._unit} of kernel {self.build.entry}"
+                )
+            )
+        except TilewiseError as error:
+            self._fail(error)
+        except BaseException as error:  # handed to the thread that waits, which raises it
+            failure = DeviceError(f"the emulator failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _work(self, number: int) -> None:
+        own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
+        seed = self.runner.order if isinstance(self.runner.order, int) else 0
+        own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
+        own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
+        residents = [self._take()]
+        at = 0
+        stuck = 0
+        watch = _Watch()
+        while True:
+            outcome = self.work(self.context.address, own.address, residents[at].memory.address)
+            if outcome == Outcome.FINISHED:
+                self._give(residents.pop(at))
+                if not residents:
+                    return
+                stuck = 0
+                self.moved = time.monotonic()
+            elif outcome == Outcome.GENERAL:
+                self._generalize()
+            elif outcome == Outcome.DEADLOCK:
+                raise self._deadlock(residents[at])
+            elif outcome == Outcome.STUCK:
+                stuck += 1
+                if stuck >= len(residents):
+                    stuck = 0
+                    self._more(residents, watch)
+            else:
+                return
+            at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
+
+    def _give(self, resident: Resident) -> None:
+        if not resident.checked:
+            _SPARES.give(self.build, self.shared_bytes, resident)
+
+    def _more(self, residents: list[Resident], watch: _Watch) -> None:
+        """Every cluster of this worker may wait for another: bring in as many again, or give others time."""
+        if watch.changed(residents):
+            self.moved = time.monotonic()
+        room = _RESIDENT_BYTES // (self.runner.threads * residents[0].size + 1)
+        started = self.context.get(LAUNCH.NEXT, 8)
+        most = self.runner.residents // self.blocks
+        fresh = min(len(residents), most - len(residents), room - len(residents))
+        if started < self.clusters and fresh > 0:
+            residents += [self._take() for _ in range(min(fresh, self.clusters - started))]
+            self.moved = time.monotonic()
+        elif self._given_up(residents):
+            raise self._deadlock(residents[0], asks=True)
+        elif not watch.lively:
+            time.sleep(0.0005)
+
+    def _given_up(self, residents: list[Resident]) -> bool:
+        """Whether nothing will get on any more: sooner if nobody waits for what other clusters might do."""
+        idle = time.monotonic() - self.moved
+        if idle < _CLOSED_SECONDS or self.runner.timeout is not None:
+            return False
+        closed = all(item.inside for cluster in residents for item in cluster.waiting(self.build))
+        return closed or idle > _STUCK_SECONDS
+
+    def _generalize(self) -> None:
+        # NOTE: launches share a build, so a lock of one launch would not do: a second general build would
+        # take the place of the first while warps of another launch run in that one.
+        with _GENERAL:
+            if self.build.general is None:
+                build_general(self.build, self.runner.store)
+            assert self.build.general is not None
+            self.context.set(LAUNCH.GENERAL, self.build.general.address(self.build.symbol + "g"))

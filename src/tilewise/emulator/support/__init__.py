@@ -1,0 +1,1 @@
+"""The run-time support that compiled kernels call."""

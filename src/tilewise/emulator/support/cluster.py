@@ -1,0 +1,189 @@
+"""The barrier of a cluster, and addresses of other blocks' shared memory.
+
+Each thread arrives and waits by turns. A warp keeps which lanes have arrived in the phase under way
+(CAME) and which have yet to wait for one that is complete (PASSED); the cluster's first block counts.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.layout import (
+    BLOCK,
+    GENERIC_SHARED,
+    LAUNCH,
+    RANK_SHIFT,
+    WARP,
+    WINDOW,
+    ClusterFault,
+    FaultKind,
+    Space,
+    Status,
+)
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["routines"]
+
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_WRONG = 2  # what arriving and waiting give after a fault
+
+
+def routines() -> list[Routine]:
+    return [_arrive(), _wait(), _complete(), _release(), _leave(), _place(), _near()]
+
+
+def _first(r: Routine) -> Value:
+    return r.field(r["block"], BLOCK.FIRST, "ptr")
+
+
+def _count(r: Routine, mask: Value) -> Value:
+    return r.intrinsic("llvm.ctpop", mask)
+
+
+def _without(r: Routine, mask: Value, lanes: Value) -> Value:
+    return r.op("and", mask, r.op("xor", lanes, -1))
+
+
+def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> None:
+    r.put(pointer, field, r.op(name, r.field(pointer, field, "i32"), by))
+
+
+def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
+    """End with a fault of these lanes, if there are any."""
+    with r.when(r.compare("icmp ne", lanes, 0)):
+        r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+        lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
+        kind, zero = r.const("i32", int(FaultKind.BAD_CLUSTER_BARRIER)), r.const("i32", 0)
+        given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
+        r.call("tw_fault_at", "void", *(r[name] for name in _WHO), *given, r.const("i64", 0))
+        r.give(r.const("i32", _WRONG))
+
+
+def _arrive() -> Routine:
+    """Some lanes arrive: 0, or 2 if they may not."""
+    r = Routine("tw_cluster_arrive", "i32", **_WHO, mask="i32", line="i32")
+    warp, mask = r["warp"], r["mask"]
+    came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
+    _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
+    r.put(warp, WARP.CAME, r.op("or", came, mask))
+    _change(r, _first(r), BLOCK.ARRIVED, "add", _count(r, mask))
+    r.call("tw_cluster_complete", "void", r["ctx"], _first(r))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _wait() -> Routine:
+    """Some lanes wait: 0 if all of them may go on, 1 if some are held up, 2 if they may not wait."""
+    r = Routine("tw_cluster_wait", "i32", **_WHO, mask="i32", line="i32")
+    warp, mask = r["warp"], r["mask"]
+    came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
+    _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
+    r.put(warp, WARP.PASSED, _without(r, passed, mask))
+    held = r.op("and", came, mask)
+    with r.when(r.compare("icmp eq", held, 0)):
+        r.give(r.const("i32", 0))
+    _change(r, warp, WARP.HELD, "or", held)
+    _change(r, warp, WARP.BLOCKED, "or", held)
+    r.put(warp, WARP.HELD_LINE, r["line"])
+    r.give(r.const("i32", 1))
+    return r
+
+
+def _complete() -> Routine:
+    """Begin the next phase if all threads that there are have arrived."""
+    r = Routine("tw_cluster_complete", "void", ctx="ptr", first="ptr")
+    ctx, first = r["ctx"], r["first"]
+    arrived, present = r.field(first, BLOCK.ARRIVED, "i32"), r.field(first, BLOCK.PRESENT, "i32")
+    some = r.compare("icmp ne", arrived, 0)
+    with r.when(r.both(some, r.compare("icmp uge", arrived, present))):
+        r.put(first, BLOCK.ARRIVED, r.const("i32", 0))
+        with r.count(r.field(ctx, LAUNCH.CLUSTER, "i64")) as rank:
+            stride = r.op("mul", r.field(ctx, LAUNCH.BLOCK_STRIDE, "i64"), rank)
+            warps = r.at(r.at(first, stride), BLOCK.WARPS)
+            with r.count(r.field(ctx, LAUNCH.WARPS, "i64")) as number:
+                offset = r.op("mul", r.field(ctx, LAUNCH.WARP_STRIDE, "i64"), number)
+                r.call("tw_cluster_release", "void", r.at(warps, offset))
+    return r
+
+
+def _release() -> Routine:
+    """Let the lanes of one warp go on that are held up; the others may pass when they come to wait."""
+    r = Routine("tw_cluster_release", "void", warp="ptr")
+    warp = r["warp"]
+    came, held = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.HELD, "i32")
+    _change(r, warp, WARP.PASSED, "or", _without(r, came, held))
+    r.put(warp, WARP.CAME, r.const("i32", 0))
+    with r.when(r.compare("icmp ne", held, 0)):
+        r.put(warp, WARP.HELD, r.const("i32", 0))
+        r.put(warp, WARP.BLOCKED, _without(r, r.field(warp, WARP.BLOCKED, "i32"), held))
+        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32"), int(Status.WAITING))
+        with r.when(waiting):
+            r.put(warp, WARP.STATUS, r.const("i32", int(Status.READY)))
+    return r
+
+
+def _leave() -> Routine:
+    """Some lanes leave the kernel: nobody waits for them any more."""
+    r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
+    warp, lanes, first = r["warp"], r["lanes"], _first(r)
+    _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
+    with r.when(r.compare("icmp ne", r.field(first, BLOCK.ARRIVED, "i32"), 0)):
+        came = r.field(warp, WARP.CAME, "i32")
+        _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
+        r.put(warp, WARP.CAME, _without(r, came, lanes))
+        r.call("tw_cluster_complete", "void", r["ctx"], first)
+    return r
+
+
+def _place() -> Routine:
+    """The block whose shared memory an address names, and 0; or what is wrong with the address.
+
+    ``found`` gets the block. An address without a rank is in the block's own memory.
+    """
+    r = Routine("tw_cluster_place", "i32", ctx="ptr", block="ptr", address="i64", found="ptr")
+    number = r.op("lshr", r["address"], RANK_SHIFT)
+    with r.when(r.compare("icmp eq", number, 0)):
+        r.put(r["found"], 0, r["block"])
+        r.give(r.const("i32", 0))
+    rank = r.op("sub", number, 1)
+    with r.unless(r.compare("icmp ult", rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
+        r.give(r.const("i32", int(FaultKind.NO_BLOCK)))
+    block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+    done = r.wide(r.field(block, BLOCK.DONE, "i32"))
+    with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
+        r.give(r.const("i32", int(FaultKind.BLOCK_GONE)))
+    r.put(r["found"], 0, block)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _near() -> Routine:
+    """The shared memory in which the first lane's address lies: a pointer to it, its first address, and how
+    many addresses there are from which as many bytes may be touched. None, if it lies in no block's."""
+    whole = "{ ptr, i64, i64 }"
+    names = {"ctx": "ptr", "block": "ptr", "addresses": "ptr", "mask": "i32", "size": "i64", "space": "i32"}
+    r = Routine("tw_near", whole, **names)
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
+    address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
+    window = r.select(generic, r.const("i64", GENERIC_SHARED), r.const("i64", 0))
+    away = r.op("sub", address, window)
+    none = Value(whole, "zeroinitializer")
+    own = r.compare("icmp eq", r["space"], int(Space.OWN))
+    named = r.op("or", generic, r.compare("icmp eq", r["space"], int(Space.SHARED)))
+    inside = r.compare("icmp ult", away, WINDOW)
+    plain = r.compare("icmp ult", away, 1 << RANK_SHIFT)
+    with r.unless(r.op("or", r.both(own, plain), r.both(named, inside))):
+        r.give(none)
+    found = Value("ptr", r.alloca("ptr"))
+    wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], away, found)
+    with r.when(r.compare("icmp ne", wrong, 0)):
+        r.give(none)
+    base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+    offset = r.op("and", away, (1 << RANK_SHIFT) - 1)
+    room = r.op("add", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), 1)
+    limit = r.intrinsic("llvm.usub.sat", room, r["size"])
+    first = r.set(whole, f"insertvalue {none}, {base}, 0")
+    second = r.set(whole, f"insertvalue {first}, {r.op('sub', address, offset)}, 1")
+    r.give(r.set(whole, f"insertvalue {second}, {limit}, 2"))
+    return r

@@ -1,0 +1,327 @@
+"""Operations in flight: what was issued and is not complete, and when it completes.
+
+A copy that a kernel issues may complete at once, or not before the kernel waits for it: the hardware is free.
+Here ``order`` decides. *Eager* completes it when it is issued. *Late* leaves it until the thread waits for
+its group or, if it reports to an mbarrier, until no warp of its cluster gets on without it. A seed completes
+flights at random moments in between. What is left at a cluster's end completes then.
+
+A flight is a record in its cluster's queue. Each kind has a function that performs it, for some of the lanes
+that issued it: ``performer(ctx, worker, block, warp, flight, mask) -> 0``, or anything else after a fault.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, QUEUE, WARP, Flight, FlightClass, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["CAPACITY", "queue_bytes", "routines"]
+
+CAPACITY = 256  # flights of a cluster; one more completes the oldest
+_EAGER, _SEEDED = 0, 2
+_PERFORMERS = {
+    Flight.COPY: "tw_fly_copy",
+    Flight.ARRIVE: "tw_fly_arrive",
+    Flight.BULK: "tw_fly_bulk",
+    Flight.TENSOR: "tw_fly_bulk",
+    Flight.REMOTE: "tw_fly_bulk",
+}
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_NULL = Value("ptr", "null")
+
+
+def queue_bytes(capacity: int) -> int:
+    return QUEUE.SLOTS + capacity * FLIGHT.SIZE
+
+
+def routines() -> list[Routine]:
+    return [
+        *(_flight(), _fly(), _drop(), _perform()),
+        *(_commit(), _await(), _idle(), _gust(), _land()),
+        *(_copy(), _spoil(), _arrive()),
+    ]
+
+
+def who(r: Routine) -> tuple[Value, Value, Value, Value]:
+    """The four pointers that nearly every function takes first."""
+    return r["ctx"], r["worker"], r["block"], r["warp"]
+
+
+def _queue(r: Routine) -> Value:
+    return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
+
+
+def _is_null(r: Routine, pointer: Value) -> Value:
+    return r.compare("icmp eq", pointer, _NULL)
+
+
+def _order_is(r: Routine, order: int) -> Value:
+    return r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), order)
+
+
+# -- issuing ------------------------------------------------------------------------------------------
+def _flight() -> Routine:
+    """A new flight at the end of the queue, its data to be filled in by the caller; null after a fault."""
+    r = Routine("tw_flight", "ptr", **_WHO, kind="i32", group="i32", mask="i32", line="i32")
+    queue = _queue(r)
+    found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
+    with r.when(_is_null(r, found.get())):
+        made = r.field(queue, QUEUE.MADE, "i64")
+        with r.when(r.compare("icmp ult", made, r.field(queue, QUEUE.CAPACITY, "i64"))):
+            r.put(queue, QUEUE.MADE, r.op("add", made, 1))
+            slot = r.item(r.at(queue, QUEUE.SLOTS), made, FLIGHT.SIZE)
+            r.put(slot, FLIGHT.NEXT, _NULL)
+            found.put(slot)
+        with r.otherwise():
+            oldest = r.field(queue, QUEUE.FIRST, "ptr")
+            failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], oldest, r.const("i32", -1))
+            with r.when(r.compare("icmp ne", failed, 0)):
+                r.give(_NULL)
+            found.put(r.field(queue, QUEUE.FREE, "ptr"))
+    slot = found.get()
+    r.put(queue, QUEUE.FREE, r.field(slot, FLIGHT.NEXT, "ptr"))
+    last = r.field(queue, QUEUE.LAST, "ptr")
+    r.put(slot, FLIGHT.PREVIOUS, last)
+    r.put(slot, FLIGHT.NEXT, _NULL)
+    with r.when(_is_null(r, last)):
+        r.put(queue, QUEUE.FIRST, slot)
+    with r.otherwise():
+        r.put(last, FLIGHT.NEXT, slot)
+    r.put(queue, QUEUE.LAST, slot)
+    r.put(queue, QUEUE.COUNT, r.op("add", r.field(queue, QUEUE.COUNT, "i64"), 1))
+    for offset, name in (
+        (FLIGHT.KIND, "kind"),
+        (FLIGHT.CLASS, "group"),
+        (FLIGHT.LINE, "line"),
+        (FLIGHT.LANES, "mask"),
+        (FLIGHT.WARP, "warp"),
+        (FLIGHT.BLOCK, "block"),
+    ):
+        r.put(slot, offset, r[name])
+    r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, r["warp"], r["group"]), 128)
+    r.give(slot)
+    return r
+
+
+def _counters(r: Routine, warp: Value, group: Value) -> Value:
+    """By lane: the groups of a class that were closed so far."""
+    bulk = r.compare("icmp eq", group, int(FlightClass.BULKS))
+    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
+
+
+def _fly() -> Routine:
+    """A flight whose data is filled in sets off: it completes at once if that is the order."""
+    r = Routine("tw_fly", "i32", **_WHO, flight="ptr")
+    with r.when(_order_is(r, _EAGER)):
+        every = r.const("i32", -1)
+        r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], r["flight"], every))
+    r.give(r.call("tw_gust", "i32", r["ctx"], r["worker"], r["block"]))
+    return r
+
+
+# -- completing ---------------------------------------------------------------------------------------
+def _drop() -> Routine:
+    """Take a flight out of the queue."""
+    r = Routine("tw_flight_drop", "void", flight="ptr")
+    flight = r["flight"]
+    queue = r.field(r.field(flight, FLIGHT.BLOCK, "ptr"), BLOCK.FLIGHTS, "ptr")
+    before, after = r.field(flight, FLIGHT.PREVIOUS, "ptr"), r.field(flight, FLIGHT.NEXT, "ptr")
+    with r.when(_is_null(r, before)):
+        r.put(queue, QUEUE.FIRST, after)
+    with r.otherwise():
+        r.put(before, FLIGHT.NEXT, after)
+    with r.when(_is_null(r, after)):
+        r.put(queue, QUEUE.LAST, before)
+    with r.otherwise():
+        r.put(after, FLIGHT.PREVIOUS, before)
+    r.put(flight, FLIGHT.NEXT, r.field(queue, QUEUE.FREE, "ptr"))
+    r.put(queue, QUEUE.FREE, flight)
+    r.put(queue, QUEUE.COUNT, r.op("sub", r.field(queue, QUEUE.COUNT, "i64"), 1))
+    return r
+
+
+def _perform() -> Routine:
+    """Complete a flight for some of its lanes; it leaves the queue with the last of them."""
+    r = Routine("tw_perform", "i32", ctx="ptr", worker="ptr", flight="ptr", mask="i32")
+    flight = r["flight"]
+    block, warp = r.field(flight, FLIGHT.BLOCK, "ptr"), r.field(flight, FLIGHT.WARP, "ptr")
+    lanes = r.field(flight, FLIGHT.LANES, "i32")
+    now = r.op("and", lanes, r["mask"])
+    rest = r.op("xor", lanes, now)
+    r.put(flight, FLIGHT.LANES, rest)
+    kind = r.field(flight, FLIGHT.KIND, "i32")
+    answer = r.variable("i32", 0)
+    for number, performer in _PERFORMERS.items():
+        with r.when(r.compare("icmp eq", kind, int(number))):
+            answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
+    with r.when(r.compare("icmp eq", rest, 0)):
+        r.call("tw_flight_drop", "void", flight)
+    progress = r.field(block, BLOCK.PROGRESS, "i64")
+    r.put(block, BLOCK.PROGRESS, r.op("add", progress, 1))
+    r.give(answer.get())
+    return r
+
+
+# -- waiting ------------------------------------------------------------------------------------------
+def _commit() -> Routine:
+    """Some lanes of a warp close a group."""
+    r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
+    counters = _counters(r, r["warp"], r["group"])
+    with r.each_lane(r["mask"]) as lane:
+        place = r.item(counters, lane, 4)
+        r.put(place, 0, r.op("add", r.field(place, 0, "i32"), 1))
+    return r
+
+
+def _await() -> Routine:
+    """Complete what some lanes wait for: all of their groups but the last ``keep``; if that is -1, all."""
+    r = Routine("tw_await", "i32", **_WHO, mask="i32", group="i32", keep="i32")
+    flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
+    counters = _counters(r, r["warp"], r["group"])
+    with r.loop() as loop:
+        this = flight.get()
+        loop.leave(_is_null(r, this))
+        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
+        mine = r.compare("icmp eq", r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
+        same = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), r["group"])
+        loop.again(r.negation(r.both(mine, same)))
+        due = r.variable("i32", 0)
+        with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])) as lane:
+            own = r.field(r.item(r.at(this, FLIGHT.GROUPS), lane, 4), 0, "i32")
+            after = r.op("sub", r.field(r.item(counters, lane, 4), 0, "i32"), own)  # groups closed since
+            over = r.compare("icmp sgt", after, r["keep"])
+            with r.when(over):
+                due.put(r.op("or", due.get(), r.op("shl", r.const("i32", 1), lane)))
+        loop.again(r.compare("icmp eq", due.get(), 0))
+        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, due.get())
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _idle() -> Routine:
+    """No warp of a cluster gets on: complete one flight, one that others are told of first.
+
+    1 if there was one, 0 if not, 2 after a fault.
+    """
+    r = Routine("tw_idle", "i32", ctx="ptr", worker="ptr", block="ptr")
+    queue = _queue(r)
+    with r.when(_is_null(r, queue)):
+        r.give(r.const("i32", 0))
+    first = r.field(queue, QUEUE.FIRST, "ptr")
+    with r.when(_is_null(r, first)):
+        r.give(r.const("i32", 0))
+    chosen, flight = r.variable("ptr", first), r.variable("ptr", first)
+    with r.loop() as loop:
+        this = flight.get()
+        loop.leave(_is_null(r, this))
+        told = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER))
+        with r.when(told):
+            chosen.put(this)
+        loop.leave(told)
+        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
+    failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), r.const("i32", -1))
+    ok = r.compare("icmp eq", failed, 0)
+    r.give(r.select(ok, r.const("i32", 1), r.const("i32", 2)))
+    return r
+
+
+def _gust() -> Routine:
+    """If the order has a seed: now and then, complete a flight, any."""
+    r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
+    none = r.const("i32", 0)
+    with r.unless(_order_is(r, _SEEDED)):
+        r.give(none)
+    queue = _queue(r)
+    with r.when(_is_null(r, queue)):
+        r.give(none)
+    count = r.field(queue, QUEUE.COUNT, "i64")
+    with r.when(r.compare("icmp eq", count, 0)):
+        r.give(none)
+    seed = r.field(r["worker"], 16, "i64")
+    seed = r.op("add", r.op("mul", seed, 6364136223846793005), 1442695040888963407)
+    r.put(r["worker"], 16, seed)
+    with r.unless(r.compare("icmp eq", r.op("and", r.op("lshr", seed, 59), 3), 0)):
+        r.give(none)
+    flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
+    with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
+        flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
+    r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], flight.get(), r.const("i32", -1)))
+    return r
+
+
+def _land() -> Routine:
+    """At a cluster's end: complete all that is in flight."""
+    r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
+    with r.loop() as loop:
+        left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
+        loop.leave(r.compare("icmp eq", left, 0))
+        with r.when(r.compare("icmp eq", left, 2)):
+            r.give(left)
+    r.give(r.const("i32", 0))
+    return r
+
+
+# -- two kinds ----------------------------------------------------------------------------------------
+COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
+
+
+def _copy() -> Routine:
+    """``cp.async``: of each lane a few bytes, from global to shared memory."""
+    r = Routine("tw_fly_copy", "i32", **_WHO, flight="ptr", mask="i32")
+    data = r.at(r["flight"], FLIGHT.DATA)
+    r.give(
+        r.call(
+            "tw_copy",
+            "i32",
+            *who(r),
+            r.at(data, COPY_SOURCES),
+            r.at(data, COPY_PLACES),
+            r["mask"],
+            r.field(data, COPY_SIZE, "i32"),
+            r.at(data, COPY_READS),
+            r.field(r["flight"], FLIGHT.LINE, "i32"),
+        )
+    )
+    return r
+
+
+def _spoil() -> Routine:
+    """Overwrite the places of a copy that is in flight: who reads one now finds what nobody wrote.
+
+    The hardware may write there at any time from now on, so nothing may count on what was there before.
+    """
+    names = {"places": "ptr", "mask": "i32", "size": "i32", "line": "i32"}
+    r = Routine("tw_spoil", "i32", **_WHO, **names)
+    with r.each_lane(r["mask"]) as lane:
+        address = r.field(r.item(r["places"], lane, 8), 0, "i64")
+        given = (r["size"], r.const("i32", int(Space.OWN)), lane, r["line"], r.const("i32", 1))
+        place = r.call("tw_resolve", "ptr", *who(r), address, *given)
+        with r.when(_is_null(r, place)):
+            r.give(r.const("i32", 1))
+        r.fill(place, 0xFF, r.wide(r["size"]))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _arrive() -> Routine:
+    """``cp.async.mbarrier.arrive``: once all earlier copies of a lane are there, it arrives."""
+    r = Routine("tw_fly_arrive", "i32", **_WHO, flight="ptr", mask="i32")
+    flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
+    with r.loop() as loop:
+        this = flight.get()
+        loop.leave(r.compare("icmp eq", this, r["flight"]))
+        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
+        mine = r.compare("icmp eq", r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
+        copies = r.compare("icmp eq", r.field(this, FLIGHT.KIND, "i32"), int(Flight.COPY))
+        lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])
+        due = r.both(mine, copies, r.compare("icmp ne", lanes, 0))
+        loop.again(r.negation(due))
+        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, r["mask"])
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+    data = r.at(r["flight"], FLIGHT.DATA)
+    line = r.field(r["flight"], FLIGHT.LINE, "i32")
+    r.give(r.call("tw_arrive", "i32", *who(r), data, r["mask"], line))
+    return r

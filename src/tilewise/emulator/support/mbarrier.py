@@ -1,0 +1,230 @@
+"""What an mbarrier is, and what each operation does to it.
+
+The 64 bits in shared memory, of our own making: arrivals pending (20 bits), arrivals expected in a phase (20),
+bytes expected and not come (21, signed), the parity of the phase (1), 1 (1), 0 (1). The last two tell an
+mbarrier from memory that is none: neither zeros nor what memory holds before it is written has them so.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.support.flights import who
+from tilewise.emulator.support.routine import Routine, Variable
+
+__all__ = ["COUNT_BITS", "routines", "told"]
+
+COUNT_BITS = 20
+_MOST = (1 << COUNT_BITS) - 1
+_EXPECTED, _BYTES, _PHASE, _VALID = 20, 40, 61, 62
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
+
+
+def told(address: int, state: int) -> str:
+    """What an mbarrier that is not complete lacks, for people."""
+    if state >> _VALID != 1:
+        return f"at the mbarrier at shared address {address:#x}, which has been written over"
+    pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
+    missing = raw - (1 << 21) if raw >> 20 else raw
+    expected, parity = state >> _EXPECTED & _MOST, state >> _PHASE & 1
+    lacks = [f"{pending:,} of {expected:,} arrivals"] * bool(pending) + [f"{missing:,} bytes"] * (missing > 0)
+    comes = [f"to which {' and '.join(lacks)} must still come"] * bool(lacks)
+    comes += [f"to which {-missing:,} bytes more than it expects have come"] * (missing < 0)
+    return (
+        f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, "
+        f"{', '.join(comes) or 'to which nothing must still come'}"
+    )
+
+
+def routines() -> list[Routine]:
+    return [_change(), _each(), _arrive(), _complete()]
+
+
+class _State:
+    """An mbarrier taken apart into variables."""
+
+    def __init__(self, r: Routine, place: Value) -> None:
+        self.r, self.place = r, place
+        self.whole = r.field(place, 0, "i64")
+        self.pending = r.variable("i64", r.op("and", self.whole, _MOST))
+        self.expected = r.variable("i64", r.op("and", r.op("lshr", self.whole, _EXPECTED), _MOST))
+        self.bytes = r.variable("i64", r.op("ashr", r.op("shl", self.whole, 3), 43))
+        self.phase = r.variable("i64", r.op("and", r.op("lshr", self.whole, _PHASE), 1))
+
+    @property
+    def valid(self) -> Value:
+        return self.r.compare("icmp eq", self.r.op("lshr", self.whole, _VALID), 1)
+
+    def settle(self) -> None:
+        """The next phase, if nothing is pending any more; then back to memory."""
+        r = self.r
+        nobody = r.compare("icmp eq", self.pending.get(), 0)
+        nothing = r.compare("icmp eq", self.bytes.get(), 0)
+        with r.when(r.both(nobody, nothing)):
+            self.phase.put(r.op("xor", self.phase.get(), 1))
+            self.pending.put(self.expected.get())
+        self.write()
+
+    def write(self) -> None:
+        r = self.r
+        count = r.op("and", self.bytes.get(), (1 << 21) - 1)
+        whole = r.op("or", self.pending.get(), r.op("shl", self.expected.get(), _EXPECTED))
+        whole = r.op("or", whole, r.op("shl", count, _BYTES))
+        whole = r.op("or", whole, r.op("shl", self.phase.get(), _PHASE))
+        r.put(self.place, 0, r.op("or", whole, 1 << _VALID))
+
+
+def _change() -> Routine:
+    """One operation of one thread on one mbarrier: what is wrong with it, or 0. ``result`` gets what it gives."""
+    names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
+    r = Routine("tw_mbarrier_change", "i32", **names)
+    place, value = r["place"], r["value"]
+    zero = r.const("i32", 0)
+    with _for(r, Mbarrier.INIT):
+        _refuse_unless(r, r.compare("icmp ult", r.op("sub", value, 1), _MOST), MbarrierFault.COUNT)
+        twice = r.op("or", value, r.op("shl", value, _EXPECTED))
+        r.put(place, 0, r.op("or", twice, 1 << _VALID))
+        r.give(zero)
+    state = _State(r, place)
+    _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
+    with _for(r, Mbarrier.INVALIDATE):
+        r.put(place, 0, r.const("i64", -1))
+        r.give(zero)
+    with _for(r, Mbarrier.TEST_STATE):
+        then = r.op("and", r.op("lshr", value, _PHASE), 1)
+        over = r.compare("icmp ne", then, state.phase.get())
+        r.put(r["result"], 0, r.cast("zext", over, "i64"))
+        r.give(zero)
+    with _for(r, Mbarrier.TEST_PARITY):
+        over = r.compare("icmp ne", r.op("and", value, 1), state.phase.get())
+        r.put(r["result"], 0, r.cast("zext", over, "i64"))
+        r.give(zero)
+    r.put(r["result"], 0, state.whole)
+    with _for(r, Mbarrier.INCREMENT):
+        more = r.op("add", state.pending.get(), 1)
+        _refuse_unless(r, r.compare("icmp ule", more, _MOST), MbarrierFault.COUNT)
+        state.pending.put(more)
+        state.write()
+        r.give(zero)
+    wanted = r.variable("i64", r["bytes"])
+    with _for(r, Mbarrier.COMPLETE):
+        wanted.put(r.op("sub", r.const("i64", 0), r["bytes"]))
+    _expect(r, state, wanted)
+    arrives = r.op(
+        "and", r.op("lshr", r.const("i32", sum(1 << item for item in _ARRIVING)), r["operation"]), 1
+    )
+    with r.when(r.compare("icmp ne", arrives, 0)):
+        _take_off(r, state, value)
+    state.settle()
+    r.give(zero)
+    return r
+
+
+def _for(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
+    return r.when(r.compare("icmp eq", r["operation"], int(operation)))
+
+
+def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
+    with r.unless(holds):
+        r.give(r.const("i32", int(why)))
+
+
+def _expect(r: Routine, state: _State, wanted: Variable) -> None:
+    """Bytes to come are more, or fewer."""
+    total = r.op("add", state.bytes.get(), wanted.get())
+    inside = r.compare("icmp ule", r.op("add", total, _MOST), 2 * _MOST)
+    _refuse_unless(r, inside, MbarrierFault.BYTES)
+    state.bytes.put(total)
+
+
+def _take_off(r: Routine, state: _State, count: Value) -> None:
+    """Arrivals: fewer are pending."""
+    _refuse_unless(r, r.compare("icmp ule", count, state.pending.get()), MbarrierFault.TOO_MANY)
+    _refuse_unless(r, r.compare("icmp ne", count, 0), MbarrierFault.COUNT)
+    state.pending.put(r.op("sub", state.pending.get(), count))
+    for operation in (Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
+        with _for(r, operation):
+            left = r.compare("icmp ne", state.pending.get(), 0)
+            _refuse_unless(r, left, MbarrierFault.COMPLETES)
+    for operation in (Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
+        with _for(r, operation):
+            least = r.intrinsic("llvm.usub.sat", state.expected.get(), count)
+            state.expected.put(least)
+
+
+def _each() -> Routine:
+    """One operation by some lanes of a warp, one after the other. 0, or 1 after a fault."""
+    names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
+    kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
+    r = Routine("tw_mbarrier", "i32", **_WHO, **names, **kinds)
+    missed = r.variable("i32", 0)
+    with r.each_lane(r["mask"]) as lane:
+        address = r.field(r.item(r["places"], lane, 8), 0, "i64")
+        given = (r.const("i32", 8), r["space"], lane, r["line"], r.const("i32", 1))
+        place = r.call("tw_resolve", "ptr", *who(r), address, *given)
+        with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
+            r.give(r.const("i32", 1))
+        value = r.field(r.item(r["values"], lane, 8), 0, "i64")
+        count = r.field(r.item(r["bytes"], lane, 8), 0, "i64")
+        result = r.item(r["results"], lane, 8)
+        wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
+        with r.when(r.compare("icmp ne", wrong, 0)):
+            _fault(r, lane, address, wrong)
+        tests = r.compare("icmp ule", r.op("sub", r["operation"], int(Mbarrier.TEST_STATE)), 1)
+        with r.when(r.both(tests, r.compare("icmp eq", r.field(result, 0, "i64"), 0))):
+            missed.put(r.op("or", missed.get(), r.op("shl", r.const("i32", 1), lane)))
+            _note(r, place, address)
+    r.put(r["warp"], WARP.AWAITING, missed.get())
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _note(r: Routine, place: Value, address: Value) -> None:
+    """Note where the warp found a phase incomplete, should it wait there for ever."""
+    phase = r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1)
+    r.put(r["warp"], WARP.AWAITED, r.cast("trunc", address, "i32"))
+    r.put(r["warp"], WARP.AWAITED_LINE, r["line"])
+    r.put(r["warp"], WARP.AWAITED_PHASE, r.cast("trunc", phase, "i32"))
+
+
+def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
+    kind, space = r.const("i32", int(FaultKind.BAD_MBARRIER)), r.const("i32", int(Space.SHARED))
+    zero, none = r.const("i32", 0), r.const("i64", 0)
+    given = (kind, r["line"], lane, address, wrong, space, zero, none)
+    r.call("tw_fault_at", "void", *who(r), *given)
+    r.give(r.const("i32", 1))
+
+
+def _arrive() -> Routine:
+    """Some lanes arrive, each at its mbarrier, once."""
+    r = Routine("tw_arrive", "i32", **_WHO, places="ptr", mask="i32", line="i32")
+    ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
+    results = Value("ptr", r.alloca("[32 x i64]", 64))
+    with r.count(32) as lane:
+        r.put(r.item(Value("ptr", ones), lane, 8), 0, r.const("i64", 1))
+    r.fill(Value("ptr", none), 0, 256)
+    kind, space = r.const("i32", int(Mbarrier.ARRIVE)), r.const("i32", int(Space.SHARED))
+    given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
+    r.give(r.call("tw_mbarrier", "i32", *who(r), r["places"], *given))
+    return r
+
+
+def _complete() -> Routine:
+    """Bytes have come that an mbarrier, at an address of the cluster's shared memory, may wait for."""
+    r = Routine("tw_complete", "i32", **_WHO, address="i64", bytes="i64", lane="i32", line="i32")
+    given = (r.const("i32", 8), r.const("i32", int(Space.SHARED)), r["lane"], r["line"], r.const("i32", 1))
+    place = r.call("tw_resolve", "ptr", *who(r), r["address"], *given)
+    with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
+        r.give(r.const("i32", 1))
+    result = Value("ptr", r.alloca("i64", 8))
+    kind, none = r.const("i32", int(Mbarrier.COMPLETE)), r.const("i64", 0)
+    wrong = r.call("tw_mbarrier_change", "i32", place, kind, none, r["bytes"], result)
+    with r.when(r.compare("icmp ne", wrong, 0)):
+        _fault(r, r["lane"], r["address"], wrong)
+    progress = r.field(r["block"], BLOCK.PROGRESS, "i64")
+    r.put(r["block"], BLOCK.PROGRESS, r.op("add", progress, 1))
+    r.give(r.const("i32", 0))
+    return r

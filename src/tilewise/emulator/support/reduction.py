@@ -1,0 +1,141 @@
+"""Reductions of rows of memory: ``cp.reduce.async.bulk`` and ``red.async``, an element at a time.
+
+Each element is changed in one step, as blocks on other CPU threads may change it too. Numbers are those that
+an H200 gives: NaN has no payload (but in f64 the newer one stays), of a number and a NaN the number is the
+least and the greatest, and f32 keeps subnormal numbers, though a tensor whose elements are f32.ftz does not.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.families.floats import flush
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["OPERATIONS", "element_of", "routines", "valid"]
+
+OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+_WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "or": "or", "xor": "xor"}
+_BITS = ("and", "or", "xor")
+_WIDTHS = {
+    "u32": 32,
+    "s32": 32,
+    "u64": 64,
+    "s64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f32.ftz": 32,
+    "f64": 64,
+}
+_TYPES = {
+    "add": ("u32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
+    "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "and": ("u32", "u64"),
+    "or": ("u32", "u64"),
+    "xor": ("u32", "u64"),
+}
+_KINDS = tuple((operation, type_) for operation in OPERATIONS for type_ in _TYPES[operation])
+_SAME = {"b32": "u32", "b64": "u64"}  # where only bits count
+# By the number that PTX gives an element type of a tensor (tensor_map.ELEMENT_SIZES).
+_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "f32", "f32.ftz",
+)  # fmt: skip
+
+
+def valid(operation: str, type_: str) -> str:
+    """The type as this module calls it, or nothing if there is no such reduction."""
+    type_ = _SAME.get(type_, type_)
+    if type_ in ("s32", "s64") and operation not in ("min", "max"):
+        type_ = "u" + type_[1:]
+    return type_ if type_ in _TYPES.get(operation, ()) else ""
+
+
+def element_of(operation: str, type_: str) -> int:
+    """The number of a reduction, as ``tw_reduce`` takes it."""
+    return _KINDS.index((operation, valid(operation, type_)))
+
+
+def routines() -> list[Routine]:
+    return [*(_reduction(*kind) for kind in _KINDS), _dispatch(), _of_tensor()]
+
+
+def _name(operation: str, type_: str) -> str:
+    return f"tw_reduce_{operation}_{type_.replace('.', '_')}"
+
+
+def _dispatch() -> Routine:
+    """Reduce ``bytes`` at ``place`` with those at ``source``; the kind is one that there is."""
+    r = Routine("tw_reduce", "void", kind="i32", place="ptr", source="ptr", bytes="i64")
+    for number, kind in enumerate(_KINDS):
+        with r.when(r.compare("icmp eq", r["kind"], number)):
+            r.call(_name(*kind), "void", r["place"], r["source"], r["bytes"])
+            r.give()
+    return r
+
+
+def _of_tensor() -> Routine:
+    """The number of a reduction of a tensor's elements; -1 if there is none."""
+    r = Routine("tw_reduction", "i32", operation="i32", element="i32")
+    for number, operation in enumerate(OPERATIONS):
+        with r.when(r.compare("icmp eq", r["operation"], number)):
+            for element, type_ in enumerate(_ELEMENTS):
+                # NOTE: hardware adds s32 but not s64, and counts no s32 up or down.
+                missing = (operation, type_) in (("add", "s64"), ("inc", "s32"), ("dec", "s32"))
+                if valid(operation, type_) and not missing:
+                    with r.when(r.compare("icmp eq", r["element"], element)):
+                        r.give(r.const("i32", element_of(operation, type_)))
+    r.give(r.const("i32", -1))
+    return r
+
+
+def _reduction(operation: str, type_: str) -> Routine:
+    r = Routine(_name(operation, type_), "void", place="ptr", source="ptr", bytes="i64")
+    width = _WIDTHS[type_]
+    size, whole = width // 8, f"i{width}"
+    with r.count(r["bytes"], step=size) as offset:
+        place = r.at(r["place"], offset)
+        operand = r.field(r.at(r["source"], offset), 0, whole)
+        if type_[0] in "us":
+            word = _WORDS.get(operation) or ("u" if type_[0] == "u" else "") + operation
+            r.set(whole, f"atomicrmw {word} {place}, {operand} monotonic, align {size}")
+        else:
+            _attempts(r, operation, type_, place, operand)
+    return r
+
+
+def _attempts(r: Routine, operation: str, type_: str, place: Value, operand: Value) -> None:
+    """Compute and swap until nobody came between."""
+    whole, size = operand.type, _WIDTHS[type_] // 8
+    seen = r.variable(whole, r.set(whole, f"load atomic {whole}, {place} monotonic, align {size}"))
+    with r.loop() as loop:
+        old = seen.get()
+        new = _combined(r, operation, type_, old, operand)
+        pair = r.set("", f"cmpxchg {place}, {old}, {new} monotonic monotonic, align {size}")
+        seen.put(r.set(whole, f"extractvalue {{ {whole}, i1 }} {pair.ref}, 0"))
+        loop.leave(r.set("i1", f"extractvalue {{ {whole}, i1 }} {pair.ref}, 1"))
+
+
+def _combined(r: Routine, operation: str, type_: str, old: Value, operand: Value) -> Value:
+    """The new bits of an element."""
+    if type_ == "f64":
+        a, b = r.cast("bitcast", operand, "double"), r.cast("bitcast", old, "double")
+        total = r.cast("bitcast", r.op("fadd", a, b), "i64")
+        total = r.select(r.compare("fcmp uno", b, b), old, total)
+        return r.select(r.compare("fcmp uno", a, a), operand, total)
+    if type_ in ("f16", "bf16"):
+        # A sum of two in single precision, rounded again, is the sum rounded once.
+        format_ = FORMATS[type_]
+        a, b = widen(r, operand, format_), widen(r, old, format_)
+        found = r.op("fadd", a, b) if operation == "add" else r.intrinsic(f"llvm.{operation}imumnum", a, b)
+        return narrow(r, found, format_, "rn")
+    a, b = r.cast("bitcast", operand, "float"), r.cast("bitcast", old, "float")
+    if type_ == "f32.ftz":
+        total = flush(r, r.op("fadd", flush(r, a), flush(r, b)))
+    else:
+        total = r.op("fadd", a, b)
+    none = r.compare("fcmp uno", total, total)
+    return r.select(none, r.const("i32", FORMATS["f32"].nan), r.cast("bitcast", total, "i32"))

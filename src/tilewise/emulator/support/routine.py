@@ -1,0 +1,222 @@
+"""Functions of the run-time support, written with loops and conditions rather than labels and jumps.
+
+``Routine`` is an emitter for one LLVM function. Names of its parameters give their values:
+
+    r = Routine("tw_sum", "i64", first="ptr", count="i64")
+    total = r.variable("i64", 0)
+    with r.count(r["count"]) as i:
+        total.put(r.op("add", total.get(), r.field(r.item(r["first"], i, 8), 0, "i64")))
+    r.give(total.get())
+
+Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over the bits of a mask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tilewise.emulator.lowering.emit import Emitter, Value
+
+__all__ = ["Loop", "Routine", "Variable", "joined"]
+
+_ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Something that changes: memory of the function's own, which LLVM keeps in a register."""
+
+    routine: Routine
+    type: str
+    slot: str
+
+    def get(self) -> Value:
+        return self.routine.set(self.type, f"load {self.type}, ptr {self.slot}")
+
+    def put(self, value: Value | int) -> None:
+        self.routine.line(f"store {self.routine.fixed(value, self.type)}, ptr {self.slot}")
+
+    def add(self, value: Value | int) -> None:
+        self.put(self.routine.op("add", self.get(), value))
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The labels of a loop, for those who leave it or begin its next turn early."""
+
+    routine: Routine
+    top: str
+    end: str
+
+    def leave(self, condition: Value) -> None:
+        on = self.routine.label("on")
+        self.routine.branch(condition, self.end, on)
+        self.routine.place(on)
+
+    def again(self, condition: Value) -> None:
+        on = self.routine.label("on")
+        self.routine.branch(condition, self.top, on)
+        self.routine.place(on)
+
+
+class Routine(Emitter):
+    """One function of the run-time support."""
+
+    def __init__(self, name: str, result: str, /, **parameters: str) -> None:
+        super().__init__()
+        self.name, self.result = name, result
+        self.parameters = {key: Value(type_, f"%{key}") for key, type_ in parameters.items()}
+
+    def __getitem__(self, name: str) -> Value:
+        return self.parameters[name]
+
+    def text(self) -> str:
+        """The whole function. One that gives nothing back may end without saying so."""
+        if self.result == "void" and not self._ended:
+            self.give()
+        listed = ", ".join(map(str, self.parameters.values()))
+        head = f"define {self.result} @{self.name}({listed}) noinline {{"
+        return "\n".join([head, "entry:", *self.allocas, *self.lines, "}"])
+
+    # -- values ---------------------------------------------------------------------------------
+    def fixed(self, value: Value | int, type_: str) -> Value:
+        return self.const(type_, value) if isinstance(value, int) else value
+
+    def op(self, name: str, a: Value, b: Value | int) -> Value:
+        return super().op(name, a, self.fixed(b, a.type))
+
+    def compare(self, name: str, a: Value, b: Value | int) -> Value:
+        return super().compare(name, a, self.fixed(b, a.type))
+
+    def both(self, *conditions: Value) -> Value:
+        """Whether all of them hold; all are looked at."""
+        result = conditions[0]
+        for condition in conditions[1:]:
+            result = self.op("and", result, condition)
+        return result
+
+    def negation(self, condition: Value) -> Value:
+        return self.op("xor", condition, Value("i1", "true"))
+
+    def wide(self, value: Value) -> Value:
+        """An unsigned number with 64 bits."""
+        return self.resize(value, "i64", False)
+
+    def variable(self, type_: str, start: Value | int) -> Variable:
+        made = Variable(self, type_, self.alloca(type_))
+        made.put(start)
+        return made
+
+    # -- memory ---------------------------------------------------------------------------------
+    def at(self, pointer: Value, by: Value | int) -> Value:
+        return Value("ptr", self.offset(pointer.ref, by if isinstance(by, int) else self.wide(by)))
+
+    def item(self, pointer: Value, index: Value, size: int) -> Value:
+        """A pointer to an element of an array."""
+        return self.at(pointer, self.op("mul", self.wide(index), size))
+
+    def field(self, pointer: Value, offset: int, type_: str, align: int = 1) -> Value:
+        return self.load(type_, self.offset(pointer.ref, offset), align)
+
+    def put(self, pointer: Value, offset: int, value: Value, align: int = 1) -> None:
+        self.store(value, self.offset(pointer.ref, offset), align)
+
+    def copy(self, target: Value, source: Value, size: Value | int) -> None:
+        self._memory("llvm.memcpy.p0.p0.i64", target, source, self.fixed(size, "i64"))
+
+    def move(self, target: Value, source: Value, size: Value | int) -> None:
+        """A copy of what may overlap."""
+        self._memory("llvm.memmove.p0.p0.i64", target, source, self.fixed(size, "i64"))
+
+    def fill(self, target: Value, byte: int, size: Value | int) -> None:
+        self._memory("llvm.memset.p0.i64", target, self.const("i8", byte), self.fixed(size, "i64"))
+
+    def _memory(self, name: str, target: Value, given: Value, size: Value) -> None:
+        self.declare(name, "void", ["ptr", given.type, "i64", "i1"])
+        self.line(f"call void @{name}({target}, {given}, {size}, i1 false)")
+
+    # -- course ---------------------------------------------------------------------------------
+    @property
+    def _ended(self) -> bool:
+        return bool(self.lines) and self.lines[-1].startswith(_ENDS)
+
+    def _go(self, label: str) -> None:
+        if not self._ended:
+            self.jump(label)
+
+    def give(self, value: Value | None = None) -> None:
+        """Return."""
+        self.line(f"ret {value}" if value else "ret void")
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        yes, no, end = self.label("yes"), self.label("no"), self.label("end")
+        self.branch(condition, yes, no)
+        self.place(yes)
+        yield
+        self._go(end)
+        self.place(no)
+        self.jump(end)
+        self.place(end)
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """What is done instead; stands right behind its ``when``."""
+        end, jump = self.lines.pop(), self.lines.pop()
+        if not (end.startswith("end.") and jump == f"  br label %{end[:-1]}"):
+            raise ValueError("there is no condition right before this")
+        yield
+        self._go(end[:-1])
+        self.lines.append(end)
+
+    @contextmanager
+    def unless(self, condition: Value) -> Iterator[None]:
+        with self.when(self.negation(condition)):
+            yield
+
+    @contextmanager
+    def loop(self) -> Iterator[Loop]:
+        """Until it is left."""
+        top, end = self.label("loop"), self.label("end")
+        self.jump(top)
+        self.place(top)
+        yield Loop(self, top, end)
+        self._go(top)
+        self.place(end)
+
+    @contextmanager
+    def count(self, end: Value | int, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
+        """From ``start`` (0) up to, not including, ``end``, as 64 bits."""
+        number = self.variable("i64", start)
+        last = self.fixed(end, "i64")
+        with self.loop() as loop:
+            now = number.get()
+            loop.leave(self.compare("icmp sge", now, last))
+            number.put(self.op("add", now, step))
+            yield now
+
+    @contextmanager
+    def each_lane(self, mask: Value) -> Iterator[Value]:
+        """Over the set bits of a mask, the lowest first; gives the number of each as 32 bits."""
+        left = self.variable("i32", mask)
+        with self.loop() as loop:
+            rest = left.get()
+            loop.leave(self.compare("icmp eq", rest, 0))
+            left.put(self.op("and", rest, self.op("sub", rest, 1)))
+            self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+            yield self.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
+
+
+def joined(text: str, routines: Iterable[Routine]) -> str:
+    """LLVM text of a module and routines in one module, with what they declare and none of them defines."""
+    items = list(routines)
+    bodies = [text, *(item.text() for item in items)]
+    whole = "\n\n".join(bodies)
+    there = set(re.findall(r"^(?:define|declare) [^@]*@([\w.]+)", whole, re.MULTILINE))
+    missing: dict[str, str] = {}
+    for item in items:
+        missing |= {name: line for name, line in item.declared.items() if name not in there}
+    return "\n".join([whole, *missing.values(), ""])

@@ -1,0 +1,345 @@
+"""Tensor copies in the run-time support: boxes of a tensor, or pixels of images, to and from shared memory.
+
+A request and its tensor map become a *plan*: how far the copy goes along each of five axes (those beyond the
+map's rank have one element), where it begins, how rows lie in shared memory. Then it goes row by row. What
+the manual leaves open is as an H200 was seen to do it: rows narrower than the swizzle lie a swizzle apart, a
+store writes the last 16 bytes that reach over the end of the innermost axis whole, the NaN that fills is 0x7ff7
+in every 16 bits, elements of tf32 are rounded to the nearest even when they are loaded, and an interleaved
+copy takes slices of one element of the axis but one from the outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewise.emulator.layout import RANK_SHIFT, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.numerics.rounding import FORMATS, narrow
+from tilewise.emulator.support.bulk import REQUEST, Verb, complete, each_block, refuse_if, request, touch
+from tilewise.emulator.support.flights import who
+from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.support.tensor_map import AXES
+from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
+
+__all__ = ["routines"]
+
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_ONE = {"lane": "i32", "line": "i32"}
+_NULL = Value("ptr", "null")
+_OFFSETS = (1 << RANK_SHIFT) - 1
+_NAN = 0x7FF7
+_CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
+
+
+def routines() -> list[Routine]:
+    return [_load(), _store(), _fetch(), _place(), _gather(), _rows()]
+
+
+def _plan(r: Routine) -> Value:
+    """Make the plan; leaves after a fault."""
+    plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+    failed = r.call("tw_tensor_plan", "i32", *who(r), r["data"], plan, r["lane"], r["line"])
+    with r.when(r.compare("icmp ne", failed, 0)):
+        r.give(failed)
+    return plan
+
+
+def _span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
+    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
+    found = r.call("tw_span", "ptr", *who(r), address, count, *given)
+    with r.when(r.compare("icmp eq", found, _NULL)):
+        r.give(r.const("i32", 1))
+    return found
+
+
+def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
+    """Note where in the host's memory shared memory lies that an address is in."""
+    crooked = r.compare("icmp ne", r.op("and", address, _LINE - 1), 0)
+    refuse_if(r, crooked, 17, address)
+    place = _span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
+    offset = r.op("and", address, _OFFSETS)
+    base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', r.const('i64', 0), offset)}")
+    r.put(plan, PLAN.BASE, base)
+    r.put(plan, PLAN.AT, offset)
+
+
+# -- the two directions ---------------------------------------------------------------------------------
+def _load() -> Routine:
+    """With ``spoil`` nothing is read, and what would be written is spoilt."""
+    r = Routine("tw_tensor_load", "i32", **_WHO, data="ptr", **_ONE, spoil="i32")
+    plan = _plan(r)
+    r.put(plan, PLAN.SPOIL, r["spoil"])
+    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    with each_block(r, r["data"]) as at:
+        _aim(r, plan, at(target), 1)
+        failed = r.call(
+            "tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], r.const("i32", Verb.LOAD)
+        )
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+        with r.when(r.compare("icmp eq", r["spoil"], 0)):
+            complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _store() -> Routine:
+    r = Routine("tw_tensor_store", "i32", **_WHO, data="ptr", **_ONE)
+    plan = _plan(r)
+    verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
+    reduces = r.compare("icmp eq", verb, Verb.REDUCE)
+    with r.when(reduces):
+        operation = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+        kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
+        refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, r["data"], REQUEST.GLOBAL))
+        r.put(plan, PLAN.REDUCTION, kind)
+    for axis in range(AXES):
+        start = r.field(plan, PLAN.START + 8 * axis, "i64")
+        refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
+    _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
+    r.give(r.call("tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], verb))
+    return r
+
+
+# -- row after row --------------------------------------------------------------------------------------
+def _rows() -> Routine:
+    """Go through the rows: of a box, or of the pixels of images."""
+    r = Routine("tw_tensor_rows", "i32", **_WHO, plan="ptr", **_ONE, verb="i32")
+    plan = r["plan"]
+    r.put(plan, PLAN.FIRST, r.const("i64", 0))
+    r.put(plan, PLAN.LIMIT, r.const("i64", 0))
+    # Where the row begins along each axis; row after row these change.
+    at = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
+    r.copy(at, r.at(plan, PLAN.START), 8 * AXES)
+    offset = r.variable("i64", r.field(plan, PLAN.AT, "i64"))
+    pitch = r.field(plan, PLAN.PITCH, "i64")
+    with (
+        r.when(r.compare("icmp eq", r.field(plan, PLAN.PIXELS, "i64"), 0)),
+        _box(r, at, 4),
+        _box(r, at, 3),
+        _box(r, at, 2),
+        _box(r, at, 1),
+    ):
+        _row(r, at, offset.get())
+        offset.add(pitch)
+    with r.otherwise(), r.count(r.field(plan, PLAN.PIXELS, "i64")):
+        shifted = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
+        for axis in range(AXES):
+            there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.OFFSETS + 8 * axis, "i64"))
+            r.put(shifted, 8 * axis, there)
+        _row(r, shifted, offset.get())
+        offset.add(pitch)
+        _next_pixel(r, at)
+    r.give(r.const("i32", 0))
+    return r
+
+
+@contextmanager
+def _box(r: Routine, at: Value, axis: int) -> Iterator[None]:
+    """Along one axis of a box."""
+    plan = r["plan"]
+    r.put(at, 8 * axis, r.field(plan, PLAN.START + 8 * axis, "i64"))
+    step = r.field(plan, PLAN.STEP + 8 * axis, "i64")
+    with r.count(r.field(plan, PLAN.COUNT + 8 * axis, "i64")):
+        yield
+        r.put(at, 8 * axis, r.op("add", r.field(at, 8 * axis, "i64"), step))
+
+
+def _next_pixel(r: Routine, at: Value) -> None:
+    """One step along the first axis of the image; at its end back to the corner, and one along the next."""
+    plan = r["plan"]
+    going = r.variable("i1", 1)
+    for axis in range(AXES):
+        bounded = r.compare("icmp ne", r.field(plan, PLAN.BOUNDED + 8 * axis, "i64"), 0)
+        with r.when(r.both(going.get(), bounded)):
+            there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.STEP + 8 * axis, "i64"))
+            beyond = r.compare("icmp sgt", there, r.field(plan, PLAN.UPPER + 8 * axis, "i64"))
+            r.put(at, 8 * axis, r.select(beyond, r.field(plan, PLAN.LOWER + 8 * axis, "i64"), there))
+            going.put(beyond)
+
+
+def _row(r: Routine, at: Value, offset: Value) -> None:
+    """One row: where its elements lie in global memory, which of them are in the tensor, and its copy."""
+    plan = r["plan"]
+    there = r.const("i1", 1)
+    place = r.field(plan, PLAN.ADDRESS, "i64")
+    for axis in range(1, AXES):
+        here = r.field(at, 8 * axis, "i64")
+        there = r.both(there, r.compare("icmp ult", here, r.field(plan, PLAN.SIZE + 8 * axis, "i64")))
+        place = r.op("add", place, r.op("mul", here, r.field(plan, PLAN.STRIDE + 8 * axis, "i64")))
+    start, step = r.field(at, 0, "i64"), r.field(plan, PLAN.STEP, "i64")
+    count = r.field(plan, PLAN.COUNT, "i64")
+    # The elements start + i·step, of which those from ``low`` up to ``high`` are not outside.
+    zero = r.const("i64", 0)
+    before = r.intrinsic("llvm.smax", r.op("sub", zero, start), zero)
+    low = r.op("udiv", r.op("add", before, r.op("sub", step, 1)), step)
+    after = r.intrinsic("llvm.smax", r.op("sub", r.field(plan, PLAN.SIZE, "i64"), start), zero)
+    high = r.op("udiv", r.op("add", after, r.op("sub", step, 1)), step)
+    high = r.select(there, r.intrinsic("llvm.smin", high, count), zero)
+    low = r.intrinsic("llvm.smin", low, high)
+    place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
+    given = (plan, offset, place, low, high, r["lane"], r["line"])
+    answer = r.variable("i32", 0)
+    with r.when(r.compare("icmp eq", r["verb"], Verb.LOAD)):
+        answer.put(r.call("tw_tensor_fetch", "i32", *who(r), *given))
+    with r.otherwise():
+        answer.put(r.call("tw_tensor_gather", "i32", *who(r), *given, r["verb"]))
+    with r.when(r.compare("icmp ne", answer.get(), 0)):
+        r.give(answer.get())
+
+
+_ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i64", **_ONE}
+
+
+def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
+    """A pointer to global memory; the array that was touched last is remembered in the plan."""
+    plan = r["plan"]
+    away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
+    limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
+    with r.unless(r.compare("icmp ult", away, limit)):
+        known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
+        with r.unless(known):
+            _span(r, address, count, Space.GLOBAL, write)
+            r.give(r.const("i32", 1))
+    if not write:
+        touch(r, address, count)
+    return r.set("ptr", f"inttoptr {address} to ptr")
+
+
+# -- loads ----------------------------------------------------------------------------------------------
+def _fetch() -> Routine:
+    """A row from global memory to shared memory."""
+    r = Routine("tw_tensor_fetch", "i32", **_WHO, **_ROW)
+    plan = r["plan"]
+    row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
+    whole = r.both(
+        r.compare("icmp eq", r["low"], 0),
+        r.compare("icmp eq", r["high"], r.field(plan, PLAN.COUNT, "i64")),
+        r.compare("icmp eq", r.field(plan, PLAN.ODD, "i32"), 0),
+        r.compare("icmp eq", r.field(plan, PLAN.SPOIL, "i32"), 0),
+    )
+    source = r.variable("ptr", _NULL)
+    with r.when(whole):
+        source.put(_reach(r, r["place"], row, 0))
+    with r.otherwise():
+        scratch = Value("ptr", r.alloca(f"[{LONGEST} x i8]", 64))
+        source.put(scratch)
+        with r.when(r.compare("icmp ne", r.field(plan, PLAN.SPOIL, "i32"), 0)):
+            r.fill(scratch, 0xFF, row)
+        with r.otherwise():
+            _fill(r, scratch, row)
+            with r.when(r.compare("icmp ult", r["low"], r["high"])):
+                _copy_in(r, scratch, unit)
+            with r.when(r.compare("icmp ne", r.field(plan, PLAN.ROUNDS, "i32"), 0)):
+                _round(r, scratch, unit)
+    r.call("tw_tensor_place", "void", plan, r["offset"], source.get(), r.const("i32", 0))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _fill(r: Routine, scratch: Value, row: Value) -> None:
+    with r.when(r.compare("icmp eq", r.field(r["plan"], PLAN.NAN, "i32"), 0)):
+        r.fill(scratch, 0, row)
+    with r.otherwise(), r.count(row, step=2) as at:
+        r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
+
+
+def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
+    """The elements of a row that are in the tensor."""
+    step = r.field(r["plan"], PLAN.STEP, "i64")
+    with r.when(r.compare("icmp eq", step, 1)):
+        count = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
+        skip = r.op("mul", r["low"], unit)
+        given = _reach(r, r.op("add", r["place"], skip), count, 0)
+        r.copy(r.at(scratch, skip), given, count)
+    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+        far = r.op("mul", r.op("mul", i, step), unit)
+        given = _reach(r, r.op("add", r["place"], far), unit, 0)
+        r.copy(r.at(scratch, r.op("mul", i, unit)), given, unit)
+
+
+def _round(r: Routine, scratch: Value, unit: Value) -> None:
+    """To tf32, which has the upper 19 bits of an f32."""
+    with r.count(r.op("mul", r["high"], unit), r.op("mul", r["low"], unit), 4) as at:
+        place = r.at(scratch, at)
+        number = r.cast("bitcast", r.field(place, 0, "i32"), "float")
+        r.put(place, 0, r.op("shl", narrow(r, number, FORMATS["tf32"], "rn"), 13))
+
+
+def _place() -> Routine:
+    """A row into shared memory, or with ``back`` out of it, in the order of its swizzle."""
+    r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
+    plan, offset = r["plan"], r["offset"]
+    base, length = r.field(plan, PLAN.BASE, "ptr"), r.field(plan, PLAN.ROW, "i64")
+    swizzle, back = r.field(plan, PLAN.SWIZZLE, "i64"), r.compare("icmp ne", r["back"], 0)
+    with r.when(r.compare("icmp eq", swizzle, 0)):
+        here = r.at(base, offset)
+        r.copy(r.select(back, r["row"], here), r.select(back, here, r["row"]), length)
+        r.give()
+    # A line of 128 bytes that is a row of its own: all of it is turned round alike.
+    line = r.both(
+        r.compare("icmp eq", length, _LINE),
+        r.compare("icmp eq", r.op("and", offset, _LINE - 1), 0),
+        r.negation(back),
+    )
+    with r.when(line):
+        turn = _turn(r, offset, swizzle)
+        here = r.at(base, offset)
+        for chunk in range(_LINE // _CHUNK):
+            value = r.field(r["row"], chunk * _CHUNK, "<4 x i32>")
+            r.put(r.at(here, r.op("xor", turn, chunk * _CHUNK)), 0, value)
+        r.give()
+    with r.count(length, step=_CHUNK) as at:
+        there = r.op("add", offset, at)
+        here = r.at(base, r.op("xor", there, _turn(r, there, swizzle)))
+        mine = r.at(r["row"], at)
+        value = r.load("<4 x i32>", r.select(back, here, mine).ref, 1)
+        r.store(value, r.select(back, mine, here).ref, 1)
+    return r
+
+
+def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
+    """Which bits of an address change places in the line that it is in."""
+    return r.op("shl", r.op("and", r.op("lshr", offset, 7), swizzle), 4)
+
+
+# -- stores ---------------------------------------------------------------------------------------------
+def _gather() -> Routine:
+    """A row from shared memory to global memory, as it is or as operands of a reduction."""
+    r = Routine("tw_tensor_gather", "i32", **_WHO, **_ROW, verb="i32")
+    plan = r["plan"]
+    with r.unless(r.compare("icmp ult", r["low"], r["high"])):
+        r.give(r.const("i32", 0))
+    unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
+    scratch = Value("ptr", r.alloca(f"[{LONGEST} x i8]", 64))
+    plain = r.compare("icmp eq", r.field(plan, PLAN.SWIZZLE, "i64"), 0)
+    straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
+    with r.unless(plain):
+        r.call("tw_tensor_place", "void", plan, r["offset"], scratch, r.const("i32", 1))
+    row = r.select(plain, straight, scratch)
+    with r.when(r.compare("icmp eq", step, 1)):
+        skip = r.op("mul", r["low"], unit)
+        place, given = r.op("add", r["place"], skip), r.at(row, skip)
+        exact = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
+        # The last 16 bytes are written whole, but not beyond the array: there, on a GPU, nobody's memory lies.
+        rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
+        room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
+        count = r.select(room, rounded, exact)
+        touch(r, place, exact, r.compare("icmp eq", r["verb"], Verb.REDUCE), given)
+        _deliver(r, _reach(r, place, count, 1), given, count)
+    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+        far = r.op("mul", r.op("mul", i, step), unit)
+        place = r.op("add", r["place"], far)
+        touch(r, place, unit, r.compare("icmp eq", r["verb"], Verb.REDUCE), r.at(row, r.op("mul", i, unit)))
+        place = _reach(r, place, unit, 1)
+        _deliver(r, place, r.at(row, r.op("mul", i, unit)), unit)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _deliver(r: Routine, place: Value, row: Value, count: Value) -> None:
+    with r.when(r.compare("icmp eq", r["verb"], Verb.REDUCE)):
+        r.call("tw_reduce", "void", r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
+    with r.otherwise():
+        r.copy(place, row, count)

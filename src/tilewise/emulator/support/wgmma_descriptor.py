@@ -1,0 +1,142 @@
+"""Matrices in shared memory as ``wgmma`` reads them: descriptors, and where they say that elements lie.
+
+Memory is read by *bricks*: eight rows of 16 bytes, each at a multiple of 16. In a K-major matrix a brick has
+eight neighbouring rows of A (columns of B), each with 16 bytes of neighbours in K; in an MN-major one, which
+only types of 16 bits have, eight neighbours in K, each with 16 bytes of neighbouring rows. A matrix is bricks
+(j, c): the j-th along M or N, the c-th along K. There are two along K, and four in the B of a sparse A.
+
+The bits of a descriptor: 0 to 13 the start, 16 to 29 the leading and 32 to 45 the stride byte offset, all
+three without their lowest four bits; 49 to 51 the base offset; 62 and 63 the swizzle: 0 none, 1 of 128 bytes,
+2 of 64, 3 of 32. With S the bytes of a swizzle, the rows of a brick are S bytes apart, and 16 without one:
+
+    K-major     no swizzle   brick (j, c) at start + j·stride + c·leading
+                swizzle S                    start + j·stride + c % (S/16)·16 + c / (S/16)·leading
+    MN-major    no swizzle                   start + j·stride + c·leading
+                swizzle S                    start + j % (S/16)·16 + j / (S/16)·leading + c·stride
+
+A swizzle then puts each row elsewhere within its S bytes: bits 4 and up of its address are changed by those
+from bit 7 on, as many as S needs, counted from where the pattern starts, which the base offset says.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.layout import BLOCK, LAUNCH, FaultKind, Space
+from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.lowering.memory import join
+from tilewise.emulator.support.routine import Routine
+
+__all__ = ["BRICKS", "ROWS", "Matrix", "described"]
+
+ROWS = 8  # of a brick
+BRICKS = 2  # along K, of every instruction
+_ROW_BYTES = 16
+_ROW = f"<{ROWS} x i32>"
+
+
+class Matrix:
+    """A matrix of one instruction, taken apart in a routine that has ``ctx`` and ``block``."""
+
+    def __init__(self, r: Routine, bits: Value, across: bool) -> None:
+        self.r, self.bits, self.across = r, bits, across
+        self.shared = r.field(r["block"], BLOCK.SHARED, "ptr", 8)
+        self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
+        self.start, self.leading, self.stride = (self._bytes(low) for low in (0, 16, 32))
+        mode = self._field(62, 3)
+        plain = r.compare("icmp eq", mode, 0)
+        span = r.select(plain, r.const("i32", _ROW_BYTES), r.op("lshr", r.const("i32", 256), mode))
+        self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
+        self.wide = r.select(plain, r.const("i32", 0), r.op("sub", r.const("i32", 4), mode))
+        self.plain = plain
+        self.phase = _spread(r, self._field(49, 7))
+        self.mask = _spread(r, self.chunks)
+        self.rows = self._row_offsets(span)
+        # The last place where a row may start, and the furthest place where one does.
+        last = r.intrinsic("llvm.usub.sat", self.room, r.const("i64", _ROW_BYTES))
+        self.last = r.resize(r.intrinsic("llvm.umin", last, r.const("i64", 0x7FFF_FFFF)), "i32", False)
+        self.limit = _spread(r, self.last)
+        self.furthest = r.alloca(_ROW, 32)
+        r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
+
+    def _field(self, low: int, mask: int) -> Value:
+        r = self.r
+        return r.resize(r.op("and", r.op("lshr", self.bits, low), mask), "i32", False)
+
+    def _bytes(self, low: int) -> Value:
+        return self.r.op("shl", self._field(low, 0x3FFF), 4)
+
+    def _row_offsets(self, span: Value) -> Value:
+        numbers = Value(_ROW, f"<{', '.join(f'i32 {row}' for row in range(ROWS))}>")
+        return self.r.set(_ROW, f"mul {_spread(self.r, span)}, {numbers.ref}")
+
+    def brick(self, j: Value, c: int) -> Value:
+        """The words of a brick, row by row. What lies outside of shared memory is read elsewhere in it, and
+        ``check`` says so."""
+        r = self.r
+        inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
+        # Of a swizzled matrix, some bricks lie side by side.
+        beside = r.op("shl", r.op("and", inner, self.chunks), 4)
+        beyond = r.op("lshr", inner, self.wide)
+        near, far = self.leading, self.stride
+        if self.across:
+            near = r.select(self.plain, self.stride, self.leading)
+            far = r.select(self.plain, self.leading, self.stride)
+        at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
+        at = r.op("add", at, r.op("mul", outer, far))
+        places = r.op("add", self.rows, _spread(r, at))
+        turns = r.op("lshr", places, _fixed(7))
+        turns = r.op("and", r.op("sub", turns, self.phase), self.mask)
+        places = r.op("xor", places, r.op("shl", turns, _fixed(4)))
+        furthest = r.load(_ROW, self.furthest, 32)
+        r.store(r.intrinsic("llvm.umax", furthest, places), self.furthest, 32)
+        places = r.intrinsic("llvm.umin", places, self.limit)
+        found = []
+        for row in range(ROWS):
+            place = r.set("i32", f"extractelement {places}, i64 {row}")
+            found.append(r.load("<4 x i32>", r.at(self.shared, place).ref, 1))
+        return join(r, found)
+
+    def check(self, line: Value) -> None:
+        """Leave the routine with a fault unless all that was read lies in shared memory."""
+        r = self.r
+        furthest = r.load(_ROW, self.furthest, 32)
+        r.declare("llvm.vector.reduce.umax.v8i32", "i32", [_ROW])
+        most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
+        small = r.compare("icmp ult", self.room, _ROW_BYTES)
+        with r.when(r.op("or", small, r.compare("icmp ugt", most, self.last))):
+            r.call(
+                "tw_fault_at",
+                "void",
+                *(r[name] for name in ("ctx", "worker", "block", "warp")),
+                r.const("i32", FaultKind.MATRIX),
+                line,
+                r.const("i32", 0),
+                self.bits,
+                most,
+                r.const("i32", Space.SHARED),
+                r.const("i32", int(self.across)),
+                self.room,
+            )
+            r.give(r.const("i32", 1))
+
+
+def _fixed(number: int) -> Value:
+    return Value(_ROW, f"splat (i32 {number})")
+
+
+def _spread(r: Routine, value: Value) -> Value:
+    """A number in every row."""
+    first = r.set(_ROW, f"insertelement {_ROW} poison, {value}, i64 0")
+    return r.set(_ROW, f"shufflevector {first}, {_ROW} poison, {_ROW} zeroinitializer")
+
+
+def described(bits: int, furthest: int, across: bool) -> str:
+    """A descriptor in words, and where its matrix ends."""
+    start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+    swizzle = ("no swizzle", "a swizzle of 128 bytes", "a swizzle of 64 bytes", "a swizzle of 32 bytes")[
+        bits >> 62
+    ]
+    kind = "an MN-major" if across else "a K-major"
+    return (
+        f"{kind} matrix up to shared address {furthest + _ROW_BYTES - 1:#x}: its descriptor {bits:#018x} has start "
+        f"{start:#x}, leading offset {leading}, stride offset {stride} and {swizzle}"
+    )
