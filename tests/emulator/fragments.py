@@ -16,7 +16,7 @@ import numpy as np
 import tilewise as tw
 from tests.emulator.many import Array
 from tilewise.emulator import Range, Runner, build_kernel
-from tilewise.emulator.running.native import Target
+from tilewise.emulator.native import Target
 from tilewise.launch import Launch
 
 __all__ = ["BITS", "NUMPY", "Form", "codes", "numbers", "pack", "run_forms", "unpack"]

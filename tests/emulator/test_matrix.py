@@ -13,7 +13,7 @@ from tests.emulator.exact import FORMATS, Number, Special, decode, round_to
 from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_forms, unpack
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
-from tilewise.emulator.running.native import Target
+from tilewise.emulator.native import Target
 from tilewise.errors import KernelFault
 
 _SEED = np.random.SeedSequence()

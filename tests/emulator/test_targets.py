@@ -20,12 +20,11 @@ import pytest
 import tilewise as tw
 from tests.nothing.test_rungs_simt import fused, sums_in_order
 from tilewise.devices.arguments import pack
-from tilewise.emulator import Build, Range, Runner, build
+from tilewise.emulator import Build, Range, Runner, build, native
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.native import Target
 from tilewise.emulator.ptx.parse import parse
-from tilewise.emulator.running import native
-from tilewise.emulator.running.native import Target
 from tilewise.kernels.rung import Operand
 from tilewise.launch import Launch
 from tilewise.reference import poisoned

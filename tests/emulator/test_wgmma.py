@@ -11,7 +11,7 @@ from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_forms
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
 from tests.emulator.warpgroups import SWIZZLES, Case, Operand, put, run_cases
-from tilewise.emulator.running.native import Target
+from tilewise.emulator.native import Target
 
 RANDOM = np.random.default_rng()
 _RANGES = {"s8": (-128, 128), "u8": (0, 256), "b1": (0, 2)}

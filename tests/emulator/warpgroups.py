@@ -15,7 +15,7 @@ import tilewise as tw
 from tests.emulator.fragments import BITS, numbers
 from tests.emulator.many import Array
 from tilewise.emulator import Range, Runner, build_kernel
-from tilewise.emulator.running.native import Target
+from tilewise.emulator.native import Target
 from tilewise.launch import Launch
 
 __all__ = [

@@ -28,7 +28,7 @@ from tilewise.emulator.families import (
     wgmma,
     wmma,
 )
-from tilewise.emulator.running.native import Target, host
+from tilewise.emulator.native import Target, host
 from tilewise.emulator.running.run import Range, RangeTable, Runner
 
 __all__ = ["Build", "Range", "RangeTable", "Runner", "Store", "Target", "build_kernel", "host"]

@@ -11,10 +11,10 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
+from tilewise.emulator import native
 from tilewise.emulator.analysis.program import Program, make_program
 from tilewise.emulator.lowering.lower import Lowering
 from tilewise.emulator.ptx.parse import parse
-from tilewise.emulator.running import native
 
 __all__ = ["Build", "Global", "Store", "build_general", "build_kernel"]
 

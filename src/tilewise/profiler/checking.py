@@ -187,7 +187,7 @@ def check_launch(
 
     What ends the launch is a finding as well, and the last one.
     """
-    from tilewise.emulator.checking.launch import Checks
+    from tilewise.emulator.running.checked import Checks
     from tilewise.emulator.running.report import Range
 
     seen = _Launch(entry)

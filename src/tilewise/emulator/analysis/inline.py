@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.analysis.passing import pass_in_registers
-from tilewise.emulator.families.system import EXTERNAL
-from tilewise.emulator.ptx.library import add_library
+from tilewise.emulator.ptx.library import EXTERNAL, add_library
 from tilewise.emulator.ptx.operands import operands_in
 from tilewise.emulator.ptx.spelling import CARRY
 from tilewise.emulator.ptx.syntax import (

@@ -1,6 +1,6 @@
 """What a checked launch does at every access to memory.
 
-``tw_check`` goes lane by lane and word by word, and serves every access; ``check_usual.py`` has quicker ways for
+``tw_check`` goes lane by lane and word by word, and serves every access; ``usual.py`` has quicker ways for
 some of them. ``tw_check_touch`` is for a stretch of memory.
 """
 
@@ -10,17 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewise.emulator.checking.clocks import (
-    WHO,
-    check_state,
-    clock_base,
-    clocks_of,
-    index_of,
-    now_of,
-    own_clock,
-    serial_of,
-)
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     ARRIVING,
     BYTES,
     CELLS,
@@ -42,9 +32,19 @@ from tilewise.emulator.checking.layout import (
     Action,
     Kind,
 )
+from tilewise.emulator.checking.clocks import (
+    WHO,
+    check_state,
+    clock_base,
+    clocks_of,
+    index_of,
+    now_of,
+    own_clock,
+    serial_of,
+)
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WARP, WINDOW, Space
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine, Variable
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine, Variable
 
 __all__ = ["Word", "routines"]
 

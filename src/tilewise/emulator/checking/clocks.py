@@ -7,7 +7,7 @@ its warp did up to then happened before.
 
 from __future__ import annotations
 
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     ACQUIRE,
     BARRIERS_OF_BLOCK,
     BLOCKWIDE,
@@ -32,8 +32,8 @@ from tilewise.emulator.layout import (
     WINDOW,
     Space,
 )
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = [
     "WHO",

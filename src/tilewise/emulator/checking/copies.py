@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     ARRIVING,
     CELLS,
     CLOCKS,
@@ -26,10 +25,11 @@ from tilewise.emulator.checking.layout import (
     STRONG,
     Action,
 )
+from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, Flight, Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.bulk import REQUEST, Verb, each_block
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["BULKS", "COPIED", "PRODUCTS", "routines"]

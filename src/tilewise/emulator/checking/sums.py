@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilewise.emulator.check_layout import LANE_BITS, Kind
 from tilewise.emulator.checking.clocks import WHO, serial_of
-from tilewise.emulator.checking.layout import LANE_BITS, Kind
 from tilewise.emulator.layout import LAUNCH, WARP, Space
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.wgmma import INFO, PRODUCTS, RECORD
 
 __all__ = ["routines"]

@@ -7,8 +7,7 @@ serves every access.
 
 from __future__ import annotations
 
-from tilewise.emulator.checking.clocks import WHO, check_state, clocks_of, index_of, now_of, serial_of
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     CELLS,
     CHECK,
     CLOCKS,
@@ -19,9 +18,10 @@ from tilewise.emulator.checking.layout import (
     SEVERAL,
     UNSET,
 )
+from tilewise.emulator.checking.clocks import WHO, check_state, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["ROW", "routines"]
 

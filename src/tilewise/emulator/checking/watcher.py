@@ -2,7 +2,7 @@
 
 Every access is compared with what is known of its memory: writes and reads by others that no barrier, fence or
 flag puts before it (races), memory that nobody wrote, copies that are in flight. What compiled code calls for
-that is in ``check_access.py``, ``check_usual.py``, ``check_copies.py`` and ``check_support.py``.
+that is in ``access.py``, ``usual.py``, ``copies.py`` and ``clocks.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     ACQUIRE,
     ACTIONS,
     BARRIERS_OF_BLOCK,
@@ -27,10 +26,11 @@ from tilewise.emulator.checking.layout import (
     STRONG,
     Action,
 )
+from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.usual import ROW
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
 from tilewise.emulator.ptx.operands import reads
@@ -378,7 +378,6 @@ class _Checker(Watcher):
 
     def _barrier(self, instruction: Instruction) -> Value:
         """Of the barrier: 0 to 15, or 16 for the cluster's."""
-        from tilewise.emulator.families.barriers import first_lane
 
         e = self.e
         if "cluster" in instruction.parts:
@@ -389,7 +388,7 @@ class _Checker(Watcher):
         shape = e.shape_of(instruction.operands[at])
         uniform = shape is not None and shape.uniform
         value = e.read(instruction.operands[at], "u32", not uniform)
-        return e.op("and", value if uniform else first_lane(e, value), self._number(15))
+        return e.op("and", value if uniform else e.first_lane(value), self._number(15))
 
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 
 from tilewise.emulator.families.floats import check, flushed
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import pure, same, unknown
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, shaped

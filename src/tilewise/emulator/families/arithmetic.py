@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewise.emulator.families import floats, integers
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, unknown
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_float

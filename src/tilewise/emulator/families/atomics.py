@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tilewise.emulator.families.floats import flush
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, WINDOW, Space
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES, Access, every_address, take_address
 from tilewise.emulator.lowering.tables import other, unknown
 from tilewise.emulator.numerics import halves
+from tilewise.emulator.numerics.rounding import flush
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 

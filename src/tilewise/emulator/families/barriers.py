@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.clusters import cluster_barrier
-from tilewise.emulator.layout import BARRIERS, WARP, FaultKind
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.layout import BARRIERS, WARP
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.tables import other, unknown, waits
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["arrive", "fault_apart"]
+__all__ = ["arrive"]
 
 _VOTES = ("popc", "and", "or")
 _WRONG = 1  # a count of threads that no barrier can have
 
 
+@waits("bar", "barrier")
 def arrive(e: Lowering, instruction: Instruction) -> Value:
     """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
     parts = instruction.parts
@@ -62,30 +63,9 @@ def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
     if shape is not None and shape.uniform:
         return e.read(operand, "u32", False)
     values = e.read(operand, "u32", True)
-    first = first_lane(e, values)
+    first = e.first_lane(values)
     other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
     return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
-
-
-def first_lane(e: Lowering, value: Value) -> Value:
-    """The value in the first lane that runs."""
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
-    safe = e.op("and", lane, e.const("i32", 31))
-    return e.set(value.scalar, f"extractelement {value}, {safe}")
-
-
-def fault_apart(e: Lowering, lanes: Value, line: Value) -> None:
-    """End the launch: some lanes of the warp wait at a barrier to which the others do not come."""
-    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
-    high = e.op("shl", e.cast("zext", others, "i64"), e.const("i64", 32))
-    both = e.op("or", e.cast("zext", lanes, "i64"), high)
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), e.const("i32", 31))
-    zero = e.const("i32", 0)
-    kind = e.const("i32", int(FaultKind.APART))
-    e.call("tw_fault_at", "void", *e.pointers(), kind, line, lane, both, zero, zero, zero, e.const("i64", 0))
-    e.jump("failed")
 
 
 @other("bar", "barrier")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewise.emulator.families.integers import check, element, one_of, typed
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, unknown
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import is_signed

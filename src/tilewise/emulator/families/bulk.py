@@ -2,7 +2,7 @@
 ``red.async``, which are copies of a few bytes.
 
 An instruction leaves its operands in columns, one for each operand with a number for each lane, and calls
-``tw_bulk``, which makes a flight of each lane's (``bulk_support.py``). Copies of tensors are in
+``tw_bulk``, which makes a flight of each lane's (``support/bulk.py``). Copies of tensors are in
 ``tensor_copies.py``.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import WINDOWS, take_address
 from tilewise.emulator.lowering.tables import takes, unknown
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewise.emulator.families.floats import flushed, one_nan, rectify, saturate
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.families.floats import flushed, one_nan, saturate
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, unknown
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, from_integer, narrow
+from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, from_integer, narrow, rectify
 from tilewise.emulator.numerics.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of, is_float, is_signed, llvm_scalar

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import Access, every_address, fast_path, pointers, take_address
 from tilewise.emulator.lowering.tables import other, takes, unknown
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
@@ -228,7 +228,6 @@ def _slow(e: Lowering, source: Access, target: Access, bytes_read: Value) -> Non
         e.const("i32", source.line),
     )
     _leave_on_fault(e, answer)
-    from tilewise.emulator.families.barriers import first_lane
     from tilewise.emulator.lowering.memory import learn
 
-    learn(e, source, first_lane(e, every_address(e, source)))
+    learn(e, source, e.first_lane(every_address(e, source)))

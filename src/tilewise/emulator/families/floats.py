@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, same, unknown
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, shaped
+from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, flush, rectify, shaped
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = [
     "binary",
     "check",
     "comparable",
-    "flush",
     "flushed",
     "fma",
     "form",
@@ -111,15 +110,6 @@ def check(instruction: Instruction) -> str:
 
 
 # -- before and after -------------------------------------------------------------------------------
-def flush(e: Emitter, value: Value) -> Value:
-    """Subnormal numbers as zeros of their sign (``.ftz``)."""
-    bits = e.cast("bitcast", value, "i32")
-    exponent = e.op("and", bits, e.const(bits, 0x7F80_0000))
-    tiny = e.compare("icmp eq", exponent, e.const(bits, 0))
-    zero = e.op("and", bits, e.const(bits, 0x8000_0000))
-    return e.cast("bitcast", e.select(tiny, zero, bits), "float")
-
-
 def flushed(e: Emitter, instruction: Instruction, value: Value) -> Value:
     """Flush a float or f16 number if the instruction says so."""
     if "ftz" not in instruction.parts:
@@ -144,12 +134,6 @@ def saturate(e: Emitter, value: Value) -> Value:
     zero, one = e.real(value, 0.0), e.real(value, 1.0)
     above = e.select(e.compare("fcmp ogt", value, zero), value, zero)
     return e.select(e.compare("fcmp olt", above, one), above, one)
-
-
-def rectify(e: Emitter, value: Value) -> Value:
-    """Zero instead of what is negative; NaN stays (``.relu``)."""
-    zero = e.real(value, 0.0)
-    return e.select(e.compare("fcmp ugt", value, zero), value, zero)
 
 
 def comparable(e: Emitter, instruction: Instruction, *values: Value) -> list[Value]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, unknown
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of, is_signed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, join, vector
 from tilewise.emulator.lowering.memory import (
     Access,
     access_of,
@@ -12,7 +12,6 @@ from tilewise.emulator.lowering.memory import (
     check_words,
     covered,
     fast_path,
-    join,
     pointer_of,
     pointers,
     resolve,

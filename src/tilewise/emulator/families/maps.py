@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.barriers import first_lane
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.tables import other, takes, unknown
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
@@ -124,7 +123,7 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
         raise unknown(instruction, "it takes two addresses")
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
-    to, wide = (first_lane(e, _global_addresses(e, operand)) for operand in (target, source))
+    to, wide = (e.first_lane(_global_addresses(e, operand)) for operand in (target, source))
     here = e.op("and", wide, e.const("i64", 0xFFFF_FFFF))
     given = (to, here, e.op("and", lane, e.const("i32", 31)), e.const("i32", instruction.line))
     _leave_on_fault(e, e.call("tw_map_copy", "i32", *e.pointers(), *given))

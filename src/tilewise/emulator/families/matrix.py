@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import GENERIC_SHARED, Space
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.fragments import Places, define, items_of
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import other, unknown

@@ -1,5 +1,5 @@
 """``mbarrier``: barriers in shared memory that count arrivals and bytes. What each operation does to one is
-in ``mbarrier_support.py``; here instructions become calls of it."""
+in ``support/mbarrier.py``; here instructions become calls of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import space_of, take_address
 from tilewise.emulator.lowering.tables import other, takes, unknown
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register
@@ -176,9 +176,8 @@ def change(
     e.place(good)
     if not one:
         return Value("ptr", results)
-    from tilewise.emulator.families.barriers import first_lane
 
-    found = first_lane(e, e.load(vector("i64"), results, 64))
+    found = e.first_lane(e.load(vector("i64"), results, 64))
     e.store(found, results, 8)
     return Value("ptr", results)
 

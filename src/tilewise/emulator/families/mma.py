@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.sparse import SPARSE, Sparsity, find_sparsity
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.families.sparse import SPARSE, find_sparsity
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.fragments import Places, define, items_of
 from tilewise.emulator.lowering.tables import other, unknown
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
+from tilewise.emulator.numerics.sparse import Sparsity
 from tilewise.emulator.numerics.tensor_core import (
     ELEMENTS,
     accumulate,

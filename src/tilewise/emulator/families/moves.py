@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.floats import comparable, flushed
 from tilewise.emulator.families.integers import WORDS, check
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import Form, other, pure, unknown
 from tilewise.emulator.numerics.halves import split
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import (
     Access,
     access_of,

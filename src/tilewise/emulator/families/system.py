@@ -6,34 +6,18 @@ A call of a function that the PTX does not define is one of these, or it is refu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import LAUNCH, FaultKind, Question
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.layout import FaultKind, Question
+from tilewise.emulator.llvm.emit import vector
 from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
-    from tilewise.emulator.lowering.values import Values
 
-__all__ = ["EXTERNAL", "ask_host"]
-
-
-class External(NamedTuple):
-    """A function that CUDA provides: the instruction that stands for it, and its arguments' types.
-
-    No PTX can write such an opcode: it has a colon.
-    """
-
-    opcode: str
-    arguments: tuple[str, ...]
-
-
-EXTERNAL = {
-    "vprintf": External("call:vprintf", ("u64", "u64")),
-    "__assertfail": External("call:assertfail", ("u64", "u64", "u32", "u64")),
-}
+__all__: list[str] = []  # its instructions are in the tables
 
 
 # -- ends ---------------------------------------------------------------------------------------------
@@ -62,14 +46,6 @@ def brkpt(e: Lowering, instruction: Instruction) -> None:
 
 
 # -- the host -----------------------------------------------------------------------------------------
-def ask_host(e: Values, kind: Question, line: int, mask: Value) -> tuple[Value, str]:
-    """Call the host from the running lanes: its answer, and the buffer with 64 bits for each lane and operand."""
-    _, buffer = e.buffers()
-    function = e.load("ptr", e.offset("%ctx", LAUNCH.HOST), 8)
-    listed = [*e.pointers(), e.const("i32", int(kind)), mask, e.const("i32", line), Value("ptr", buffer)]
-    return e.set("i32", f"call i32 {function.ref}({', '.join(map(str, listed))})"), buffer
-
-
 def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) -> None:
     _, buffer = e.buffers()
     for i, (operand, type_) in enumerate(zip(instruction.operands[1:], types, strict=True)):
@@ -81,7 +57,7 @@ def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) ->
 def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
-    answer, buffer = ask_host(e, Question.PRINT, instruction.line, e.mask())
+    answer, buffer = e.ask_host(Question.PRINT, instruction.line, e.mask())
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
     e.place(good)
@@ -94,5 +70,5 @@ def vprintf(e: Lowering, instruction: Instruction) -> None:
 def assertfail(e: Lowering, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
-    ask_host(e, Question.ASSERT, instruction.line, e.mask())
+    e.ask_host(Question.ASSERT, instruction.line, e.mask())
     _end(e, FaultKind.ASSERT, instruction)

@@ -1,6 +1,6 @@
 """Copies of tensors: ``cp.async.bulk.tensor``, ``cp.reduce.async.bulk.tensor`` and prefetches of them.
 
-How one is performed is in ``tensor_support.py``; here its operands are taken apart.
+How one is performed is in ``support/tensor.py``; here its operands are taken apart.
 """
 
 from __future__ import annotations

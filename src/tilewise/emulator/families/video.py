@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewise.emulator.families.integers import distance, element
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import Form, pure, unknown
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_signed

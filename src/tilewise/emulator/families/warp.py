@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import WARP
-from tilewise.emulator.lowering.emit import Value, vector
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.tables import other, takes, unknown, waits
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 
 if TYPE_CHECKING:
@@ -338,6 +338,7 @@ def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, 
 
 
 # -- bar.warp.sync --------------------------------------------------------------------------------------
+@waits("bar.warp")
 def await_lanes(e: Lowering, instruction: Instruction) -> None:
     """Let the lanes that are here wait until every lane that they name has come or has left the kernel.
 

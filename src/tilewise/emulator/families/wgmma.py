@@ -1,7 +1,7 @@
 """``wgmma``: four warps multiply a matrix of 64 rows by one in shared memory, some time after they ask to.
 
 Sums and the elements of A that are in registers live in the warp's memory, always, so that a product in
-flight can name them by address. What is issued is put on a list of the warp's (``support_wgmma.py``); the
+flight can name them by address. What is issued is put on a list of the warp's (``support/wgmma.py``); the
 functions that multiply are made here for the forms that the kernel has (``wgmma_kernels.py``).
 
 PTX wants all threads of all four warps to come to each of these instructions. A warp that comes without some
@@ -14,15 +14,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.barriers import first_lane
 from tilewise.emulator.families.sparse import find_sparsity
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.fragments import items_of
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.tables import other, unknown, waits
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.wgmma_kernels import Form, multiply, pack
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ def wgmma(e: Lowering, instruction: Instruction) -> None:
         raise unknown(instruction, "this form of wgmma is not supported")
 
 
+@waits("wgmma")
 def await_products(e: Lowering, instruction: Instruction) -> Value:
     """``wgmma.wait_group``: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed.
 
@@ -204,7 +204,7 @@ def _descriptor(e: Lowering, operand: Operand) -> Value:
     shape = e.shape_of(operand)
     if shape is not None and shape.uniform:
         return e.read(operand, "u64", False)
-    return first_lane(e, e.read(operand, "u64", True))
+    return e.first_lane(e.read(operand, "u64", True))
 
 
 def _adds(e: Lowering, operand: Operand) -> Value:

@@ -13,10 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.barriers import first_lane
 from tilewise.emulator.families.mma import Form, Layout, Place, gathered, product
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.fragments import Places, define, items_of
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES, Access, learn, space_of, take_address
 from tilewise.emulator.lowering.tables import other, unknown
@@ -245,7 +244,7 @@ def _copy(
     elements = e.const("i64", fragment.line)
     if stride is not None:
         value = e.read(stride, "u32", e.shape_of(stride) is None)
-        elements = e.resize(first_lane(e, value) if value.is_vector else value, "i64", False)
+        elements = e.resize(e.first_lane(value) if value.is_vector else value, "i64", False)
     step = e.op("lshr", e.op("mul", elements, e.const("i64", fragment.bits)), e.const("i64", 3))
     space = _SPACES[space_of(instruction)]
     if space == Space.SHARED:
@@ -268,7 +267,7 @@ def _copy(
 def _one(e: Lowering, base: Value, lanes: tuple[int, ...] | None) -> Value:
     """The address; PTX wants it to be the same in every lane."""
     if base.is_vector:
-        return first_lane(e, base)
+        return e.first_lane(base)
     return e.op("add", base, e.const(base, lanes[0])) if lanes and lanes[0] else base
 
 

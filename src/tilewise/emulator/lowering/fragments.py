@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tilewise.emulator.lowering.emit import Emitter, vector
+from tilewise.emulator.llvm.emit import Emitter, vector
 from tilewise.emulator.lowering.tables import unknown
 from tilewise.emulator.ptx.syntax import Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar

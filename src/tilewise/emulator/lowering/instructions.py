@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.keep import Keeping
 from tilewise.emulator.lowering.progress import count_progress, look_before
 from tilewise.emulator.lowering.tables import OTHER, PURE, Form, unknown

@@ -6,7 +6,7 @@ from tilewise.emulator.analysis.flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
 from tilewise.emulator.layout import WARP, Answer
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.values import Values, shape_in
 from tilewise.emulator.lowering.watch import Watcher
 from tilewise.emulator.ptx.syntax import Instruction

@@ -15,10 +15,10 @@ from tilewise.emulator.analysis.flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.instructions import Instructions, complete
 from tilewise.emulator.lowering.keep import APART, chain_of, parts
-from tilewise.emulator.lowering.tables import takes
+from tilewise.emulator.lowering.tables import WAITS, takes
 from tilewise.emulator.lowering.watch import watcher_for
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -487,10 +487,8 @@ class Lowering(Instructions):
 
     def _stuck(self, lanes: Value, line: Value) -> None:
         """End the launch if lanes at a gate wait for lanes of their warp that can never come there."""
-        from tilewise.emulator.families.barriers import fault_apart
-
         if not self.waits_apart:
-            fault_apart(self, lanes, line)
+            self._fault_apart(lanes, line)
             return
         helped = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)  # lanes that others may let go
         if self.general:
@@ -501,13 +499,37 @@ class Lowering(Instructions):
         wrong, on = self.label("wrong"), self.label("on")
         self.branch(self.op("and", nobody, some), wrong, on, likely=False)
         self.place(wrong)
-        fault_apart(self, lanes, line)
+        self._fault_apart(lanes, line)
         self.place(on)
+
+    def _fault_apart(self, lanes: Value, line: Value) -> None:
+        """End the launch: some lanes of the warp wait at a barrier to which the others do not come."""
+        others = self.op("and", self.load("i32", self.live, 4), self.op("xor", lanes, self.const("i32", -1)))
+        high = self.op("shl", self.cast("zext", others, "i64"), self.const("i64", 32))
+        both = self.op("or", self.cast("zext", lanes, "i64"), high)
+        self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+        lane = self.op(
+            "and", self.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), self.const("i32", 31)
+        )
+        zero = self.const("i32", 0)
+        kind = self.const("i32", int(FaultKind.APART))
+        self.call(
+            "tw_fault_at",
+            "void",
+            *self.pointers(),
+            kind,
+            line,
+            lane,
+            both,
+            zero,
+            zero,
+            zero,
+            self.const("i64", 0),
+        )
+        self.jump("failed")
 
     def _meet(self, block: Block) -> None:
         """Where lanes are apart, those that are here wait for the others that they name."""
-        from tilewise.emulator.families.warp import await_lanes
-
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
@@ -517,7 +539,7 @@ class Lowering(Instructions):
                 self.watcher.through(instruction)
             self._go(block.index, target)
             return
-        await_lanes(self, instruction)
+        WAITS["bar.warp"](self, instruction)
         if self.watcher:
             self.watcher.through(instruction)
         self._send(target, self.load("i32", self.current, 4))
@@ -525,15 +547,12 @@ class Lowering(Instructions):
 
     def _wait(self, block: Block) -> None:
         """A barrier: go on if it lets the lanes through at once, else stop."""
-        from tilewise.emulator.families.barriers import arrive
-        from tilewise.emulator.families.wgmma import await_products
-
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
         if self.watcher:
             self.watcher.wait(instruction)
-        answer = (await_products if instruction.opcode == "wgmma" else arrive)(self, instruction)
+        answer = WAITS[instruction.opcode](self, instruction)
         failed = self.compare("icmp eq", answer, self.const("i32", 2))
         good = self.label("good")
         self.branch(failed, "failed", good, likely=False)

@@ -19,7 +19,7 @@ from tilewise.emulator.layout import (
     WARP,
     Space,
 )
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Value, join
 from tilewise.emulator.lowering.tables import unknown
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
@@ -40,7 +40,6 @@ __all__ = [
     "every_address",
     "fast_path",
     "interleave",
-    "join",
     "learn",
     "pointer_of",
     "pointers",
@@ -282,9 +281,8 @@ def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
 
 def resolve(e: Lowering, access: Access, write: int) -> str:
     """The pointer of an address that all lanes share; leaves with a fault if it may not be touched."""
-    from tilewise.emulator.families.barriers import first_lane
 
-    address = first_lane(e, access.base) if access.base.is_vector else access.base
+    address = e.first_lane(access.base) if access.base.is_vector else access.base
     address = _wrapped(e, address, access.space)
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
@@ -336,9 +334,7 @@ def careful(e: Lowering, access: Access, function: str) -> str:
     e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
     e.place(good)
     if access.space in _FLAT:
-        from tilewise.emulator.families.barriers import first_lane
-
-        learn(e, access, first_lane(e, listed))
+        learn(e, access, e.first_lane(listed))
     return buffer
 
 
@@ -352,18 +348,6 @@ def runs_of(access: Access) -> list[tuple[int, int]]:
         else:
             runs.append([lane, lane + access.size])
     return [(start, end) for start, end in runs]
-
-
-def join(e: Emitter, pieces: list[Value]) -> Value:
-    """Vectors one behind the other."""
-    while len(pieces) > 1:
-        if len(pieces) % 2:
-            pieces = [*pieces, pieces[-1]]
-        length = int(pieces[0].type[1:].split(" ")[0])
-        pieces = [
-            e.shuffle(pieces[i], list(range(2 * length)), pieces[i + 1]) for i in range(0, len(pieces), 2)
-        ]
-    return pieces[0]
 
 
 def interleave(e: Lowering, values: list[Value]) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.ptx.syntax import Instruction, Register
 from tilewise.emulator.ptx.types import is_signed
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.memory import Access, join
+from tilewise.emulator.llvm.emit import Emitter, Value, join, vector
+from tilewise.emulator.lowering.memory import Access
 from tilewise.emulator.ptx.types import llvm_scalar
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.system import ask_host
 from tilewise.emulator.layout import BLOCK, LAUNCH, Question
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.tables import unknown
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -127,7 +126,7 @@ def _time(e: Values, name: str) -> tuple[Value, str]:
         e.declare(f"llvm.{_COUNTER}", "i64", [])
         now = e.set("i64", f"call i64 @llvm.{_COUNTER}()")
     else:
-        _, buffer = ask_host(e, Question.TIME, e.now.line, e.const("i32", 1))
+        _, buffer = e.ask_host(Question.TIME, e.now.line, e.const("i32", 1))
         now = e.load("i64", buffer, 64)
     if name in ("%clock64", "%globaltimer"):
         return now, "u64"

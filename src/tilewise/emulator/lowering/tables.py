@@ -12,13 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.ptx.syntax import Instruction, PtxError
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["OTHER", "PURE", "Form", "Pure", "known", "other", "pure", "same", "takes", "unknown"]
+__all__ = [
+    "OTHER",
+    "PURE",
+    "WAITS",
+    "Form",
+    "Pure",
+    "known",
+    "other",
+    "pure",
+    "same",
+    "takes",
+    "unknown",
+    "waits",
+]
 
 Results = Value | tuple[Value, ...]
 
@@ -39,6 +52,7 @@ class Pure:
 
 PURE: dict[str, Pure] = {}
 OTHER: dict[str, Callable[[Any, Instruction], None]] = {}  # given the Lowering
+WAITS: dict[str, Callable[[Any, Instruction], Any]] = {}
 
 
 def pure(*opcodes: str, form: Callable[[Instruction], Form]) -> Callable[[Any], Any]:
@@ -58,6 +72,17 @@ def other(*opcodes: str) -> Callable[[Any], Any]:
     def enter(function: Callable[[Lowering, Instruction], None]) -> Any:
         for opcode in opcodes:
             OTHER[opcode] = function
+        return function
+
+    return enter
+
+
+def waits(*opcodes: str) -> Callable[[Any], Any]:
+    """Enter the lowering of instructions at which a warp may stop: ``lower(lowering, instruction) -> answer``."""
+
+    def enter(function: Callable[[Lowering, Instruction], Value | None]) -> Any:
+        for opcode in opcodes:
+            WAITS[opcode] = function
         return function
 
     return enter

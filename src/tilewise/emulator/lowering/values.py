@@ -5,7 +5,8 @@ from __future__ import annotations
 from tilewise.emulator.analysis.flow import Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.layout import LAUNCH, Question
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import unknown
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
@@ -68,6 +69,14 @@ class Values(Emitter):
             self._buffers = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
         return self._buffers
 
+    def ask_host(self, kind: Question, line: int, mask: Value) -> tuple[Value, str]:
+        """Call the host from some lanes: its answer, and the buffer with 64 bits for each lane and operand."""
+        _, buffer = self.buffers()
+        function = self.load("ptr", self.offset("%ctx", LAUNCH.HOST), 8)
+        listed = [*self.pointers(), self.const("i32", int(kind)), mask, self.const("i32", line)]
+        listed.append(Value("ptr", buffer))
+        return self.set("i32", f"call i32 {function.ref}({', '.join(map(str, listed))})"), buffer
+
     def columns(self) -> str:
         """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""
         if not self._columns:
@@ -81,6 +90,13 @@ class Values(Emitter):
         else:
             lanes = self.const("i32", -1) if self.full else self.load("i32", self.live, 4)
         return self.op("and", lanes, self.guard) if self.guard else lanes
+
+    def first_lane(self, value: Value) -> Value:
+        """The value in the first lane that runs the current instruction."""
+        self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+        lane = self.set("i32", f"call i32 @llvm.cttz.i32({self.mask()}, i1 false)")
+        safe = self.op("and", lane, self.const("i32", 31))
+        return self.set(value.scalar, f"extractelement {value}, {safe}")
 
     @property
     def masked(self) -> bool:

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import Access, access_of, every_address, take_address
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
 
 __all__ = ["PARTS", "down", "each", "flush", "fma", "join", "split", "up"]

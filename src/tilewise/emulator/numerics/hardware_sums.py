@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.support.routine import Routine
 
 __all__ = ["EXPONENT", "Rule", "Sums", "exponents", "in_turn", "rule_of"]
 

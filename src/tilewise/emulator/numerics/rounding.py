@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 
-__all__ = ["FORMATS", "ROUNDINGS", "Format", "directed", "from_integer", "narrow", "shaped", "widen"]
+__all__ = [
+    "FORMATS",
+    "ROUNDINGS",
+    "Format",
+    "directed",
+    "flush",
+    "from_integer",
+    "narrow",
+    "rectify",
+    "shaped",
+    "widen",
+]
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 _MODE_NUMBERS = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}  # as llvm.set.rounding counts them
@@ -217,3 +228,18 @@ def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
     number = e.cast("sitofp", e.select(large, kept, magnitude), "double")
     number = e.op("fmul", number, e.select(large, e.real(number, 2048.0), e.real(number, 1.0)))
     return number if negative is None else e.select(negative, e.negate(number), number)
+
+
+def flush(e: Emitter, value: Value) -> Value:
+    """Subnormal numbers as zeros of their sign (``.ftz``)."""
+    bits = e.cast("bitcast", value, "i32")
+    exponent = e.op("and", bits, e.const(bits, 0x7F80_0000))
+    tiny = e.compare("icmp eq", exponent, e.const(bits, 0))
+    zero = e.op("and", bits, e.const(bits, 0x8000_0000))
+    return e.cast("bitcast", e.select(tiny, zero, bits), "float")
+
+
+def rectify(e: Emitter, value: Value) -> Value:
+    """Zero instead of what is negative; NaN stays (``.relu``)."""
+    zero = e.real(value, 0.0)
+    return e.select(e.compare("fcmp ugt", value, zero), value, zero)

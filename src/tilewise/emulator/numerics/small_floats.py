@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.families.floats import rectify
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
+from tilewise.emulator.numerics.rounding import FORMATS, narrow, rectify, widen
 
 __all__ = ["SMALL", "pack", "pack_exponents", "unpack", "unpack_exponents"]
 

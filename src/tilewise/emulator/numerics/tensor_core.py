@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewise.emulator.lowering.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.numerics import halves
 
 __all__ = ["ELEMENTS", "Element", "accumulate", "add_whole", "bit_counts", "decode", "encode", "integer_sums"]

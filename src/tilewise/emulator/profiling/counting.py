@@ -3,7 +3,7 @@
 Code counts the runs of every basic block; how often an instruction ran follows from that, unless it is
 guarded. Of an access whose lanes lie at known distances from one address, all there is to know is where
 that address lies within its word or sector: a count for each such place, or none where there is only one. Of
-the others, the lanes are looked at as the kernel runs (``counting_support.py``).
+the others, the lanes are looked at as the kernel runs (``support.py``).
 
 Every multiprocessor has counts of its own, in a *row*; blocks are dealt to them in turn, as the hardware
 deals them at first. ``counted.py`` reads what was written.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.analysis.flow import Block
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.profiling.accesses import Kind

@@ -10,9 +10,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.routine import Routine, Variable
 from tilewise.emulator.profiling.accesses import WORD_BYTES, Kind, lanes_a_phase
-from tilewise.emulator.support.routine import Routine, Variable
 
 __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
 

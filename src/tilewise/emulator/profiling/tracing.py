@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.routine import Routine
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering

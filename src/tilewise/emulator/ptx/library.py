@@ -8,10 +8,27 @@ are a list whose head counts its changes in its upper half, so that a lost race 
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import Instruction, Module
 
-__all__ = ["HEAP_BYTES", "add_library"]
+__all__ = ["EXTERNAL", "HEAP_BYTES", "add_library"]
+
+
+class External(NamedTuple):
+    """A function that CUDA provides: the instruction that stands for it, and its arguments' types.
+
+    No PTX can write such an opcode: it has a colon.
+    """
+
+    opcode: str
+    arguments: tuple[str, ...]
+
+
+EXTERNAL = {
+    "vprintf": External("call:vprintf", ("u64", "u64")),
+    "__assertfail": External("call:assertfail", ("u64", "u64", "u32", "u64")),
+}
 
 HEAP_BYTES = 8 << 20  # of a module, as CUDA has it unless told otherwise
 

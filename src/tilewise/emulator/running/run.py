@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.checking.launch import Checks
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
 from tilewise.emulator.lowering.keep import APART
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
-from tilewise.emulator.running import native, workers
+from tilewise.emulator.running import workers
+from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.questions import Host
 from tilewise.emulator.running.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.checking.layout import PROXY, STRONG, Action
+from tilewise.emulator.check_layout import PROXY, STRONG, Action
 from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
@@ -18,9 +18,9 @@ from tilewise.emulator.layout import (
     Flight,
     Space,
 )
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.tensor_map import BYTES
 
 __all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines", "touch"]

@@ -18,8 +18,8 @@ from tilewise.emulator.layout import (
     Space,
     Status,
 )
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["routines"]
 

@@ -12,8 +12,8 @@ that issued it: ``performer(ctx, worker, block, warp, flight, mask) -> 0``, or a
 from __future__ import annotations
 
 from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, QUEUE, WARP, Flight, FlightClass, Space
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["CAPACITY", "queue_bytes", "routines"]
 

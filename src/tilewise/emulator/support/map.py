@@ -4,10 +4,10 @@ support."""
 from __future__ import annotations
 
 from tilewise.emulator.layout import Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.bulk import refuse_if
 from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.tensor_map import BYTES, MAGIC, MAP
 
 __all__ = ["routines"]

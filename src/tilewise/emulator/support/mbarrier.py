@@ -10,9 +10,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine, Variable
 from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.routine import Routine, Variable
 
 __all__ = ["COUNT_BITS", "routines", "told"]
 

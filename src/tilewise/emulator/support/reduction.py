@@ -7,10 +7,9 @@ least and the greatest, and f32 keeps subnormal numbers, though a tensor whose e
 
 from __future__ import annotations
 
-from tilewise.emulator.families.floats import flush
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.numerics.rounding import FORMATS, flush, narrow, widen
 
 __all__ = ["OPERATIONS", "element_of", "routines", "valid"]
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.layout import RANK_SHIFT, Space
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk import REQUEST, Verb, complete, each_block, refuse_if, request, touch
 from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.tensor_map import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
 

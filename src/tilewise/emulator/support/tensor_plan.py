@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.lowering.emit import Value
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.bulk import REQUEST, refuse_if, request
-from tilewise.emulator.support.routine import Routine
 from tilewise.emulator.support.tensor_map import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
 __all__ = ["LONGEST", "PLAN", "routines"]

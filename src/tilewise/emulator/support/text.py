@@ -1,7 +1,7 @@
 """The run-time support that compiled kernels call: LLVM text beside this file, with names for offsets.
 
 ``${BLOCK.LIVE}`` in ``runtime/*.ll`` stands for the figure of that name in ``layout.py``; other parts are
-written in Python, with ``routine.py``. The text is
+written in Python, with ``llvm/routine.py``. The text is
 compiled once per process and linked to every kernel. Nothing in it knows an instruction.
 """
 
@@ -12,7 +12,7 @@ from enum import IntEnum
 from importlib import import_module, resources
 
 from tilewise.emulator import layout
-from tilewise.emulator.support.routine import joined
+from tilewise.emulator.llvm.routine import joined
 
 __all__ = ["POISON", "Outcome", "support_text"]
 

@@ -12,8 +12,8 @@ place of their own, where products find them, and the registers hold NaN.
 from __future__ import annotations
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
 

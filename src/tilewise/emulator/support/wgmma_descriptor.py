@@ -21,9 +21,8 @@ from bit 7 on, as many as S needs, counted from where the pattern starts, which 
 from __future__ import annotations
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, FaultKind, Space
-from tilewise.emulator.lowering.emit import Value
-from tilewise.emulator.lowering.memory import join
-from tilewise.emulator.support.routine import Routine
+from tilewise.emulator.llvm.emit import Value, join
+from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["BRICKS", "ROWS", "Matrix", "described"]
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewise.emulator.families.sparse import Sparsity
 from tilewise.emulator.layout import WARP
-from tilewise.emulator.lowering.emit import Value, vector
+from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.routine import Routine, Variable
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
+from tilewise.emulator.numerics.sparse import Sparsity
 from tilewise.emulator.numerics.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
-from tilewise.emulator.support.routine import Routine, Variable
 from tilewise.emulator.support.wgmma import BATCH, INFO, RANKS, RECORD
 from tilewise.emulator.support.wgmma_descriptor import BRICKS, ROWS, Matrix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LANES", "Emitter", "Value", "float_bits", "vector"]
+__all__ = ["LANES", "Emitter", "Value", "float_bits", "join", "vector"]
 
 LANES = 32
 
@@ -252,3 +252,15 @@ def _suffix(type_: str) -> str:
         count, scalar = type_[1:-1].split(" x ")
         prefix = f"v{count}"
     return prefix + {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(scalar, scalar)
+
+
+def join(e: Emitter, pieces: list[Value]) -> Value:
+    """Vectors one behind the other."""
+    while len(pieces) > 1:
+        if len(pieces) % 2:
+            pieces = [*pieces, pieces[-1]]
+        length = int(pieces[0].type[1:].split(" ")[0])
+        pieces = [
+            e.shuffle(pieces[i], list(range(2 * length)), pieces[i + 1]) for i in range(0, len(pieces), 2)
+        ]
+    return pieces[0]

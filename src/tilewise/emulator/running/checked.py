@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator.checking.layout import (
+from tilewise.emulator.check_layout import (
     BARRIERS_OF_BLOCK,
     CELLS,
     CHECK,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewise.emulator.lowering.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value
 
 __all__ = ["Loop", "Routine", "Variable", "joined"]
 
