@@ -88,10 +88,11 @@ def test_ptx_of_any_compiler(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     ("arguments", "told"),
     [
         (["04_tiled", "--grid", "1"], "--grid is for files"),
-        ([str(FAULTS)], "--grid and --block must be given"),
+        ([str(FAULTS)], "--grid must be given for a file"),
+        (["none.cu"], "file cannot be read"),
         (launch("reversed", "--order", "sideways"), "sideways"),
-        (launch("copied", "--arg", "new:4", "--arg", "null"), "--arg must name an array"),
-        (["none.cu", "--grid", "1", "--block", "1"], "cannot be read"),
+        (launch("copied", "--arg", "new:4", "--arg", "null"), "--arg must be such as f32[640,448], new:f32[64]"),
+        ([str(FAULTS), "-m", "4", "--grid", "1", "--block", "64"], "-m is for rungs"),
     ],
 )
 def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:

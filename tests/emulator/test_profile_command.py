@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewise.bench.hardware import beside, find_ncu, read_raw
@@ -94,9 +96,35 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert code == 2 and "--grid" in err
     code, _, err = run(capsys, str(file), *launch[:4], "--arg", "f33[3]", "--arg", "null", "--arg", "1")
     assert code == 2 and "f32" in err
-    code, _, err = run(capsys, str(tmp_path / "none.cu"), *launch)
-    assert code == 2 and "cannot be read" in err
+    for name, content in (("none.cu", None), ("binary.cu", b"\x7fELF\xff\xfe")):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        code, _, err = run(capsys, str(tmp_path / name))
+        assert code == 2 and "file" in err
     assert run(capsys)[0] == 2
+
+
+def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Indices come from a file, an output is not set before, a width is defined on the command line."""
+    file = tmp_path / "gather.cu"
+    file.write_text(
+        "__global__ void gather(const float *x, const int *where, float *y) {\n"
+        "    y[threadIdx.x] = x[WIDTH * where[threadIdx.x]];\n}\n"
+    )
+    np.save(tmp_path / "where.npy", np.arange(32, dtype=np.int32)[::-1].copy())
+    launch = ["--grid", "1", "--block", "32", "-D", "WIDTH=8", "--seed", "1", "--arg", "f32[256]"]
+    launch += ["--arg", str(tmp_path / "where.npy"), "--arg", "new:f32[32]"]
+    code, out, _ = run(capsys, str(file), *launch, "--json")
+    sectors = json.loads(out)["metrics"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]["value"]
+    assert (code, sectors) == (0, 32 + 4)
+    code, _, err = run(capsys, str(file), *launch[:-3], str(tmp_path / "no.npy"), "--arg", "null")
+    assert code == 2 and "no.npy" in err
+
+
+def test_a_measured_time_beside_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("04_tiled", "-m", "64", "-n", "64", "-k", "32", "--gpu", "a100")
+    _, out, _ = run(capsys, *argv, "--seconds", "1e-3")
+    assert re.search(r"reached +0\.\d+% of it in 1 ms", out)
 
 
 def test_without_a_profiler_of_the_hardware(

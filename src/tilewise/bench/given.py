@@ -1,10 +1,9 @@
-"""A launch given in words: a rung and a size, or a file, a grid, a block and what the arguments are."""
+"""A launch of a kernel in a file, given in words: a grid, a block, and what the arguments are."""
 
 from __future__ import annotations
 
 import math
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +12,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tilewise.bench.trial import fresh_seed
+from tilewise.devices import Device
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.kernel import Kernel
 from tilewise.toolchain.signature import read_entries
 
-__all__ = ["FileLaunch", "argument", "file_launch", "triple"]
+__all__ = ["FileLaunch", "Words", "argument", "open_launch", "triple"]
 
 _TYPES: Mapping[str, Any] = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
@@ -25,10 +26,27 @@ _TYPES: Mapping[str, Any] = {
     **{f"u{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"s{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-_ARRAY = re.compile(r"(\w+)\[([\d, ×x]+)\]")
+_ARRAY = re.compile(r"(?:(new|zeros):)?(\w+)\[([\d, ×x]+)\]")
 _ENTRY = re.compile(
     r'(?:extern\s+"C"\s+)?__global__\s+\w[\w\s*]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\('
 )
+_EXAMPLES = "such as f32[640,448], new:f32[64], zeros:f32[64], data.npy, 42, 0.5 or null"
+
+
+@dataclass(frozen=True)
+class Words:
+    """What somebody says of a launch: plain data, as it was written."""
+
+    file: str
+    grid: str | None
+    block: str | None
+    kernel: str | None = None
+    cluster: str | None = None
+    shared: int = 0
+    arch: str | None = None
+    args: Sequence[str] = ()
+    defines: Sequence[str] = ()
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,75 +56,108 @@ class FileLaunch:
     kernel: Kernel
     grid: tuple[int, ...]
     block: tuple[int, ...]
-    args: list[Any] = field(repr=False)
-    shared: int = 0
+    cluster: tuple[int, ...] | None
+    shared: int
+    words: Sequence[str] = field(repr=False)
+    seed: int
+
+    def start(self, device: Device, timeout: float | None = None) -> None:
+        """Make the arguments and launch; the same seed makes the same numbers."""
+        rng = np.random.default_rng(self.seed)
+        args = [argument(word, rng, device) for word in self.words]
+        self.kernel(self.grid, self.block, args, self.shared, self.cluster, device, timeout)
 
 
-def file_launch(
-    file: str,
-    *,
-    name: str | None,
-    grid: Sequence[int],
-    block: Sequence[int],
-    args: Sequence[str],
-    shared: int,
-    arch: str | None,
-    seed: int | None = None,
-) -> FileLaunch:
-    """The launch of a kernel in a ``.cu`` or ``.ptx`` file.
-
-    ``args`` are such as "f32[640,448]" (an array of random numbers), "42", "0.5" or "null", in order.
-    """
-    path = Path(file)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError("file", f"cannot be read ({error.strerror})", file) from None
+def open_launch(words: Words) -> FileLaunch:
+    """Read the file, compile the kernel, and look at the words of its launch."""
+    path = Path(words.file)
+    text = _read(path)
+    for name, given in (("--grid", words.grid), ("--block", words.block)):
+        if not given:
+            raise ArgumentError(name, "must be given for a file", fix="such as --grid 11,20 --block 32,32")
     foreign = path.suffix == ".ptx"
-    entry = name or _only(list(read_entries(text)) if foreign else _ENTRY.findall(text), file)
+    entry = words.kernel or _only(list(read_entries(text)) if foreign else _ENTRY.findall(text), words.file)
     if foreign:
         kernel = Kernel.from_ptx(text, entry, filename=path.name)
     else:
-        kernel = Kernel(text, entry, arch, filename=path.name, include_dirs=[path.parent])
-    if len(args) != len(kernel.parameters):
+        kernel = Kernel(
+            text, entry, words.arch, _defines(words.defines), filename=path.name, include_dirs=[path.parent]
+        )
+    if len(words.args) != len(kernel.parameters):
         listed = ", ".join(
             f"{p.type}{f' of {p.size} bytes' if p.is_struct else ''}" for p in kernel.parameters
         )
-        raise ArgumentError("--arg", f"must be given {len(kernel.parameters)} times, for {listed}", len(args))
-    rng = np.random.default_rng(secrets.randbits(32) if seed is None else seed)
-    made = [argument(word, rng) for word in args]
-    return FileLaunch(kernel, tuple(grid), tuple(block), made, shared)
+        need = f"{len(kernel.parameters)} times, for {listed}" if listed else "0 times: the kernel takes none"
+        raise ArgumentError("--arg", f"must be given {need}", len(words.args), fix=_EXAMPLES)
+    return FileLaunch(
+        kernel,
+        triple("--grid", words.grid or ""),
+        triple("--block", words.block or ""),
+        triple("--cluster", words.cluster) if words.cluster else None,
+        words.shared,
+        words.args,
+        fresh_seed() if words.seed is None else words.seed,
+    )
 
 
-def argument(word: str, rng: np.random.Generator) -> Any:
+def argument(word: str, rng: np.random.Generator, device: Device) -> Any:
     """An argument from a word: an array, a number or a null pointer."""
     if word in ("null", "none"):
         return None
     if found := _ARRAY.fullmatch(word):
-        kind = _TYPES.get(found[1])
-        if kind is None:
-            raise UnknownNameError("--arg", found[1], _TYPES)
-        shape = triple("--arg", found[2], most=8)
-        numbers = rng.standard_normal(math.prod(shape), np.float32).reshape(shape)
-        if np.dtype(kind).kind in "iu":
-            return np.zeros(shape, kind)
-        return numbers.astype(kind)
-    try:
-        return int(word, 0)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        raise ArgumentError("--arg", "must be such as f32[640,448], 42, 0.5 or null", word) from None
+        return _array(found[1], found[2], triple("--arg", found[3], most=8), rng, device)
+    if word.endswith(".npy"):
+        return _from_file(word)
+    for number in (lambda: int(word, 0), lambda: float(word)):
+        try:
+            return number()
+        except ValueError:
+            pass
+    raise ArgumentError("--arg", f"must be {_EXAMPLES}", word)
 
 
 def triple(argument: str, text: str, most: int = 3) -> tuple[int, ...]:
     """``"11,20"`` or ``"11x20"`` as numbers."""
     words = re.split(r"\s*[,x×]\s*", text.strip())
     if not 1 <= len(words) <= most or not all(word.isdecimal() and int(word) for word in words):
-        raise ArgumentError(argument, f"must be one to {most} numbers such as 11,20", text)
+        raise ArgumentError(argument, f"must be one to {most} numbers above 0, such as 11,20", text)
     return tuple(int(word) for word in words)
+
+
+def _array(how: str | None, kind: str, shape: tuple[int, ...], rng: Any, device: Device) -> Any:
+    if kind not in _TYPES:
+        raise UnknownNameError("--arg", kind, _TYPES)
+    if how == "new":
+        return device.empty(shape, _TYPES[kind])
+    if how == "zeros" or np.dtype(_TYPES[kind]).kind in "iu":  # a random index would be out of bounds
+        return np.zeros(shape, _TYPES[kind])
+    return rng.standard_normal(math.prod(shape), np.float32).reshape(shape).astype(_TYPES[kind])
+
+
+def _from_file(name: str) -> Any:
+    try:
+        return np.load(name, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArgumentError("--arg", f"names a file that cannot be read ({error})", name) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError("file", f"cannot be read ({error.strerror})", str(path)) from None
+    except UnicodeDecodeError:
+        raise ArgumentError("file", "must be a text: CUDA C++ (.cu) or PTX (.ptx)", str(path)) from None
+
+
+def _defines(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name.isidentifier():
+            raise ArgumentError("--define", "must look like NAME or NAME=VALUE", pair)
+        found[name] = value or "1"
+    return found
 
 
 def _only(names: Sequence[str], file: str) -> str:

@@ -1,4 +1,7 @@
-"""A rung under NVIDIA's profiler, for figures measured beside those that are counted here."""
+"""A launch under NVIDIA's profiler, for figures measured beside those that are counted here.
+
+The profiler wants a process of its own to look at: this module run as one, with the launch in JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
+from tilewise.bench.given import Words, open_launch
+from tilewise.bench.trial import fresh_seed, random_operands
 from tilewise.errors import DeviceUnavailable, ToolError
 from tilewise.profiler.profile import Profile, shown
 
-__all__ = ["beside", "find_ncu", "measure", "read_raw"]
+__all__ = ["DURATION", "Product", "beside", "find_ncu", "measure", "read_raw"]
 
+DURATION = "gpu__time_duration.sum"  # nanoseconds
 _OWN = ("tilewise__", "memory_l")  # names that ncu does not take on its command line
 _TIMEOUT = 600  # seconds
+
+
+@dataclass(frozen=True)
+class Product:
+    """A multiplication by a rung."""
+
+    rung: str
+    size: tuple[int, int, int]
+    settings: Mapping[str, Any]
 
 
 def find_ncu() -> str:
@@ -34,10 +48,8 @@ def find_ncu() -> str:
     return found or others[-1]
 
 
-def measure(
-    rung: str, size: tuple[int, int, int], settings: Mapping[str, Any], names: Sequence[str]
-) -> list[dict[str, float]]:
-    """Metrics of each launch of a rung, run on a GPU under ncu."""
+def measure(what: Words | Product, names: Sequence[str]) -> list[dict[str, float]]:
+    """Metrics of each launch, run on a GPU under ncu, and how long it took there."""
     from tilewise.devices import device
 
     ncu = find_ncu()
@@ -45,11 +57,11 @@ def measure(
         device("gpu")
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"--on gpu needs a GPU: {error}") from None
-    wanted = [name for name in names if not name.startswith(_OWN)]
+    wanted = [name for name in names if not name.startswith(_OWN)] + [DURATION]
     command = [
         *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base"),
         *("--metrics", ",".join(wanted)),
-        *(sys.executable, "-m", "tilewise.bench.hardware", rung, *map(str, size), json.dumps(dict(settings))),
+        *(sys.executable, "-m", "tilewise.bench.hardware", type(what).__name__, json.dumps(asdict(what))),
     ]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
@@ -104,18 +116,20 @@ def beside(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Launch a rung once on a GPU."""
+    """Launch once on a GPU what :func:`measure` was given."""
     import tilewise as tw
 
-    name, *sizes, chosen = argv
-    m, n, k = map(int, sizes)
-    rung, gpu = tw.ladder[name], tw.device("gpu")
-    settings = json.loads(chosen)
-    kind = rung.element(rung.complete(settings))
-    a, b = (gpu.empty(shape, kind) for shape in ((m, k), (k, n)))
-    for array in (a, b):
-        array.fill(np.zeros(array.shape, array.dtype))
-    rung(a, b, device=gpu, **settings)
+    kind, described = argv
+    gpu = tw.device("gpu")
+    if kind == Words.__name__:
+        open_launch(Words(**json.loads(described))).start(gpu)
+    else:
+        found = Product(**json.loads(described))
+        m, n, k = found.size
+        rung = tw.ladder[found.rung]
+        element = rung.element(rung.complete(found.settings))
+        a, b = (gpu.array(array) for array in random_operands(element, (m, n, k), fresh_seed()))
+        rung(a, b, device=gpu, **found.settings)
     gpu.synchronize()
 
 

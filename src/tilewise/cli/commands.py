@@ -20,7 +20,7 @@ from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolc
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, fresh_seed, try_rung
 from tilewise.cli import draw
-from tilewise.cli.parser import settings
+from tilewise.cli.words import settings
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import ladder as rungs

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from tilewise.errors import ArgumentError, TilewiseError, UnknownNameError
+from tilewise.errors import TilewiseError, UnknownNameError
 
-__all__ = ["COMMANDS", "parse", "settings"]
+__all__ = ["COMMANDS", "parse"]
 
 COMMANDS = {
     "demo": "multiply with every rung of the ladder and check each result",
@@ -144,6 +144,45 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "run")
 
 
+def _rung(parser: argparse.ArgumentParser) -> None:
+    """What a rung is launched with."""
+    for size in "mnk":
+        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
+    )
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    """What a kernel out of a file is launched with, and what holds for rungs too."""
+    parser.add_argument(
+        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="of a file: end the launch after so long"
+    )
+    files = parser.add_argument_group("a file")
+    files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
+    files.add_argument("--grid", metavar="X,Y,Z")
+    files.add_argument("--block", metavar="X,Y,Z")
+    files.add_argument("--cluster", metavar="X,Y,Z")
+    files.add_argument(
+        "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
+    )
+    files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
+    files.add_argument(
+        "--define", "-D", action="append", default=[], metavar="NAME=VALUE", help="of the preprocessor"
+    )
+    files.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="an argument: f32[640,448] (random; integers are zeros), new:f32[64] (not set), zeros:f32[64], "
+        "data.npy, 42, 0.5, null",
+    )
+
+
 def _profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", nargs="?", help="a rung, such as 05_tiled_conflicted, or a .cu or .ptx file"
@@ -151,11 +190,7 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="two of them side by side, in place of one"
     )
-    for size in "mnk":
-        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
-    )
+    _rung(parser)
     parser.add_argument("--gpu", metavar="NAME", help="of the GPU table (default: one that runs the kernel)")
     parser.add_argument(
         "--metrics",
@@ -188,17 +223,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run at most N blocks of each kind, not the whole grid",
     )
-    files = parser.add_argument_group("a file")
-    files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
-    files.add_argument("--grid", metavar="X,Y,Z")
-    files.add_argument("--block", metavar="X,Y,Z")
-    files.add_argument(
-        "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="a measured time: how near to the roofline it comes"
     )
-    files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
-    files.add_argument(
-        "--arg", action="append", default=[], metavar="WORD", help="an argument: f32[640,448], 42, 0.5, null"
-    )
+    _file(parser)
     _finish(parser, "profile")
 
 
@@ -210,31 +238,8 @@ def _check(parser: argparse.ArgumentParser) -> None:
         metavar="ORDER",
         help="which warp goes next: eager, late or a seed (%(default)s)",
     )
-    parser.add_argument(
-        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
-    )
-    for size in "mnk":
-        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
-    )
-    files = parser.add_argument_group("a file")
-    files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
-    files.add_argument("--grid", metavar="X,Y,Z")
-    files.add_argument("--block", metavar="X,Y,Z")
-    files.add_argument("--cluster", metavar="X,Y,Z")
-    files.add_argument(
-        "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
-    )
-    files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
-    files.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="WORD",
-        help="an argument: f32[640,448] (random), new:f32[64] (not set), 42, 0.5, null",
-    )
-    files.add_argument("--timeout", type=float, metavar="SECONDS", help="end the launch after so long")
+    _rung(parser)
+    _file(parser)
     _finish(parser, "check")
 
 
@@ -285,14 +290,3 @@ def _at_least(least: int) -> Callable[[str], int]:
         return number
 
     return integer
-
-
-def settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """``["tile=16", "raster=hilbert"]`` as a rung's settings."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name or not value:
-            raise ArgumentError("--set", "must look like name=value", pair)
-        found[name] = int(value) if value.lstrip("-").isdigit() else value
-    return found

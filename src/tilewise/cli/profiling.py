@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tilewise.bench.given import file_launch, triple
+from tilewise.bench.given import Words, open_launch
+from tilewise.bench.hardware import DURATION, Product, beside, measure
 from tilewise.cli import draw
-from tilewise.cli.parser import settings
+from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
+from tilewise.gpus import find
 from tilewise.kernels import ladder
 from tilewise.profiler.compare import comparison
+from tilewise.profiler.launch import ProfilingDevice, gpu_for
 from tilewise.profiler.listing import listing
 from tilewise.profiler.occupancy import Occupancy
 from tilewise.profiler.profile import Profile
@@ -45,27 +49,18 @@ def profile(args: Namespace) -> int:
 
 
 def _profile(args: Namespace, name: str) -> Profile:
-    if not name.endswith((".cu", ".ptx")):
-        m, n, k = (given or size for given, size in zip((args.m, args.n, args.k), _EXAMPLE, strict=True))
+    if not is_file(name):
+        m, n, k = rung_size(args, _EXAMPLE)
         return ladder[name].profile(
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
-    if not args.grid or not args.block:
-        raise ArgumentError(
-            "--grid and --block", "must be given for a file", fix="such as --grid 11,20 --block 32,32"
-        )
-    found = file_launch(
-        name,
-        name=args.kernel,
-        grid=triple("--grid", args.grid),
-        block=triple("--block", args.block),
-        args=args.arg,
-        shared=args.shared,
-        arch=args.arch,
-    )
-    return found.kernel.profile(
-        found.grid, found.block, found.args, found.shared, gpu=args.gpu, cache=args.cache, sample=args.sample
-    )
+    words = file_words(args, name)
+    if args.gpu is not None and words.arch is None:
+        words = replace(words, arch=find(args.gpu).arch)
+    launch = open_launch(words)
+    device = ProfilingDevice(gpu_for(args.gpu, launch.kernel.arch), cache=args.cache, sample=args.sample)
+    launch.start(device, args.timeout)
+    return device.profile
 
 
 def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> None:
@@ -83,7 +78,7 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
         if patterns is None and not args.occupancy and item.machine.ran:
             draw.line()
             draw.heading(f"roofline of {item.kernel}")
-            draw.facts(_roofline(item.roofline))
+            draw.facts(_roofline(item.roofline, args.seconds))
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:
@@ -105,7 +100,7 @@ def _occupancy(found: Occupancy) -> dict[str, str]:
     }
 
 
-def _roofline(found: Roofline) -> dict[str, str]:
+def _roofline(found: Roofline, seconds: float | None) -> dict[str, str]:
     rows = {
         bound.name: f"{bound.amount:,.4g} {bound.unit}: {draw.duration(bound.seconds)}"
         for bound in found.bounds
@@ -113,25 +108,32 @@ def _roofline(found: Roofline) -> dict[str, str]:
     rows["bound"] = f"{found.binding.name}: {draw.duration(found.seconds)} at least"
     if found.intensity is not None:
         rows["operations a byte"] = f"{found.intensity:,.1f}"
+    if seconds is not None:
+        rows["reached"] = f"{found.reached(seconds):.1%} of it in {draw.duration(seconds)}"
     return rows
 
 
 def _beside(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> int:
     """The same launch under ncu, beside what was counted here."""
-    from tilewise.bench.hardware import beside, measure
-
-    if args.target not in ladder or args.compare:
-        raise ArgumentError("--on gpu", "runs rungs", args.target or "a comparison")
-    m, n, k = (given or size for given, size in zip((args.m, args.n, args.k), _EXAMPLE, strict=True))
-    names = [metric.name for metric in found.chosen(patterns)]
-    measured = measure(args.target, (m, n, k), settings(args.set), names)
-    rows = beside(found, measured, names)
-    if args.json:
-        draw.write_json(rows)
+    if args.compare:
+        raise ArgumentError("--on gpu", "runs one launch", "a comparison")
+    if is_file(args.target):
+        what: Words | Product = file_words(args, args.target)
     else:
-        draw.table(
-            ["metric", "measured", "emulated", "difference"],
-            [[row["metric"], row["measured"], row["emulated"], row["difference"]] for row in rows],
-            right=["measured", "emulated", "difference"],
-        )
+        what = Product(args.target, rung_size(args, _EXAMPLE), settings(args.set))
+    names = [metric.name for metric in found.chosen(patterns)]
+    measured = measure(what, names)
+    rows = beside(found, measured, names)
+    times = [row[DURATION] * 1e-9 for row in measured if row.get(DURATION)]
+    reached = [item.roofline.reached(time) for item, time in zip(found.all, times, strict=False)]
+    if args.json:
+        draw.write_json({"metrics": rows, "seconds": times, "of_the_roofline": reached})
+        return 0
+    draw.table(
+        ["metric", "measured", "emulated", "difference"],
+        [[row["metric"], row["measured"], row["emulated"], row["difference"]] for row in rows],
+        right=["measured", "emulated", "difference"],
+    )
+    for item, time, part in zip(found.all, times, reached, strict=False):
+        draw.line(f"{item.kernel} took {draw.duration(time)} under ncu: {part:.1%} of its roofline")
     return 0

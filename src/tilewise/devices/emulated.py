@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -40,10 +41,11 @@ class _Allocation:
     def __init__(self, size: int, name: str, unset: bool = False) -> None:
         """``unset``: nobody has said what is in it. Later it may be an array that tells by bytes."""
         try:
-            raw = np.empty(size + _ALIGNMENT, np.uint8)
+            raw = np.empty(size + 3 * _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
             raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
-        start = -raw.ctypes.data % _ALIGNMENT
+        # Nobody's bytes before and behind it: an index that is one off meets no other array there.
+        start = _ALIGNMENT + -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
         self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
         self.unset: bool | npt.NDArray[np.bool_] = unset
@@ -83,6 +85,11 @@ class _Allocations:
         with self.lock:
             self._all[number] = weakref.ref(item, bury)
             self._table = None
+            start, end = item.address - _ALIGNMENT, item.address + item.size + _ALIGNMENT
+            for old in list(self._gone):  # what lay here is forgotten: this memory is in use again
+                if old[0] < end and start < old[0] + old[1]:
+                    with contextlib.suppress(ValueError):  # somebody else was faster
+                        self._gone.remove(old)
 
     def gone(self, address: int) -> str:
         """What lay at an address until nothing referred to it any more, if anything did not long ago."""

@@ -1,0 +1,54 @@
+"""What a command line says of a launch, as plain data."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from tilewise.bench.given import Words
+from tilewise.errors import ArgumentError
+
+__all__ = ["file_words", "is_file", "rung_size", "settings"]
+
+_OF_FILES = ("grid", "block", "cluster", "arg", "kernel", "define", "arch", "shared")
+_OF_RUNGS = ("m", "n", "k", "set")
+
+
+def is_file(target: str) -> bool:
+    """Whether a target is a file, not a rung."""
+    return target.endswith((".cu", ".ptx"))
+
+
+def file_words(args: Namespace, file: str) -> Words:
+    """The launch of a file's kernel; what belongs to rungs alone is refused."""
+    _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
+    return Words(
+        file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
+        args.seed,
+    )  # fmt: skip
+
+
+def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The size that a rung is launched with; what belongs to files alone is refused."""
+    _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
+    given = (args.m, args.n, args.k)
+    m, n, k = (size or usual for size, usual in zip(given, default, strict=True))
+    return m, n, k
+
+
+def _refuse(args: Namespace, names: Sequence[str], rule: str, fix: str) -> None:
+    for name in names:
+        if getattr(args, name):
+            raise ArgumentError(f"{'-' if len(name) == 1 else '--'}{name}", rule, fix=fix)
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["tile=16", "raster=hilbert"]`` as a rung's settings."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise ArgumentError("--set", "must look like name=value", pair)
+        found[name] = int(value) if value.lstrip("-").isdigit() else value
+    return found
