@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.framed import Framed, marked
 from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArchError, ArgumentError
@@ -21,6 +22,7 @@ from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
 SEED = int(RANDOM.integers(2**40))
+DEVICE = open_emulator()
 ORDERS = ("eager", "late", SEED)
 SMALL = "64x64x32"
 Array = npt.NDArray[Any]
@@ -59,26 +61,6 @@ def test_every_partition_in_every_order(partition: str, element: str, result: st
     assert len({item.tobytes() for item in results}) == 1, SEED
 
 
-class Framed:
-    """A matrix on the device in the middle of a larger one of NaN."""
-
-    def __init__(self, values: Array, left: int, right: int) -> None:
-        rows, columns = values.shape
-        self.inside = slice(1, 1 + rows), slice(left, left + columns)
-        self.around: Array = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
-        self.around[self.inside] = values
-        self.whole = open_emulator().array(self.around)
-        self.part = self.whole[self.inside]
-
-    def taken(self) -> Array:
-        """The matrix as it is now, once nothing around it has changed."""
-        now: Array = self.whole.numpy()
-        values: Array = now[self.inside].copy()
-        now[self.inside] = self.around[self.inside]
-        assert now.tobytes() == self.around.tobytes()
-        return values
-
-
 EDGES = st.sampled_from((1, 2, 7, 8, 31, 32, 33, 63, 64, 65))
 GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
 
@@ -94,8 +76,8 @@ GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
 def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], element: str) -> None:
     """Rows aligned for 16 bytes, for 4 and for 2; one stray read spoils a sum, one stray write shows."""
     a, b = operands(m, n, k, element)
-    left, right = Framed(a, *gaps[:2]), Framed(b, *gaps[2:4])
-    out = Framed(np.full((m, n), np.nan, a.dtype), *gaps[4:])
+    left, right = Framed(DEVICE, a, *gaps[:2]), Framed(DEVICE, b, *gaps[2:4])
+    out = Framed(DEVICE, marked((m, n), str(a.dtype)), *gaps[4:])
     RUNG(left.part, right.part, out=out.part, partition=SMALL)
     assert compare(out.taken(), a, b)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.framed import Framed, marked
 from tests.rungs import changed
 from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
@@ -23,6 +24,7 @@ from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
 SEED = int(RANDOM.integers(2**40))
+DEVICE = open_emulator()
 ORDERS = ("eager", "late", SEED)
 SMALL = "128x128x64"
 Array = npt.NDArray[Any]
@@ -59,26 +61,6 @@ def test_every_partition_in_every_order(partition: str, cluster: int, element: s
     assert len({item.tobytes() for item in results}) == 1, SEED
 
 
-class Framed:
-    """A matrix on the device in the middle of a larger one of NaN."""
-
-    def __init__(self, values: Array, left: int, right: int) -> None:
-        rows, columns = values.shape
-        self.inside = slice(1, 1 + rows), slice(left, left + columns)
-        self.around: Array = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
-        self.around[self.inside] = values
-        self.whole = open_emulator().array(self.around)
-        self.part = self.whole[self.inside]
-
-    def taken(self) -> Array:
-        """The matrix as it is now, once nothing around it has changed."""
-        now: Array = self.whole.numpy()
-        values: Array = now[self.inside].copy()
-        now[self.inside] = self.around[self.inside]
-        assert now.tobytes() == self.around.tobytes()
-        return values
-
-
 EDGES = st.sampled_from((1, 2, 8, 63, 64, 65, 127, 128, 129))
 GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 4, 8))] * 6)
 
@@ -98,8 +80,8 @@ def test_any_size_and_any_lie(
 ) -> None:
     """Rows that the copy engine reads as they lie, and rows that are copied first; NaN all around."""
     a, b = operands(m, n, k, element)
-    left, right = Framed(a, *gaps[:2]), Framed(b, *gaps[2:4])
-    out = Framed(np.full((m, n), np.nan, a.dtype), *gaps[4:])
+    left, right = Framed(DEVICE, a, *gaps[:2]), Framed(DEVICE, b, *gaps[2:4])
+    out = Framed(DEVICE, marked((m, n), str(a.dtype)), *gaps[4:])
     RUNG(left.part, right.part, out=out.part, partition=SMALL, cluster=cluster, tiles=tiles)
     assert compare(out.taken(), a, b)
 
@@ -155,8 +137,8 @@ def test_nothing_is_written_beyond_rows_that_end_within_16_bytes(m: int, result:
     """The rows begin as the copy engine wants them, but it would write their last 16 bytes whole."""
     for n in (63, 61, 125):
         a, b = operands(m, n, 20, "float16")
-        out = Framed(np.full((m, n), np.nan, result), 0, -n % 8)
-        left, right = open_emulator().array(a), open_emulator().array(b)
+        out = Framed(DEVICE, marked((m, n), result), 0, -n % 8)
+        left, right = DEVICE.array(a), DEVICE.array(b)
         RUNG(left, right, out=out.part, partition=SMALL, result=result)
         assert compare(out.taken(), a, b)
 

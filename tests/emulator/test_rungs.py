@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.framed import Framed, marked
 from tests.nothing.test_rungs_simt import sums_in_order
 from tilewise.devices.emulated import EmulatedArray, EmulatedDevice, open_emulator
 from tilewise.errors import ArchError, ArgumentError, LaunchError
@@ -29,7 +30,6 @@ Gaps = tuple[int, int]  # columns of NaN left and right of an operand
 
 EMULATOR = open_emulator()
 # NaN, and not the one that arithmetic makes.
-MARKS = {"float32": 0x7FC0_BEEF, "float64": 0x7FF8_0000_0000_BEEF, "float16": 0x7EEF}
 TILES: Mapping[str, tuple[int, int, int]] = {  # whose edges matter
     "04_tiled": (32, 32, 32),
     "08_register_tiled": (128, 128, 8),
@@ -147,33 +147,9 @@ def random(shape: tuple[int, int], dtype: str, seed: int, scale: int = 0) -> Arr
     return values.astype(dtype)
 
 
-def marked(shape: tuple[int, ...], dtype: str) -> Array:
-    return np.full(shape, MARKS[dtype], f"u{np.dtype(dtype).itemsize}").view(dtype)
-
-
-class Framed:
-    """A matrix on the device in the middle of a larger one of NaN."""
-
-    def __init__(self, values: Array, gaps: Gaps = (0, 0), device: EmulatedDevice = EMULATOR) -> None:
-        (rows, columns), (left, right) = values.shape, gaps
-        self.inside = slice(1, 1 + rows), slice(left, left + columns)
-        self.around = marked((rows + 2, left + columns + right), str(values.dtype))
-        self.around[self.inside] = values
-        self.whole = device.array(self.around)
-        self.part = self.whole[self.inside]
-
-    def taken(self) -> Array:
-        """The matrix as it is now, once nothing around it has changed."""
-        now = self.whole.numpy()
-        values = now[self.inside].copy()
-        now[self.inside] = self.around[self.inside]
-        assert_bits(now, self.around)
-        return values
-
-
 def multiply(name: str, a: Array, b: Array, chosen: Chosen, gaps: tuple[Gaps, Gaps, Gaps]) -> Array:
-    left, right = Framed(a, gaps[0]), Framed(b, gaps[1])
-    out = Framed(marked((a.shape[0], b.shape[1]), str(a.dtype)), gaps[2])
+    left, right = Framed(EMULATOR, a, *gaps[0]), Framed(EMULATOR, b, *gaps[1])
+    out = Framed(EMULATOR, marked((a.shape[0], b.shape[1]), str(a.dtype)), *gaps[2])
     assert tw.ladder[name](left.part, right.part, out=out.part, **chosen) is out.part
     assert_bits(left.taken(), a)
     assert_bits(right.taken(), b)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pytest
 
 import tilewise as tw
+from tests.framed import Framed
 from tilewise.bench.trial import dtype_named
 from tilewise.devices import gpu
 from tilewise.devices.gpu import GpuDevice
@@ -69,26 +70,6 @@ def elements(name: str) -> tuple[str, ...]:
 def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
     a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
     return a, b
-
-
-class Framed:
-    """A matrix on the GPU in the middle of a larger one of NaN."""
-
-    def __init__(self, device: GpuDevice, values: Array, left: int, right: int) -> None:
-        rows, columns = values.shape
-        self.inside = slice(1, 1 + rows), slice(left, left + columns)
-        self.around: Array = np.full((rows + 2, left + columns + right), np.nan, values.dtype)
-        self.around[self.inside] = values
-        self.whole = device.array(self.around)
-        self.part = self.whole[self.inside]
-
-    def taken(self) -> Array:
-        """The matrix as it is now, once nothing around it has changed."""
-        now: Array = self.whole.numpy()
-        values: Array = now[self.inside].copy()
-        now[self.inside] = self.around[self.inside]
-        assert now.tobytes() == self.around.tobytes()
-        return values
 
 
 def checked(

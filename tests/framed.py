@@ -1,0 +1,41 @@
+"""Matrices on a device in the middle of larger ones of NaN: a stray read spoils a result, a stray write shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Framed", "marked"]
+
+Array = npt.NDArray[Any]
+# NaN whose digits no computation makes.
+_MARKS = {"float32": 0x7FC0_BEEF, "float64": 0x7FF8_0000_0000_BEEF, "float16": 0x7EEF, "bfloat16": 0x7FEF}
+
+
+def marked(shape: tuple[int, ...], dtype: str) -> Array:
+    """An array of marks."""
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    return np.full(shape, _MARKS[dtype], f"u{np.dtype(kind).itemsize}").view(kind)
+
+
+class Framed:
+    """A matrix on a device, with a row of marks above and below it, and columns of them to its sides."""
+
+    def __init__(self, device: Any, values: Array, left: int = 0, right: int = 0) -> None:
+        rows, columns = values.shape
+        self.inside = slice(1, 1 + rows), slice(left, left + columns)
+        self.around = marked((rows + 2, left + columns + right), str(values.dtype))
+        self.around[self.inside] = values
+        self.whole = device.array(self.around)
+        self.part = self.whole[self.inside]
+
+    def taken(self) -> Array:
+        """The matrix as it is now, once nothing around it has changed."""
+        now: Array = self.whole.numpy()
+        values: Array = now[self.inside].copy()
+        now[self.inside] = self.around[self.inside]
+        assert now.tobytes() == self.around.tobytes()
+        return values
