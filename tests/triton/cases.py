@@ -60,7 +60,7 @@ def matmul_case(
 
 
 def _matmuls() -> Iterator[Case]:
-    new, newest = (80, 90), (90,)
+    new = (80, 90)
     yield matmul_case("matmul_f16", "fp16", (64, 64, 32), 4, 3, (128, 64, 128))
     yield matmul_case("matmul_f16_wide", "fp16", (128, 128, 32), 8, 3, (128, 128, 160), new)
     yield matmul_case("matmul_f16_masked", "fp16", (32, 64, 32), 4, 2, (50, 70, 45), out="fp16")
@@ -79,6 +79,10 @@ def _matmuls() -> Iterator[Case]:
     yield matmul_case("matmul_i8", "i8", (64, 32, 64), 4, 3, (64, 32, 256), new, out="i32")
     yield matmul_case("matmul_f8e5", "fp8e5", (64, 64, 64), 4, 3, (64, 64, 256), (80, 90))
     yield matmul_case("matmul_f8e4", "fp8e4nv", (64, 64, 64), 4, 3, (64, 64, 256), (89, 90))
+
+
+def _persistent_and_described() -> Iterator[Case]:
+    new, newest = (80, 90), (90,)
     yield matmul_case(
         "persistent", "fp16", (32, 32, 32), 4, 3, (70, 100, 64), new, function="matmul_persistent", FLAT=False
     )
@@ -199,6 +203,7 @@ def _attention(
 
 CASES = (
     *_matmuls(),
+    *_persistent_and_described(),
     *_rows(),
     *_attention("attention_f16", "fp16", True, (75, 80), "tf32", 32, (2, 72, 32)),
     *_attention("attention_f16_wide", "fp16", False, (80, 90), "tf32", 64, (1, 130, 64)),

@@ -113,6 +113,23 @@ def _rank(block: Dim3, cluster: Dim3) -> str:
     return f" (rank {rank} in cluster {(x // sx, y // sy, z // sz)})"
 
 
+# Faults of which there is nothing more to tell.
+_SAID = {
+    FaultKind.TRAP: "the kernel trapped",
+    FaultKind.ASSERT: "an assertion of the kernel failed",
+    FaultKind.BAD_INDEX: "a brx.idx index beyond its table of targets",
+    FaultKind.BAD_BARRIER: (
+        "a barrier above 15, a count of threads that is no multiple of 32, two counts at one barrier, "
+        "or lanes of one warp that name different ones"
+    ),
+    FaultKind.WARPGROUP: (
+        "a wgmma by less than a whole warpgroup: all 32 lanes of a warp have to come to it together, and "
+        "the block must have all four warps, of which the first is a multiple of 4"
+    ),
+    FaultKind.BAD_CALL: "a call through a pointer to no function that fits, or to one that is running already",
+}
+
+
 def _what(
     kind: FaultKind,
     address: int,
@@ -138,15 +155,6 @@ def _what(
             return f"misaligned {verb} of {size} bytes at {at}: no multiple of {size}"
         case FaultKind.READ_ONLY:
             return f"write of {size} bytes to {at}, which can only be read"
-        case FaultKind.TRAP:
-            return "the kernel trapped"
-        case FaultKind.ASSERT:
-            return "an assertion of the kernel failed"
-        case FaultKind.BAD_BARRIER:
-            return (
-                "a barrier above 15, a count of threads that is no multiple of 32, two counts at one barrier, "
-                "or lanes of one warp that name different ones"
-            )
         case FaultKind.BAD_CLUSTER_BARRIER:
             return {
                 ClusterFault.TWICE: "barrier.cluster.arrive by a thread that has yet to wait for the last one",
@@ -159,23 +167,14 @@ def _what(
             return f"{verb} of {size} bytes at {at}: this block of the cluster has exited"
         case FaultKind.APART:
             return _apart(address % 2**32, address >> 32)
-        case FaultKind.BAD_INDEX:
-            return "a brx.idx index beyond its table of targets"
         case FaultKind.BAD_MBARRIER:
             return f"the mbarrier at shared address {address:#x} {_MISUSED[MbarrierFault(size)]}"
         case FaultKind.BAD_COPY:
             return _copy(address, size)
-        case FaultKind.WARPGROUP:
-            return (
-                "a wgmma by less than a whole warpgroup: all 32 lanes of a warp have to come to it together, and "
-                "the block must have all four warps, of which the first is a multiple of 4"
-            )
         case FaultKind.MATRIX:
             where = described(address, size, write)
             return f"a wgmma reads {where}; {_room(Space.SHARED, build, shared_bytes)}"
-        case FaultKind.BAD_CALL:
-            return "a call through a pointer to no function that fits, or to one that is running already"
-    return f"fault {int(kind)}"
+    return _SAID.get(kind, f"fault {int(kind)}")
 
 
 def _at(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
