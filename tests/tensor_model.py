@@ -153,11 +153,9 @@ class Box:
         return
 
 
-def _tf32(value: Bytes) -> Any:
-    """Rounded to 10 digits after the point, halfway to even; NaN without its payload."""
-    bits = int.from_bytes(value.tobytes(), "little")
-    if bits & 0x7FFF_FFFF > 0x7F80_0000:
-        bits = 0x7FFF_E000
-    else:
-        bits = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFF_E000
-    return np.frombuffer(bits.to_bytes(4, "little"), np.uint8)
+def _tf32(value: Bytes) -> Bytes:
+    """Floats rounded to 10 digits after the point, halfway to even; NaN without its payload."""
+    bits = np.frombuffer(value.tobytes(), np.uint32).astype(np.uint64)
+    rounded = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFF_E000
+    nan = bits & 0x7FFF_FFFF > 0x7F80_0000
+    return np.where(nan, 0x7FFF_E000, rounded).astype(np.uint32).view(np.uint8)
