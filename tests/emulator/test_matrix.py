@@ -367,7 +367,7 @@ def test_one_instruction_of_k16_is_two_of_k8() -> None:
          "selector must be a number below 2"),
         ("mma.sp.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {a,b,c,d}, {a,b}, {a}, {a,b,c,d}, a, 0", "m16n8k8"),
         ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {a,b}, [a]", "m8n8 of type b16"),
-        ("ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {a}, [a]", "x1, x2 or x4"),
+        ("ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {a}, [a]", "only the shape m8n8"),
         ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {a}, [a]", "where it takes 2"),
         ("ldmatrix.sync.aligned.m8n8.x3.shared.b16 {a,b,c}, [a]", "x1, x2 or x4"),
         ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [a], {a}", "m8n8 of type b16"),
@@ -450,20 +450,30 @@ def _registers(count: int) -> str:
     return f"{{{', '.join(f'%r{i}' for i in range(count))}}}"
 
 
-_WAYS = {".shared": ("%row", 0), "": ("%far", 0), ".shared::cta": ("%row + 16", 16)}  # space, address, offset
+# Space, address, offset, and whether the shape comes before the count.
+_WAYS = [
+    (".shared", "%row", 0, True),
+    (".shared", "%row", 0, False),
+    ("", "%far", 0, True),
+    (".shared::cta", "%row + 16", 16, True),
+]
 _FORMS = pytest.mark.parametrize(
     ("count", "trans"), [(n, trans) for n in (1, 2, 4) for trans in ("", ".trans")]
 )
 
 
+def _shape(count: int, trans: str, shape_first: bool) -> str:
+    return f"m8n8.x{count}{trans}" if shape_first else f"x{count}{trans}.m8n8"
+
+
 @_FORMS
 def test_ldmatrix(count: int, trans: str) -> None:
-    for space, (address, offset) in _WAYS.items():
+    for space, address, offset, shape_first in _WAYS:
         data, rows, before = _given()
         rows[8 * count :] = 0xFFFF_FFF1  # what these lanes hold is no address
         out, given = before.copy(), rows.copy()
         given[: 8 * count] -= offset
-        name = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16"
+        name = f"ldmatrix.sync.aligned.{_shape(count, trans, shape_first)}{space}.b16"
         kernel = _copy_kernel(f"{name} {_registers(count)}, [{address}];")
         kernel(1, 32, [data, given, out], device="emulator")
         assert (out[:count] == _loaded(data, rows, count, bool(trans))).all(), (name, _SEED)
@@ -472,12 +482,12 @@ def test_ldmatrix(count: int, trans: str) -> None:
 
 @_FORMS
 def test_stmatrix(count: int, trans: str) -> None:
-    for space, (address, offset) in _WAYS.items():
+    for space, address, offset, shape_first in _WAYS:
         data, rows, registers = _given()
         rows[8 * count :] = 0xFFFF_FFF1
         stored, given = data.copy(), rows.copy()
         given[: 8 * count] -= offset
-        name = f"stmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16"
+        name = f"stmatrix.sync.aligned.{_shape(count, trans, shape_first)}{space}.b16"
         kernel = _copy_kernel(f"{name} [{address}], {_registers(count)};")
         kernel(1, 32, [stored, given, registers], device="emulator")
         assert (_loaded(stored, rows, count, bool(trans)) == registers[:count]).all(), (name, _SEED)

@@ -73,16 +73,18 @@ def movmatrix(e: Lowering, instruction: Instruction) -> None:
 
 
 def _form(instruction: Instruction) -> tuple[int, bool]:
-    """How many matrices, and whether each is transposed on its way."""
-    parts = [part for part in instruction.parts if part not in ("shared", "shared::cta")]
-    transposed = "trans" in parts
-    if transposed:
-        parts.remove("trans")
-    if parts[:2] != ["sync", "aligned"] or len(parts) != 5 or parts[3] not in _COUNTS:
+    """How many matrices, and whether each is transposed on its way.
+
+    What follows ``sync.aligned`` may stand in any order: some write the shape first, others the count.
+    """
+    parts = instruction.parts
+    said = {part for part in parts[2:] if part not in ("shared", "shared::cta")}
+    counts = said & {*_COUNTS}
+    if parts[:2] != ("sync", "aligned") or len(counts) != 1:
         raise unknown(instruction, "it is sync.aligned, a shape, x1, x2 or x4, and a type")
-    if parts[2] != "m8n8" or parts[4] != "b16":
+    if said - counts - {"trans"} != {"m8n8", "b16"}:
         raise unknown(instruction, "only the shape m8n8 of type b16 is supported")
-    return _COUNTS[parts[3]], transposed
+    return _COUNTS[counts.pop()], "trans" in said
 
 
 def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
