@@ -145,6 +145,9 @@ def _nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(folded[item]) for item in close) + "?"
+    within = [item for item in known if name and name.lower() in item.lower()][:3]
+    if within:
+        return "did you mean " + " or ".join(map(repr, within)) + "?"
     listed = ", ".join(repr(item) for item in known[:12])
     more = f" and {len(known) - 12} more" if len(known) > 12 else ""
     return f"known: {listed}{more}" if known else "none is known"

@@ -2,7 +2,7 @@
 
 Plain data. ``find("h200")`` looks a GPU up by any of its names; ``limits((9, 0))`` gives what all GPUs of a
 compute capability share. Sizes are in bytes, rates in FLOP/s and bytes/s, clocks in MHz; a figure that is
-not published is None. The figures themselves lie in ``_gpu_table.py``.
+not published is None. The figures themselves lie in ``_gpu_table.py``, names and sources in ``_gpu_names.py``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewise._gpu_names import NAMES, OLDER, SHARED
 from tilewise._gpu_table import (
     HARDWARE,
     KINDS,
     LIMITS_SOURCE,
-    NAMES,
     PER_CAPABILITY,
     PUBLISHED,
+    RATES,
     TENSOR_MHZ,
     PerCapability,
 )
@@ -104,7 +105,8 @@ class Peaks:
     """One rate for each kind of arithmetic, dense, in FLOP/s (a multiply-add is two).
 
     ``fp16_fp32`` takes fp16 and accumulates in fp32, and so on. ``fp32`` and ``fp64`` are without tensor
-    cores, ``fp64_tensor`` is with them. None: the hardware lacks it, or nothing is published.
+    cores, ``fp64_tensor`` is with them. None: the hardware lacks it, or nothing is published. The GTX 16s
+    have no tensor cores: their ``fp16_fp16`` is that of fp16 units.
     """
 
     fp32: float | None = None
@@ -303,30 +305,38 @@ def names() -> list[str]:
 
 
 def find(name: str | Gpu) -> Gpu:
-    """The GPU of this name, or of one that means it: "h200", "NVIDIA H200", "RTX 2060 SUPER", "a100".
+    """The GPU of this name, or of one that means it: "h200", "NVIDIA H200", "rtx2060super", "3080 Ti", "a100".
 
-    Case, spaces, dashes and the words NVIDIA, GeForce, Tesla and RTX make no difference.
+    Case, spaces, dashes and the words NVIDIA, GeForce, Tesla, RTX and GTX make no difference.
     """
     if isinstance(name, Gpu):
         return name
     if not isinstance(name, str):
         raise ArgumentError("gpu", "must be a name from the GPU table", name, "see tilewise.gpus.names()")
-    found = _INDEX.get(_fold(name))
-    if found is None:
-        raise UnknownNameError("gpu", name, GPUS)
-    return found
+    folded = _fold(name)
+    found = _INDEX.get(folded)
+    if found is not None:
+        return found
+    if any(re.fullmatch(pattern, folded) for pattern in OLDER):
+        major, minor = min(PER_CAPABILITY)
+        fix = f"the table begins with {PER_CAPABILITY[major, minor].architecture}; see tilewise.gpus.names()"
+        raise ArgumentError("gpu", f"must be of compute capability {major}.{minor} or later", name, fix)
+    raise UnknownNameError("gpu", name, GPUS)
 
 
 def from_driver_name(name: str, sms: int | None = None) -> Gpu | None:
     """The GPU that a driver calls ``name``, or None if the table has no such GPU.
 
     NOTE: a driver name is not unique: "Orin" is a whole family, and some GeForce names cover two boards.
-    Give the multiprocessor count that the driver reports, and another board of the name gives None.
+    Give the multiprocessor count that the driver reports: it picks the board, and None is for one that the
+    table lacks or that the count cannot tell from others.
     """
     found = _INDEX.get(_fold(name))
-    if found is not None and sms is not None and found.sms != sms:
-        return None
-    return found
+    if found is None or sms is None:
+        return found
+    boards = [found, *(GPUS[other] for other in SHARED.get(found.name, ()))]
+    fitting = [board for board in boards if board.sms == sms]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def arch_capability(arch: str) -> Capability:
@@ -471,7 +481,7 @@ def _size(count: int) -> str:
 def _fold(name: str) -> str:
     """What is left of a name once spelling no longer counts."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    plain = re.sub(r"^(?:nvidia|geforce|tesla)+", "", plain).removeprefix("rtx")
+    plain = re.sub(r"^(?:nvidia|geforce|tesla)*(?:[rg]tx)?", "", plain)
     return plain.removesuffix("gpu")
 
 
@@ -498,7 +508,7 @@ def _derived(name: str) -> dict[str, float]:
     """Peak rates from clock and rate per clock, for the kinds whose rate per clock is public."""
     hardware, geforce = HARDWARE[name], "GeForce" in NAMES[name].title
     rates = {}
-    for kind, per_clock in PER_CAPABILITY[hardware.capability].per_clock.items():
+    for kind, per_clock in RATES.get(name, PER_CAPABILITY[hardware.capability].per_clock).items():
         tensor = kind not in ("fp32", "fp64", "fp64_tensor")
         mhz = TENSOR_MHZ.get(name, hardware.boost) if tensor else hardware.boost
         halved = geforce and kind in ("fp16_fp32", "bf16", "tf32", "fp8_fp32")
@@ -508,9 +518,8 @@ def _derived(name: str) -> dict[str, float]:
 
 def _gpu(name: str) -> Gpu:
     hardware, named = HARDWARE[name], NAMES[name]
-    published = {
-        kind: rate * 1e12 for kind, rate in zip(KINDS, PUBLISHED[name], strict=True) if rate is not None
-    }
+    row = PUBLISHED.get(name, (None,) * len(KINDS))
+    published = {kind: rate * 1e12 for kind, rate in zip(KINDS, row, strict=True) if rate is not None}
     derived = _derived(name)
     printed = [kind for kind in published if kind not in derived]
     return Gpu(

@@ -11,7 +11,7 @@ from tilewise.devices import Device
 from tilewise.devices import device as resolve
 from tilewise.devices.arguments import pack
 from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError, integer
-from tilewise.launch import Launch, Parameter, check_launch, dim3
+from tilewise.launch import Launch, Parameter, check_block, check_launch, dim3
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, read_ptx
 
@@ -213,7 +213,9 @@ class Kernel:
         return target.findings
 
     def _check(self, binary: Binary, launch: Launch, target: Device | None) -> None:
-        resources = self._entry(binary).resources
+        entry = self._entry(binary)
+        check_block(launch.block, entry.most_threads, entry.block)
+        resources = entry.resources
         static = resources.shared_bytes if resources else 0
         if target is not None:
             check_launch(launch, target.limits, static)

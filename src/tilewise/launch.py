@@ -6,13 +6,14 @@ Plain data. A device runs it; :func:`check_launch` refuses what no device of the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewise.errors import ArgumentError, LaunchError, integer
 
-__all__ = ["Dim3", "Launch", "LaunchLimits", "Parameter", "check_launch", "dim3"]
+__all__ = ["Dim3", "Launch", "LaunchLimits", "Parameter", "check_block", "check_launch", "dim3", "readable"]
 
 Dim3 = tuple[int, int, int]
 
@@ -93,6 +94,54 @@ def _iterable(argument: str, value: Any) -> list[Any]:
     return list(value)
 
 
+_BUILTIN = {"f": "float", "d": "double", "i": "int", "j": "unsigned", "b": "bool", "l": "long", "m": "unsigned long",
+            "x": "long long", "y": "unsigned long long", "s": "short", "t": "unsigned short", "c": "char",
+            "h": "unsigned char"}  # fmt: skip
+
+
+def readable(entry: str) -> str:
+    """The C++ name of a kernel that a mangled one begins with: namespaces and simple template arguments.
+
+    >>> readable("_Z5tiledILi32EfEvPf")
+    'tiled<32, float>'
+    """
+    nested = entry.startswith("_ZN")
+    rest = entry.removeprefix("_ZN" if nested else "_Z")
+    names: list[str] = []
+    while rest != entry and (match := re.match(r"\d+", rest)):
+        end = match.end() + int(match[0])
+        names.append(
+            "(anonymous)" if rest[match.end() :].startswith("_GLOBAL__N_") else rest[match.end() : end]
+        )
+        rest = rest[end:]
+        if rest.startswith("I"):
+            arguments, rest = _template(rest[1:])
+            names[-1] += f"<{arguments}>"
+        if not nested:
+            break
+    return "::".join(names) or entry
+
+
+def _template(text: str) -> tuple[str, str]:
+    """Template arguments at the beginning of a mangled text, "…" from the first that is not simple, and the rest."""
+    found = []
+    while text and not text.startswith("E"):
+        if match := re.match(r"L([a-z])(n?)(\d+)E", text):
+            number = ("-" if match[2] else "") + match[3]
+            found.append({"0": "false", "1": "true"}[number] if match[1] == "b" else number)
+            text = text[match.end() :]
+        elif match := re.match(r"\d+", text):
+            end = match.end() + int(match[0])
+            found.append(text[match.end() : end])
+            text = text[end:]
+        elif text[0] in _BUILTIN:
+            found.append(_BUILTIN[text[0]])
+            text = text[1:]
+        else:
+            return ", ".join([*found, "…"]), ""
+    return ", ".join(found), text[1:]
+
+
 def check_launch(launch: Launch, limits: LaunchLimits, static_shared: int = 0) -> None:
     """Refuse a launch that breaks a limit, naming the limit; run before anything reaches a device."""
     for argument, value, most in (("grid", launch.grid, _GRID_MOST), ("block", launch.block, _BLOCK_MOST)):
@@ -117,6 +166,18 @@ def check_launch(launch: Launch, limits: LaunchLimits, static_shared: int = 0) -
         )
     if launch.cluster is not None:
         _check_cluster(launch.grid, launch.cluster, limits)
+
+
+def check_block(block: Dim3, most: int | None, needed: Dim3 | None) -> None:
+    """Refuse a block that the kernel itself was not compiled for."""
+    if needed is not None and block != needed:
+        raise LaunchError("block", f"must be {needed}: the kernel says so (.reqntid)", block)
+    if most is not None and math.prod(block) > most:
+        raise LaunchError(
+            "block",
+            f"must have at most {most:,} threads: the kernel says so (__launch_bounds__)",
+            f"{' × '.join(map(str, block))} = {math.prod(block):,}",
+        )
 
 
 def _check_cluster(grid: Dim3, cluster: Dim3, limits: LaunchLimits) -> None:

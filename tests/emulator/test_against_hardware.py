@@ -16,6 +16,7 @@ import tilewise as tw
 from tests.hardware.job import digest
 from tilewise.emulator.profiling.accesses import (
     Kind,
+    atomic_sectors,
     copy_passes,
     copy_wavefronts,
     ideal,
@@ -97,6 +98,16 @@ def test_sectors_of_global_memory() -> None:
     for row in GLOBAL:
         touched = TURNS * sectors(lanes_of(row), size_of(row["entry"]))
         assert row["counts"]["memory_l2_theoretical_sectors_global"] == touched + 4, row["launch"]
+
+
+def test_sectors_of_atomics() -> None:
+    rows = [row for row in GLOBAL if row["entry"].startswith(("red", "atom"))]
+    assert len(rows) == 32
+    for row in rows:
+        # Where the assembler saw that nobody reads what was there, atom became red.
+        names = [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")]
+        measured = sum(row["counts"].get(name, 0) for name in names)
+        assert measured == TURNS * atomic_sectors(lanes_of(row), size_of(row["entry"])), row["launch"]
 
 
 def test_copies_between_any_places() -> None:
@@ -199,7 +210,7 @@ def test_launch_figures(ladder: list[tuple[Any, Profile]]) -> None:
 
 def test_the_model_of_the_caches(ladder: list[tuple[Any, Profile]]) -> None:
     """What comes from memory is met within a few hundredths. Between SMs and L2 Hopper merges requests of
-    neighbours, which is not modelled: the L2 sees fewer sectors than the model says."""
+    neighbours, two to four of them as it happens; the model always merges two."""
     for name in ("04_tiled", "08_register_tiled", "09_warp_tiled"):
         row = next(row for row in MEASURED["ladder"]["rows"] if row["about"]["rung"] == name)
         m, n, k = row["about"]["size"]
@@ -207,4 +218,4 @@ def test_the_model_of_the_caches(ladder: list[tuple[Any, Profile]]) -> None:
         counts = row["counts"]
         assert profile["dram__bytes_read.sum"] == pytest.approx(counts["dram__bytes_read.sum"], rel=0.03)
         measured = counts["lts__t_sectors_srcunit_tex.sum"]
-        assert measured <= profile["lts__t_sectors_srcunit_tex.sum"] <= 2 * measured, name
+        assert 0.6 * measured <= profile["lts__t_sectors_srcunit_tex.sum"] <= 1.7 * measured, name

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.hardware import bulk
+from tests.hardware.bulk import Case, Map
+from tests.hardware.keep import KEPT
 from tilewise import gpus
+from tilewise.emulator.profiling.tracing import BYPASS
 from tilewise.kernels import raster
 from tilewise.profiler.cache import Trace, traffic
 from tilewise.profiler.launch import ProfilingDevice
+from tilewise.toolchain.compile import compile_source
 
 K = 8
 TILE = 256, 128  # of rung 09, rows and columns as it sees them
@@ -83,8 +92,11 @@ def test_a_sector_is_read_from_memory_once() -> None:
     assert trace.footprint() == 1024 and trace.footprint(writes=True) == 4096
     whole = traffic(trace, "h200", in_flight=4)
     assert (whole.requested, whole.memory_read, whole.memory_written) == (4 * 32, 32, 128)
-    assert whole.l2_read == 4 * 32  # each block on a multiprocessor of its own
-    assert whole.l2_hits == 3 * 32
+    assert whole.l1_read == 4 * 32  # each block on a multiprocessor of its own
+    assert (whole.l2_read, whole.l2_hits) == (2 * 32, 32)  # merged on the way, two and two
+    assert whole.l2_across == 16  # half of what one part of the L2 wants belongs to the other
+    other = traffic(trace, "a100", in_flight=4)  # where nothing is known of the way
+    assert (other.l2_read, other.l2_hits, other.l2_across) == (4 * 32, 3 * 32, 0)
     assert device.profile["dram__bytes_read.sum"] == 1024
     assert device.profile.metrics["dram__bytes_read.sum"].label == "model"
 
@@ -96,6 +108,81 @@ def _blocks(*touched: range) -> Trace:
             for i, sectors in enumerate(touched)
         }
     )
+
+
+def test_neighbours_share_the_way_to_the_l2() -> None:
+    """Blocks go to GPCs in runs, clusters to one after the other; requests meet within a GPC alone."""
+    alike = [range(64)] * 132
+    blocks = traffic(_blocks(*alike), "h200")
+    assert (blocks.l1_read, blocks.memory_read) == (132 * 64, 64)
+    gpcs = np.bincount(np.arange(132) * 8 // 132)
+    assert blocks.l2_read == 64 * sum(-(-int(size) // 2) for size in gpcs) and blocks.l2_across == 64
+    pairs = Trace(_blocks(*alike[:16]).blocks, clusters=np.arange(16) // 2)
+    assert traffic(pairs, "h200").l2_read == 8 * 64  # a cluster a GPC
+    apart = _blocks(*(range(64 * i, 64 * i + 64) for i in range(132)))
+    assert traffic(apart, "h200").l2_read == 132 * 64
+
+
+def test_what_the_way_is_modelled_on() -> None:
+    """Multiprocessors that read one stream in step: two of one GPC ask for it once, all of them 3.8 times less
+    often than they get it. Blocks go to a GPC in runs."""
+    kept = json.loads((KEPT / "bulk.json").read_text())
+    (alone, *pairs), stream = kept["readers"][:132], bulk._READERS * 16 // 32
+    assert alone["counts"]["L2 tex read"] == pytest.approx(stream, rel=0.02)
+    asked = {row["case"][1]: row["counts"]["L2 tex read"] / stream for row in pairs}
+    neighbours = {sm for sm, streams in asked.items() if streams < 1.5}
+    assert len(neighbours) in (15, 17)
+    for sm, streams in asked.items():
+        assert streams == pytest.approx(1 if sm in neighbours else 2, rel=0.05)
+    counts = kept["readers"][-1]["counts"]
+    assert 3.5 < counts["L1 read"] / counts["L2 tex read"] < 4
+    assert counts["L2 read"] - counts["L2 tex read"] == pytest.approx(stream, rel=0.1)
+    runs = [sm in neighbours | {0} for sm in kept["where"]["where"]]
+    assert sum(a != b for a, b in pairwise(runs)) <= 4
+
+
+@pytest.mark.parametrize("mask", [1, 2, 3])
+def test_a_multicast_is_asked_for_once(mask: int) -> None:
+    """Whoever gets it; bulk copies are in the trace of the block that issues them."""
+    box = Map("f16", (512, 64), (1024,), (64, 32), 128)
+    case = Case("tensor_multi2", 64 * 32 * 2, step=32, mask=mask, map=box)
+    device = ProfilingDevice(gpus.find("h200"), cache=True)
+    array: Any = device.array(np.zeros((64, 512), np.float16))
+    tensor = tw.TensorMap(array, (32, 64), swizzle=128)
+    text = compile_source(bulk.source(), bulk.ENTRIES, "sm_90a", filename="bulk.cu").ptx
+    what = np.array([case.size, 0, 2, 32, 0, 0, 0, mask], np.int32)
+    tw.Kernel.from_ptx(text, case.entry)(2, 32, [tensor, what, array], 1 << 16, device=device)
+    profile = device.profile
+    trace, model = profile.trace, profile.traffic
+    assert trace is not None and model is not None and trace.clusters is not None
+    sectors, kinds = trace.blocks[0]
+    rows = array.ptr // 32 + 32 * np.arange(64)[:, None] + np.arange(4)
+    assert sorted(sectors[kinds == BYPASS]) == sorted(rows.reshape(-1))
+    assert BYPASS not in trace.blocks[1][1]
+    blocks = bin(mask).count("1")
+    more = profile["l1tex__m_xbar2l1tex_read_sectors.sum"] - model.l1_read
+    assert more == (blocks - 1) * 256
+    assert profile["l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"] == blocks * 256
+
+
+def test_rungs_beside_a_gpu() -> None:
+    """Sectors that come to SMs, that the L2 is asked for and that come from memory, against an H200."""
+    rows = json.loads((KEPT / "bulk.json").read_text())["rungs"]
+    for row in rows:
+        case, counts = row["case"], row["counts"]
+        if case["rung"][:2] not in ("08", "12", "13") or case["size"][0] > 1024:
+            continue
+        m, n, k = case["size"]
+        profile = tw.ladder[case["rung"]].profile(m, n, k, gpu="h200", cache=True, **case["settings"])
+        assert profile["l1tex__m_xbar2l1tex_read_sectors.sum"] == pytest.approx(counts["L1 read"], rel=1e-3)
+        assert profile["lts__t_sectors_srcunit_tex_op_write.sum"] == counts["L2 tex written"]
+        assert profile["lts__t_sectors_op_write.sum"] == pytest.approx(counts["L2 written"], rel=0.03)
+        assert profile["dram__bytes_read.sum"] == pytest.approx(counts["memory read"], rel=0.04)
+        for name, measured in (
+            ("lts__t_sectors_srcunit_tex_op_read", "L2 tex read"),
+            ("lts__t_sectors_op_read", "L2 read"),
+        ):
+            assert 0.6 < profile[f"{name}.sum"] / counts[measured] < 1.7, case
 
 
 def test_what_is_pushed_out_is_read_again() -> None:
@@ -143,3 +230,18 @@ ret;
     start = array.ptr // 32
     assert (sectors - start).tolist() == list(range(64))
     assert touched.tolist() == [2] * 16 + [1] * 32 + [0] * 16
+
+
+def test_the_trace_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """It takes a run of its own: arrays, variables and what is printed are those of one launch."""
+    source = """
+    extern "C" int printf(const char *, ...);
+    __device__ int turns;
+    extern "C" __global__ void k(float *x) {
+        if (atomicAdd(&turns, 1) == 0) x[threadIdx.x] *= 2;
+        if (threadIdx.x == 0) printf("turn %d\\n", turns);
+    }"""
+    x = np.ones(32, np.float32)
+    profile = tw.Kernel(source, "k", "sm_80").profile(1, 32, [x], gpu="a100", cache=True)
+    assert (x[0], x[1:].max()) == (2, 1) and profile.trace is not None
+    assert capfd.readouterr().out == "turn 32\n"

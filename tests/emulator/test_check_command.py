@@ -89,9 +89,12 @@ def test_ptx_of_any_compiler(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     [
         (["04_tiled", "--grid", "1"], "--grid is for files"),
         ([str(FAULTS)], "--grid must be given for a file"),
-        (["none.cu"], "file cannot be read"),
+        (["none.cu"], "file 'none.cu' cannot be read"),
         (launch("reversed", "--order", "sideways"), "sideways"),
-        (launch("copied", "--arg", "new:4", "--arg", "null"), "--arg must be such as f32[640,448], new:f32[64]"),
+        (
+            launch("copied", "--arg", "new:4", "--arg", "null"),
+            "--arg must be such as f32[640,448], new:f32[64]",
+        ),
         ([str(FAULTS), "-m", "4", "--grid", "1", "--block", "64"], "-m is for rungs"),
     ],
 )

@@ -74,7 +74,8 @@ def test_any_lanes(width: int) -> None:
     seed = int(np.random.default_rng().integers(2**32))
     rng = np.random.default_rng(seed)
     type_, register = TYPES[width], REGISTER[width]
-    atomic = f"@%p1 red.shared.add.u{8 * width} [%r5], {register};" if width in (4, 8) else ""
+    atomic = f"""@%p1 red.shared.add.u{8 * width} [%r5], {register};
+        @%p1 red.global.add.u{8 * width} [%rd5], {register};""" if width in (4, 8) else ""
     k = kernel(
         f"""@%p1 ld.global.{type_} {register}, [%rd5];
         @%p1 st.{type_} [%rd5], {register};
@@ -91,13 +92,26 @@ def test_any_lanes(width: int) -> None:
             active = np.array([mask >> i & 1 for i in range(32)], bool)
             _, *places = counted(k, 1, 32, [device.array(where), there, mask]).places()
             context = f"seed {seed}, {where.tolist()}, mask {mask:#x}"
-            for place, kind in zip(places[2:], ("store", "load", "atomic"), strict=False):
+            for place, kind in zip(places[2:5], ("store", "load", "atomic"), strict=False):
                 check_shared(place, kind, where, active, context)
-            for place in places[:2]:
+            for place in places[4:5]:
+                assert place.sharing.sum() == banks(where, active, width, "store"), context
+            for place in places[5:]:
+                assert place.asked.sum() == asked(where.astype(np.int64) + there.ptr, active, width), context
+            for place in (*places[:2], *places[5:]):
                 at = where.astype(np.int64) + there.ptr
                 assert place.sectors.sum() == pieces(at, active, width, 32), context
                 assert place.lines.sum() == pieces(at, active, width, 128), context
+                least = min(pieces(at, active, width, 32), -(-int(active.sum()) * width // 32))
+                assert place.least.sum() == least, context
                 assert place.outside.sum() == 1 and place.shared.sum() == 0, context
+
+
+def asked(at: Array, active: Array, width: int) -> int:
+    """Sectors of an atomic access: each as often as its most wanted word."""
+    words = [int(a) // 4 + i for a in at[active] for i in range(width // 4)]
+    sectors = {word // 8 for word in words}
+    return sum(max(words.count(8 * sector + i) for i in range(8)) for sector in sectors)
 
 
 def check_shared(place: Place, kind: str, where: Array, active: Array, context: str) -> None:

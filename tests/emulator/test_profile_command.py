@@ -121,6 +121,42 @@ def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tm
     assert code == 2 and "no.npy" in err
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["04_tiled", "--metrics", "smsp__inst_executed, nope"], "'nope' is not known"),
+        (["04_tiled", "--metrics", "regex:("], "cannot be read"),
+        (["04_tiled", "--metrics", ","], "--metrics must name metrics"),
+        (["04_tiled", "--csv", "--json"], "choose one"),
+        (["04_tiled", "--compare", "04_tiled", "05_tiled_conflicted"], "takes the place of a target"),
+        (["04_tiled", "--seconds", "nan"], "must be above 0"),
+        (["05"], "did you mean '05_tiled_conflicted'"),
+        (["kernel.c", "--grid", "1"], "must end in .cu"),
+    ],
+)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], argv: list[str], told: str) -> None:
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and told in err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("f32[99999999999999]", "memory"),
+        ("nan", "number 1) must be an integer for the kernel's u64 parameter; an array is such as"),
+        ("none.npy", "'none.npy' cannot be read: No such file"),
+    ],
+)
+def test_a_wrong_argument_is_told_as_it_was_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, word: str, told: str
+) -> None:
+    file = tmp_path / "copy.cu"
+    file.write_text(SOURCE)
+    args = ["--arg", word, "--arg", "f32[32]", "--arg", "4"]
+    code, _, err = run(capsys, str(file), "--grid", "2", "--block", "32", *args)
+    assert code == 2 and told in err and "args[" not in err
+
+
 def test_a_measured_time_beside_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("04_tiled", "-m", "64", "-n", "64", "-k", "32", "--gpu", "a100")
     _, out, _ = run(capsys, *argv, "--seconds", "1e-3")

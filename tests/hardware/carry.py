@@ -33,7 +33,7 @@ def _file(part: str) -> Path:
 
 def parts() -> Iterator[tuple[str, Callable[[], Iterable[Job]]]]:
     """Every part that has jobs, and who makes them."""
-    from tests.hardware import counters, ladder, matrix, random_programs, scalar, wgmma
+    from tests.hardware import counters, instructions, ladder, matrix, random_programs, scalar, wgmma
 
     yield "ladder", ladder.jobs
     yield "matrix", matrix.jobs
@@ -42,6 +42,8 @@ def parts() -> Iterator[tuple[str, Callable[[], Iterable[Job]]]]:
     yield "programs", random_programs.jobs
     for group in counters.GROUPS:
         yield f"counters {group}", lambda group=group: counters.jobs(group)  # type: ignore[misc]
+    for group in instructions.GROUPS:
+        yield f"instructions {group}", lambda group=group: instructions.jobs(group)  # type: ignore[misc]
     yield "timings", timings_jobs
 
 

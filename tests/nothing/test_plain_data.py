@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise import Epilogue, Launch, Plan, Problem, Tile
-from tilewise.launch import LaunchLimits, check_launch, dim3
+from tilewise.launch import LaunchLimits, check_launch, dim3, readable
 from tilewise.plan import LEVELS, RASTERS
 from tilewise.problem import ELEMENT_BYTES
 
@@ -128,6 +128,22 @@ def test_a_launch_is_refused_exactly_when_it_breaks_a_limit(block: tuple[int, in
     else:
         with pytest.raises(ValueError, match="any GPU"):
             check_launch(launch, limits, static_shared=1000)
+
+
+@pytest.mark.parametrize(
+    ("entry", "shown"),
+    [
+        ("copy", "copy"),
+        ("_Z1fPfi", "f"),
+        ("_ZN1a1b5innerEPf", "a::b::inner"),
+        ("_Z5tiledILi32EfEvPT0_", "tiled<32, float>"),
+        ("_ZN2ns5tiledILin2ELb1E6__halfEEvPT1_", "ns::tiled<-2, true, __half>"),
+        ("_Z1kISt4pairIiiEEvT_", "k<…>"),
+        ("_Zwhatever", "_Zwhatever"),
+    ],
+)
+def test_a_mangled_name_is_shown_as_it_was_written(entry: str, shown: str) -> None:
+    assert readable(entry) == shown
 
 
 def test_a_launch_prints_itself() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewise import Kernel
-from tilewise.errors import ArchError, CompileError, ToolError
+from tilewise.errors import ArchError, ArgumentError, CompileError, LaunchError, ToolError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import Rung, ladder
 from tilewise.toolchain import cache, diagnostics, nvrtc
@@ -194,8 +194,16 @@ def test_a_failing_static_assert_says_why() -> None:
 
 def test_a_header_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_toolkit_folder", lambda: "")
-    assert "include_dirs= or the text in headers=" in refused("#include <vector>\n__global__ void f() {}")
+    assert "or the text in headers=" in refused("#include <vector>\n__global__ void f() {}")
     assert "tilewise[cuda-headers]" in refused("#include <cuda_fp16.h>\n__global__ void f() {}")
+
+
+def test_a_whole_program_is_told_what_nvrtc_takes() -> None:
+    kernel = "__global__ void f(float *x) { *x = 1; }\n"
+    assert "#ifndef __CUDACC_RTC__" in refused(
+        kernel + "int main() { float *x; cudaMalloc(&x, 4); return 0; }"
+    )
+    assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
 
 
 def test_what_costs_most_of_the_speed_is_a_warning() -> None:
@@ -228,6 +236,15 @@ def test_templates_are_named_with_their_arguments() -> None:
     kernels = {tile: Kernel(source, f"tiled<{tile}>", "sm_75") for tile in (32, 64)}
     assert {tile: kernel.resources.shared_bytes for tile, kernel in kernels.items()} == {32: 128, 64: 256}
     assert kernels[32].entry_in(kernels[32].build()) == "_Z5tiledILi32EEvPf"
+
+
+def test_a_template_without_its_arguments_is_explained() -> None:
+    source = "template <int N> __global__ void __launch_bounds__(N) tiled(float *x) { *x = N; }"
+    with pytest.raises(ArgumentError, match=r"one instance of the template.*'tiled<32>'"):
+        Kernel(source, "tiled", "sm_75")
+    entry = Kernel(source, "tiled<64>", "sm_75")
+    with pytest.raises(LaunchError, match=r"at most 64 threads.*__launch_bounds__"):
+        entry(1, (65, 1, 1), [None], device="emulator")
 
 
 def test_a_c_plus_plus_name_is_found_without_its_mangling() -> None:
@@ -265,12 +282,13 @@ def test_parameters_of_other_compilers_are_read_too() -> None:
 .entry bare { ret; }
 """
     entries = read_entries(ptx)
-    assert [(p.type, p.size, p.align) for p in entries["triton"]] == [
+    assert [(p.type, p.size, p.align) for p in entries["triton"].parameters] == [
         ("u64", 8, 8),
         ("b8", 12, 4),
         ("u32", 4, 4),
     ]
-    assert entries["bare"] == ()
+    assert (entries["triton"].block, entries["triton"].most_threads) == ((128, 1, 1), None)
+    assert entries["bare"].parameters == () and entries["bare"].block is None
     kernel = Kernel.from_ptx(ptx, "triton")
     assert kernel.arch == "sm_80"
     for unknown in ("cubin", "resources", "sass"):

@@ -26,9 +26,12 @@ _TYPES: Mapping[str, Any] = {
     **{f"u{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"s{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-_ARRAY = re.compile(r"(?:(new|zeros):)?(\w+)\[([\d, ×x]+)\]")
-_ENTRY = re.compile(
-    r'(?:extern\s+"C"\s+)?__global__\s+\w[\w\s*]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\('
+_ARRAY = re.compile(r"(?:(?P<how>new|zeros):)?(?P<type>\w+)\[(?P<shape>[\d, ×x]+)\]")
+_SEPARATOR = re.compile(r"\s*[,x×]\s*")
+_KERNEL = re.compile(
+    r"(?P<template>template\s*<[^;{]*>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?\w[\w\s*]*?"
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
 )
 _EXAMPLES = "such as f32[640,448], new:f32[64], zeros:f32[64], data.npy, 42, 0.5 or null"
 
@@ -46,6 +49,7 @@ class Words:
     arch: str | None = None
     args: Sequence[str] = ()
     defines: Sequence[str] = ()
+    include: Sequence[str] = ()
     seed: int | None = None
 
 
@@ -65,23 +69,42 @@ class FileLaunch:
         """Make the arguments and launch; the same seed makes the same numbers."""
         rng = np.random.default_rng(self.seed)
         args = [argument(word, rng, device) for word in self.words]
-        self.kernel(self.grid, self.block, args, self.shared, self.cluster, device, timeout)
+        try:
+            self.kernel(self.grid, self.block, args, self.shared, self.cluster, device, timeout)
+        except ArgumentError as error:
+            raise self._in_words(error) from None
+
+    def _in_words(self, error: ArgumentError) -> ArgumentError:
+        """An error about an argument, as it stands on the command line."""
+        found = re.fullmatch(r"args\[(\d+)\]", error.argument)
+        if not found:
+            return error
+        number = int(found[1])
+        parameter, word = self.kernel.parameters[number], self.words[number]
+        fix = "an array is such as f32[640,448], a null pointer null" if parameter.size == 8 else ""
+        if parameter.is_struct:
+            fix = "a struct by value comes from a file: an array of no dimension of a structured type, in data.npy"
+        return ArgumentError(f"--arg {word!r} (number {number + 1})", error.rule, fix=fix)
 
 
 def open_launch(words: Words) -> FileLaunch:
     """Read the file, compile the kernel, and look at the words of its launch."""
     path = Path(words.file)
+    if path.suffix not in (".cu", ".ptx"):
+        raise ArgumentError("a file", "must end in .cu (CUDA C++) or .ptx", words.file)
     text = _read(path)
     for name, given in (("--grid", words.grid), ("--block", words.block)):
-        if not given:
+        if given is None:
             raise ArgumentError(name, "must be given for a file", fix="such as --grid 11,20 --block 32,32")
     foreign = path.suffix == ".ptx"
-    entry = words.kernel or _only(list(read_entries(text)) if foreign else _ENTRY.findall(text), words.file)
+    names = list(read_entries(text)) if foreign else _kernels(text)
+    entry = words.kernel or _only(names, words.file)
     if foreign:
         kernel = Kernel.from_ptx(text, entry, filename=path.name)
     else:
+        folders = [path.parent, *map(Path, words.include)]
         kernel = Kernel(
-            text, entry, words.arch, _defines(words.defines), filename=path.name, include_dirs=[path.parent]
+            text, entry, words.arch, _defines(words.defines), filename=path.name, include_dirs=folders
         )
     if len(words.args) != len(kernel.parameters):
         listed = ", ".join(
@@ -93,7 +116,7 @@ def open_launch(words: Words) -> FileLaunch:
         kernel,
         triple("--grid", words.grid or ""),
         triple("--block", words.block or ""),
-        triple("--cluster", words.cluster) if words.cluster else None,
+        triple("--cluster", words.cluster) if words.cluster is not None else None,
         words.shared,
         words.args,
         fresh_seed() if words.seed is None else words.seed,
@@ -105,7 +128,7 @@ def argument(word: str, rng: np.random.Generator, device: Device) -> Any:
     if word in ("null", "none"):
         return None
     if found := _ARRAY.fullmatch(word):
-        return _array(found[1], found[2], triple("--arg", found[3], most=8), rng, device)
+        return _array(word, found, rng, device)
     if word.endswith(".npy"):
         return _from_file(word)
     for number in (lambda: int(word, 0), lambda: float(word)):
@@ -116,38 +139,53 @@ def argument(word: str, rng: np.random.Generator, device: Device) -> Any:
     raise ArgumentError("--arg", f"must be {_EXAMPLES}", word)
 
 
-def triple(argument: str, text: str, most: int = 3) -> tuple[int, ...]:
+def triple(argument: str, text: str) -> tuple[int, ...]:
     """``"11,20"`` or ``"11x20"`` as numbers."""
-    words = re.split(r"\s*[,x×]\s*", text.strip())
-    if not 1 <= len(words) <= most or not all(word.isdecimal() and int(word) for word in words):
-        raise ArgumentError(argument, f"must be one to {most} numbers above 0, such as 11,20", text)
+    words = _SEPARATOR.split(text.strip())
+    if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
+        raise ArgumentError(argument, "must be one to 3 numbers above 0, such as 11,20", text)
     return tuple(int(word) for word in words)
 
 
-def _array(how: str | None, kind: str, shape: tuple[int, ...], rng: Any, device: Device) -> Any:
-    if kind not in _TYPES:
-        raise UnknownNameError("--arg", kind, _TYPES)
-    if how == "new":
-        return device.empty(shape, _TYPES[kind])
-    if how == "zeros" or np.dtype(_TYPES[kind]).kind in "iu":  # a random index would be out of bounds
-        return np.zeros(shape, _TYPES[kind])
-    return rng.standard_normal(math.prod(shape), np.float32).reshape(shape).astype(_TYPES[kind])
+def _array(word: str, found: re.Match[str], rng: np.random.Generator, device: Device) -> Any:
+    how, name = found["how"], found["type"]
+    if name not in _TYPES:
+        raise UnknownNameError("--arg", name, _TYPES)
+    kind, sizes = np.dtype(_TYPES[name]), _SEPARATOR.split(found["shape"].strip())
+    if not all(size.isdecimal() for size in sizes):
+        raise ArgumentError("--arg", f"must be {_EXAMPLES}", word)
+    shape = tuple(int(size) for size in sizes)
+    try:
+        if how == "new":
+            return device.empty(shape, kind)
+        if how == "zeros" or kind.kind in "iu":  # a random index would be out of bounds
+            return np.zeros(shape, kind)
+        return rng.standard_normal(math.prod(shape), np.float32).reshape(shape).astype(kind)
+    except (MemoryError, ValueError):  # more than there is, or than an index reaches
+        raise ArgumentError("--arg", "must fit into the host's memory", word) from None
 
 
 def _from_file(name: str) -> Any:
     try:
         return np.load(name, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ArgumentError("--arg", f"names a file that cannot be read ({error})", name) from None
+    except OSError as error:
+        raise ArgumentError(f"--arg {name!r}", f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ArgumentError(f"--arg {name!r}", f"cannot be read: {error}") from None
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ArgumentError("file", f"cannot be read ({error.strerror})", str(path)) from None
+        raise ArgumentError(f"file {str(path)!r}", f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ArgumentError("file", "must be a text: CUDA C++ (.cu) or PTX (.ptx)", str(path)) from None
+        raise ArgumentError(f"file {str(path)!r}", "must be a text: CUDA C++ (.cu) or PTX (.ptx)") from None
+
+
+def _kernels(source: str) -> list[str]:
+    """The kernels of a CUDA source; of a template, its name and "<…>"."""
+    return [found["name"] + "<…>" * bool(found["template"]) for found in _KERNEL.finditer(source)]
 
 
 def _defines(pairs: Sequence[str]) -> dict[str, str]:
@@ -161,8 +199,11 @@ def _defines(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _only(names: Sequence[str], file: str) -> str:
-    if len(names) == 1:
+    if len(names) == 1 and not names[0].endswith("<…>"):
         return names[0]
     if not names:
-        raise ArgumentError("file", "must hold a kernel", file)
-    raise ArgumentError("--kernel", f"must be one of {', '.join(names)}", fix=f"{file} has several")
+        raise ArgumentError(f"file {file!r}", "must hold a kernel: a __global__ function")
+    how = "a template is named with its arguments, such as 'tiled<32>'" if "<…>" in "".join(names) else ""
+    if len(names) == 1:
+        raise ArgumentError("--kernel", f"must name an instance of {names[0]}", fix=how)
+    raise ArgumentError("--kernel", f"must be given, as {file} has several: {', '.join(names)}", fix=how)

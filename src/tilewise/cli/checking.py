@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewise.bench.given import open_launch
 from tilewise.cli import draw
@@ -52,8 +52,9 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 
 
 def _file(args: Namespace, order: str | int) -> _Checked:
-    launch = open_launch(file_words(args, args.target))
+    words = file_words(args, args.target)
     device = CheckingDevice(order)
+    launch = open_launch(replace(words, arch=words.arch or device.arch))
     launch.start(device, args.timeout)
     return _Checked(f"{launch.kernel.name} of {args.target}", order, device.findings)
 

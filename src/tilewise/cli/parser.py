@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -159,7 +160,7 @@ def _file(parser: argparse.ArgumentParser) -> None:
         "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
     )
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="of a file: end the launch after so long"
+        "--timeout", type=_above_zero, metavar="SECONDS", help="of a file: end the launch after so long"
     )
     files = parser.add_argument_group("a file")
     files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
@@ -172,6 +173,9 @@ def _file(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")
     files.add_argument(
         "--define", "-D", action="append", default=[], metavar="NAME=VALUE", help="of the preprocessor"
+    )
+    files.add_argument(
+        "--include", "-I", action="append", default=[], metavar="FOLDER", help="where headers are, too"
     )
     files.add_argument(
         "--arg",
@@ -224,13 +228,14 @@ def _profile(parser: argparse.ArgumentParser) -> None:
         help="run at most N blocks of each kind, not the whole grid",
     )
     parser.add_argument(
-        "--seconds", type=float, metavar="S", help="a measured time: how near to the roofline it comes"
+        "--seconds", type=_above_zero, metavar="S", help="a measured time: how near to the roofline it comes"
     )
     _file(parser)
     _finish(parser, "profile")
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(compare=None)
     parser.add_argument("target", help="a rung, such as 12_multistage, or a .cu or .ptx file")
     parser.add_argument(
         "--order",
@@ -280,6 +285,13 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "doctor": _doctor,
     "bench": _bench,
 }
+
+
+def _above_zero(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return number
 
 
 def _at_least(least: int) -> Callable[[str], int]:

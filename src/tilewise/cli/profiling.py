@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tilewise.bench.given import Words, open_launch
 from tilewise.bench.hardware import DURATION, Product, beside, measure
@@ -14,7 +15,7 @@ from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.kernels import ladder
 from tilewise.profiler.compare import comparison
-from tilewise.profiler.launch import ProfilingDevice, gpu_for
+from tilewise.profiler.launch import USUAL, ProfilingDevice, gpu_for
 from tilewise.profiler.listing import listing
 from tilewise.profiler.occupancy import Occupancy
 from tilewise.profiler.profile import Profile
@@ -27,17 +28,13 @@ _EXAMPLE = (512, 512, 256)
 
 def profile(args: Namespace) -> int:
     """``tilewise profile``"""
-    names = args.compare or ([args.target] if args.target else [])
-    if not names:
-        raise ArgumentError(
-            "target", "must be a rung or a .cu or .ptx file", fix="such as 05_tiled_conflicted"
-        )
+    names = _targets(args)
+    patterns = _patterns(args.metrics)
     profiles = [_profile(args, name) for name in names]
-    patterns = [part for word in args.metrics for part in word.split(",") if part] or None
     if args.on == "gpu":
         return _beside(args, profiles[0], patterns)
     if args.json:
-        found = [item.to_dict(patterns) for item in profiles]
+        found = [_plain(args, item, patterns) for item in profiles]
         draw.write_json(found if args.compare else found[0])
     elif args.csv:
         print("".join(item.csv(patterns) for item in profiles), end="")
@@ -48,6 +45,34 @@ def profile(args: Namespace) -> int:
     return 0
 
 
+def _targets(args: Namespace) -> list[str]:
+    """What to profile, once the options have been found to go together."""
+    forms = [name for name in ("json", "csv", "lines") if getattr(args, name)]
+    forms += ["occupancy"] if args.occupancy and not args.json else []
+    if len(forms) > 1:
+        raise ArgumentError(f"--{forms[0]} and --{forms[1]}", "are two ways to print; choose one")
+    if args.compare and args.target:
+        raise ArgumentError("--compare", "takes the place of a target", args.target)
+    if args.compare and (args.lines or args.occupancy):
+        raise ArgumentError("--compare", "compares metrics; leave --lines and --occupancy away")
+    if not args.compare and not args.target:
+        raise ArgumentError(
+            "target", "must be a rung or a .cu or .ptx file", fix="such as 05_tiled_conflicted"
+        )
+    return list(args.compare or [args.target])
+
+
+def _patterns(words: Sequence[str]) -> list[str] | None:
+    """Names and patterns of metrics; a regular expression may have commas of its own."""
+    found: list[str] = []
+    for word in words:
+        parts = [word] if word.startswith("regex:") else [part.strip() for part in word.split(",")]
+        if not all(parts):
+            raise ArgumentError("--metrics", "must name metrics, such as l1tex__*", word)
+        found += parts
+    return found or None
+
+
 def _profile(args: Namespace, name: str) -> Profile:
     if not is_file(name):
         m, n, k = rung_size(args, _EXAMPLE)
@@ -55,12 +80,21 @@ def _profile(args: Namespace, name: str) -> Profile:
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
     words = file_words(args, name)
-    if args.gpu is not None and words.arch is None:
-        words = replace(words, arch=find(args.gpu).arch)
+    if words.arch is None:
+        words = replace(words, arch=find(args.gpu or USUAL).arch)
     launch = open_launch(words)
     device = ProfilingDevice(gpu_for(args.gpu, launch.kernel.arch), cache=args.cache, sample=args.sample)
     launch.start(device, args.timeout)
     return device.profile
+
+
+def _plain(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> dict[str, Any]:
+    if args.occupancy:
+        return {"kernel": found.kernel, "occupancy": found.occupancy.to_dict() if found.occupancy else None}
+    plain = found.to_dict(patterns)
+    if args.seconds is not None:
+        plain["of_the_roofline"] = found.roofline.reached(args.seconds)
+    return plain
 
 
 def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> None:

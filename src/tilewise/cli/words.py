@@ -11,27 +11,29 @@ from tilewise.errors import ArgumentError
 
 __all__ = ["file_words", "is_file", "rung_size", "settings"]
 
-_OF_FILES = ("grid", "block", "cluster", "arg", "kernel", "define", "arch", "shared")
+_OF_FILES = ("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout")
 _OF_RUNGS = ("m", "n", "k", "set")
 
 
 def is_file(target: str) -> bool:
-    """Whether a target is a file, not a rung."""
-    return target.endswith((".cu", ".ptx"))
+    """Whether a target is a file, not a rung: rungs' names have neither a dot nor a slash."""
+    return "." in target or "/" in target
 
 
 def file_words(args: Namespace, file: str) -> Words:
     """The launch of a file's kernel; what belongs to rungs alone is refused."""
-    _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
+    if not args.compare:
+        _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
     return Words(
         file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
-        args.seed,
+        args.include, args.seed,
     )  # fmt: skip
 
 
 def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int, int]:
     """The size that a rung is launched with; what belongs to files alone is refused."""
-    _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
+    if not args.compare:
+        _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
     given = (args.m, args.n, args.k)
     m, n, k = (size or usual for size, usual in zip(given, default, strict=True))
     return m, n, k

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import os
 import sys
@@ -10,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -309,6 +310,10 @@ class EmulatedDevice:
         """
         self._run(binary, entry, launch, packed, timeout, mode, watch, chosen)
 
+    def clustered(self, binary: Binary, entry: str, launch: Launch) -> Launch:
+        """The launch with the clusters that it asks for, or that its kernel does."""
+        return _clustered(launch, self._build(binary, entry, launch.block, "counted"))
+
     def _run(
         self,
         binary: Binary,
@@ -383,6 +388,21 @@ class EmulatedDevice:
             _initialise(build, fresh, {**places, **fresh})
             places.update(fresh)
             return [places[item.name] for item in build.globals]
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """What launches within do to arrays and variables is undone at the end, and what they print is dropped."""
+        _, held = _ALLOCATIONS.reachable()
+        before = [(item, item.bytes.copy(), item.unset) for item in held]
+        variables = {key: dict(places) for key, places in self._globals.items()}
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            for item, content, unset in before:
+                np.copyto(item.bytes, content)
+                item.unset = unset
+            self._globals = variables
 
     def synchronize(self) -> None:
         """Nothing to wait for: a launch here ends before its call does."""

@@ -47,6 +47,7 @@ class CHECK:
     BLIND = 96  # whether clocks lack warps that might have synchronised
     STRIDE = 104  # of the cells of a block's shared memory
     SPOT_COUNT = 112  # a power of two
+    REGISTERS = 120  # bytes of each warp's table of registers that products use
     SIZE = 128
 
 
@@ -83,7 +84,14 @@ class CLOCKS:
     BORN = 104  # when the cluster began
     SPOT_COUNT = 112
     ENDS = 120  # pointer: of each barrier, for two phases, when it let the first warp through
-    SIZE = 128
+    PRIVATE, KEEPER = (
+        128,
+        136,
+    )  # pointers: by warp, a clock of what one lane alone knows; that lane and 1 more, or 0
+    FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
+    MADE = 152  # pointer: by warp, when it last made mbarriers visible to others
+    REGISTERS = 160  # pointer: by warp, see ``registers.py``
+    SIZE = 168
 
 
 class COPY:
@@ -104,6 +112,7 @@ class COPY:
 
 COPIES = 4_096  # of a cluster; more are not followed
 GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
+TAIL = 16  # bytes behind the entries of a clock: who is covered further than its warp, see ``clocks.py``
 FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
 SPOT_KEY = 8  # bytes before the clock of one
 SHARED_SPOTS = 64
@@ -117,7 +126,12 @@ class CELLS:
     READ, READER, READING = 3, 4, 5  # a read
     EARLIER, EARLIER_READER, EARLIER_READING = 6, 7, 8  # another one, of another warp
     STATE = 9
-    COLUMNS = 10
+    PLAIN, PLAIN_WRITER, PLAIN_WRITE = (
+        10,
+        11,
+        12,
+    )  # the last write that was not atomic, where WRITE is one that was
+    COLUMNS = 13
 
 
 def stride_of(size: int) -> int:
@@ -141,10 +155,13 @@ NARROW = 32  # of the block's scope
 PROXY = 64  # by the asynchronous proxy
 DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
 LINE_BITS = 8
+WHOLE_WARP = 256  # given to an access: the lanes make it as one
+PASSED_ON = 512  # and that what is read is only written elsewhere
 
 LANE_BITS = 6
 SEVERAL = 32  # as a lane: more than one of the warp
 MIXED = 33  # the same, but each has bytes of its own
+WHOLE = 34  # the warp, by an instruction that its lanes run as one
 
 
 # How warps synchronise by what lies at an address.
@@ -177,6 +194,10 @@ class Kind(IntEnum):
     COPY_AFTER_ACCESS = 9  # a copy is issued to what others may still read or write
     EARLY_EXIT = 10  # a block ends that others may still use the memory of
     SUM_IN_FLIGHT = 11  # a sum of wgmma is read that was not waited for
+    REGISTER_IN_FLIGHT = 12  # a register is written that a wgmma in flight uses
+    REGISTER_UNFENCED = 13  # a wgmma uses a register that was written, and no wgmma.fence lies between
+    UNMADE = 14  # a copy tells an mbarrier that need not be visible to it
+    BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
 
 
 class FINDING:

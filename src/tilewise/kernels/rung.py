@@ -196,9 +196,9 @@ class Rung:
         ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in
         place of all.
         """
-        from tilewise.profiler.launch import ProfilingDevice, gpu_for
+        from tilewise.profiler.launch import USUAL, ProfilingDevice, gpu_for
 
-        chosen = gpu_for(gpu, self.needs)
+        chosen = gpu_for(USUAL if gpu is None else gpu, self.needs)
         blocks = None if sample is None else integer("sample", sample, least=1)
         target = ProfilingDevice(chosen, cache=cache, sample=blocks)
         m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))

@@ -15,6 +15,7 @@ def comparison(
 ) -> str:
     """A table of the metrics that both have: each value, and the second as a multiple of the first."""
     first, second = profiles
+    first.chosen(patterns)
     known = [name for name in first if name in second]
     wanted = chosen(known, patterns or DEFAULT)
     rows = [["", *names, "ratio"]]

@@ -25,7 +25,7 @@ class Access:
     """One side of a finding: who touched memory, and where in the source."""
 
     what: str  # "write", "read", "copy" …
-    block: Dim3
+    block: Dim3 | None  # None for the host
     thread: Dim3 | None  # None for several threads of one warp
     warp: int
     ptx_line: int
@@ -37,7 +37,7 @@ class Access:
 
     def __str__(self) -> str:
         who = f"thread {self.thread}" if self.thread is not None else f"several threads of warp {self.warp}"
-        shown = f"{self.what} by {who} of block {self.block}"
+        shown = f"{self.what} by " + ("the host" if self.block is None else f"{who} of block {self.block}")
         if self.line:
             shown += f"\n    {self.file}:{self.line}"
             shown += _pointed(self.text)
@@ -84,7 +84,7 @@ class Finding:
 
     def __str__(self) -> str:
         times = f" ({self.count:,} times)" if self.count > 1 else ""
-        parts = [f"{self.tool}: {self.message}{times}", f"  in kernel {self.kernel}"]
+        parts = [f"{self.tool}: {self.message}{times}"] + [f"  in kernel {self.kernel}"] * bool(self.kernel)
         parts += [f"  {side}" for side in (self.now, self.before) if side is not None]
         return "\n".join([*parts, f"  → {self.advice}"] if self.advice else parts)
 

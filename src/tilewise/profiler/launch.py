@@ -11,18 +11,21 @@ from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
+from tilewise.profiler.bulk import accesses_in_bulk, more_sectors
 from tilewise.profiler.cache import Trace, traffic
+from tilewise.profiler.instructions import strangers
 from tilewise.profiler.machine import Machine, join
 from tilewise.profiler.metrics import EXACT, Metric, make_metrics
 from tilewise.profiler.occupancy import Occupancy, occupancy
 from tilewise.profiler.predict import predict
 from tilewise.profiler.profile import Profile
-from tilewise.profiler.sample import SAMPLED, sampled
+from tilewise.profiler.sample import SAMPLED, clusters_of, sampled
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["ProfilingDevice", "gpu_for", "profile_launch", "trace_launch"]
+__all__ = ["USUAL", "ProfilingDevice", "gpu_for", "profile_launch", "trace_launch"]
 
+USUAL = "h200"  # what the kernels are tuned on
 _MOST_TRACED = 1 << 25  # sectors that a worker writes down
 
 
@@ -60,13 +63,14 @@ class ProfilingDevice(EmulatedDevice):
 
 
 def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
-    """The GPU that is meant: the one named, or the last of the table that runs this arch."""
+    """The GPU that is meant: the one named, or one that runs this arch: an H200, if it is of that kind."""
     if gpu is not None:
         return find(gpu)
     capability = arch_capability(arch)
     able = [item for item in GPUS.values() if item.capability == capability]
     able = able or [item for item in GPUS.values() if item.capability >= capability]
-    return able[-1] if able else list(GPUS.values())[-1]
+    usual = find(USUAL)
+    return usual if usual in able else (able or list(GPUS.values()))[-1]
 
 
 def profile_launch(
@@ -84,29 +88,28 @@ def profile_launch(
 
     ``sample`` runs at most so many blocks of each kind (``sample.py``); the results of the others are not made.
     """
+    trace = None
+    if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
+        with device.unchanged():
+            trace = trace_launch(binary, entry, launch, packed, device, timeout=timeout)
     counts, static, ran = _counted(binary, entry, launch, packed, gpu, device, timeout, sample)
     machine = _machine(binary, entry, counts)
     filled = _occupancy(binary, entry, launch, gpu, static)
-    notes = list(machine.notes)
+    notes = [*machine.notes, *strangers(machine.ran, machine.capability)]
     if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
         notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
-    if "cp.async.bulk" in binary.ptx or "wgmma" in binary.ptx:
-        notes.append(
-            "bulk copies, and what wgmma reads of shared memory, are not among the accesses counted here"
-        )
     metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
     if ran < launch.blocks:
         notes.append(
             f"sampled: {ran:,} of {launch.blocks:,} blocks were run, and stand for the others of their kind"
         )
         metrics = {name: _as_sampled(metric) for name, metric in metrics.items()}
-    found = Profile(entry, launch, gpu, machine, counts, metrics, filled, binary, notes)
-    if cache:
-        # NOTE: the launch runs once more. What it makes of its own results does not matter to where they lie.
-        found.trace = trace_launch(binary, entry, launch, packed, device, timeout=timeout)
+    found = Profile(binary.shown(entry), launch, gpu, machine, counts, metrics, filled, binary, notes)
+    if trace is not None:
+        found.trace = trace
         held, config = (max(filled.blocks, 1), filled.shared_config) if filled else (1, 0)
         found.traffic = traffic(found.trace, gpu, held, shared_bytes=config)
-        found.metrics |= {metric.name: metric for metric in found.traffic.metrics()}
+        found.metrics |= {metric.name: metric for metric in found.traffic.metrics(more_sectors(counts))}
         if found.trace.lost:
             found.notes.append(
                 f"the model of the caches lacks {found.trace.lost:,} sectors: the trace was full"
@@ -135,8 +138,9 @@ def _counted(
         device.watched(binary, entry, launch, packed, timeout, "counted", watch, chosen)
         return made[-1]
 
-    if sample and launch.cluster is None and ".cluster" not in binary.ptx:
-        counts, ran = sampled(launch.grid, sample, gpu.sms, run)
+    if sample:
+        whole = device.clustered(binary, entry, launch)
+        counts, ran = sampled(whole.grid, sample, gpu.sms, run, whole.cluster or (1, 1, 1))
     else:
         counts, ran = run(None).counts(), launch.blocks
     return counts, int(made[0].build.shared_bytes), ran
@@ -177,13 +181,19 @@ def trace_launch(
         return made[0]
 
     device.watched(binary, entry, launch, packed, timeout, "traced", watch)
-    return Trace(made[0].blocks(), made[0].lost)
+    whole = device.clustered(binary, entry, launch)
+    clusters = clusters_of(whole.grid, whole.cluster) if whole.cluster else None
+    return Trace(made[0].blocks(), made[0].lost, clusters)
 
 
 def _machine(binary: Binary, entry: str, counts: Any) -> Machine:
     if binary.cubin is None:
-        return predict(binary.ptx, entry, counts)
-    return join(line_table(binary.cubin, entry), counts)
+        machine = predict(binary.ptx, entry, counts)
+    else:
+        machine = join(line_table(binary.cubin, entry), counts, arch_capability(binary.arch))
+    code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
+    machine.accesses += accesses_in_bulk(counts, code)
+    return machine
 
 
 def _occupancy(binary: Binary, entry: str, launch: Launch, gpu: Gpu, static: int) -> Occupancy | None:

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts, Executed, Place
-from tilewise.profiler.flow import BlockRuns, Figures, Line, basic_blocks, block_runs, reached
+from tilewise.profiler.flow import (
+    ONE_BY_ONE,
+    BlockRuns,
+    Figures,
+    Line,
+    basic_blocks,
+    block_runs,
+    mends,
+    reached,
+)
 from tilewise.toolchain.lines import Instruction, LineTable
 
 __all__ = ["MEMORY", "Access", "Figures", "Machine", "Ran", "join"]
@@ -54,10 +63,12 @@ class Access:
     waves: Figures
     phases: Figures  # wavefronts without conflicts
     ideal: Figures
-    sectors: Figures
+    sectors: Figures  # that it asked for
     ideal_sectors: Figures
     bytes: Figures  # that lanes asked for
     exact: bool = True
+    touched: Figures | None = None  # different sectors of each run, where that is not what it asked for
+    lines: Figures | None = None  # of the cache, in global memory
 
 
 @dataclass(slots=True)
@@ -67,7 +78,9 @@ class Ran:
     instruction: Instruction
     block: int
     runs: Figures
-    threads: Figures  # for which its guard held
+    active: Figures  # threads that came to it
+    threads: Figures  # of those, for which its guard held
+    parted: Figures | None = None  # of a branch: runs that sent threads different ways
 
 
 @dataclass(slots=True)
@@ -78,18 +91,19 @@ class Machine:
     accesses: list[Access] = field(default_factory=list)
     ran: list[Ran] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    capability: tuple[int, int] | None = None  # that the machine code is for
 
 
-def join(table: LineTable, counts: Counts) -> Machine:
+def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = None) -> Machine:
     """The counts of a launch by machine instruction."""
     lines = _by_line(counts)
     blocks = basic_blocks(table.instructions)
     there = reached(blocks)
-    machine = Machine("machine code")
+    machine = Machine("machine code", capability=capability)
     if not there:
         return machine
     warps = counts.block_runs(0) * 1.0
-    runs = block_runs(blocks, there, lines, warps)
+    runs = block_runs(blocks, there, lines, warps, _splits(counts))
     code = [(number, item) for number in there for item in blocks[number] if not item.never]
     copies: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
@@ -106,11 +120,39 @@ def join(table: LineTable, counts: Counts) -> Machine:
             # Copies of a line share what it did as they share its runs.
             whole = sum(copies[key])
             share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
-            machine.accesses += _accesses(item, places[item.ptx], share, len(widths[key]) == 1)
+            elected = _elected(item, blocks[number], lines.get(item.ptx))
+            machine.accesses += _accesses(item, places[item.ptx], share, len(widths[key]) == 1, elected)
+    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
+    alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
+    for number, item in code:
+        alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
+    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in there}
     for number in there:
-        machine.ran += _ran(number, blocks[number], lines, copies, runs)
+        after = number + 1
+        if blocks[number][-1].family == "BSYNC" and after in each and runs.runs[number].any():
+            # Threads come here a part of a warp at a time, and go on together.
+            part = float(runs.runs[after].sum() / runs.runs[number].sum())
+            each[number] = min(each[number], each[after] * part)
+        machine.ran += _ran(number, blocks[number], lines, alike, runs, each[number])
     machine.notes += _check(machine, counts)
     return machine
+
+
+def _splits(counts: Counts) -> dict[int, Figures]:
+    """How often the branch of a PTX line sent threads of a warp different ways."""
+    found: dict[int, Figures] = {}
+    for item in counts.executed():
+        if item.splits is not None:
+            found[item.line] = found.get(item.line, 0) + item.splits * 1.0
+    return found
+
+
+def _elected(item: Instruction, block: Sequence[Instruction], line: Line | None) -> bool:
+    """Whether the assembler has one lane do an atomic operation for its warp: it is guarded there, and not in the
+    PTX, and the lanes are counted before it."""
+    counting = ("VOTE", "VOTEU", "REDUX", "CREDUX", "ELECT")
+    guarded = item.predicate and line is not None and not line.guarded
+    return bool(guarded) and any(other.family in counting for other in block)
 
 
 def width_of(item: Instruction) -> int:
@@ -123,53 +165,109 @@ def width_of(item: Instruction) -> int:
 
 
 def _by_line(counts: Counts) -> dict[int, Line]:
-    """Of several instructions of a line in one block, as inline assembly has them, the most."""
-    found: dict[int, Line] = {}
-    once: dict[tuple[int, int], list[Executed]] = defaultdict(list)
+    """What each line came to. Of several instructions of a line, as inline assembly has them, and of the parts
+    that one was taken apart into, it is what came to most; of copies of one, as calls have them, the sum."""
+    once: dict[tuple[int, str, int], Executed] = {}
     for item in counts.executed():
-        once[item.line, item.block].append(item)
-    for (number, _), items in once.items():
-        line = found.get(number)
-        if line is None:
-            zero = np.zeros(len(items[0].runs))
-            line = found[number] = Line(zero, zero.copy(), zero.copy(), zero.copy())
-        line.runs += items[0].runs
-        line.threads += items[0].threads
+        once[item.line, item.name, item.block] = item
+    by_name: dict[int, dict[str, list[Executed]]] = defaultdict(lambda: defaultdict(list))
+    for (number, name, _), item in once.items():
+        by_name[number][name].append(item)
+    found: dict[int, Line] = {}
+    for number, named in by_name.items():
+        most = max(named.values(), key=lambda items: sum(int(item.runs.sum()) for item in items))
         # Where one of them is guarded, it is what the line is for.
-        guarded = [item for item in items if item.on_runs is not item.runs] or items
-        line.on_runs += guarded[-1].on_runs
-        line.on_threads += guarded[-1].on_threads
-        line.names |= {item.name for item in items}
+        guarded = [items for items in named.values() if any(item.on_runs is not item.runs for item in items)]
+        on = guarded[-1] if guarded else most
+        found[number] = Line(
+            sum((item.runs for item in most), np.zeros(len(counts.rows))),
+            sum((item.threads for item in most), np.zeros(len(counts.rows))),
+            sum((item.on_runs for item in on), np.zeros(len(counts.rows))),
+            sum((item.on_threads for item in on), np.zeros(len(counts.rows))),
+            set(named),
+            bool(guarded),
+        )
     return found
 
 
-def _accesses(item: Instruction, places: Sequence[Place], part: float, alike: bool) -> list[Access]:
-    """What a machine instruction did, as a part of what its PTX line did."""
+def _accesses(
+    item: Instruction, places: Sequence[Place], part: float, alike: bool, elected: bool
+) -> list[Access]:
+    """What a machine instruction did, as a part of what its PTX line did.
+
+    ``elected``: one lane may do it for all; it does where the PTX has all of them at one address.
+    """
     op, spaces = MEMORY[item.family]
     bits = width_of(item)
-    width = min(bits // 8, 16)
     found = []
     for space in spaces:
         for place in places:
             if not _fits(op, space, place):
                 continue
-            runs = place.shared if space == "shared" else place.outside
             # An access wider than the machine has is done in parts.
             share = max(1, place.size * 8 // bits) * part
-            bypass, fills = ".BYPASS" in item.opcode, ".ZFILL" in item.opcode
-            waves, phases, ideals = shared_figures(place, width, bypass, fills)
-            least = np.ceil(place.threads * width / 32) if space == "global" else place.threads * 0.0
-            found.append(
-                Access(
-                    item, op, space, bits, runs * share,
-                    (waves if space == "shared" else waves * 0) * share,
-                    (phases if space == "shared" else phases * 0) * share,
-                    (ideals if space == "shared" else ideals * 0) * share,
-                    (place.sectors if space == "global" else place.sectors * 0) * share,
-                    least * share, place.threads * (bits // 8) * share, alike,
-                )
-            )  # fmt: skip
+            if elected and _at_one_address(place):
+                found.append(_by_one_lane(item, op, space, place, share))
+            elif space == "shared":
+                found.append(_in_shared(item, op, place, share, alike))
+            else:
+                found.append(_in_global(item, op, place, share, alike))
     return found
+
+
+def _in_shared(item: Instruction, op: str, place: Place, share: float, alike: bool) -> Access:
+    bits = width_of(item)
+    bypass, fills = ".BYPASS" in item.opcode, ".ZFILL" in item.opcode
+    waves, phases, ideals = shared_figures(place, min(bits // 8, 16), bypass, fills)
+    if "POPC.INC" in item.opcode:  # counts lanes of a word at once
+        waves = phases = place.sharing
+        ideals = np.minimum(waves, ideals)
+    alike &= "SPIN" not in item.opcode  # tries again until it has its turn: how often is not known here
+    nothing = place.sectors * 0.0
+    return Access(
+        item, op, "shared", bits, place.shared * share, waves * share, phases * share, ideals * share,
+        nothing, nothing, place.threads * (bits // 8) * share, alike,
+    )  # fmt: skip
+
+
+def _in_global(item: Instruction, op: str, place: Place, share: float, alike: bool) -> Access:
+    bits = width_of(item)
+    asked = place.asked if op in ("atom", "red") else place.sectors
+    least = np.minimum(place.least * max(1.0, bits / 8 / place.size), place.sectors)
+    nothing = place.sectors * 0.0
+    return Access(
+        item, op, "global", bits, place.outside * share, nothing, nothing, nothing, asked * share, least * share,
+        place.threads * (bits // 8) * share, alike, place.sectors * share, place.lines * share,
+    )  # fmt: skip
+
+
+def _by_one_lane(item: Instruction, op: str, space: str, place: Place, share: float) -> Access:
+    runs = (place.shared if space == "shared" else place.outside) * share
+    nothing, bits = runs * 0.0, width_of(item)
+    if space == "shared":
+        return Access(item, op, space, bits, runs, runs, runs, runs, nothing, nothing, runs * (bits // 8))
+    return Access(
+        item,
+        op,
+        space,
+        bits,
+        runs,
+        nothing,
+        nothing,
+        nothing,
+        runs,
+        runs,
+        runs * (bits // 8),
+        True,
+        runs,
+        runs,
+    )
+
+
+def _at_one_address(place: Place) -> bool:
+    """Whether in every run all lanes wanted one word."""
+    every = place.asked if place.outside.any() else place.waves[max(4, place.size)]
+    return place.action == "atomic" and bool((every == place.threads).all())
 
 
 def shared_figures(place: Place, width: int, bypass: bool, fills: bool) -> tuple[Figures, Figures, Figures]:
@@ -200,27 +298,41 @@ def _ran(
     lines: Mapping[int, Line],
     copies: Mapping[tuple[int | None, str], Sequence[float]],
     found: BlockRuns,
+    each: float,
 ) -> list[Ran]:
-    """How often the instructions of a block ran."""
+    """How often the instructions of a block ran, with ``each`` threads a run."""
     runs = found.runs[number]
-    known = [line for item in block if (line := lines.get(item.ptx or 0)) is not None and line.runs.any()]
-    each = max(
-        (float(line.threads.sum() / line.runs.sum()) for line in known), default=32.0
-    )  # threads of a run
+    one_by_one = block[-1].opcode.startswith(ONE_BY_ONE)
     ran = []
     for item in block:
         line = lines.get(item.ptx or 0)
-        threads = runs * each
+        threads = active = runs * each
         if item.never:
             threads = threads * 0  # it is issued all the same
+        elif item.predicate and one_by_one:
+            # Those whose turn has not come; the last of them does not go around again.
+            threads = runs * (each + 1 - 2 * (item is block[-1])) / 2
         elif item.predicate and item.family in ("BRA", "EXIT"):
             threads = found.taken.get(number, runs * 0) * each
+        elif item.predicate and line is not None and not line.guarded and mends(line):
+            threads = threads * 0
         elif item.predicate and line is not None:
-            whole = sum(copies[item.ptx, item.family])
+            whole = sum(copies[item.ptx, item.opcode])
             share = float(runs.sum()) / whole if whole else 0.0
-            threads = np.minimum(threads, line.on_threads * share)
-        ran.append(Ran(item, number, runs, threads))
+            # A uniform guard holds for all threads of a warp.
+            on = line.on_runs * each if item.predicate.startswith(("@UP", "@!UP")) else line.on_threads
+            threads = np.minimum(threads, on * share)
+        parted = found.parted.get(number) if item is block[-1] else None
+        ran.append(Ran(item, number, runs, active, threads, parted))
     return ran
+
+
+def _threads(block: Sequence[Instruction], lines: Mapping[int, Line], runs: float, full: float) -> float:
+    """Threads of a run of a block: as of those of its lines that ran as often, for others were moved here or
+    are guarded; ``full`` is what warps have at the start."""
+    known = [line for item in block if (line := lines.get(item.ptx or 0)) is not None and line.runs.any()]
+    like = [line for line in known if float(line.runs.sum()) > 0.99 * runs]
+    return max((float(line.threads.sum() / line.runs.sum()) for line in like), default=full)
 
 
 def _check(machine: Machine, counts: Counts) -> list[str]:

@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.profiler.machine import Access, Figures, Machine, Ran
+from tilewise.errors import ArgumentError
+from tilewise.profiler.bulk import BULK, bulk_metrics
+from tilewise.profiler.figures import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
+from tilewise.profiler.instructions import barrier_metrics, instruction_metrics, ptx_metrics
+from tilewise.profiler.machine import Access, Machine
 from tilewise.profiler.occupancy import Occupancy
 
 __all__ = ["EXACT", "Metric", "chosen", "make_metrics", "spread"]
 
-EXACT, ESTIMATED, PREDICTED, PTX = "exact", "estimated", "predicted", "PTX"
-_PARTS = 4  # of a multiprocessor
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One figure of a launch."""
-
-    name: str
-    value: float
-    label: str = EXACT
-    unit: str = ""
-
-
 # Metrics of shared memory: what ncu calls an operation → operations of the machine code.
 _SHARED_OPS = {
-    "": ("ld", "st", "ldsm", "stsm", "atom", "ldgsts"),
+    "": ("ld", "st", "ldsm", "stsm", "atom", "ldgsts", "gmma"),
     "_op_ld": ("ld", "ldsm"),
     "_op_st": ("st", "stsm"),
     "_op_atom": ("atom",),
@@ -45,43 +34,8 @@ _SHARED_OPS = {
     "_op_ldgsts": ("ldgsts",),
 }
 _SASS_SHARED_OPS = {**_SHARED_OPS, "_op_ld": ("ld",), "_op_st": ("st",)}
+_L1_SHARED_OPS = {**_SHARED_OPS, "_op_gmma": ("gmma",)}
 _GLOBAL_OPS = {"ld": ("ld",), "st": ("st",), "atom": ("atom",), "red": ("red",), "ldgsts": ("ldgsts",)}
-_EXECUTED = ("smsp__inst_executed", "sm__inst_executed", "smsp__sass_inst_executed", "sm__sass_inst_executed")
-_OPCODES = {
-    "ffma": ("FFMA", "FFMA2"),
-    "fadd": ("FADD", "FADD2"),
-    "fmul": ("FMUL", "FMUL2"),
-    "dfma": ("DFMA",),
-    "dadd": ("DADD",),
-    "dmul": ("DMUL",),
-    "hfma": ("HFMA2",),
-    "hadd": ("HADD2",),
-    "hmul": ("HMUL2",),
-}
-_TENSOR = {
-    "hmma": ("HMMA",),
-    "imma": ("IMMA",),
-    "dmma": ("DMMA",),
-    "hgmma": ("HGMMA",),
-    "igmma": ("IGMMA",),
-    "qgmma": ("QGMMA",),
-    "bgmma": ("BGMMA",),
-}
-
-
-def spread(name: str, figures: Figures, label: str, unit: str = "") -> list[Metric]:
-    """A figure of every multiprocessor as sum, average, least and most."""
-    total = float(figures.sum())
-    if name.startswith("smsp__"):
-        ways = {"avg": total / (_PARTS * len(figures)), "sum": total}
-    else:
-        ways = {
-            "avg": total / len(figures),
-            "max": float(figures.max()),
-            "min": float(figures.min()),
-            "sum": total,
-        }
-    return [Metric(f"{name}.{way}", value, label, unit) for way, value in ways.items()]
 
 
 def make_metrics(
@@ -91,15 +45,18 @@ def make_metrics(
     size = len(counts.rows)
     label = EXACT if machine.level == "machine code" else PREDICTED
     found = _shared(machine.accesses, size, label) + _global(machine.accesses, size, label)
-    found += _instructions(machine.ran, size) if machine.ran else _ptx_instructions(counts, size)
+    if machine.ran:
+        found += instruction_metrics(machine, counts, launch.get("thread_count", 0.0))
+    else:
+        found += ptx_metrics(counts)
     found += _bytes(machine.accesses, size, label)
-    found += _barriers(counts, size)
+    found += bulk_metrics(machine.accesses, size, label)
+    found += barrier_metrics(counts)
     for name in ("smsp__warps_launched", "sm__warps_launched"):
         found += spread(name, counts.block_runs(0) * 1.0, EXACT, "warp")
-    found += _branches(counts)
     found += _launch(occupancy, launch)
     named = {metric.name: metric for metric in found}
-    if launch.get("block_size", 1) % (32 * _PARTS) == 0:
+    if launch.get("block_size", 1) % (32 * PARTS) == 0:
         named |= _of_parts(named)
     return named
 
@@ -119,7 +76,7 @@ def _of_parts(named: Mapping[str, Metric]) -> dict[str, Metric]:
             for way in ("max", "min"):
                 whole = named.get(f"{twin}.{way}")
                 if whole is not None and named[f"{twin}.sum"].value == named[name].value:
-                    part = Metric(f"{stem}.{way}", whole.value / _PARTS, ESTIMATED, whole.unit)
+                    part = Metric(f"{stem}.{way}", whole.value / PARTS, ESTIMATED, whole.unit)
                     found[part.name] = part
     return found
 
@@ -134,7 +91,12 @@ def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         fits: Callable[[str], bool]
         if pattern.startswith("regex:"):
-            fits = re.compile(pattern.removeprefix("regex:")).search  # type: ignore[assignment]
+            try:
+                fits = re.compile(pattern.removeprefix("regex:")).search  # type: ignore[assignment]
+            except re.error as error:
+                raise ArgumentError(
+                    "metrics", f"has a pattern that cannot be read ({error})", pattern
+                ) from None
         elif any(sign in pattern for sign in "*?["):
 
             def fits(name: str, pattern: str = pattern) -> bool:
@@ -152,14 +114,9 @@ def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 def _sum(accesses: Iterable[Access], what: str, size: int) -> Figures:
     total = np.zeros(size)
     for access in accesses:
-        total = total + getattr(access, what)
+        figures = getattr(access, what)
+        total = total if figures is None else total + figures
     return whole(total)
-
-
-def whole(figures: Figures) -> Figures:
-    """Counts are whole numbers; parts of them, added up, are so but for rounding."""
-    near = np.round(figures)
-    return np.where(np.abs(figures - near) < 1e-3, near, figures)
 
 
 def _label(accesses: Sequence[Access], label: str) -> str:
@@ -173,7 +130,7 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
         (
             "l1tex__data_bank_conflicts_pipe_lsu_mem_shared",
             "l1tex__data_pipe_lsu_wavefronts_mem_shared",
-            _SHARED_OPS,
+            _L1_SHARED_OPS,
         ),
         (
             "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared",
@@ -190,14 +147,17 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             said = _label(some, label)
             found += spread(f"{conflicts}{suffix}", waves - phases, said)
             found += spread(f"{wavefronts}{suffix}", waves, said)
+    every = _sum(here, "waves", size)
+    said = _label(here, label)
+    found += spread("smsp__sass_l1tex_pipe_lsu_wavefronts_mem_shared", every, said)
     ideal = _sum(here, "ideal", size)
-    found += spread("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal", ideal, label)
+    found += spread("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal", ideal, said)
     found += [
-        Metric("memory_l1_wavefronts_shared", float(_sum(here, "waves", size).sum()), label),
-        Metric("memory_l1_wavefronts_shared_ideal", float(ideal.sum()), label),
+        Metric("memory_l1_wavefronts_shared", float(every.sum()), said),
+        Metric("memory_l1_wavefronts_shared_ideal", float(ideal.sum()), said),
     ]
     runs = {
-        "shared": ("ld", "st", "atom", "ldsm", "stsm"),
+        "shared": ("ld", "st", "atom", "ldsm", "stsm", "gmma"),
         "shared_ld": ("ld",),
         "shared_st": ("st",),
         "shared_atom": ("atom",),
@@ -213,7 +173,8 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
 
 
 def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
-    here = [access for access in accesses if access.space == "global"]
+    # For the metrics of this function, what comes and goes in bulk does not pass the L1.
+    here = [access for access in accesses if access.space == "global" and access.op not in BULK]
     found: list[Metric] = []
     for suffix, ops in _GLOBAL_OPS.items():
         for family in ("l1tex__t", "smsp__sass_l1tex_t"):
@@ -231,15 +192,17 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             else:
                 for owner in ("smsp__sass", "sm__sass"):
                     found += spread(f"{owner}_inst_executed_op_global_{suffix}", requests, said)
-    sectors, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
+    asked, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
+    lines, label_here = _sum(here, "lines", size), _label(here, label)
+    touched = sum((item.sectors if item.touched is None else item.touched for item in here), np.zeros(size))
     found += [
-        Metric("memory_l2_theoretical_sectors_global", float(sectors.sum()), _label(here, label), "sector"),
+        Metric("memory_l2_theoretical_sectors_global", float(whole(touched).sum()), label_here, "sector"),
         Metric(
             "memory_l2_theoretical_sectors_global_ideal", float(ideal.sum()), _label(here, label), "sector"
         ),
-        Metric("memory_l1_tag_requests_global", float(_sum(here, "runs", size).sum()), _label(here, label)),
+        Metric("memory_l1_tag_requests_global", float(lines.sum()), label_here),
     ]
-    if (sectors <= ideal).all():
+    if (asked <= ideal).all():
         # What the data stage makes of lanes that are not side by side is not known here.
         found += spread("l1tex__data_bank_conflicts_pipe_lsu_mem_global", np.zeros(size), label)
     return found
@@ -248,83 +211,13 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
 def _bytes(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     """What lanes asked for, by space and operation; ncu has no such names."""
     found: list[Metric] = []
-    for space in ("shared", "global"):
-        for op in ("ld", "st", "atom", "red", "ldsm", "stsm", "ldgsts"):
+    for space in ("shared", "global", "dshared"):
+        for op in ("ld", "st", "atom", "red", "ldsm", "stsm", "ldgsts", *BULK):
             some = [access for access in accesses if access.space == space and access.op == op]
-            if some:
-                figures = _sum(some, "bytes", size)
-                found += spread(f"tilewise__bytes_{space}_op_{op}", figures, _label(some, label), "byte")
+            if some and not (space == "shared" and op == "tma_pf"):
+                figures, name = _sum(some, "bytes", size), op.removeprefix("dshared_")
+                found += spread(f"tilewise__bytes_{space}_op_{name}", figures, _label(some, label), "byte")
     return found
-
-
-def _instructions(ran: Sequence[Ran], size: int) -> list[Metric]:
-    """Of the machine code. What touches no memory is told from its block."""
-
-    def runs(families: Sequence[str] | None = None, threads: bool = False) -> Figures:
-        total = np.zeros(size)
-        for item in ran:
-            if families is None or item.instruction.family in families:
-                total = total + (item.threads if threads else item.runs)
-        return whole(total)
-
-    everything, on = runs(), runs(threads=True)
-    found: list[Metric] = []
-    for name in _EXECUTED:
-        found += spread(name, everything, ESTIMATED, "inst")
-    found += spread("smsp__thread_inst_executed_pred_on", on, ESTIMATED)
-    fp32 = runs(("FFMA", "FFMA2", "FADD", "FADD2", "FMUL", "FMUL2"), threads=True)
-    found += spread("smsp__sass_thread_inst_executed_op_fp32_pred_on", fp32, ESTIMATED)
-    for suffix, families in _OPCODES.items():
-        figures = runs(families, threads=True)
-        found += spread(f"smsp__sass_thread_inst_executed_op_{suffix}_pred_on", figures, ESTIMATED)
-    for suffix, families in _TENSOR.items():
-        found += spread(f"tilewise__inst_executed_op_{suffix}", runs(families), ESTIMATED, "inst")
-    found += spread(
-        "sm__inst_executed_pipe_tensor", runs([f for some in _TENSOR.values() for f in some]), ESTIMATED
-    )
-    for suffix, families in (("local", ("LDL", "STL")), ("local_ld", ("LDL",)), ("local_st", ("STL",))):
-        found += spread(f"smsp__sass_inst_executed_op_{suffix}", runs(families), ESTIMATED)
-    for family in ("smsp__sass", "sm__sass"):
-        found += spread(f"{family}_inst_executed_op_branch", runs(("BRA", "BRX", "JMP")), ESTIMATED)
-    return found
-
-
-def _ptx_instructions(counts: Counts, size: int) -> list[Metric]:
-    """Where there is no machine code: instructions of the PTX, which are not the same ones."""
-    everything, threads = np.zeros(size), np.zeros(size)
-    for item in counts.executed():
-        everything, threads = everything + item.runs, threads + item.on_threads
-    found = spread("tilewise__ptx_inst_executed", everything, PTX, "inst")
-    return found + spread("tilewise__ptx_thread_inst_executed_pred_on", threads, PTX)
-
-
-def _barriers(counts: Counts, size: int) -> list[Metric]:
-    """How often warps came to a barrier of their block."""
-    total = np.zeros(size)
-    for item in counts.executed():
-        if (
-            item.name.startswith(("bar.", "barrier."))
-            and "cluster" not in item.name
-            and "warp" not in item.name
-        ):
-            total = total + item.runs
-    return spread("tilewise__inst_executed_op_barrier", total, EXACT, "inst")
-
-
-def _branches(counts: Counts) -> list[Metric]:
-    """Divergence, at PTX level: what the assembler makes of short branches is not a branch any more."""
-    executed = counts.executed()
-    branches = [item for item in executed if item.splits is not None]
-    split = sum((item.splits for item in branches if item.splits is not None), np.zeros(len(counts.rows)))
-    runs = float(sum(int(item.runs.sum()) for item in branches))
-    whole = sum(float(item.runs.sum()) for item in executed)
-    threads = sum(float(item.threads.sum()) for item in executed)
-    uniform = 100 * (1 - float(split.sum()) / runs) if runs else 100.0
-    return [
-        *spread("smsp__sass_branch_targets_threads_divergent", split * 1.0, PTX),
-        Metric("smsp__sass_average_branch_targets_threads_uniform.pct", uniform, PTX, "%"),
-        Metric("smsp__thread_inst_executed_per_inst_executed.ratio", threads / whole if whole else 0.0, PTX),
-    ]
 
 
 def _launch(occupancy: Occupancy | None, launch: Mapping[str, float]) -> list[Metric]:

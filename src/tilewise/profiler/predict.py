@@ -141,7 +141,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
                        phases * 1.0, ideals * 1.0, nothing, nothing, place.threads * width * 1.0)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
-            least = -(-place.threads * place.size // 32) * 1.0
+            asked = place.asked if place.action == "atomic" else place.sectors
             machine.accesses.append(
                 Access(
                     item,
@@ -152,9 +152,12 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
                     nothing,
                     nothing,
                     nothing,
-                    place.sectors * 1.0,
-                    least,
+                    asked * 1.0,
+                    place.least * 1.0,
                     place.threads * width * 1.0,
+                    True,
+                    place.sectors * 1.0,
+                    place.lines * 1.0,
                 )
             )
     return machine

@@ -40,12 +40,13 @@ DEFAULT = (
     "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal.sum",
     "l1tex__t_requests_pipe_lsu_mem_global_op_*.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_*.sum",
+    "l1tex__m_*_sectors_mem_*_op_tma_*.sum",
     "memory_l2_theoretical_sectors_global*",
     "smsp__inst_executed.sum",
     "smsp__sass_thread_inst_executed_op_*_pred_on.sum",
     "tilewise__*.sum",
     "tilewise__*.ratio",
-    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "smsp__average_thread_inst_executed_*per_inst_executed.ratio",
     "smsp__sass_branch_targets_threads_divergent.sum",
     "launch__*",
     "sm__maximum_warps_per_active_cycle_pct",
@@ -120,6 +121,12 @@ class Profile(Mapping[str, float]):
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
     @property
+    def categories(self) -> dict[str, float]:
+        """Runs of machine instructions by ncu's categories of opcodes, the most frequent first."""
+        found = self.metrics.get("sass__inst_executed_per_opcode_category")
+        return dict(found.instances or {}) if found else {}
+
+    @property
     def warps_per_block(self) -> int:
         """Warps are cut from the threads in order, x first: a block's shape does not matter to them."""
         return -(-math.prod(self.launch.block) // 32)
@@ -187,10 +194,15 @@ class Profile(Mapping[str, float]):
 
     # -- output -----------------------------------------------------------------------------------
     def chosen(self, patterns: Sequence[str] | None = None) -> list[Metric]:
-        """Metrics whose names fit one of the patterns; all if there are none."""
+        """Metrics whose names fit one of the patterns, each of which has to fit some; all if there are none."""
+        everywhere = {name for profile in self.all for name in profile.metrics}
+        for pattern in patterns or ():
+            if not chosen(everywhere, [pattern]):
+                raise UnknownNameError("metric", pattern, self.metrics)
+        return self._fitting(patterns)
+
+    def _fitting(self, patterns: Sequence[str] | None) -> list[Metric]:
         names = chosen(self.metrics, patterns) if patterns else list(self.metrics)
-        if patterns and not names:
-            raise UnknownNameError("metric", patterns[0], self.metrics)
         return [self.metrics[name] for name in names]
 
     @property
@@ -203,6 +215,7 @@ class Profile(Mapping[str, float]):
         out = io.StringIO()
         writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
+        self.chosen(patterns)
         for number, profile in enumerate(self.all):
             major, minor = profile.gpu.capability
             head = [
@@ -216,7 +229,7 @@ class Profile(Mapping[str, float]):
                 profile.launch.block,
                 profile.launch.grid,
             ]
-            for metric in profile.chosen(patterns):
+            for metric in profile._fitting(patterns):
                 row = [*head, 0, f"{major}.{minor}", _SECTION, metric.name, metric.unit, shown(metric.value)]
                 writer.writerow(row)
         return out.getvalue()
@@ -224,12 +237,13 @@ class Profile(Mapping[str, float]):
     def table(self, patterns: Sequence[str] | None = None) -> str:
         """The figures as a table; what is not exact says what it is."""
         parts = []
+        self.chosen(patterns)
         for profile in self.all:
             parts += [str(profile), ""]
             wanted = patterns or [p for p in DEFAULT if chosen(profile.metrics, [p])]
             rows = [
                 (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
-                for m in profile.chosen(wanted)
+                for m in profile._fitting(wanted)
                 if patterns or m.value or m.name.startswith("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.")
             ]
             widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
@@ -241,6 +255,8 @@ class Profile(Mapping[str, float]):
         return "\n".join(parts).rstrip() + "\n"
 
     def to_dict(self, patterns: Sequence[str] | None = None) -> dict[str, Any]:
+        """All of it as plain data: metrics, lines, occupancy, roofline, and the model of the caches."""
+        self.chosen(patterns)
         return {
             "kernel": self.kernel,
             "gpu": self.gpu.name,
@@ -248,10 +264,14 @@ class Profile(Mapping[str, float]):
             "block": list(self.launch.block),
             "level": self.level,
             "metrics": {
-                m.name: {"value": m.value, "unit": m.unit, "label": m.label} for m in self.chosen(patterns)
+                m.name: {"value": m.value, "unit": m.unit, "label": m.label}
+                | ({"instances": dict(m.instances)} if m.instances is not None else {})
+                for m in self._fitting(patterns)
             },
             "opcodes": self.opcodes,
             "occupancy": self.occupancy.to_dict() if self.occupancy else None,
+            "roofline": self.roofline.to_dict() if self.machine.ran else None,
+            "traffic": asdict(self.traffic) if self.traffic else None,
             "lines": [asdict(line) for line in self.lines],
             "notes": self.notes,
             "following": [profile.to_dict(patterns) for profile in self.following],

@@ -3,16 +3,22 @@
 Work comes from a profile; rates from the GPU table, at its boost clock. No launch is faster than its slowest
 part: that is the bound. Where no model of the caches was asked for, what comes from memory is not known, and
 the sectors that blocks ask for are counted against nothing but the L1.
+
+Shared memory gives a wavefront a cycle to accesses and to products of four warps. Bulk copies go past the pipe that
+those go through; they read or write 128 bytes a cycle there, the width of all banks. Whether both can be in one
+cycle is not known, so each is a bound of its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
+from tilewise.profiler.bulk import shared_lines
 from tilewise.profiler.machine import Machine
 
 __all__ = ["Bound", "Roofline", "flops_of", "roofline"]
@@ -75,6 +81,15 @@ class Roofline:
             raise ArgumentError("seconds", "must be above 0", seconds)
         return self.seconds / seconds
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            **asdict(self),
+            "binding": self.binding.name,
+            "seconds": self.seconds,
+            "intensity": self.intensity,
+        }
+
     def __str__(self) -> str:
         rows = [
             f"{bound.name}: {bound.amount:,.4g} {bound.unit}, {bound.seconds * 1e6:,.4g} µs"
@@ -123,12 +138,16 @@ def _kind(family: str, words: str) -> str:
 def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
     """The roofline of a profile."""
     work: dict[str, float] = {}
+    # How often products of four warps ran is counted, not told from their blocks.
+    products = [access for access in machine.accesses if access.op == "gmma"]
+    counted = {access.instruction.offset: access.runs for access in products}
     for item in machine.ran:
         kind, operations = flops_of(item.instruction.opcode)
         if not operations or "RZ, RZ" in item.instruction.text:
             continue  # multiplying by zero is how the assembler moves a constant
         family = item.instruction.family
-        amount = float((item.threads if family in _SCALAR or family == "HFMA2" else item.runs).sum())
+        runs = counted.get(item.instruction.offset, item.runs) if "GMMA" in family else item.runs
+        amount = float((item.threads if family in _SCALAR or family == "HFMA2" else runs).sum())
         amount *= operations / _LANES if family in _SCALAR or family == "HFMA2" else operations
         work[kind] = work.get(kind, 0.0) + amount
     bounds = []
@@ -141,6 +160,8 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
     bounds.append(Bound("issuing instructions", issued, "instructions", gpu.limits.partitions_per_sm * clock))
     waves = metrics["memory_l1_wavefronts_shared"]
     bounds.append(Bound("shared memory", waves, "wavefronts", clock))
+    if copied := shared_lines(machine.accesses):
+        bounds.append(Bound("bulk copies in shared memory", copied, "lines of 128 bytes", clock))
     memory = None
     if "dram__bytes_read.sum" in metrics:
         memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]

@@ -4,10 +4,14 @@ Blocks differ where the grid has its edges: the first, the last and those in bet
 of their own. Of each, some are run, evenly spaced; each multiprocessor is then given as many of each kind as it
 would have of all blocks. That is exact where blocks of a kind do the same, and an estimate elsewhere: where a
 one-dimensional grid takes tiles in an order of its own, edges are not told apart.
+
+Blocks of a cluster need each other: of clusters, whole ones are run, of each kind in the grid of clusters, and
+the blocks of one have equal parts of what it did.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,7 +20,7 @@ import numpy.typing as npt
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Dim3
 
-__all__ = ["SAMPLED", "kinds", "sampled"]
+__all__ = ["SAMPLED", "clusters_of", "kinds", "sampled"]
 
 SAMPLED = "sampled"
 
@@ -35,9 +39,20 @@ def kinds(grid: Dim3) -> npt.NDArray[np.int8]:
     return (x[None, None, :] + 3 * y[None, :, None] + 9 * z[:, None, None]).reshape(-1).astype(np.int8)
 
 
-def sampled(grid: Dim3, most: int, multiprocessors: int, run: Run) -> tuple[Counts, int]:
-    """The counts of a grid from at most ``most`` blocks of each kind, and how many blocks were run."""
-    of = kinds(grid)
+def clusters_of(grid: Dim3, cluster: Dim3) -> npt.NDArray[np.int64]:
+    """By the number of a block: the number of its cluster."""
+    x, y, z = (np.arange(size) // edge for size, edge in zip(grid, cluster, strict=True))
+    wide, high = grid[0] // cluster[0], grid[1] // cluster[1]
+    found: npt.NDArray[np.int64] = x[None, None, :] + wide * (y[None, :, None] + high * z[:, None, None])
+    return found.reshape(-1)
+
+
+def sampled(
+    grid: Dim3, most: int, multiprocessors: int, run: Run, cluster: Dim3 = (1, 1, 1)
+) -> tuple[Counts, int]:
+    """The counts of a grid from at most ``most`` clusters of each kind, and how many blocks were run."""
+    x, y, z = (size // edge for size, edge in zip(grid, cluster, strict=True))
+    of, owners, together = kinds((x, y, z)), clusters_of(grid, cluster), math.prod(cluster)
     numbers = np.arange(of.size)
     rows, about, ran = None, None, 0
     ways: list[npt.NDArray[np.uint8]] = []
@@ -47,9 +62,10 @@ def sampled(grid: Dim3, most: int, multiprocessors: int, run: Run) -> tuple[Coun
             np.unique(np.linspace(0, members.size - 1, min(most, members.size)).astype(np.int64))
         ]
         counts = run([int(number) for number in chosen]).counts()
-        ran += len(chosen)
-        each = counts.rows.sum(axis=0) / len(chosen)
-        share = np.bincount(members % multiprocessors, minlength=multiprocessors)
+        ran += len(chosen) * together
+        each = counts.rows.sum(axis=0) / (len(chosen) * together)
+        blocks = np.flatnonzero(of[owners] == kind)
+        share = np.bincount(blocks % multiprocessors, minlength=multiprocessors)
         part = share[:, None] * each[None, :]
         rows = part if rows is None else rows + part
         about, ways = counts.about, [*ways, *counts.ways]

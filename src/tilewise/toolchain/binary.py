@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewise.launch import Parameter
+from tilewise.launch import Dim3, Parameter, readable
 
 __all__ = ["Binary", "Entry", "Resources"]
 
@@ -43,6 +43,8 @@ class Entry:
     name: str
     parameters: tuple[Parameter, ...]
     resources: Resources | None = None
+    most_threads: int | None = None  # of a block, by the kernel's own word
+    block: Dim3 | None = None  # the only one that it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +60,7 @@ class Binary:
     source: str = ""
     filename: str = "kernel.cu"
     key: str = ""  # content address: equal keys mean equal machine code
+
+    def shown(self, entry: str) -> str:
+        """An entry as somebody would write it: the name that was asked for, or the C++ name of a mangled one."""
+        return next((name for name, known in self.lowered.items() if known == entry), readable(entry))

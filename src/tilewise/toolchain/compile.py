@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 
@@ -22,7 +22,8 @@ __all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_p
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_FORMAT = "2"  # of a cached binary
+_TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
+_FORMAT = "3"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 
@@ -60,16 +61,23 @@ def compile_source(
             _store(key, binary)
     lowered = {**binary.lowered}
     for name in names:
+        if name in _templates(source) and name not in binary.entries:
+            raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
         lowered[name] = lowered.get(name) or entry_named(name, list(binary.entries))
     return Binary(
         binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings, lowered, source, filename, key
     )
 
 
+def _templates(source: str) -> set[str]:
+    """The names of kernels that are templates."""
+    return set(_TEMPLATE.findall(source))
+
+
 def read_ptx(ptx: str, name: str, filename: str = "kernel.ptx") -> Binary:
     """A binary of foreign PTX: no machine code and no report, but entries and parameters."""
     target = read_target(ptx)
-    entries = {entry: Entry(entry, parameters) for entry, parameters in read_entries(ptx).items()}
+    entries = read_entries(ptx)
     lowered = {name: entry_named(name, list(entries))}
     key = cache.digest("ptx", ptx)
     return Binary(target, ptx, None, entries, (), lowered, ptx, filename, key)
@@ -202,9 +210,7 @@ def _compile(
     # NVRTC puts the working directory before the file's name; what a binary says must not depend on it.
     ptx = output.ptx.replace(f'"{Path.cwd() / filename}"', f'"{filename}"')
     report = read_report(output.log, output.cubin)
-    entries = {
-        name: Entry(name, parameters, report.get(name)) for name, parameters in read_entries(ptx).items()
-    }
+    entries = {name: replace(entry, resources=report.get(name)) for name, entry in read_entries(ptx).items()}
     found = diagnostics.warnings(output.log)
     return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
 
@@ -230,7 +236,8 @@ def _load(key: str) -> Binary | None:
         for entry in about["entries"]:
             parameters = tuple(Parameter(**parameter) for parameter in entry["parameters"])
             found = Resources(**entry["resources"]) if entry["resources"] else None
-            entries[entry["name"]] = Entry(entry["name"], parameters, found)
+            block = tuple(entry["block"]) if entry["block"] else None
+            entries[entry["name"]] = Entry(entry["name"], parameters, found, entry["most_threads"], block)
         return Binary(
             about["arch"],
             parts["ptx"].decode(),

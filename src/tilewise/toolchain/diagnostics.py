@@ -126,7 +126,7 @@ def failure(log: str, source: str, filename: str, arch: str, ptx: Callable[[], s
         return ArchError(
             f"{filename} needs {needed} or newer, not {arch}; compile it for {needed}\n{shown}{rest}"
         )
-    return CompileError(f"{shown}{rest}{_missing_header(errors)}")
+    return CompileError(f"{shown}{rest}{_missing_header(errors)}{_host_code(source, errors)}")
 
 
 def _missing_header(errors: list[Diagnostic]) -> str:
@@ -134,8 +134,19 @@ def _missing_header(errors: list[Diagnostic]) -> str:
     if any('"cuda' in text for text in missing):
         return "\nCUDA's own headers are not part of NVRTC; pip install 'tilewise[cuda-headers]'"
     if missing:
-        return "\nNVRTC has no host headers; give the folder in include_dirs= or the text in headers="
+        return "\nNVRTC has no host headers; give the folder in include_dirs= (tilewise … -I) or the text in headers="
     return ""
+
+
+def _host_code(source: str, errors: list[Diagnostic]) -> str:
+    """What to do with a program that has its host's part in the same file, as nvcc takes it."""
+    of_the_host = any(re.search(r'host function|"cuda[A-Z]\w*" is undefined', item.text) for item in errors)
+    if not of_the_host and not re.search(r"\bint\s+main\s*\(", source):
+        return ""
+    return (
+        "\nNVRTC compiles kernels alone: put main and all other code of the host between "
+        "#ifndef __CUDACC_RTC__ and #endif"
+    )
 
 
 def _traced(item: Diagnostic, ptx: str, source: str, filename: str) -> Diagnostic:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.launch import Parameter
+from tilewise.launch import Dim3, Parameter, readable
+from tilewise.toolchain.binary import Entry
 
 __all__ = ["entry_named", "read_entries", "read_target"]
 
@@ -16,6 +18,7 @@ _PARAMETER = re.compile(
     r"(?:\.ptr\b(?:\s*\.(?:global|shared|const|local))?(?:\s*\.align\s+\d+)?\s*)?"
     r"(?P<name>[A-Za-z_$%][\w$]*)\s*(?:\[(?P<count>\d+)\])?"
 )
+_THREADS = re.compile(r"\.(maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+){0,2})")
 _TARGET = re.compile(r"(?:^|\s)\.target\s+(sm_\d+[af]?)")
 _BITS = re.compile(r"[a-z]+(\d+)")
 
@@ -28,10 +31,25 @@ def read_target(ptx: str) -> str:
     return match[1]
 
 
-def read_entries(ptx: str) -> dict[str, tuple[Parameter, ...]]:
+def read_entries(ptx: str) -> dict[str, Entry]:
     """Every kernel of a PTX text with its parameters, in the order they stand in."""
     text = _COMMENT.sub("", ptx)
-    return {match[1]: tuple(_parameters(match[1], match[2] or "")) for match in _ENTRY.finditer(text)}
+    found = {}
+    for match in _ENTRY.finditer(text):
+        rules = {
+            rule[1]: rule[2] for rule in _THREADS.finditer(text[match.end() : text.find("{", match.end())])
+        }
+        most, needed = (_sizes(rules.get(name)) for name in ("maxntid", "reqntid"))
+        parameters = tuple(_parameters(match[1], match[2] or ""))
+        found[match[1]] = Entry(match[1], parameters, None, math.prod(most) if most else None, needed)
+    return found
+
+
+def _sizes(text: str | None) -> Dim3 | None:
+    if text is None:
+        return None
+    x, y, z = [*map(int, text.split(",")), 1, 1][:3]
+    return x, y, z
 
 
 def _parameters(entry: str, text: str) -> list[Parameter]:
@@ -60,22 +78,11 @@ def entry_named(name: str, entries: list[str]) -> str:
         raise ArgumentError(
             "name", f"must name one kernel: {name!r} is overloaded", fix=f"use one of {known}"
         )
-    readable = [_unmangled(entry) for entry in entries]
-    if not readable:
+    shown = [readable(entry) for entry in entries]
+    if not shown:
         raise ArgumentError(
             "name",
             f"must name a kernel: {name!r} is not there",
             fix=f"the source has no __global__ function; a template is named as one instance, '{name}<32>'",
         )
-    raise UnknownNameError("kernel", name, readable)
-
-
-def _unmangled(entry: str) -> str:
-    """The name that a mangled one begins with, namespaces included; without its parameters."""
-    rest = entry.removeprefix("_ZN" if entry.startswith("_ZN") else "_Z")
-    parts = []
-    while (match := re.match(r"\d+", rest)) and rest != entry:
-        end = match.end() + int(match[0])
-        parts.append(rest[match.end() : end])
-        rest = rest[end:]
-    return "::".join(parts) or entry
+    raise UnknownNameError("kernel", name, shown)

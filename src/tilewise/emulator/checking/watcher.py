@@ -7,7 +7,7 @@ that is in ``access.py``, ``usual.py``, ``copies.py`` and ``clocks.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.check_layout import (
@@ -19,29 +19,25 @@ from tilewise.emulator.check_layout import (
     DOUBTFUL,
     MIXED,
     NARROW,
+    PASSED_ON,
     RELAXED,
     RELEASE,
     SEEN,
     SEVERAL,
     STRONG,
+    WHOLE,
+    WHOLE_WARP,
     Action,
 )
-from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
+from tilewise.emulator.checking.records import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.usual import ROW
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
-from tilewise.emulator.ptx.operands import reads
-from tilewise.emulator.ptx.syntax import (
-    Address,
-    Immediate,
-    Instruction,
-    Operand,
-    Register,
-    Vector,
-)
+from tilewise.emulator.ptx.operands import reads, registers_in, writes
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Operand, Register, Vector
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -54,6 +50,7 @@ _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _ARRIVALS = ("arrive", "arrive_drop")
 _WAITS = ("test_wait", "try_wait")
 _MBARRIER_BYTES = 8
+_BLOCK, _SIZE_OF_BLOCK = "%at~", 4  # in ``malloc``: the register of a block, and where its size is put
 _MOST_WORDS = 256  # of an access that is looked at word by word
 _NULL = Value("ptr", "null")
 
@@ -75,6 +72,13 @@ class _Checker(Watcher):
         self.fences = any(_fences(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._talks(item) for item in inside):
             self.notes.append("talks")  # blocks may synchronise with one another, through global memory
+        products = e.program.products
+        listed = [*products.sums, *products.others] if products else []
+        self.sums = set(products.sums if products else ())
+        self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
+        self.notes.append({"registers": len(self.numbers)})
+        self.taken = _taken(e.program.function.body)
+        self.uses = _uses(e.program.function.body)
         # Where lanes go on that waited apart from others of their warp.
         self.behind = {
             block.terminator.targets[0]: _of_cluster(block.terminator.instruction)
@@ -114,6 +118,8 @@ class _Checker(Watcher):
                 self._synchronise(item.addresses, self._space(item), self._how(instruction, ACQUIRE))
             if item.action == "fill":
                 self._fill(item, instruction)
+            elif item.action == "store" and not instruction.line:
+                self._took(item, instruction)
             elif item.action != "store":
                 self._access(item, instruction)
         if spot is not None and parts[0] in _WAITS:
@@ -127,15 +133,17 @@ class _Checker(Watcher):
         elif opcode == "wgmma":
             self._product(instruction)
         else:
-            self._sums(instruction)
+            self._registers(instruction)
 
-    def _sums(self, instruction: Instruction) -> None:
-        """Sums of ``wgmma`` that the instruction reads must have been waited for."""
-        products = self.e.program.products
-        names = {register.name for register in reads(instruction)} & set(products.sums if products else ())
-        for name in sorted(names)[:1]:
-            place, line = self.e.program.slots[name], instruction.line
-            self._call("tw_check_sums", self.e.const("i32", place), self.e.mask(), self.e.const("i32", line))
+    def _registers(self, instruction: Instruction) -> None:
+        """Registers of ``wgmma`` that an instruction reads or writes must have been waited for."""
+        line, mask = self._number(instruction.line), self.e.mask()
+        for name in sorted({register.name for register in reads(instruction)} & self.sums):
+            self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
+        for register in writes(instruction):
+            if number := self.numbers.get(register.name):
+                counts = self._number(int(instruction.opcode != "mov"))
+                self._call("tw_check_wrote", self._number(number), mask, counts, line)
 
     # -- accesses -------------------------------------------------------------------------------
     def _strong(self, instruction: Instruction) -> bool:
@@ -177,8 +185,12 @@ class _Checker(Watcher):
         flags = STRONG if strong else DOUBTFUL if _doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
             flags |= NARROW
+        if instruction.opcode == "ldmatrix":
+            flags |= WHOLE_WARP
+        if instruction.opcode == "ld" and self._is_passed_on(instruction):
+            flags |= PASSED_ON
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
-        done = self._usual(item, instruction, action) if not flags else ""
+        done = self._usual(item, instruction, action) if not flags & ~PASSED_ON else ""
         addresses, values = e.buffers()
         e.store(item.addresses, addresses, 64)
         written = action == Action.STORE and self._keep_values(item, instruction, values)
@@ -186,20 +198,26 @@ class _Checker(Watcher):
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
         given = Value("ptr", values) if written else _NULL
         lanes = self._lanes(instruction)
-        described = (
-            lanes,
-            size,
-            space,
-            kind,
-            marks,
-            line,
-            given,
-            self._number(item.width),
-        )
+        described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
         self._call("tw_check", Value("ptr", addresses), *described)
         if done:
             e.jump(done)
             e.place(done)
+
+    def _is_passed_on(self, instruction: Instruction) -> bool:
+        """Whether a vector is read only to be written elsewhere: a structure is copied, its padding with it."""
+        target = instruction.operands[0]
+        if not isinstance(target, Vector):
+            return False
+        return all(self.uses.get(item.name) == {"st"} for item in registers_in(target))
+
+    def _took(self, item: Touch, instruction: Instruction) -> None:
+        """``malloc`` has found a block."""
+        line = self.taken.get(_place(instruction)[0])
+        if line:
+            addresses, _ = self.e.buffers()
+            self.e.store(item.addresses, addresses, 64)
+            self._call("tw_check_took", Value("ptr", addresses), self.e.mask(), self._number(line))
 
     def _number(self, value: int) -> Value:
         return self.e.const("i32", value)
@@ -264,10 +282,13 @@ class _Checker(Watcher):
             f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
         )
         assert len(numbers) * 4 == ROW * len(padded) // 32
+        return self._constant("words", text)
+
+    def _constant(self, what: str, text: str) -> str:
         for name, known in self.e.declared.items():
             if known == f"{name} = {text}":
                 return name
-        name = f"@check_words_{len(self.e.declared)}"
+        name = f"@check_{what}_{len(self.e.declared)}"
         self.e.declared[name] = f"{name} = {text}"
         return name
 
@@ -286,16 +307,10 @@ class _Checker(Watcher):
         own = Space.SHARED if space == Space.OWN else space
         action = Action.LOAD if loads else Action.STORE
         given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
+        lane = self._number(WHOLE if loads else SEVERAL)
         for number in range(lines):
             at = e.op("add", base, e.op("mul", step, e.const("i64", number))) if number else base
-            self._call(
-                "tw_check_touch",
-                self._number(SEVERAL),
-                at,
-                e.const("i64", size),
-                *given,
-                _NULL,
-            )
+            self._call("tw_check_touch", lane, at, e.const("i64", size), *given, _NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
     def _how(self, instruction: Instruction, way: int) -> int:
@@ -313,23 +328,17 @@ class _Checker(Watcher):
         place, _ = e.buffers()
         e.store(addresses, place, 64)
         lanes = mask or e.mask()
-        self._call(
-            "tw_check_sync",
-            Value("ptr", place),
-            lanes,
-            self._number(space),
-            self._number(how),
-        )
+        self._call("tw_check_sync", Value("ptr", place), lanes, self._number(space), self._number(how))
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
         if "proxy" in parts or "mbarrier_init" in parts:
-            self._call("tw_check_proxy")
+            self._call("tw_check_proxy", self._number(int("proxy" in parts)))
         if "proxy" not in parts:
-            self._call("tw_check_fence", self._number(int("cta" not in parts)))
+            self._call("tw_check_fence", self.e.mask(), self._number(int("cta" not in parts)))
 
     def _pass(self, cluster: bool) -> None:
-        self._call("tw_check_through", self._number(int(cluster)))
+        self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
 
     def leave(self, lanes: Value) -> None:
         if self.neighbours:
@@ -343,16 +352,25 @@ class _Checker(Watcher):
         if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            self._call(
-                "tw_check_landed",
-                self._number(1),
-                self._number(left),
-                self._number(PRODUCTS),
-            )
+            self._call("tw_check_landed", self._number(1), self._number(left), self._number(PRODUCTS))
+            self._call("tw_check_done", self._number(left))
+        elif instruction.opcode == "wgmma":
+            self._call("tw_check_ordered")
         elif "warp" in instruction.parts:
+            self._named(instruction)
             self._call("tw_check_met")
         elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
             self._pass("cluster" in instruction.parts)
+
+    def _named(self, instruction: Instruction) -> None:
+        """Lanes that run an instruction together must be among those that they name."""
+        e, named = self.e, instruction.operands[0]
+        if isinstance(named, Immediate) and named.value & 0xFFFF_FFFF == 0xFFFF_FFFF:
+            return
+        lanes = e.read(named, "u32", True)
+        own = e.lanes("i32", [1 << lane for lane in range(32)])
+        missing = e.bits(e.compare("icmp eq", e.op("and", lanes, own), e.const(own, 0)))
+        self._call("tw_check_named", e.op("and", missing, e.mask()), self._number(instruction.line))
 
     def _call(self, name: str, *given: Value) -> None:
         ctx, _, block, warp = self.e.pointers()
@@ -364,16 +382,9 @@ class _Checker(Watcher):
         if cluster and "wait" in parts:
             return
         goes_on = not waits or cluster or self.e.is_apart
-        numbers = (
-            int(waits and not cluster),
-            int(goes_on),
-            int("relaxed" in parts),
-            int(self.fences),
-        )
+        numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts), int(self.fences))
         self._call(
-            "tw_check_arrive",
-            self._barrier(instruction),
-            *(self._number(number) for number in numbers),
+            "tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers)
         )
 
     def _barrier(self, instruction: Instruction) -> Value:
@@ -393,11 +404,7 @@ class _Checker(Watcher):
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
         """The addresses of the mbarriers that an instruction works on."""
-        opcode, parts, operands = (
-            instruction.opcode,
-            instruction.parts,
-            instruction.operands,
-        )
+        opcode, parts, operands = (instruction.opcode, instruction.parts, instruction.operands)
         if opcode == "cp" and parts[:3] == ("async", "mbarrier", "arrive"):
             return lane_addresses(self.e, instruction, operands[0])
         if opcode != "mbarrier" or parts[0] == "pending_count":
@@ -446,13 +453,17 @@ class _Checker(Watcher):
         if "commit_group" in instruction.parts:
             self._call("tw_check_commit", self._number(1), self._number(PRODUCTS))
         elif "mma_async" in instruction.parts:
+            vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
+            used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
+            places = sorted(self.numbers[name] for name in used)
+            text = (
+                f"internal constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]"
+            )
+            count, line = self.e.const("i64", len(places)), self._number(instruction.line)
+            self._call("tw_check_used", Value("ptr", self._constant("registers", text)), count, line)
             for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
                 numbers = (int(of_a), rows, bricks, int(across), instruction.line)
-                self._call(
-                    "tw_check_product",
-                    descriptor,
-                    *(self._number(number) for number in numbers),
-                )
+                self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
 
 
 def _place(item: Instruction) -> tuple[str, int]:
@@ -460,6 +471,37 @@ def _place(item: Instruction) -> tuple[str, int]:
     address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
     base = address.base if address else None
     return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
+
+
+def _taken(body: Iterable[Instruction | Label]) -> dict[str, int]:
+    """By the register that has the block which a ``malloc`` found: the line of its call."""
+    found, line = {}, 0
+    for item in body:
+        if isinstance(item, Instruction):
+            line = item.line or line
+            register, offset = _place(item)
+            if (
+                not item.line
+                and item.opcode == "st"
+                and offset == _SIZE_OF_BLOCK
+                and register.startswith(_BLOCK)
+            ):
+                found[register] = line
+    return found
+
+
+def _uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
+    """By register: the opcodes of what reads it; "" for what makes an address of it."""
+    found: dict[str, set[str]] = {}
+    for item in body:
+        if not isinstance(item, Instruction):
+            continue
+        for register in reads(item):
+            found.setdefault(register.name, set()).add(item.opcode)
+        for operand in item.operands:
+            if isinstance(operand, Address) and isinstance(operand.base, Register):
+                found.setdefault(operand.base.name, set()).add("")
+    return found
 
 
 def _of_cluster(item: Instruction | None) -> bool:
@@ -491,10 +533,7 @@ def _words(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tuple
         for _, part in users:
             bytes_ |= part
         alike = all(part == bytes_ for _, part in users)
-        result[word] = (
-            users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED,
-            bytes_,
-        )
+        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
     if action == Action.ATOMIC or len(result) > _MOST_WORDS:
         return None
     if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):

@@ -22,7 +22,7 @@ from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["BARRIER", "GROUP", "Columns", "bulk", "refuse_others", "remote", "spaces_of"]
+__all__ = ["BARRIER", "GROUP", "Columns", "bulk", "hint", "refuse_others", "remote", "spaces_of"]
 
 BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy tells that it is complete
 _SPACES = ("global", "shared::cta", "shared::cluster")
@@ -193,6 +193,18 @@ def _reduction(instruction: Instruction, target: str) -> tuple[str, str]:
     if halves != ("noftz" in parts):
         raise unknown(instruction, "f16 and bf16 are added with .noftz, and nothing else is")
     return operation, type_
+
+
+def hint(e: Lowering, instruction: Instruction) -> None:
+    """Leave the operands of a prefetch in columns, for who watches: it does nothing itself."""
+    columns = Columns(e, instruction)
+    if "tensor" in instruction.parts:
+        from tilewise.emulator.families.tensor_copies import hinted
+
+        hinted(columns, instruction)
+        return
+    columns.address(REQUEST.GLOBAL, instruction.operands[0], "global")
+    columns.number(REQUEST.SIZE, instruction.operands[1])
 
 
 def _prefetch(instruction: Instruction) -> None:

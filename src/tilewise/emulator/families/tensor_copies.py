@@ -17,7 +17,7 @@ from tilewise.emulator.support.reduction import OPERATIONS
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["tensor"]
+__all__ = ["hinted", "tensor"]
 
 _DIMENSIONS = {f"{rank}d": rank for rank in range(1, 6)}
 _LOADS = {"tile": False, "im2col": True}
@@ -126,6 +126,16 @@ def _offsets(columns: Columns, operand: Operand | None, rank: int) -> None:
             columns.number(REQUEST.OFFSETS + 8 * i, items[i], "u16")
         else:
             columns.put(REQUEST.OFFSETS + 8 * i, 0)
+
+
+def hinted(columns: Columns, instruction: Instruction) -> None:
+    """The operands of a prefetch."""
+    rank = next(_DIMENSIONS[part] for part in instruction.parts if part in _DIMENSIONS)
+    im2col, _ = _mode(instruction, rank, _LOADS)
+    _tensor_operand(columns, instruction.operands[0], rank)
+    _offsets(columns, instruction.operands[1] if im2col else None, rank)
+    columns.put(REQUEST.IM2COL, int(im2col))
+    columns.put(REQUEST.SHARED, 0)
 
 
 def _prefetch(instruction: Instruction, rank: int) -> None:

@@ -27,7 +27,7 @@ from tilewise.emulator.support.wgmma_kernels import Form, multiply, pack
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["await_products", "matrices_of"]
+__all__ = ["await_products", "matrices_of", "shared_bytes_of"]
 
 _WIDE = range(8, 257, 8)
 _WHOLE = (8, 16, 24, *range(32, 257, 16))  # columns that integers and bits may have
@@ -43,6 +43,8 @@ _FORMS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...], range | tuple[int
     "b1": (256, ("b1",), ("s32",), _WHOLE),
 }
 _FRAGMENT = 4  # registers of A
+_ROWS = 64  # of A
+_BRICK_BYTES = 16  # of one row
 
 
 @other("wgmma")
@@ -150,6 +152,19 @@ def matrices_of(e: Lowering, instruction: Instruction) -> list[tuple[Value, bool
     if not form.a_shared:
         return [of_b]
     return [(_descriptor(e, operands[1]), True, 2, form.k // form.brick, form.a_across), of_b]
+
+
+def shared_bytes_of(instruction: Instruction) -> int:
+    """What a product of four warps reads of shared memory: B, and A where it is there."""
+    operands, sparse = instruction.operands, "sp" in instruction.parts[1:2]
+    at = 5 if sparse else 3
+    if len(operands) <= at:
+        return 0  # which is refused where it is lowered
+    immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
+    words = instruction.parts[4 if sparse else 3 :]
+    form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
+    rows = _ROWS * form.k if form.a_shared else 0
+    return (rows + n * form.depth) // form.brick * _BRICK_BYTES
 
 
 # -- issuing ----------------------------------------------------------------------------------------

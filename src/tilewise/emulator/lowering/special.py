@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import BLOCK, LAUNCH, Question
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.ptx.elements import RESERVED
 from tilewise.emulator.ptx.types import llvm_scalar
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ _FIXED = {
     **{f"%envreg{i}": (0, "u32") for i in range(32)},
     **{f"%pm{i}": (0, "u32") for i in range(8)},
     **{f"%pm{i}_64": (0, "u64") for i in range(8)},
-    **{f"%reserved_smem_offset_{part}": (0, "u32") for part in ("begin", "end", "cap", "0", "1")},
 }
 # On x86 the cycle counter may be read by every program; elsewhere only a counter of fixed pace may.
 _COUNTER = "readcyclecounter" if platform.machine().lower() in ("x86_64", "amd64") else "readsteadycounter"
@@ -73,7 +73,10 @@ def special(e: Values, name: str) -> tuple[Value, str]:
     if name in _BLOCK:
         return e.load("i32", e.offset("%block", _BLOCK[name]), 4), "u32"
     if name in _LAUNCH:
-        return e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32"), "u32"
+        value = e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32")
+        if name == "%total_smem_size" and RESERVED in e.program.places:  # the system's own does not count
+            value = e.op("sub", value, e.const("i32", e.program.places[RESERVED].size))
+        return value, "u32"
     if name == "%is_explicit_cluster":
         return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
     if name in ("%ntid.x", "%ntid.y", "%ntid.z"):

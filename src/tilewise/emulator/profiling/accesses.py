@@ -11,11 +11,13 @@ In atomics nobody shares: a word that several lanes want is wanted several times
 same, and their words come through banks on their way in as well: a lane waits for those before it at both ends.
 Copies that go past the L1 (``.cg``) take a pass for each pair of lines that they go between.
 
-Global memory moves in *sectors* of 32 bytes, of which a cache line has four.
+Global memory moves in *sectors* of 32 bytes, of which a cache line has four. In atomics nobody shares there
+either: a sector is asked for once for every lane that wants its most wanted word.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -25,10 +27,12 @@ __all__ = [
     "SECTOR_BYTES",
     "WORD_BYTES",
     "Kind",
+    "atomic_sectors",
     "copy_passes",
     "copy_wavefronts",
     "ideal",
     "lanes_a_phase",
+    "least_sectors",
     "lines",
     "phases",
     "sectors",
@@ -141,6 +145,27 @@ def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
 def sectors(addresses: Lanes, size: int) -> int:
     """The sectors that one access of a warp to global memory touches."""
     return _pieces(addresses, size, SECTOR_BYTES)
+
+
+def least_sectors(addresses: Lanes, size: int) -> int:
+    """The sectors that its bytes would take side by side, and no more than it touched."""
+    running = sum(a is not None for a in addresses)
+    return min(sectors(addresses, size), -(-running * size // SECTOR_BYTES))
+
+
+def atomic_sectors(addresses: Lanes, size: int) -> int:
+    """The sectors that an atomic access asks for."""
+    wanted = Counter(
+        word
+        for a in addresses
+        if a is not None
+        for word in range(a // WORD_BYTES, (a + max(size, WORD_BYTES)) // WORD_BYTES)
+    )
+    most: dict[int, int] = {}
+    for word, count in wanted.items():
+        sector = word * WORD_BYTES // SECTOR_BYTES
+        most[sector] = max(most.get(sector, 0), count)
+    return sum(most.values())
 
 
 def lines(addresses: Lanes, size: int) -> int:

@@ -10,11 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.build import Build
-from tilewise.emulator.profiling.accesses import Kind, ideal, lines, phases, sectors, wavefronts
+from tilewise.emulator.profiling.accesses import (
+    Kind,
+    atomic_sectors,
+    ideal,
+    least_sectors,
+    lines,
+    phases,
+    sectors,
+    wavefronts,
+)
+from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
 
-__all__ = ["Counters", "Counts", "Executed", "Place", "Seen"]
+__all__ = ["Copied", "Counters", "Counts", "Executed", "Place", "Product", "Seen"]
 
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
@@ -89,8 +99,11 @@ class Place:
     waves: Mapping[int, Figures]  # wavefronts, if the access had so many bytes a lane at these addresses
     phases: Mapping[int, Figures]  # wavefronts without conflicts
     ideals: Mapping[int, Figures]  # wavefronts of as many bytes side by side
-    sectors: Figures
+    sectors: Figures  # that were touched
+    least: Figures  # that as many bytes side by side would take, and no more than were touched
+    asked: Figures  # that an atomic access asks for
     lines: Figures
+    sharing: Figures  # wavefronts of an atomic access in which lanes share words
     seen: Seen | None = None
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
@@ -98,6 +111,29 @@ class Place:
     @property
     def lanes_known(self) -> bool:
         return self.seen is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a bulk copy of the PTX moved. ``way`` is one of ``WAYS_OF_COPYING``."""
+
+    line: int
+    name: str
+    way: str
+    tensor: bool
+    figures: Mapping[Moved, Figures]
+
+    def __getitem__(self, what: Moved) -> Figures:
+        return self.figures[what]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A ``wgmma``: how often warps ran it, and what four of them read together of shared memory."""
+
+    line: int
+    runs: Figures
+    shared_bytes: int
 
 
 @dataclass(slots=True)
@@ -159,8 +195,23 @@ class Counts:
         return [
             self._place(number, about, start + 8 * FIGURES * number)
             for number, about in enumerate(self.about["points"])
-            if about
+            if about and about["action"] != "bulk"
         ]
+
+    def copies(self) -> list[Copied]:
+        """What bulk and tensor copies moved."""
+        found = []
+        for number, about in enumerate(self.about["points"]):
+            if about and about["action"] == "bulk":
+                at = self._figures_at + 8 * FIGURES * number
+                figures = {item: self._word(at + 8 * item).copy() for item in Moved}
+                tensor = bool(figures[Moved.TENSORS].any())
+                found.append(Copied(about["line"], about["name"], about["way"], tensor, figures))
+        return found
+
+    def products(self) -> list[Product]:
+        """The products of four warps."""
+        return [Product(line, self.block_runs(index), size) for index, line, size in self.about["products"]]
 
     @property
     def _figures_at(self) -> int:
@@ -190,6 +241,7 @@ class Counts:
             figure[Figure.THREADS] += threads
             if about["space"] == "shared":
                 figure[Figure.SHARED] += runs
+                figure[Figure.SHARING] += runs * wavefronts(lanes, size, Kind.STORE)
                 for width in waves:
                     # An access that is wider than these begins where it has to; all its lanes move alike.
                     whole = lanes if width == size else [None if a is None else a - base for a in lanes]
@@ -200,10 +252,15 @@ class Counts:
                 figure[Figure.GLOBAL] += runs
                 figure[Figure.SECTORS] += runs * sectors(lanes, size)
                 figure[Figure.LINES] += runs * lines(lanes, size)
+                figure[Figure.LEAST] += runs * least_sectors(lanes, size)
+                # All lanes at one address: as many as run, where others do not.
+                alone = len(set(about["lanes"])) == 1
+                figure[Figure.ASKED] += threads if alone else runs * atomic_sectors(lanes, size)
         return Place(
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
-            waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LINES], self._seen(number, about),
+            waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LEAST], figure[Figure.ASKED],
+            figure[Figure.LINES], figure[Figure.SHARING], self._seen(number, about),
             figure[Figure.PASSES], about.get("fills", False),
         )  # fmt: skip
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.profiling.accesses import Kind
+from tilewise.emulator.profiling.copies import look, way_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -62,6 +64,8 @@ class Layout:
 
 def _places(instruction: Instruction) -> int:
     """How many places of memory an instruction touches whose lanes are to be counted."""
+    if way_of(instruction):
+        return 1
     if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local"):
         return 0
     if instruction.opcode == "cp":
@@ -88,6 +92,7 @@ class Counting(Watcher):
             "handed": [],
             "deopts": len(e.program.deopts),
             "points": [None] * self.layout.point_count,
+            "products": _products(e.program),
             "guards": [None] * len(self.layout.guards),
             "row": self.end,
         }
@@ -113,6 +118,8 @@ class Counting(Watcher):
         if instruction.guard is not None:
             self._guarded(instruction)
         first = self.layout.points.get(id(instruction), 0)
+        if way := way_of(instruction):
+            self._bulk(instruction, first, way)
         for i, touch in enumerate(seen or ()):
             if touch.action == "fill":
                 self._copied(instruction, first + i, seen[0], touch)
@@ -226,6 +233,15 @@ class Counting(Watcher):
         sides = (Value("ptr", self.targets), Value("ptr", buffer))
         e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
 
+    def _bulk(self, instruction: Instruction, number: int, way: str) -> None:
+        """A bulk copy, whose figures are those of ``Moved``."""
+        e = self.e
+        if not e.general:
+            about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
+            self.about["points"][number] = about
+        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
+        look(e, instruction, way, figures, Value("ptr", "null"), 0)
+
     def _by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Look at the lanes as they are."""
         e = self.e
@@ -299,6 +315,16 @@ def _kind(instruction: Instruction, touch: Touch) -> Kind:
         return Kind.EACH
     plain = touch.action == "load" and instruction.opcode != "ldmatrix"
     return Kind.LOAD if plain else Kind.STORE
+
+
+def _products(program: Program) -> list[list[int]]:
+    """Every ``wgmma`` that multiplies: its block of the flow, its line, the bytes of shared memory that it reads."""
+    return [
+        [block.index, item.line, shared_bytes_of(item)]
+        for block in program.flow.blocks
+        for item in block.instructions
+        if item.opcode == "wgmma" and item.parts[0] == "mma_async"
+    ]
 
 
 def _described(block: Block, counting: Counting) -> dict[str, Any]:

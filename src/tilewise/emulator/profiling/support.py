@@ -12,13 +12,13 @@ from enum import IntEnum
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine, Variable
-from tilewise.emulator.profiling.accesses import WORD_BYTES, Kind, lanes_a_phase
+from tilewise.emulator.profiling.accesses import SECTOR_BYTES, WORD_BYTES, Kind, lanes_a_phase
 
 __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
 
 WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
-FIGURES = 16
+FIGURES = 19
 _ALL = f"<{FIGURES} x i64>"
 _BASE = ~31  # lanes are remembered by their distance from a multiple of 32 bytes
 _WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a bit from here on
@@ -39,6 +39,9 @@ class Figure(IntEnum):
     SECTORS = 13
     LINES = 14
     PASSES = 15  # wavefronts of a copy that goes past the L1
+    LEAST = 16  # sectors that as many bytes side by side would take, and no more than were touched
+    ASKED = 17  # sectors that an atomic access asks for
+    SHARING = 18  # wavefronts of an atomic access in which lanes share words
 
 
 class WAY:
@@ -46,17 +49,17 @@ class WAY:
 
     KEYS = 0  # distance of each lane
     FIGURES = 256
-    MASK, WINDOW = 384, 388
-    BASE = 392  # where it was seen last
+    MASK, WINDOW = 448, 452
+    BASE = 456  # where it was seen last
     KNOWN = 1 << 62  # in BASE, where the distances between lanes are known: the lowest lane's address
-    SIZE = 448
+    SIZE = 512
 
 
 _OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
 
 
 def routines() -> list[Routine]:
-    return [_count(), _anew(), _waves(), _pieces(), _copy(), _copy_waves(), _passes()]
+    return [_count(), _anew(), _waves(), _pieces(), _asked(), _copy(), _copy_waves(), _passes()]
 
 
 def _count() -> Routine:
@@ -108,8 +111,8 @@ def _count() -> Routine:
 
 def _one_lane(r: Routine) -> None:
     """Add what an access of a single lane comes to, wherever it lies."""
-    here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1)}
-    there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES}
+    here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1), Figure.SHARING}
+    there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
     vectors = [
         Value(
             _ALL,
@@ -138,6 +141,7 @@ def _anew() -> Routine:
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
     generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
+    each = r.compare("icmp eq", r["kind"], int(Kind.EACH))
     named = [r.compare("icmp eq", r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.compare("icmp eq", r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
@@ -158,11 +162,24 @@ def _anew() -> Routine:
                     least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
                     put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
                     put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
+        with r.when(each):
+            words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
+            at_once = r.op("udiv", r.const("i32", 128), words)
+            sharing = r.const("i32", int(Kind.STORE))
+            waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
+            put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
         put(Figure.GLOBAL, one)
+        touched = {}
         for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
             by = r.const("i32", shift)
-            put(figure, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
+            touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], mask, by)
+            put(figure, r.wide(touched[figure]))
+        asked = r.op("mul", r.intrinsic("llvm.ctpop", mask), size)
+        least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
+        put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
+        with r.when(each):
+            put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], mask)))
     return r
 
 
@@ -252,6 +269,32 @@ def _pieces() -> Routine:
         with r.unless(found.get()):
             r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
             total.add(1)
+    r.give(total.get())
+    return r
+
+
+def _asked() -> Routine:
+    """As ``accesses.atomic_sectors``, of lanes of which each lies at a multiple of its size."""
+    r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
+    total = r.variable("i32", 0)
+    with r.each_lane(r["mask"]) as lane:
+        here = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        mine, first = r.variable("i32", 0), r.variable("i1", 1)
+        # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
+        with r.each_lane(r["mask"]) as other:
+            there = r.field(r.item(r["addresses"], other, 8), 0, "i64", 8)
+            same = r.compare("icmp eq", r.op("lshr", here, 5), r.op("lshr", there, 5))
+            before = r.compare("icmp ult", other, lane)
+            first.put(r.op("and", first.get(), r.op("xor", r.op("and", same, before), 1)))
+            with r.when(same):
+                wanted = r.variable("i32", 0)
+                with r.each_lane(r["mask"]) as third:
+                    word = r.field(r.item(r["addresses"], third, 8), 0, "i64", 8)
+                    alike = r.compare("icmp eq", r.op("lshr", there, 2), r.op("lshr", word, 2))
+                    wanted.add(r.resize(alike, "i32", False))
+                mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
+        with r.when(first.get()):
+            total.add(mine.get())
     r.give(total.get())
     return r
 

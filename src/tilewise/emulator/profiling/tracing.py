@@ -16,20 +16,23 @@ from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
+from tilewise.emulator.profiling.copies import look, way_of
 from tilewise.emulator.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["BYPASS", "READ", "WRITE", "Tracer", "routines", "watcher"]
+__all__ = ["BYPASS", "PREFETCH", "READ", "WRITE", "Tracer", "routines", "watcher"]
 
-READ, WRITE, BYPASS, MARK = 0, 1, 2, 3  # the last: the block that what follows is of
-_KIND_SHIFT = 62
+# A read past the L1 bypasses it; a prefetch goes no further than the L2; a mark says which block what follows is of.
+READ, WRITE, BYPASS, MARK, PREFETCH = 0, 1, 2, 3, 4
+_KIND_SHIFT, _KINDS = 61, 7
 _USED, _CAPACITY, _LOST, _BLOCK = 0, 8, 16, 24
 _HEADER = 64
 _SECTOR_SHIFT = 5
 _NONE = -1
 _TOUCHING = ("ld", "ldu", "st", "atom", "red", "cp")
+_OF_COPIES = {"load": BYPASS, "multicast": BYPASS, "store": WRITE, "reduce": WRITE, "prefetch": PREFETCH}
 
 
 class Tracing(Watcher):
@@ -46,6 +49,10 @@ class Tracing(Watcher):
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         e = self.e
+        if way := way_of(instruction):
+            log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
+            look(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
+            return
         for touch in seen or ():
             kind = READ if touch.action == "load" else WRITE
             if touch.action == "copy":
@@ -63,7 +70,7 @@ def watcher(e: Lowering) -> Tracing:
 
 
 def routines() -> list[Routine]:
-    return [_trace(), _entry()]
+    return [_trace(), _block(), _sector(), _entry()]
 
 
 def _entry() -> Routine:
@@ -81,10 +88,7 @@ def _entry() -> Routine:
 def _trace() -> Routine:
     """Add the sectors that the lanes touch, each once."""
     r = Routine("tw_trace", "void", log="ptr", block="i64", addresses="ptr", mask="i32", kind="i64")
-    with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
-        r.put(r["log"], _BLOCK, r["block"], 8)
-        mark = r.op("or", r["block"], r.const("i64", MARK << _KIND_SHIFT))
-        r.call("tw_trace_word", "void", r["log"], mark)
+    r.call("tw_trace_block", "void", r["log"], r["block"])
     pieces = Value("ptr", r.alloca(vector("i64"), 64))
     count = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
@@ -99,8 +103,23 @@ def _trace() -> Routine:
         with r.unless(found.get()):
             r.put(r.item(pieces, count.get(), 8), 0, sector, 8)
             count.add(1)
-            word = r.op("or", sector, r.op("shl", r["kind"], _KIND_SHIFT))
-            r.call("tw_trace_word", "void", r["log"], word)
+            r.call("tw_trace_sector", "void", r["log"], sector, r["kind"])
+    return r
+
+
+def _block() -> Routine:
+    """Say which block what follows is of, if it is another one."""
+    r = Routine("tw_trace_block", "void", log="ptr", block="i64")
+    with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
+        r.put(r["log"], _BLOCK, r["block"], 8)
+        mark = r.op("or", r["block"], r.const("i64", MARK << _KIND_SHIFT))
+        r.call("tw_trace_word", "void", r["log"], mark)
+    return r
+
+
+def _sector() -> Routine:
+    r = Routine("tw_trace_sector", "void", log="ptr", sector="i64", kind="i64")
+    r.call("tw_trace_word", "void", r["log"], r.op("or", r["sector"], r.op("shl", r["kind"], _KIND_SHIFT)))
     return r
 
 
@@ -131,7 +150,7 @@ class Tracer:
         parts: dict[int, list[npt.NDArray[np.int64]]] = {}
         for log in self._logs.values():
             words = log[_HEADER // 8 : _HEADER // 8 + int(log[_USED // 8])]
-            kinds = (words >> _KIND_SHIFT) & 3
+            kinds = (words >> _KIND_SHIFT) & _KINDS
             starts = np.flatnonzero(kinds == MARK)
             for i, start in enumerate(starts):
                 end = starts[i + 1] if i + 1 < len(starts) else len(words)
@@ -140,5 +159,8 @@ class Tracer:
         found = {}
         for block in sorted(parts):
             words = np.concatenate(parts[block])
-            found[block] = (words & ((1 << _KIND_SHIFT) - 1), ((words >> _KIND_SHIFT) & 3).astype(np.int8))
+            found[block] = (
+                words & ((1 << _KIND_SHIFT) - 1),
+                ((words >> _KIND_SHIFT) & _KINDS).astype(np.int8),
+            )
         return found

@@ -25,13 +25,28 @@ from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
 if TYPE_CHECKING:
     from tilewise.emulator.ptx.parse import Parser
 
-__all__ = ["ELEMENTS", "elements_of", "flat", "indexed", "moved", "shifted", "special_vector", "vector_of"]
+__all__ = [
+    "ELEMENTS",
+    "RESERVED",
+    "elements_of",
+    "flat",
+    "indexed",
+    "moved",
+    "shifted",
+    "special_register",
+    "vector_of",
+]
 
 ELEMENTS = ("x", "y", "z", "w")
 _COLORS = dict(zip("rgba", ELEMENTS, strict=True))
 _ADDRESSED = ("ld", "ldu", "st")
 _THREES = {f"%{n}{what}" for n in ("", "n") for what in ("tid", "ctaid", "clusterid")}
 _THREES |= {f"%cluster_{n}ctaid" for n in ("", "n")}
+
+RESERVED = "%reserved#"  # shared memory that is the system's: a name that no text can declare
+_RESERVED_BYTES = 1024
+# What lies where in it the manual does not tell; libraries want some hundred bytes at 0 and at 1.
+_RESERVED_PLACES = {"begin": 0, "0": 0, "1": _RESERVED_BYTES // 2, "end": _RESERVED_BYTES}
 
 
 def elements_of(whole: Variable, count: int) -> list[Variable]:
@@ -53,8 +68,19 @@ def vector_of(parser: Parser, name: str) -> Operand:
     return Register(f"{name}.{part}")
 
 
-def special_vector(name: str) -> Operand:
-    """A special register, or the elements of one that has them, such as ``%tid``."""
+def special_register(parser: Parser, name: str) -> Operand:
+    """A special register, or the elements of one that has them, such as ``%tid``.
+
+    The shared memory that every block has for the system is a variable of it, there for kernels that ask
+    where it lies: groups of several warps synchronise through it.
+    """
+    part = name.removeprefix("%reserved_smem_offset_")
+    if part in _RESERVED_PLACES:
+        reserved = Variable(RESERVED, "shared", "b8", _RESERVED_BYTES, 128, _RESERVED_BYTES)
+        parser.result.variables.setdefault(RESERVED, reserved)
+        return Symbol(RESERVED, _RESERVED_PLACES[part])
+    if part == "cap":
+        return Immediate(_RESERVED_BYTES)
     if name not in _THREES:
         return Register(name)
     return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))

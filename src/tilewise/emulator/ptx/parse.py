@@ -14,7 +14,7 @@ from tilewise.emulator.ptx.elements import (
     indexed,
     moved,
     shifted,
-    special_vector,
+    special_register,
     vector_of,
 )
 from tilewise.emulator.ptx.initial import initial_bytes
@@ -554,7 +554,7 @@ class Parser(Words):
         if name.startswith("%") and _SPECIAL.match(name):
             if self.now.kind == "dotted":
                 return Register(name + self.take().text)
-            return special_vector(name)
+            return special_register(self, name)
         if name == "WARP_SZ":
             return Immediate(32)
         unique = self.known(name)

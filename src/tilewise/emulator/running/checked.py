@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,11 @@ from tilewise.emulator.check_layout import (
     SEVERAL,
     SHARED_SPOTS,
     SPOT_KEY,
+    TAIL,
     Kind,
     stride_of,
 )
+from tilewise.emulator.checking.registers import ROOM
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.report import Range
@@ -77,16 +80,25 @@ class Checks:
     """Memory that one checked launch writes down in; serves as its ``Memories``."""
 
     def __init__(
-        self, launch: Launch, warps: int, ranges: Sequence[Range], unset: Mapping[int, Unset], talks: bool
+        self,
+        launch: Launch,
+        warps: int,
+        ranges: Sequence[Range],
+        unset: Mapping[int, Unset],
+        notes: Sequence[Any],
     ) -> None:
-        """``unset``: by the address of an array, which of its bytes nobody has written."""
+        """``unset``: by the address of an array, which of its bytes nobody has written; ``notes`` are the
+        build's."""
+        talks = "talks" in notes
+        registers = sum(note["registers"] for note in notes if isinstance(note, dict))
+        self.registers = ROOM * (registers + 1) if registers else 0
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
         every = launch.blocks * warps
         self.talks = talks and every <= _WIDEST
         self.width = every if self.talks else self.blocks * warps
         self.findings = Memory(_CAPACITY * FINDING.SIZE)
-        row = SPOT_KEY + 4 * self.width
+        row = SPOT_KEY + 4 * self.width + TAIL
         spots = 64
         while spots < _MOST_SPOTS and 2 * spots * row <= _SPOT_BYTES:
             spots *= 2
@@ -113,6 +125,7 @@ class Checks:
             (CHECK.LAST, self.table.address if ranges else 0),
             (CHECK.SPOTS, self.spots.address),
             (CHECK.SPOT_COUNT, spots),
+            (CHECK.REGISTERS, self.registers),
         ):
             self.state.set(offset, value)
 
@@ -165,12 +178,16 @@ class Checks:
         """Room for one resident cluster; it must live as long as the cluster does."""
         warps = self.blocks * self.warps_of_block
         barriers = self.blocks * BARRIERS_OF_BLOCK
-        row = self.width * 4
+        row = self.width * 4 + TAIL
         sizes = (
             (CLOCKS.WARPS, warps * row),
             (CLOCKS.SYNCED, warps * 4),
             (CLOCKS.LEAST, warps * 4),
             (CLOCKS.FENCED, warps * 4),
+            (CLOCKS.MADE, warps * 4),
+            (CLOCKS.KEEPER, warps * 4),
+            (CLOCKS.PRIVATE, warps * row),
+            (CLOCKS.FENCES, barriers * 4 * row),
             (CLOCKS.RELEASED, 2 * warps * row),
             (CLOCKS.PENDING, 2 * warps * row),
             (CLOCKS.BARRIERS, barriers * 2 * row),
@@ -180,6 +197,7 @@ class Checks:
             (CLOCKS.CAME, warps * (BARRIERS_OF_BLOCK + 1) * 4),
             (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
+            (CLOCKS.REGISTERS, warps * self.registers),
         )
         clocks, head = Memory(sum(-(-size // 64) * 64 for _, size in sizes) + 64), Memory(CLOCKS.SIZE)
         at = clocks.address
@@ -203,13 +221,13 @@ class Checks:
         for i in range(self.state.get(CHECK.COUNT, 8)):
             at = i * FINDING.SIZE
             line, other = get(at + FINDING.LINE), get(at + FINDING.OTHER_LINE)
-            before = self._side(get(at + FINDING.OTHER), other) if other else None
+            before = self.side(get(at + FINDING.OTHER), other) if other else None
             hit = Hit(
                 Kind(get(at + FINDING.KIND)),
                 Space(get(at + FINDING.SPACE)),
                 get(at + FINDING.ADDRESS, 8),
                 get(at + FINDING.COUNT, 8),
-                self._side(get(at + FINDING.WHO), line),
+                self.side(get(at + FINDING.WHO), line),
                 before,
                 get(at + FINDING.BYTES),
                 get(at + FINDING.FLAGS),
@@ -217,7 +235,8 @@ class Checks:
             found.append(hit)
         return found
 
-    def _side(self, who: int, line: int) -> Side:
+    def side(self, who: int, line: int) -> Side:
+        """Who it is that a number stands for, at a line."""
         lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
         block, warp = divmod(serial, self.warps_of_block)
         thread = None if lane >= SEVERAL else warp * 32 + lane

@@ -25,7 +25,7 @@ from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.tensor_map import OF_MAPS, WRONG
 from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
-from tilewise.launch import Dim3
+from tilewise.launch import Dim3, readable
 
 __all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "place_of"]
 
@@ -101,7 +101,7 @@ def fault(
 def place_of(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:
     """Kernel, block, thread and lines, as further lines of a message."""
     where = f"block {block}{_rank(block, cluster)}, thread {_thread(linear, build.block)}"
-    return f"\n  in kernel {build.entry}, {where}{_lines(build, line)}"
+    return f"\n  in kernel {readable(build.entry)}, {where}{_lines(build, line)}"
 
 
 def _rank(block: Dim3, cluster: Dim3) -> str:
@@ -345,7 +345,9 @@ def deadlock(
     if blocks > 1:
         index = tuple(at // size for at, size in zip(block, cluster, strict=True))
         where = f"cluster {index} of {blocks} blocks from block {block} on"
-    return Deadlock(f"deadlock in kernel {build.entry}, {where}: {title}{gone}\n" + "\n".join(shown))
+    return Deadlock(
+        f"deadlock in kernel {readable(build.entry)}, {where}: {title}{gone}\n" + "\n".join(shown)
+    )
 
 
 def _who(item: Waiting, lanes: int, several: bool) -> str:

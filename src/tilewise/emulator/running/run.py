@@ -34,7 +34,7 @@ from tilewise.emulator.support.mbarrier import told
 from tilewise.emulator.support.text import Outcome
 from tilewise.emulator.support.wgmma import PRODUCTS
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
-from tilewise.launch import Launch
+from tilewise.launch import Launch, readable
 
 __all__ = ["Range", "RangeTable", "Runner"]
 
@@ -383,7 +383,7 @@ class _Work:
             done = self.context.get(LAUNCH.DONE, 8)
             self._fail(
                 LaunchTimeout(
-                    f"kernel {self.build.entry} did not end within {timeout:g} s: {done:,} of {self.total:,} "
+                    f"kernel {readable(self.build.entry)} did not end within {timeout:g} s: {done:,} of {self.total:,} "
                     "blocks were done; give more time, or look for a loop that does not end"
                 )
             )
@@ -417,7 +417,7 @@ class _Work:
         except MemoryError:
             self._fail(
                 DeviceError(
-                    f"the host's memory does not hold another {self._unit} of kernel {self.build.entry}"
+                    f"the host's memory does not hold another {self._unit} of kernel {readable(self.build.entry)}"
                 )
             )
         except TilewiseError as error:

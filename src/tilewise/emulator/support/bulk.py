@@ -23,7 +23,7 @@ from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.flights import who
 from tilewise.emulator.support.tensor_map import BYTES
 
-__all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines", "touch"]
+__all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines", "take_map", "touch"]
 
 _WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
@@ -41,6 +41,7 @@ class Verb:
     LOAD, STORE, REDUCE = 0, 1, 2  # between global and shared memory
     SEND, SEND_REDUCE = 3, 4  # from shared memory to another block's
     WRITE, CHANGE = 5, 6  # a thread's own values to another block's
+    LOOK = 7  # at what a copy would touch, for a watched launch
 
 
 class REQUEST:
@@ -154,7 +155,7 @@ def _issue() -> Routine:
         with r.when(r.compare("icmp eq", r["kind"], int(Flight.REMOTE))):
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
         with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
-            _take_map(r, data, lane)
+            take_map(r, data, lane)
         with r.when(_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
             _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
@@ -172,7 +173,7 @@ def _checked(r: Routine) -> Value:
     return r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
 
 
-def _take_map(r: Routine, data: Value, lane: Value) -> None:
+def take_map(r: Routine, data: Value, lane: Value) -> None:
     """Keep the tensor map as it is now: it may be another one when the copy is performed."""
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)

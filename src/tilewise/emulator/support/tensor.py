@@ -184,7 +184,10 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     with r.when(r.compare("icmp eq", r["verb"], Verb.LOAD)):
         answer.put(r.call("tw_tensor_fetch", "i32", *who(r), *given))
     with r.otherwise():
-        answer.put(r.call("tw_tensor_gather", "i32", *who(r), *given, r["verb"]))
+        with r.when(r.compare("icmp eq", r["verb"], Verb.LOOK)):
+            r.call("tw_watch_row", "void", *given[:5])
+        with r.otherwise():
+            answer.put(r.call("tw_tensor_gather", "i32", *who(r), *given, r["verb"]))
     with r.when(r.compare("icmp ne", answer.get(), 0)):
         r.give(answer.get())
 

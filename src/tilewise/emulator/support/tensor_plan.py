@@ -29,7 +29,8 @@ class PLAN:
     SPOIL, REDUCTION = 440, 444
     BASE, AT = 448, 456  # where offset 0 of shared memory lies in the host's, and the offset of the copy
     FIRST, LIMIT = 464, 472  # the array that was touched last, as tw_find tells it
-    BYTES = 480
+    WATCH = 480  # where a watched launch writes down what it sees of the rows
+    BYTES = 512
 
 
 def routines() -> list[Routine]:

@@ -1,0 +1,153 @@
+"""What a checked launch does about bulk copies."""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import (
+    CELLS,
+    CLOCKS,
+    COPY,
+    LANE_BITS,
+    LINE_BITS,
+    PLACE,
+    PROXY,
+    RELEASE,
+    STRONG,
+    Action,
+    Kind,
+)
+from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, lane_of, serial_of
+from tilewise.emulator.checking.records import BULKS, SHARED, Mark, context, phase_of, place_of, ranked
+from tilewise.emulator.layout import LAUNCH, Flight
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.bulk import REQUEST, Verb, each_block
+from tilewise.emulator.support.tensor_plan import PLAN
+
+__all__ = ["routines"]
+
+_NULL = Value("ptr", "null")
+
+
+def routines() -> list[Routine]:
+    return [_bulk(), _arrives(), _leaves(), _tells()]
+
+
+def _bulk() -> Routine:
+    """A lane issues a bulk copy; ``data`` is its request."""
+    names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
+    r = Routine("tw_check_bulk", "i32", **WHO, **names)
+    data = r["data"]
+    verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
+    count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
+    with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
+        plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+        given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
+        failed = r.call("tw_tensor_plan", "i32", *given)
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+        count.put(r.field(plan, PLAN.EXTENT, "i64"))
+    # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
+    count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
+    near = ranked(r, r.field(data, REQUEST.SHARED, "i64"))
+    far = ranked(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
+    barrier = r.field(data, REQUEST.MBARRIER, "i64")
+    store = r.const("i32", int(Action.STORE))
+    own, one = (r["lane"], r["line"]), r.const("i32", 1)
+    with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+        with each_block(r, data) as at:
+            target = (ranked(r, at(near)), count.get(), ranked(r, at(ranked(r, barrier))), store, one)
+            r.call("tw_check_arrives", "void", *context(r), *target, *own)
+        r.give(r.const("i32", 0))
+    with r.when(r.compare("icmp ult", verb, Verb.SEND)):
+        r.call("tw_check_leaves", "void", *context(r), near, count.get(), r.const("i64", 0), *own)
+        r.give(r.const("i32", 0))
+    with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
+        r.call("tw_check_leaves", "void", *context(r), near, count.get(), ranked(r, barrier), *own)
+    changes = r.op(
+        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
+    )
+    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
+    bulk = r.cast("zext", r.compare("icmp ult", verb, Verb.WRITE), "i32")
+    r.call("tw_check_arrives", "void", *context(r), far, count.get(), ranked(r, barrier), action, bulk, *own)
+    r.give(r.const("i32", 0))
+    return r
+
+
+_STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
+_ONE = {"lane": "i32", "line": "i32"}
+
+
+def _new_record(r: Routine, kind: int, leaves: int) -> Value:
+    bit = r.op("shl", r.const("i32", 1), r["lane"])
+    size = r.cast("trunc", r["bytes"], "i32")
+    numbers = (bit, size, r.const("i32", kind), r.const("i32", leaves), r["line"])
+    copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give()
+    r.put(place_of(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
+    with r.unless(r.compare("icmp eq", r["barrier"], 0)):
+        bulk = r.const("i32", leaves) if leaves else r["bulk"]
+        r.call("tw_check_tells", "void", *context(r), r["barrier"], bulk, r["lane"], r["line"])
+        key = r.op("add", r["barrier"], 1)
+        r.put(copy, COPY.KEY, key)
+        r.put(copy, COPY.PHASE, phase_of(r, key))
+        alone = lane_of(r, bit)
+        once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1), alone)
+        r.call("tw_check_one", "void", *context(r), *once)
+    return copy
+
+
+def _arrives() -> Routine:
+    """Something will write a stretch of shared memory, and tell an mbarrier."""
+    r = Routine("tw_check_arrives", "void", **WHO, **_STRETCH, action="i32", bulk="i32", **_ONE)
+    space, zero = r.const("i32", SHARED), r.const("i32", 0)
+    changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
+    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
+    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
+    r.call("tw_check_touch", "void", *context(r), *given)
+    _new_record(r, BULKS, 0)
+    marked = (r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
+def _leaves() -> Routine:
+    """Something will read a stretch of shared memory; an mbarrier of 0 means that it is of a group."""
+    r = Routine("tw_check_leaves", "void", **WHO, **_STRETCH, **_ONE)
+    space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
+    action = r.const("i32", int(Action.LOAD))
+    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
+    r.call("tw_check_touch", "void", *context(r), *given)
+    _new_record(r, BULKS, 1)
+    marked = (r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
+def _tells() -> Routine:
+    """A copy will tell an mbarrier: the barrier must be one by then; for a ``bulk`` copy, by a fence as well."""
+    r = Routine("tw_check_tells", "void", **WHO, address="i64", bulk="i32", lane="i32", line="i32")
+    size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
+    given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
+    r.call("tw_check_touch", "void", *context(r), *given)
+    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
+    with r.unless(r.both(known, r.compare("icmp ne", r["bulk"], 0))):
+        r.give()
+    row = r.op("and", r.op("sub", r["address"], r.field(place, PLACE.FIRST, "i64")), -4)
+    first, stride = r.at(r.field(place, PLACE.CELLS, "ptr"), row), r.field(place, PLACE.STRIDE, "i64")
+    columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
+    time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
+    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    made, maker = r.field(clocks_of(r), CLOCKS.MADE, "ptr"), r.op("lshr", who, LANE_BITS)
+    theirs = r.field(r.item(made, r.op("urem", r.wide(maker), warps), 4), 0, "i32")
+    own = r.field(r.item(made, index_of(r), 4), 0, "i32")
+    since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
+    born = r.cast("trunc", r.field(place, PLACE.BORN, "i64"), "i32")
+    with r.when(r.both(since, r.compare("icmp ugt", time, born))):
+        me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
+        kind, bytes_ = r.const("i32", int(Kind.UNMADE)), r.const("i32", 8)
+        before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)
+        found = (kind, space, r["line"], before, r["address"], me, who, bytes_, flags)
+        r.call("tw_check_finding", "void", r["ctx"], *found)
+    return r

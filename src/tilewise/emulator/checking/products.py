@@ -1,0 +1,86 @@
+"""What a checked launch does about the matrices that a ``wgmma`` reads."""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action
+from tilewise.emulator.checking.clocks import WHO, serial_of
+from tilewise.emulator.checking.records import PRODUCTS, SHARED, Mark, context, place_of, ranked
+from tilewise.emulator.layout import WARP
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["routines"]
+
+_NULL = Value("ptr", "null")
+_ROWS = 8  # of a brick of a matrix, each of 16 bytes
+
+
+def routines() -> list[Routine]:
+    return [_matrix(), _product()]
+
+
+_MATRIX = {"bits": "i64", "first": "i32", "rows": "i32", "bricks": "i32", "across": "i32"}
+
+
+def _matrix() -> Routine:
+    """Go through the rows of 16 bytes of a matrix that a descriptor describes: see ``wgmma_descriptor.py``."""
+    r = Routine("tw_check_matrix", "void", **WHO, **_MATRIX, what="i32", time="i32")
+    bits = r["bits"]
+
+    def part(low: int, mask: int) -> Value:
+        return r.op("and", r.op("lshr", bits, low), mask)
+
+    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
+    mode, base = part(62, 3), part(49, 7)
+    plain = r.compare("icmp eq", mode, 0)
+    span = r.select(plain, r.const("i64", 16), r.op("lshr", r.const("i64", 256), mode))
+    chunks = r.op("sub", r.op("lshr", span, 4), 1)
+    wide = r.select(plain, r.const("i64", 0), r.op("sub", r.const("i64", 4), mode))
+    across = r.compare("icmp ne", r["across"], 0)
+    far = r.select(across, r.select(plain, leading, stride), stride)
+    near = r.select(across, r.select(plain, stride, leading), leading)
+    end = r.wide(r.op("add", r["first"], r["rows"]))
+    with r.count(end, r.wide(r["first"])) as j, r.count(r.wide(r["bricks"])) as c:
+        inner, outer = r.select(across, j, c), r.select(across, c, j)
+        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
+        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
+        at = r.op("add", at, r.op("mul", outer, far))
+        with r.count(_ROWS) as row:
+            place = r.op("add", at, r.op("mul", row, span))
+            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
+            place = ranked(r, r.op("xor", place, r.op("shl", turn, 4)))
+            _each_row(r, place)
+    return r
+
+
+def _each_row(r: Routine, place: Value) -> None:
+    many = r.const("i64", 16)
+    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
+    with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
+        space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
+        # NOTE: while it is issued, ``time`` is the line of the PTX.
+        lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
+        given = (lane, place, many, space, load, flags, r["time"], _NULL)
+        r.call("tw_check_touch", "void", *context(r), *given)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], place, many, r["what"], r["time"], who)
+
+
+def _product() -> Routine:
+    """A warp issues a wgmma that reads a matrix: of A, if ``first`` is not 0, its own rows; B once for all four."""
+    r = Routine("tw_check_product", "void", **WHO, **_MATRIX, line="i32")
+    index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
+    own = r.compare("icmp ne", r["first"], 0)  # of A: 16 of its 64 rows
+    with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
+        r.give()
+    first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
+    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), r.const("i32", 1), r["line"])
+    copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give()
+    high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
+    kept = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
+    for i, value in enumerate(kept):
+        r.put(place_of(r, copy, r.const("i32", i)), 0, value)
+    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], r.const("i32", Mark.LEAVE), r["line"])
+    r.call("tw_check_matrix", "void", *context(r), *given)
+    return r

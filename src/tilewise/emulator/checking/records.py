@@ -1,0 +1,204 @@
+"""What a checked launch remembers of operations in flight, until the program has waited for them.
+
+Whatever the order of the launch: a copy is not there, and its source is not free, until whoever uses them may
+know. The words of its destination are marked as arriving, those of its source as leaving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from tilewise.emulator.check_layout import (
+    ARRIVING,
+    CELLS,
+    CLOCKS,
+    COPIES,
+    COPY,
+    GROUP_KINDS,
+    LANE_BITS,
+    LEAVING,
+    MANY_LEAVING,
+    PLACE,
+)
+from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
+from tilewise.emulator.checking.where import is_in
+from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Space
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = [
+    "BULKS",
+    "COPIED",
+    "PRODUCTS",
+    "SHARED",
+    "Mark",
+    "context",
+    "each_copy",
+    "groups_of",
+    "phase_of",
+    "place_of",
+    "ranked",
+    "routines",
+    "trim",
+]
+
+COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
+SHARED = int(Space.SHARED)
+_NULL = Value("ptr", "null")
+_PHASE_BIT = 61  # of an mbarrier
+
+
+class Mark(IntEnum):
+    """What may be done with the marks of a stretch of memory."""
+
+    SET, LAND = 0, 1  # a copy to it is in flight; it is there
+    LEAVE, FREE = 2, 3  # it is being read; it was
+
+
+def routines() -> list[Routine]:
+    return [_mark(), _record(), _land()]
+
+
+def context(r: Routine) -> tuple[Value, Value, Value]:
+    return r["ctx"], r["block"], r["warp"]
+
+
+def _mark() -> Routine:
+    """What happens to each word of a stretch of shared memory."""
+    names = {"address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
+    r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
+    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    r.fill(place, 0, PLACE.SIZE)
+    with r.count(r["bytes"], 0, 4) as offset:
+        here, space = r.op("add", r["address"], offset), r.const("i32", SHARED)
+        with r.unless(is_in(r, place, here, space)):
+            r.give()
+        row = r.op("and", r.op("sub", here, r.field(place, PLACE.FIRST, "i64")), -4)
+        cells, stride = (r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64"))
+        cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
+        state = r.field(cell[CELLS.STATE], 0, "i32")
+        leaving = r.op("and", state, MANY_LEAVING)
+        changed = r.variable("i32", state)
+        with r.when(r.compare("icmp eq", r["what"], Mark.SET)):
+            changed.put(r.op("or", state, ARRIVING))
+        with r.when(r.compare("icmp eq", r["what"], Mark.LAND)):
+            changed.put(r.op("and", state, ~ARRIVING))
+            r.put(cell[CELLS.WRITTEN], 0, r["time"])
+        with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
+            full = r.compare("icmp eq", leaving, MANY_LEAVING)
+            changed.put(r.select(full, state, r.op("add", state, LEAVING)))
+        with r.when(r.compare("icmp eq", r["what"], Mark.FREE)):
+            none = r.compare("icmp eq", leaving, 0)
+            changed.put(r.select(none, state, r.op("sub", state, LEAVING)))
+            own = r.compare("icmp eq", r.field(cell[CELLS.READER], 0, "i32"), r["who"])
+            with r.when(own):
+                r.put(cell[CELLS.READ], 0, r["time"])
+        r.put(cell[CELLS.STATE], 0, changed.get())
+    return r
+
+
+# -- records --------------------------------------------------------------------------------------------
+def groups_of(r: Routine, kind: Value | int) -> Value:
+    """Where the groups of this warp's lanes are counted."""
+    number = r.fixed(kind, "i64") if isinstance(kind, int) else r.wide(kind)
+    row = r.op("add", r.op("mul", index_of(r), GROUP_KINDS), number)
+    return r.item(r.field(clocks_of(r), CLOCKS.GROUPS, "ptr"), row, 128)
+
+
+def _record() -> Routine:
+    """A free record, of some lanes of a warp; null if there are too many."""
+    numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "leaves": "i32", "line": "i32"}
+    r = Routine("tw_check_record", "ptr", **WHO, **numbers)
+    clocks = clocks_of(r)
+    count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
+    found = r.variable("ptr", _NULL)
+    with r.when(r.compare("icmp ult", count, COPIES)):
+        found.put(r.item(start, count, COPY.SIZE))
+        r.put(clocks, CLOCKS.COUNT, r.op("add", count, 1))
+    with r.otherwise(), r.count(count) as i:
+        old = r.item(start, i, COPY.SIZE)
+        with r.when(r.compare("icmp eq", r.field(old, COPY.LANES, "i32"), 0)):
+            found.put(old)
+    copy = found.get()
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give(_NULL)
+    for offset, value in (
+        (COPY.LANES, r["mask"]),
+        (COPY.WARP, r.cast("trunc", index_of(r), "i32")),
+        (COPY.BYTES, r["bytes"]),
+        (COPY.LINE, r["line"]),
+        (COPY.KEY, r.const("i64", 0)),
+        (COPY.TIME, now_of(r)),
+        (COPY.KIND, r["kind"]),
+        (COPY.LEAVES, r["leaves"]),
+    ):
+        r.put(copy, offset, value)
+    r.copy(r.at(copy, COPY.GROUPS), groups_of(r, r["kind"]), 128)
+    r.give(copy)
+    return r
+
+
+@contextmanager
+def each_copy(r: Routine) -> Iterator[Value]:
+    clocks = clocks_of(r)
+    start = r.field(clocks, CLOCKS.COPIES, "ptr")
+    with r.count(r.field(clocks, CLOCKS.COUNT, "i64")) as i:
+        yield r.item(start, i, COPY.SIZE)
+
+
+def place_of(r: Routine, copy: Value, lane: Value) -> Value:
+    return r.item(r.at(copy, COPY.PLACES), lane, 4)
+
+
+def trim(r: Routine) -> None:
+    """Forget records at the end that are done."""
+    clocks = clocks_of(r)
+    start = r.field(clocks, CLOCKS.COPIES, "ptr")
+    with r.loop() as loop:
+        count = r.field(clocks, CLOCKS.COUNT, "i64")
+        loop.leave(r.compare("icmp eq", count, 0))
+        last = r.item(start, r.op("sub", count, 1), COPY.SIZE)
+        loop.leave(r.compare("icmp ne", r.field(last, COPY.LANES, "i32"), 0))
+        r.put(clocks, CLOCKS.COUNT, r.op("sub", count, 1))
+
+
+def phase_of(r: Routine, key: Value) -> Value:
+    """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
+    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    address, found = r.op("sub", key, 1), r.variable("i32", 0)
+    given = (r["ctx"], r["block"], r.const("i32", SHARED), address, place)
+    with r.when(r.call("tw_check_where", "i1", *given)):
+        offset = r.op("sub", address, r.field(place, PLACE.FIRST, "i64"))
+        word = r.field(r.at(r.field(place, PLACE.MEMORY, "ptr"), offset), 0, "i64")
+        found.put(r.cast("trunc", r.op("and", r.op("lshr", word, _PHASE_BIT), 1), "i32"))
+    return found.get()
+
+
+def ranked(r: Routine, address: Value) -> Value:
+    """An address of shared memory with the rank of its block."""
+    rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
+    named = r.op("or", address, r.op("shl", rank, RANK_SHIFT))
+    return r.select(r.compare("icmp ult", address, 1 << RANK_SHIFT), named, address)
+
+
+def _land() -> Routine:
+    """What one lane issued is over, as of a time."""
+    r = Routine("tw_check_land", "void", **WHO, copy="ptr", lane="i32", time="i32")
+    copy, lane = r["copy"], r["lane"]
+    bit = r.op("shl", r.const("i32", 1), lane)
+    r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
+    with r.when(r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
+        numbers = [r.field(place_of(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
+        high, low = r.wide(numbers[1]), r.wide(numbers[0])
+        given = (r.op("or", r.op("shl", high, 32), low), *numbers[2:], r.const("i32", Mark.FREE), r["time"])
+        r.call("tw_check_matrix", "void", *context(r), *given)
+        r.give()
+    address = r.wide(r.field(place_of(r, copy, lane), 0, "i32"))
+    leaves = r.compare("icmp ne", r.field(copy, COPY.LEAVES, "i32"), 0)
+    what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
+    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
+    given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *given)
+    return r

@@ -1,0 +1,282 @@
+"""Bulk and tensor copies in the counted and the traced build: what they move.
+
+A copy goes in *pieces*, none of which crosses a line of 128 bytes, in global memory or in shared memory, or
+the tensor's edge. A piece takes as many sectors of 32 bytes as it touches; one that goes to several blocks of
+a cluster, two at least. What lies outside a tensor is asked for as well. So an H200 counts them
+(``tests/golden/hardware/bulk.json``).
+
+Copies are looked at where they are issued. Their operands lie in columns (``families/bulk.py``); rows of a
+tensor are gone through as in the copy itself (``support/tensor.py``).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.families.bulk import hint, spaces_of
+from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.emulator.support.bulk import COLUMN, NONE, REQUEST, Verb, take_map
+from tilewise.emulator.support.flights import who
+from tilewise.emulator.support.tensor_plan import PLAN
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["WAYS_OF_COPYING", "Moved", "look", "routines", "way_of"]
+
+# What a copy does → its verb in the run-time support.
+WAYS_OF_COPYING = {
+    "load": Verb.LOAD,
+    "multicast": Verb.LOAD,
+    "store": Verb.STORE,
+    "reduce": Verb.REDUCE,
+    "prefetch": Verb.LOAD,
+    "send": Verb.SEND,
+    "send_reduce": Verb.SEND_REDUCE,
+    "remote": Verb.WRITE,
+    "remote_reduce": Verb.CHANGE,
+}
+_NULL = Value("ptr", "null")
+_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_OFFSETS = (1 << RANK_SHIFT) - 1
+_LINE, _SECTOR_SHIFT = 128, 5
+_PAIR = 2  # sectors of a piece for several blocks, at least
+
+
+class Moved(IntEnum):
+    """What is counted of a copy, each as 64 bits, where other places have ``Figure``."""
+
+    RUNS = 0
+    COPIES = 1  # one for each lane
+    BYTES = 2  # of shared memory, in one block
+    SECTORS = 3  # of global memory, for one block
+    OUTSIDE = 4  # such ones beyond the tensor's edge
+    ALL_BYTES = 5  # of shared memory, in all blocks that get them
+    ALL_SECTORS = 6  # that come to all of them, from within and without the tensor
+    TENSORS = 7  # copies that have a tensor map
+
+
+class _SINK:
+    """Where the pieces of one copy are noted."""
+
+    FIGURES = 0  # pointer, or null
+    LOG = 8  # pointer, or null
+    KIND = 16  # what a log says of each sector, in place
+    LEAST = 24  # sectors of a piece
+    RECEIVERS = 32  # blocks
+    LOADS = 40  # whether what lies outside is asked for
+    STRAIGHT = 48  # whether only lines of global memory part pieces
+    SIZE = 64
+
+
+def way_of(instruction: Instruction) -> str:
+    """What a bulk copy does; empty for what is none."""
+    opcode, parts = instruction.opcode, instruction.parts
+    if opcode in ("st", "red") and "async" in parts:
+        return "remote" if opcode == "st" else "remote_reduce"
+    if opcode != "cp" or "bulk" not in parts or {"commit_group", "wait_group"} & {*parts}:
+        return ""
+    if "prefetch" in parts:
+        return "prefetch"
+    target, source = spaces_of(instruction)
+    if source == "global":
+        return "multicast" if "multicast::cluster" in parts else "load"
+    word = "store" if target == "global" else "send"
+    if parts[0] == "reduce":
+        return "reduce" if word == "store" else "send_reduce"
+    return word
+
+
+def look(e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
+    """Note a copy that was just issued: its figures, or the sectors that it touches."""
+    if way == "prefetch":
+        hint(e, instruction)
+    tensor = "tensor" in instruction.parts
+    flight = Flight.TENSOR if tensor else Flight.REMOTE if way.startswith("remote") else Flight.BULK
+    numbers = (int(flight), int(WAYS_OF_COPYING[way]), int(way == "prefetch"), kind)
+    answer = e.call(
+        "tw_watch_bulk",
+        "i32",
+        *e.pointers(),
+        Value("ptr", e.columns()),
+        figures,
+        log,
+        *(e.const("i32", number) for number in numbers),
+        e.mask(),
+        e.const("i32", instruction.line),
+    )
+    good = e.label("good")
+    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
+    e.place(good)
+
+
+# -- run-time support ---------------------------------------------------------------------------------
+def routines() -> list[Routine]:
+    return [_bulk(), _row(), _pieces()]
+
+
+def _note(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
+    with r.unless(r.compare("icmp eq", figures, _NULL)):
+        r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)
+
+
+def _bulk() -> Routine:
+    numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
+    r = Routine("tw_watch_bulk", "i32", **_WHO, columns="ptr", figures="ptr", log="ptr", **numbers)
+    with r.when(r.compare("icmp eq", r["mask"], 0)):
+        r.give(r.const("i32", 0))
+    sink = Value("ptr", r.alloca(f"[{_SINK.SIZE} x i8]", 8))
+    data = Value("ptr", r.alloca(f"[{REQUEST.VALUES} x i8]", 64))
+    loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
+    outside = r.compare("icmp ule", r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
+    tensor = r.compare("icmp eq", r["kind"], int(Flight.TENSOR))
+    r.put(sink, _SINK.FIGURES, r["figures"], 8)
+    r.put(sink, _SINK.LOG, r.select(outside, r["log"], _NULL), 8)
+    r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
+    r.put(sink, _SINK.LOADS, r.resize(loads, "i64", False), 8)
+    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
+    with r.unless(r.compare("icmp eq", r["log"], _NULL)):
+        number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
+        r.call("tw_trace_block", "void", r["log"], number)
+    _note(r, sink, Moved.RUNS, r.const("i64", 1))
+    lanes = r.wide(r.intrinsic("llvm.ctpop", r["mask"]))
+    _note(r, sink, Moved.COPIES, lanes)
+    with r.when(tensor):
+        _note(r, sink, Moved.TENSORS, lanes)
+    with r.each_lane(r["mask"]) as lane:
+        with r.count(REQUEST.COLUMNS) as column:
+            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
+        _receivers(r, sink, data, r.both(loads, r.compare("icmp eq", r["straight"], 0)))
+        with r.when(tensor):
+            _tensor(r, sink, data, lane)
+        with r.otherwise():
+            _flat(r, sink, data)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
+    """How many blocks get a copy; only loads have a list of them."""
+    one = r.const("i64", 1)
+    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), r.const("i64", NONE))
+    several = r.compare("icmp ne", listed, NONE)
+    blocks = r.intrinsic("llvm.ctpop", r.op("and", listed, 0xFFFF))
+    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one), 8)
+    r.put(sink, _SINK.LEAST, r.select(several, r.const("i64", _PAIR), one), 8)
+
+
+def _all(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64", 8)))
+
+
+def _bytes(r: Routine, sink: Value, count: Value) -> None:
+    _note(r, sink, Moved.BYTES, count)
+    _all(r, sink, Moved.ALL_BYTES, count)
+
+
+def _flat(r: Routine, sink: Value, data: Value) -> None:
+    """A run of bytes."""
+    count = r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF)
+    _bytes(r, sink, count)
+    with r.when(r.compare("icmp ult", r["verb"], Verb.WRITE)):
+        offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
+        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(Moved.SECTORS)))
+
+
+def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
+    """The rows of a box, or of pixels."""
+    take_map(r, data, lane)
+    plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+    failed = r.call("tw_tensor_plan", "i32", *who(r), data, plan, lane, r["line"])
+    with r.when(r.compare("icmp ne", failed, 0)):
+        r.give(failed)
+    r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
+    r.put(plan, PLAN.WATCH, sink)
+    with r.unless(r.compare("icmp eq", r["verb"], Verb.LOAD)):
+        # What lies outside is not written: the bytes of a store are counted row by row.
+        r.put(plan, PLAN.TOTAL, r.const("i64", 0))
+    _bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
+    looking = r.const("i32", Verb.LOOK)
+    failed = r.call("tw_tensor_rows", "i32", *who(r), plan, lane, r["line"], looking)
+    with r.when(r.compare("icmp ne", failed, 0)):
+        r.give(failed)
+
+
+def _row() -> Routine:
+    """One row: the part of it that is in the tensor, and of a load those before and behind it."""
+    numbers = {"offset": "i64", "place": "i64", "low": "i64", "high": "i64"}
+    r = Routine("tw_watch_row", "void", plan="ptr", **numbers)
+    plan, low, high = r["plan"], r["low"], r["high"]
+    sink = r.field(plan, PLAN.WATCH, "ptr")
+    unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
+    with r.when(r.compare("icmp ne", step, 1)):
+        _apart(r, sink, unit, step)
+        r.give()
+
+    def part(first: Value, end: Value, figure: Moved) -> None:
+        with r.when(r.compare("icmp ult", first, end)):
+            skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
+            offset = r.op("add", r["offset"], skip)
+            # What lies outside is nowhere: it is asked for as it lies in shared memory.
+            place = offset if figure is Moved.OUTSIDE else r.op("add", r["place"], skip)
+            given = (place, offset, count)
+            r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
+
+    part(low, high, Moved.SECTORS)
+    with r.when(r.compare("icmp ne", r.field(sink, _SINK.LOADS, "i64", 8), 0)):
+        part(r.const("i64", 0), low, Moved.OUTSIDE)
+        part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), Moved.OUTSIDE)
+    with r.otherwise():
+        _bytes(r, sink, r.op("mul", r.op("sub", high, low), unit))
+    return r
+
+
+def _apart(r: Routine, sink: Value, unit: Value, step: Value) -> None:
+    """A row whose elements lie apart, as only interleaved ones do: one by one."""
+    with r.count(r["high"], r["low"]) as i:
+        place = r.op("add", r["place"], r.op("mul", r.op("mul", i, step), unit))
+        given = (place, place, unit, r.const("i64", int(Moved.SECTORS)))
+        r.call("tw_watch_pieces", "void", sink, *given)
+
+
+def _pieces() -> Routine:
+    """A run of bytes, cut at the lines of both memories."""
+    numbers = {"place": "i64", "offset": "i64", "bytes": "i64", "figure": "i64"}
+    r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
+    sink, line = r["sink"], r.const("i64", _LINE)
+    least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
+    within = r.compare("icmp eq", r["figure"], int(Moved.SECTORS))
+    writes = r.both(within, r.compare("icmp ne", log, _NULL))
+    straight = r.compare("icmp ne", r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
+    away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
+    kind = r.field(sink, _SINK.KIND, "i64", 8)
+    place, end = r.variable("i64", r["place"]), r.op("add", r["place"], r["bytes"])
+    total = r.variable("i64", 0)
+    with r.loop() as loop:
+        here = place.get()
+        loop.leave(r.compare("icmp sge", here, end))
+        room = r.op("sub", line, r.op("and", here, _LINE - 1))
+        other = r.op("sub", line, r.op("and", r.op("add", here, away), _LINE - 1))
+        until = r.op("add", here, r.intrinsic("llvm.umin", room, other))
+        until = r.intrinsic("llvm.smin", until, end)
+        first, last = (r.op("lshr", at, _SECTOR_SHIFT) for at in (here, r.op("sub", until, 1)))
+        # One sector alone, where two are the least, comes with its neighbour.
+        alone = r.compare("icmp ult", r.op("sub", last, first), r.op("sub", least, 1))
+        first = r.select(alone, r.op("and", first, -_PAIR), first)
+        last = r.select(alone, r.op("or", last, 1), last)
+        total.add(r.op("add", r.op("sub", last, first), 1))
+        with r.when(writes), r.count(r.op("add", last, 1), first) as sector:
+            r.call("tw_trace_sector", "void", log, sector, kind)
+        place.put(until)
+    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
+    with r.unless(r.compare("icmp eq", figures, _NULL)):
+        here = r.item(figures, r["figure"], 8)
+        r.put(here, 0, r.op("add", r.field(here, 0, "i64", 8), total.get()), 8)
+        _all(r, sink, Moved.ALL_SECTORS, total.get())
+    return r

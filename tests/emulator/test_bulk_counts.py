@@ -1,0 +1,208 @@
+"""What bulk copies and asynchronous products are counted as, against an H200 (``tests/golden/hardware/bulk.json``)."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.hardware import bulk
+from tests.hardware.bulk import TURNS, Case, Map
+from tests.hardware.keep import KEPT
+from tests.triton.compiler import golden
+from tests.triton.runs import launch, prepare
+from tilewise import gpus
+from tilewise.emulator.families.wgmma import shared_bytes_of
+from tilewise.emulator.profiling.copies import Moved
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.profiler.launch import ProfilingDevice
+from tilewise.profiler.profile import Profile
+from tilewise.toolchain.compile import compile_source
+
+RECORDED: dict[str, Any] = json.loads((KEPT / "bulk.json").read_text())
+_ALIGNED = 256
+
+
+def test_the_record_is_of_these_cases() -> None:
+    for part in ("copies", "products"):
+        told = json.loads(json.dumps(bulk._told(part)))
+        assert [row["case"] for row in RECORDED[part]] == told
+
+
+@cache
+def ptx() -> str:
+    return compile_source(bulk.source(), bulk.ENTRIES, "sm_90a", filename="bulk.cu").ptx
+
+
+def case_of(row: dict[str, Any]) -> Case:
+    told = dict(row["case"])
+    if told["map"]:
+        tensor: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in told["map"].items()}
+        told["map"] = Map(**tensor)
+    return Case(**told | {"coordinates": tuple(told["coordinates"])})
+
+
+def described(tensor: Map, address: int) -> tw.TensorMap:
+    given: dict[str, Any] = {
+        "dtype": {"u8": "uint8", "f16": "float16", "f32": "float32"}[tensor.element],
+        "shape": tensor.sizes[::-1], "strides": tensor.pitch[::-1], "swizzle": tensor.swizzle or None, "l2_promotion": None,
+    }  # fmt: skip
+    if tensor.corners:
+        (low, high), (channels, pixels) = tensor.corners, tensor.box
+        return tw.TensorMap.im2col(
+            address, lower=(low,), upper=(high,), channels=channels, pixels=pixels, **given
+        )
+    steps = (*[1] * (len(tensor.sizes) - 2), tensor.step, 1)
+    return tw.TensorMap(address, tensor.box[::-1], element_strides=steps, **given)
+
+
+def profiled(case: Case) -> Profile:
+    """A case on the emulator, from PTX alone."""
+    device = ProfilingDevice(gpus.find("h200"))
+    room: Any = device.array(np.zeros((8 << 20) + 2 * _ALIGNED, np.uint8))
+    base = room.ptr + -room.ptr % _ALIGNED + case.base
+    told: Any = bytes(128)
+    if case.map:
+        told = described(case.map, base)
+    what = np.array(case.what, np.int32)
+    kernel = tw.Kernel.from_ptx(ptx(), case.entry)
+    kernel(case.blocks, 32, [told, what, base], 1 << 16, device=device)
+    return device.profile
+
+
+def moved(profile: Profile, what: Moved) -> float:
+    return sum(float(copied[what].sum()) for copied in profile.counts.copies())
+
+
+NAMES = {
+    "in": "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
+    "in multicast": "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld_dest_multicast.sum",
+    "out": "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+    "out bytes": "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum",
+    "out reduced": "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum",
+    "sent": "l1tex__m_l1tex2xbar_write_sectors_mem_dshared_op_tma_st.sum",
+    "sent reduced": "l1tex__m_l1tex2xbar_write_sectors_mem_dshared_op_tma_red.sum",
+    "received": "l1tex__m_xbar2l1tex_read_sectors_mem_dshared_op_tma_st.sum",
+    "shared wavefronts": "",
+    "copies": "smsp__sass_inst_executed_op_tma.sum",
+    "loads": "smsp__sass_inst_executed_op_tma_ld.sum",
+    "stores": "smsp__sass_inst_executed_op_tma_st.sum",
+    "reductions": "smsp__sass_inst_executed_op_tma_red.sum",
+    "sends": "smsp__sass_inst_executed_op_dshared_tma_st.sum",
+    "sent reductions": "smsp__sass_inst_executed_op_dshared_tma_red.sum",
+    "remote stores": "smsp__sass_inst_executed_op_dshared_stas.sum",
+    "remote reductions": "smsp__sass_inst_executed_op_dshared_redas.sum",
+}
+
+
+@pytest.mark.parametrize("entry", sorted({row["case"]["entry"] for row in RECORDED["copies"]}))
+def test_copies(entry: str) -> None:
+    """Every counter of the copy engine, exactly; and none of it is in the counters of shared memory's pipe."""
+    rows = [row for row in RECORDED["copies"] if row["case"]["entry"] == entry]
+    for row in random.sample(rows, min(len(rows), 6)):
+        case, counts = case_of(row), row["counts"]
+        profile = profiled(case)
+        for key, name in NAMES.items():
+            if name:
+                assert profile[name] == counts.get(key, 0), f"{case}: {key}"
+        assert profile["memory_l1_wavefronts_shared"] == 0
+        asked = moved(profile, Moved.SECTORS)
+        if entry.endswith(("load", "load3", "pixels")) or "multi" in entry:
+            # Requests for one sector may meet on their way, most often for what lies outside a tensor.
+            inside, outside = asked, moved(profile, Moved.OUTSIDE)
+            assert 0.98 * inside <= counts["L2 read"] <= inside + outside + 3, case
+            # Setting mbarriers up writes a few words.
+            assert 0 <= counts["bank writes"] - moved(profile, Moved.ALL_BYTES) / 4 <= 32 * case.blocks, case
+        elif "prefetch" in entry:
+            assert asked <= counts["L2"] <= asked + 3, case
+        elif "store" in entry or "reduce" in entry:
+            assert counts["L2 written" if "store" in entry else "L2 reduced"] == asked, case
+            assert 0 <= counts["bank reads"] - moved(profile, Moved.BYTES) / 4 <= 8, case
+
+
+def test_products() -> None:
+    """A product takes a wavefront for each 128 bytes of B, and of A if that is in shared memory, however they lie;
+    it never has a conflict."""
+    text = compile_source(
+        bulk.wgmma_source(), bulk._entries(bulk.wgmma_source()), "sm_90a", filename="w.cu"
+    ).ptx
+    functions = parse(text).functions
+    for row in RECORDED["products"]:
+        body = functions[row["case"]["entry"]].body
+        (size,) = [
+            shared_bytes_of(item)
+            for item in body
+            if isinstance(item, Instruction) and item.opcode == "wgmma" and item.parts[0] == "mma_async"
+        ]
+        counts = row["counts"]
+        assert counts["gmma bytes"] == TURNS * size, row["case"]
+        assert counts["gmma wavefronts"] == counts["sass wavefronts"] == TURNS * size // 128, row["case"]
+        assert counts.get("gmma conflicts", 0) == 0 and counts["bank reads"] == TURNS * size // 4, row["case"]
+
+
+def test_a_product_in_a_profile() -> None:
+    """Four warps, one product a turn."""
+    text = bulk.wgmma_source()
+    kernel = tw.Kernel(text, "f16_s_16", "sm_90a")
+    a, b = bulk.Product("f16_s_16", (0, 0, 128, 256), (0, 0, 128, 256)).descriptors()
+    args = [np.uint64(a), np.uint64(b), np.int32(3), np.zeros(128, np.float32)]
+    for made in (kernel, tw.Kernel.from_ptx(kernel.build("sm_90a").ptx, "f16_s_16")):
+        profile = made.profile(1, 128, args, shared=160 << 10, gpu="h200")
+        assert profile["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"] == 3 * (16 + 4)
+        assert profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum"] == 0
+        assert profile["smsp__sass_data_bytes_mem_shared_op_gmma.sum"] == 3 * 32 * (64 + 16)
+        assert profile["smsp__sass_inst_executed_op_shared_gmma.sum"] == 12
+        label = "exact" if profile.level == "machine code" else "predicted"
+        assert profile.metrics["smsp__sass_data_bytes_mem_shared_op_gmma.sum"].label == label
+
+
+def test_a_part_of_the_clusters() -> None:
+    """Whole clusters are run, and stand for the others of their kind."""
+    rung = tw.ladder["13_warp_specialised"]
+    whole, part = (rung.profile(1024, 512, 256, gpu="h200", sample=blocks) for blocks in (None, 1))
+    assert "sampled: 6 of 32 blocks" in part.notes[-1]
+    for name in (
+        NAMES["in"],
+        NAMES["in multicast"],
+        NAMES["out"],
+        "memory_l1_wavefronts_shared",
+        "sm__warps_launched.max",
+    ):
+        assert part[name] == whole[name], name
+    assert part.metrics[NAMES["in"]].label == "sampled" and whole.metrics[NAMES["in"]].label == "exact"
+
+
+@pytest.mark.parametrize("key", ["described-sm_90", "host_specialised-sm_90", "matmul_f16_clusters-sm_90"])
+def test_without_machine_code(key: str) -> None:
+    """Kernels of Triton: bytes as their products and tiles ask for, labelled as predicted."""
+    made = golden()[key]
+    device = ProfilingDevice(gpus.find("h200"))
+    launch(made, prepare(made, np.random.default_rng()), device)
+    profile = device.profile
+    assert profile.level == "predicted"
+    name = "tilewise__bytes_shared_op_gmma.sum"
+    assert profile[name] > 0 and profile.metrics[name].label == "predicted"
+    if "described" in key or "host" in key:
+        loaded, stored = (profile.metrics[f"tilewise__bytes_global_op_tma_{op}.sum"] for op in ("ld", "st"))
+        assert loaded.value >= stored.value > 0 and loaded.label == "predicted"
+
+
+def test_the_last_rung_on_the_gpu() -> None:
+    """Rung 13 loads, multicasts, multiplies and stores in bulk: as on an H200."""
+    row = next(row for row in RECORDED["rungs"] if row["case"]["rung"].startswith("13"))
+    m, n, k = row["case"]["size"]
+    profile = tw.ladder["13_warp_specialised"].profile(m, n, k, gpu="h200")
+    assert profile[NAMES["in"]] == row["counts"]["L1 read"]
+    assert profile[NAMES["out"]] == row["counts"]["L2 tex written"]
+    moved = {
+        op: profile[f"tilewise__bytes_shared_op_{op}.sum"] for op in ("tma_ld", "tma_mc", "tma_st", "gmma")
+    }
+    tiles = m * n // (128 * 128)
+    assert moved["tma_ld"] + moved["tma_mc"] == tiles * 2 * (128 + 128) * k
+    assert moved["tma_st"] == 2 * m * n
