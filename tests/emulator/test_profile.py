@@ -19,6 +19,7 @@ from tilewise.profiler.compare import comparison
 from tilewise.profiler.launch import ProfilingDevice
 from tilewise.profiler.metrics import chosen
 from tilewise.profiler.predict import predict
+from tilewise.profiler.profile import Profile
 from tilewise.profiler.roofline import flops_of
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
@@ -354,3 +355,49 @@ def test_bytes_by_space_and_operation() -> None:
     local = tw.Kernel(spilling, "k", "sm_80").profile(1, 32, [np.arange(64, dtype=np.int32)])
     assert local["smsp__sass_inst_executed_op_local_ld.sum"] == 1
     assert local["smsp__sass_inst_executed_op_local_st.sum"] > 0
+
+
+ATOMICS = """
+extern "C" __global__ void spread(float *o, const float *d) { atomicAdd(o + threadIdx.x % 8, d[threadIdx.x]); }
+extern "C" __global__ void counted(int *o, const int *d) {
+    __shared__ int bins[64];
+    bins[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(&bins[d[threadIdx.x]], 1);
+    __syncthreads();
+    o[threadIdx.x] = bins[threadIdx.x];
+}
+extern "C" __global__ void one(int *o, const int *d) { atomicAdd(o, 3); }
+extern "C" __global__ void tried(float *o, const float *d) {
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    atomicAdd(&sum, d[threadIdx.x]);
+    __syncthreads();
+    o[threadIdx.x] = sum;
+}
+"""
+RED = "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum"
+ATOM = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"
+
+
+def atomics(name: str) -> Profile:
+    data = np.arange(64, dtype=np.int32) // 4
+    kernel = tw.Kernel(ATOMICS, name, "sm_90a")
+    return kernel.profile(1, 64, [np.zeros(64, np.int32), data], gpu="h200")
+
+
+def test_atomics_ask_for_a_sector_for_every_lane_that_wants_a_word() -> None:
+    profile = atomics("spread")
+    assert (profile[RED], profile.metrics[RED].label) == (2 * 4, "exact")
+    assert profile["memory_l2_theoretical_sectors_global"] == 2 * (4 + 1)
+
+
+def test_what_the_assembler_makes_of_atomics() -> None:
+    """It counts lanes of a word at once, has one lane add for all, and tries floats until they are in."""
+    profile = atomics("counted")
+    assert "ATOMS.POPC.INC" in tw.Kernel(ATOMICS, "counted", "sm_90a").sass
+    assert (profile[ATOM], profile.metrics[ATOM].label) == (0, "exact")
+    assert atomics("one")[RED] == 2
+    profile = atomics("tried")
+    assert profile.metrics[ATOM].label == "estimated" and "until they succeed" in "".join(profile.notes)

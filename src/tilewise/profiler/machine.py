@@ -114,6 +114,12 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     places: dict[int, list[Place]] = defaultdict(list)
     for place in counts.places():
         places[place.line].append(place)
+    spinning = {number for number, item in code if item.family == "ATOMS" and "SPIN" in item.opcode}
+    if spinning:
+        machine.notes.append(
+            "atomic operations on shared memory that the machine code tries until they succeed are counted as if "
+            "they did at once: lanes that want one word take a turn each"
+        )
     for number, item in code:
         key = (item.ptx, item.family)
         if item.family in MEMORY and item.ptx in places:
@@ -121,7 +127,8 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             whole = sum(copies[key])
             share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
             elected = _elected(item, blocks[number], lines.get(item.ptx))
-            machine.accesses += _accesses(item, places[item.ptx], share, len(widths[key]) == 1, elected)
+            known = len(widths[key]) == 1 and number not in spinning
+            machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
     full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     for number, item in code:
@@ -134,7 +141,7 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             part = float(runs.runs[after].sum() / runs.runs[number].sum())
             each[number] = min(each[number], each[after] * part)
         machine.ran += _ran(number, blocks[number], lines, alike, runs, each[number])
-    machine.notes += _check(machine, counts)
+    machine.notes += _check(machine, counts, widths)
     return machine
 
 
@@ -222,7 +229,6 @@ def _in_shared(item: Instruction, op: str, place: Place, share: float, alike: bo
     if "POPC.INC" in item.opcode:  # counts lanes of a word at once
         waves = phases = place.sharing
         ideals = np.minimum(waves, ideals)
-    alike &= "SPIN" not in item.opcode  # tries again until it has its turn: how often is not known here
     nothing = place.sectors * 0.0
     return Access(
         item, op, "shared", bits, place.shared * share, waves * share, phases * share, ideals * share,
@@ -335,9 +341,10 @@ def _threads(block: Sequence[Instruction], lines: Mapping[int, Line], runs: floa
     return max((float(line.threads.sum() / line.runs.sum()) for line in like), default=full)
 
 
-def _check(machine: Machine, counts: Counts) -> list[str]:
+def _check(machine: Machine, counts: Counts, widths: Mapping[tuple[int | None, str], set[int]]) -> list[str]:
     """Whether the machine code moves as many bytes as the PTX: the assembler may leave accesses out."""
     notes = []
+    asking = {item.instruction.ptx for item in machine.accesses}
     for space, op, action in (("shared", "ld", "load"), ("shared", "st", "store"), ("global", "ld", "load")):
         here = [item for item in machine.accesses if item.space == space and item.op == op]
         moved = sum(float(item.runs.sum()) * item.bits // 8 for item in here)
@@ -349,7 +356,7 @@ def _check(machine: Machine, counts: Counts) -> list[str]:
             notes.append(
                 f"the PTX asks for {asked * 32:,.0f} bytes of {space} {action}s, the machine code for {moved * 32:,.0f}"
             )
-    if not all(item.exact for item in machine.accesses):
-        lines = sorted({item.instruction.ptx or 0 for item in machine.accesses if not item.exact})
-        notes.append(f"copies of PTX lines {lines} differ in width: what each of them does is an estimate")
+    differ = sorted({ptx or 0 for (ptx, _), sizes in widths.items() if len(sizes) > 1 and ptx in asking})
+    if differ:
+        notes.append(f"copies of PTX lines {differ} differ in width: what each of them does is an estimate")
     return notes
