@@ -48,7 +48,10 @@ __device__ u64 plain(const void *p) { return (at(p) & 0x3FFFF) >> 4 | (u64)(128 
 #define multiply(d, a, b) asm volatile("wgmma.fence.sync.aligned;\n\t" \
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;\n\t" \
     "wgmma.commit_group.sync.aligned;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b) : "memory")
-__device__ void multiplied() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+#define add_product(d, a, b) asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;\n\t" \
+    "wgmma.commit_group.sync.aligned;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b) : "memory")
+__device__ void order() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+template <int n = 0> __device__ void multiplied() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory"); }
 #endif
 """
 

@@ -7,12 +7,13 @@ from functools import cache
 import tilewise as tw
 from tests.emulator.cases import HEAD, Case
 from tests.emulator.faulty_flights import FLIGHTS
+from tests.emulator.faulty_lanes import LANES
 from tests.emulator.faulty_memory import BARRIERS, MEMORY, UNSET
 from tests.emulator.faulty_races import RACES
 
 __all__ = ["CASES", "kernel_of", "marked"]
 
-CASES = [*RACES, *UNSET, *MEMORY, *BARRIERS, *FLIGHTS]
+CASES = [*RACES, *UNSET, *MEMORY, *BARRIERS, *FLIGHTS, *LANES]
 _PER_SOURCE = 8
 
 

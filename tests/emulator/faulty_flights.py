@@ -6,241 +6,313 @@ from tests.emulator.cases import Case
 
 __all__ = ["FLIGHTS"]
 
-FLIGHTS = [
-    Case(
-        "not_waited",
-        "asyncheck",
-        "read-in-flight",
-        """
-    __shared__ int s[64];
-    cp4(s + T, x + T);                                                                       //!
-    commit();
-    landed<0>();                                                                                       //+
+
+def _copy(name: str, tool: str, kind: str, body: str) -> Case:
+    return Case(name, tool, kind, "__shared__ int s[2][64];\n" + body)
+
+
+def _bulk(
+    name: str,
+    kind: str,
+    body: str,
+    orders: tuple[str | int, ...] = ("eager", "late", 3),
+    made: str = "proxy();",
+) -> Case:
+    """With an mbarrier for copies of 256 bytes to ``s``."""
+    head = f"""
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) {{
+        init(&m, 1); {"//!" if not made else ""}
+        {made or "proxy(); //+"}
+    }}
     __syncthreads();
-    y[T] = s[63 - T];                                                                                    //!
+"""
+    return Case(name, "asyncheck", kind, head + body.strip("\n"), arch="sm_90a", orders=orders)
+
+
+def _product(name: str, kind: str, body: str, fill: str = "", fenced: str = "proxy();") -> Case:
+    """With the two factors of a wgmma, ``a`` and ``b``."""
+    head = f"""
+    __shared__ __align__(128) half a[64 * 16 + 8 * 16]; half *b = a + 1024;
+    for (int i = T; i < 1152; i += 128) a[i] = __int2half_rn(i % 7); {fill}
+    {fenced}
+    __syncthreads();
+    float d[4] = {{}}, e[4] = {{}};
+"""
+    tail = "\ny[T] = d[0] + d[3] + e[0];"
+    return Case(name, "asyncheck", kind, head + body.strip("\n") + tail, block=128, arch="sm_90a")
+
+
+_COPIES = [
+    _copy(
+        *("not_waited", "asyncheck", "read-in-flight"),
+        """
+    cp4(s[0] + T, x + T); //!
+    commit();
+    landed<0>(); //+
+    __syncthreads();
+    y[T] = s[0][63 - T]; //!
 """,
     ),
-    Case(
-        "one_group_too_many",
-        "asyncheck",
-        "read-in-flight",
+    _copy(
+        *("one_group_too_many", "asyncheck", "read-in-flight"),
         """
-    __shared__ int s[2][64];
-    cp4(s[0] + T, x + T);                                                                              //!
+    cp4(s[0] + T, x + T); //!
     commit();
     cp4(s[1] + T, x + 64 + T);
     commit();
-    landed<2>();                                                                                             //-
-    landed<1>();                                                                                          //+
+    landed<2>(); //-
+    landed<1>(); //+
     __syncthreads();
-    int first = s[0][63 - T];                                                                         //!
+    int first = s[0][63 - T]; //!
     landed<0>();
     __syncthreads();
     y[T] = first + s[1][63 - T];
 """,
     ),
-    Case(
-        "waited_but_not_met",
-        "racecheck",
-        "read-write",
+    _copy(
+        *("no_group_at_the_end", "asyncheck", "read-in-flight"),
         """
-    __shared__ int s[64];
-    cp4(s + T, x + T);                                                                           //!
+    int sum = 0;
+    cp4(s[0] + T, x + T);
     commit();
-    landed<0>();
-    __syncthreads();                                                                                 //+
-    y[T] = s[63 - T];                                                                                  //!
+    for (int i = 0; i < 4; i++) {
+        if (i < 3) {
+            cp4(s[(i + 1) % 2] + T, x + 64 * (i + 1) + T); //!
+            commit(); //-
+        }
+        commit(); //+
+        landed<1>();
+        __syncthreads();
+        sum += s[i % 2][63 - T]; //!
+        __syncthreads();
+    }
+    y[T] = sum;
 """,
     ),
-    Case(
-        "two_copies_to_one_place",
-        "asyncheck",
-        "write-in-flight",
+    _copy(
+        *("waited_but_not_met", "racecheck", "read-write"),
         """
-    __shared__ int s[64];
-    cp4(s + T, x + T);                                                                                     //!
+    cp4(s[0] + T, x + T); //!
     commit();
-    landed<0>();                                                                                             //+
-    cp4(s + T, x + 64 + T);                                                                               //!
+    landed<0>();
+    __syncthreads(); //+
+    y[T] = s[0][63 - T]; //!
+""",
+    ),
+    _copy(
+        *("two_copies_to_one_place", "asyncheck", "write-in-flight"),
+        """
+    cp4(s[0] + T, x + T); //!
+    commit();
+    landed<0>(); //+
+    cp4(s[0] + T, x + 64 + T); //!
     commit();
     landed<0>();
     __syncthreads();
-    y[T] = s[63 - T];
+    y[T] = s[0][63 - T];
 """,
     ),
-    Case(
-        "stored_into_a_copy",
-        "asyncheck",
-        "write-in-flight",
+    _copy(
+        *("stored_into_a_copy", "asyncheck", "write-in-flight"),
         """
-    __shared__ int s[64];
-    cp4(s + T, x + T);                                                                                   //!
+    cp4(s[0] + T, x + T); //!
     commit();
-    landed<0>();                                                                                           //+
-    if (T == 0) s[T] = 5;                                                                                 //!
+    landed<0>(); //+
+    if (T == 0) s[0][T] = 5; //!
     landed<0>();
     __syncthreads();
-    y[T] = s[63 - T];
+    y[T] = s[0][63 - T];
 """,
     ),
-    Case(
-        "stage_reused",
-        "racecheck",
-        "read-write",
+    _copy(
+        *("stage_reused", "racecheck", "read-write"),
         """
-    __shared__ int s[64];
     int sum = 0;
     for (int i = 0; i < 4; i++) {
-        cp4(s + T, x + 64 * i + T);                                                                        //!
+        cp4(s[0] + T, x + 64 * i + T); //!
         commit();
         landed<0>();
         __syncthreads();
-        sum += s[63 - T];                                                                                  //!
-        __syncthreads();                                                                                     //+
+        sum += s[0][63 - T]; //!
+        __syncthreads(); //+
     }
     y[T] = sum;
 """,
     ),
-    Case(
-        "bulk_not_waited",
-        "asyncheck",
-        "read-in-flight",
+]
+
+_BULKS = [
+    _bulk(
+        *("bulk_not_waited", "read-in-flight"),
         """
-    __shared__ __align__(128) int s[64]; __shared__ u64 m;
-    if (T == 0) { init(&m, 1); proxy(); }
-    __syncthreads();
     if (T == 0) { expect(&m, 256);
-        bulk(s, x, 256, &m);                                                                          //!
+        bulk(s, x, 256, &m); //!
     }
-    await(&m, 0);                                                                                           //+
+    await(&m, 0); //+
     __syncthreads();
-    y[T] = s[63 - T];                                                                                       //!
+    y[T] = s[63 - T]; //!
 """,
-        arch="sm_90a",
     ),
-    Case(
-        "wrong_parity",
-        "asyncheck",
-        "read-in-flight",
+    _bulk(
+        *("wrong_parity", "read-in-flight"),
         """
-    __shared__ __align__(128) int s[64]; __shared__ u64 m;
-    if (T == 0) { init(&m, 1); proxy(); }
-    __syncthreads();
     if (T == 0) { expect(&m, 256);
-        bulk(s, x, 256, &m);                                                                              //!
+        bulk(s, x, 256, &m); //!
     }
-    await(&m, 1);                                                                                               //-
-    await(&m, 0);                                                                                          //+
-    y[T] = s[63 - T];                                                                                        //!
+    await(&m, 1); //-
+    await(&m, 0); //+
+    y[T] = s[63 - T]; //!
 """,
-        arch="sm_90a",
-        orders=("late",),
+        ("late",),
     ),
-    Case(
-        "refilled_too_early",
-        "asyncheck",
-        "copy-too-early",
+    _bulk(
+        *("refilled_too_early", "copy-too-early"),
         """
-    __shared__ __align__(128) int s[64]; __shared__ u64 m;
-    if (T == 0) { init(&m, 1); proxy(); }
-    __syncthreads();
     int sum = 0;
     for (int i = 0; i < 3; i++) {
         if (T == 0) { expect(&m, 256);
-            bulk(s, x + 64 * i, 256, &m);                                                                  //!
+            bulk(s, x + 64 * i, 256, &m); //!
         }
         await(&m, i % 2);
-        sum += s[63 - T];                                                                              //!
-        __syncthreads();                                                                                     //+
+        sum += s[63 - T]; //!
+        __syncthreads(); //+
     }
     y[T] = sum;
 """,
-        arch="sm_90a",
-        orders=("late",),
+        ("late",),
     ),
-    Case(
-        "sent_without_fence",
-        "asyncheck",
-        "unfenced",
+    _bulk(
+        *("barrier_not_made_visible", "unfenced"),
         """
-    __shared__ __align__(128) int s[64];
-    s[T] = x[T];                                                                                         //!
-    proxy();                                                                                                   //+
+    if (T == 0) { expect(&m, 256);
+        bulk(s, x, 256, &m); //!
+    }
+    await(&m, 0);
+    y[T] = s[63 - T];
+""",
+        made="",
+    ),
+    _bulk(
+        *("one_lane_frees_for_its_warp", "copy-too-early"),
+        """
+    __shared__ u64 empty;
+    if (T == 0) init(&empty, 1);
+    __syncthreads();
+    int sum = 0;
+    for (int i = 0; i < 3; i++) {
+        if (T == 32) {
+            if (i) await(&empty, (i - 1) % 2);
+            expect(&m, 256);
+            bulk(s, x + 64 * i, 256, &m); //!
+        }
+        if (T < 32) {
+            await(&m, i % 2);
+            sum += s[63 - T]; //!
+            __syncwarp(); //+
+            if (T == 0) arrive(&empty);
+        }
+    }
+    y[T] = sum;
+""",
+    ),
+    _bulk(
+        *("sent_without_fence", "unfenced"),
+        """
+    s[T] = x[T]; //!
+    proxy(); //+
     __syncthreads();
     if (T == 0) {
-        bulk_out(y, s, 256);                                                                                 //!
+        bulk_out(y, s, 256); //!
         bulk_read();
     }
 """,
-        arch="sm_90a",
     ),
-    Case(
-        "source_overwritten",
-        "asyncheck",
-        "source-in-flight",
+    _bulk(
+        *("source_overwritten", "source-in-flight"),
         """
-    __shared__ __align__(128) int s[64];
     s[T] = x[T];
     proxy();
     __syncthreads();
     if (T == 0) {
-        bulk_out(y, s, 256);                                                                                  //!
-        bulk_read();                                                                                            //+
-        s[0] = 5;                                                                                             //!
+        bulk_out(y, s, 256); //!
+        bulk_read(); //+
+        s[0] = 5; //!
         bulk_read();
     }
 """,
-        arch="sm_90a",
     ),
     Case(
-        "used_before_initialised",
-        "racecheck",
-        "uninitialised-mbarrier",
+        *("used_before_initialised", "racecheck", "uninitialised-mbarrier"),
         """
     __shared__ u64 m;
-    if (T == 0) init(&m, 32);                                                                                //!
-    __syncthreads();                                                                                           //+
-    if (T >= 32) arrive(&m);                                                                               //!
+    if (T == 0) init(&m, 64); //!
+    __syncthreads(); //+
+    arrive(&m); //!
     y[T] = T;
 """,
         orders=("eager",),
     ),
-    Case(
-        "product_without_fence",
-        "asyncheck",
-        "unfenced",
+]
+
+_PRODUCTS = [
+    _product(
+        *("product_without_fence", "unfenced"),
         """
-    __shared__ __align__(128) half s[64 * 16 + 8 * 16];
-    for (int i = T; i < 1152; i += 128) s[i] = __int2half_rn(i % 7);                                           //!
-    proxy();                                                                                                      //+
-    __syncthreads();
-    float d[4] = {};
-    multiply(d, plain(s), plain(s + 1024));                                                                         //!
+    multiply(d, plain(a), plain(b)); //!
     multiplied();
-    y[T] = d[0] + d[3];
 """,
-        block=128,
-        arch="sm_90a",
+        *("//!", "proxy(); //+"),
     ),
-    Case(
-        "operand_overwritten",
-        "asyncheck",
-        "source-in-flight",
+    _product(
+        *("operand_overwritten", "source-in-flight"),
         """
-    __shared__ __align__(128) half a[64 * 16], b[8 * 16];
-    for (int i = T; i < 1024; i += 128) a[i] = __int2half_rn(i % 7);
-    b[T] = __int2half_rn(T % 5);
-    proxy();
+    multiply(d, plain(a), plain(b)); //!
+    multiplied(); //+
     __syncthreads();
-    float d[4] = {};
-    multiply(d, plain(a), plain(b));                                                                        //!
-    multiplied();                                                                                            //+
-    __syncthreads();
-    b[T] = __int2half_rn(1);                                                                                     //!
+    b[T] = __int2half_rn(1); //!
     multiplied();
-    y[T] = d[0] + d[3];
 """,
-        block=128,
-        arch="sm_90a",
+    ),
+    _product(
+        *("sums_of_the_last_group", "sum-in-flight"),
+        """
+    multiply(d, plain(a), plain(b));
+    multiply(e, plain(a), plain(b)); //!
+    multiplied<1>(); //-
+    multiplied(); //+
+    e[0] = d[1] + e[1] * 2; //!
+    multiplied();
+""",
+    ),
+    _product(
+        *("no_fence_at_all", "unfenced-register"),
+        """
+    order(); //+
+    add_product(d, plain(a), plain(b)); //!
+    multiplied();
+""",
+    ),
+    _product(
+        *("sums_scaled_without_fence", "unfenced-register"),
+        """
+    multiply(d, plain(a), plain(b));
+    multiplied();
+    for (int i = 0; i < 4; i++) d[i] *= 3; //!
+    order(); //+
+    add_product(d, plain(a), plain(b)); //!
+    multiplied();
+""",
+    ),
+    _product(
+        *("sum_written_in_flight", "register-in-flight"),
+        """
+    multiply(d, plain(a), plain(b)); //!
+    multiplied(); //+
+    asm volatile("mov.f32 %0, 0f3f800000;" : "+f"(d[1]) :: "memory"); //!
+    multiplied();
+""",
     ),
 ]
+
+FLIGHTS = [*_COPIES, *_BULKS, *_PRODUCTS]

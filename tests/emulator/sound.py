@@ -6,6 +6,7 @@ from functools import cache
 
 import tilewise as tw
 from tests.emulator.cases import HEAD, Case
+from tests.emulator.sound_meetings import MEETINGS
 
 __all__ = ["SOUND", "kernel_of"]
 
@@ -524,7 +525,7 @@ _FIRST = [
         arch="sm_90a",
     ),
 ]
-SOUND = _FIRST
+SOUND = [*_FIRST, *MEETINGS]
 _PER_SOURCE = 12
 
 

@@ -206,3 +206,8 @@ def test_the_last_rung_on_the_gpu() -> None:
     tiles = m * n // (128 * 128)
     assert moved["tma_ld"] + moved["tma_mc"] == tiles * 2 * (128 + 128) * k
     assert moved["tma_st"] == 2 * m * n
+    bounds = {bound.name: bound.amount for bound in profile.roofline.bounds}
+    copied = moved["tma_ld"] + moved["tma_mc"] + moved["tma_st"]
+    assert bounds["bulk copies in shared memory"] == copied / 128
+    assert bounds["shared memory"] == profile["memory_l1_wavefronts_shared"] >= moved["gmma"] / 128
+    assert profile.roofline.flops == 2 * m * n * k

@@ -109,3 +109,20 @@ def test_findings_come_by_line_and_as_plain_data() -> None:
         assert places == [[3, 6], [4, 5]] or places == [[4, 5], [3, 6]]
         assert first.plain()["tool"] == "racecheck"
         assert "^^^^" in str(first)
+
+
+def test_arrays_that_are_kept_are_told_with_their_lines() -> None:
+    kernel = tw.Kernel(COPIED, "copied", "sm_80")
+    with CheckingDevice() as device:
+        kept, gone = device.empty(33, "int32"), device.array(np.ones(32, np.int32))
+        kernel(1, 32, [gone, kept, 32], device=device)
+        kernel(1, 32, [np.ones(32, np.int32), kept[:32], 32], device=device)
+        del gone
+    (found,) = device.findings
+    assert (found.tool, found.kind, found.address) == ("memcheck", "leak", kept.ptr)
+    assert "132 bytes" in found.message and "(33,)" in found.array
+    assert found.now and found.now.file == __file__ and "device.empty(33" in found.now.text
+    assert "allocation by the host" in str(found)
+    with CheckingDevice() as device:
+        kernel(1, 32, [np.ones(32, np.int32), device.empty(32, "int32"), 32], device=device)
+    assert not device.findings

@@ -230,6 +230,24 @@ mul.lo.u32 %y, %t, 4; mov.u32 %x, open; add.u32 %y, %y, %x; st.shared.u32 [%y], 
         run(body, a, extra, shared=4 * COUNT - 4)
 
 
+def test_what_is_reserved_of_shared_memory_is_apart(rng: np.random.Generator) -> None:
+    """The system's part overlaps no array, and there is room where groups of several warps synchronise."""
+    a = numbers(rng)
+    extra = ".shared .align 4 .b8 fixed[256]; .extern .shared .align 16 .b8 open[];"
+    part = "%reserved_smem_offset_"
+    body = f"""
+.reg .b32 %r<8>; shl.b32 %r0, %t, 2; mov.u32 %r1, fixed; mov.u32 %r2, open; mov.u32 %r3, {part}1;
+add.u32 %r4, %r0, %r1; add.u32 %r5, %r0, %r2; add.u32 %r6, %r0, %r3;
+st.shared.u32 [%r4], 1; st.shared.u32 [%r5], 2; st.shared.u32 [%r6], %a; bar.sync 0;
+ld.shared.u32 %d, [%r6]; ld.shared.u32 %e, [%r4]; ld.shared.u32 %x, [%r5]; mad.lo.u32 %e, %e, 16, %x;
+mov.u32 %g, {part}end; mov.u32 %x, {part}begin; sub.u32 %g, %g, %x; mov.u32 %x, {part}cap; sub.u32 %g, %g, %x;
+mov.u32 %x, %total_smem_size; add.u32 %g, %g, %x;
+"""
+    out = run(body, a, extra, shared=4 * COUNT, count=3)
+    assert (out[:, 0] == a).all()
+    assert (out[:, 1:] == (18, 256 + 4 * COUNT)).all()
+
+
 CUDA = r"""
 __constant__ float weights[4] = {0.5f, 1.5f, 2.5f, 3.5f};
 __constant__ int* const_pointer;

@@ -91,7 +91,8 @@ class CLOCKS:
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
     MADE = 152  # pointer: by warp, when it last made mbarriers visible to others
     REGISTERS = 160  # pointer: by warp, see ``registers.py``
-    SIZE = 168
+    TOGETHER = 168  # pointer: by the first warp of four, when it was last seen that products of theirs were over
+    SIZE = 176
 
 
 class COPY:

@@ -103,8 +103,10 @@ WORDS = {
     ),
     "BAD_MASK": Words(
         *("synccheck", "bad-mask", "a lane runs with others of its warp, and its mask does not name it", ""),
-        "access",
-        "give a mask with all lanes that come to it, the caller among them: of __ballot_sync, or __activemask",
+        *(
+            "call",
+            "name all lanes that come to it, the caller among them: __ballot_sync before a branch tells",
+        ),
     ),
 }
 

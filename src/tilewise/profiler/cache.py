@@ -10,8 +10,8 @@ once. Real blocks do not keep step, and real caches have sets: figures of this m
 What an H200 does between its SMs and its L2 (``tests/golden/hardware/bulk.json``):
 
 - Requests of the SMs of one GPC for one sector are merged, four at most. Blocks go to GPCs in runs of neighbours,
-  clusters to one GPC after the other. SMs that read in step have four of theirs merged; on the ladder it was
-  1.3 to 3, and here it is two.
+  clusters to one GPC after the other; which SMs make a GPC differs from chip to chip, here all are of one size. SMs
+  that read in step have four of theirs merged; on the ladder it was 1.2 to 3, and here it is two.
 - The L2 is in two parts, each with half of the GPCs; what a part lacks it reads from the other, if that is where
   it belongs, as half of all sectors do. That counts as another read, and as another write of what is written.
 """

@@ -55,6 +55,7 @@ _FIRM = 30.0  # how much more is made of what comes in going out than of anythin
 _LOOSE = 0.01  # how much less of what instructions say that may have been moved
 _ROUNDS = 10  # of solving
 _REFINED = 4
+_MOST_TURNS = 40  # it ends before, but for a few kernels of which little is known
 _NEAR = 1e-5  # of the largest number: of what is off by more, it matters little by how much
 
 
@@ -99,17 +100,23 @@ def _following(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
         named = [labels[name] for name in _JUMP.findall(last.text) if name in labels]
         if last.family in _TABLES:
             targets = list(range(len(blocks)))  # a table of labels, which are not read here
-        elif last.family in ("BRA", "JMP"):
+        elif last.family in ("BRA", "JMP") or _far(last):
             targets = named
         elif last.family in ("EXIT", "RET", "KILL"):
             targets = [_OUT]
         conditional = last.predicate is not None or (
             last.family in ("BRA",) and "," in last.text.split("`")[0]
         )
-        if last.family not in (*_TABLES, "BRA", "JMP", "EXIT", "RET", "KILL") or conditional:
+        goes_on = last.family not in (*_TABLES, "BRA", "JMP", "EXIT", "RET", "KILL") and not _far(last)
+        if goes_on or conditional:
             targets = [*targets, number + 1 if number + 1 < len(blocks) else _OUT]
         found.append(list(dict.fromkeys(targets)))
     return found
+
+
+def _far(item: Instruction) -> bool:
+    """Whether it is a call that does not come back: a jump within the kernel."""
+    return item.family == "CALL" and "`(.L_" in item.text
 
 
 def reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
@@ -193,7 +200,9 @@ def _known(
 
 def _fixed(item: Instruction, lines: Mapping[int, Line]) -> bool:
     """Whether the assembler leaves it where it is, and makes one of it."""
-    return item.family in FIXED and not item.predicate and not mends(lines[item.ptx or 0])
+    line = lines[item.ptx or 0]
+    several = any(name.startswith("wmma.") for name in line.names)
+    return item.family in FIXED and not item.predicate and not mends(line) and not several
 
 
 def mends(line: Line) -> bool:
@@ -267,7 +276,7 @@ def _balanced(
     for number in there:
         shape = _shape(known.get(number, likely.get(number)), warps)
         total = max(float(network.ran[number] @ flow), 0.0)
-        close = number in known and abs(float(known[number].sum()) - total) < 1
+        close = number in known and abs(float(known[number].sum()) - total) < 0.5
         found.runs[number] = known[number] if close else shape * total
         if number in network.first:
             found.taken[number] = shape * float(flow[network.first[number]])
@@ -329,7 +338,7 @@ def _calls(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dic
     found: dict[int, list[int]] = {}
     for number in there:
         last = blocks[number][-1]
-        if last.family == "CALL":
+        if last.family == "CALL" and not _far(last):
             for name in _JUMP.findall(last.text):
                 if name in labels:
                     found.setdefault(labels[name], []).append(number)
@@ -383,7 +392,7 @@ def _least_squares(
     """The x without negative entries for which ``matrix @ x`` is nearest to ``right``.
 
     By changing sides: entries that are negative are held at zero, those held that would grow are let go, all at
-    once as long as that leaves fewer of them, else the last of them alone. ``free`` are those to begin with, and
+    once as long as that leaves fewer of them, else the worst of them alone. ``free`` are those to begin with, and
     those at the end.
     """
     scale = max(float(np.abs(right).max(initial=0)), 1.0)
@@ -394,7 +403,7 @@ def _least_squares(
     square = matrix.T @ matrix
     fewest, chances = count + 1, 3
     x = np.zeros(count)
-    for _ in range(5 * count + 20):
+    for _ in range(_MOST_TURNS):
         x = np.zeros(count)
         chosen = np.flatnonzero(free)
         if chosen.size:
@@ -402,7 +411,7 @@ def _least_squares(
             for _ in range(_REFINED):  # for squares of small weights beside large ones are not precise
                 x[chosen] += inverse @ (matrix[:, chosen].T @ (right - matrix @ x))
         slope = matrix.T @ (matrix @ x - right)
-        wrong = np.flatnonzero((free & (x < -1e-12)) | (~free & (slope < -1e-14)))
+        wrong = np.flatnonzero((free & (x < -1e-10)) | (~free & (slope < -1e-12)))
         if not wrong.size:
             break
         if wrong.size < fewest:
@@ -410,6 +419,7 @@ def _least_squares(
         elif chances:
             chances -= 1
         else:
-            wrong = wrong[-1:]
+            by = np.where(free, -x, -slope)[wrong]
+            wrong = wrong[[int(np.argmax(by))]]
         free[wrong] = ~free[wrong]
     return np.maximum(x, 0) * scale

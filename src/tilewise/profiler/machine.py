@@ -48,6 +48,7 @@ MEMORY: dict[str, tuple[str, tuple[str, ...]]] = {
     "ST": ("st", ("global", "shared")),
     "ATOM": ("atom", ("global", "shared")),
 }
+_WORD = 32  # bits
 _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom": "atomic", "red": "atomic"}
 
 
@@ -128,6 +129,7 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
             elected = _elected(item, blocks[number], lines.get(item.ptx))
             known = len(widths[key]) == 1 and number not in spinning
+            share *= _merged(item, whole, lines.get(item.ptx))
             machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
     full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
@@ -152,6 +154,16 @@ def _splits(counts: Counts) -> dict[int, Figures]:
         if item.splits is not None:
             found[item.line] = found.get(item.line, 0) + item.splits * 1.0
     return found
+
+
+def _merged(item: Instruction, runs: float, line: Line | None) -> float:
+    """Where the assembler has merged what one line does in several turns of a loop: for how many runs of the line
+    one of the machine instruction stands. ``runs`` are those of all its copies."""
+    if line is None or item.family not in ("LDS", "STS", "LDG", "STG") or width_of(item) <= _WORD:
+        return 1.0
+    asked = float(line.on_runs.sum())
+    turns = asked / runs if runs else 1.0
+    return 1 / turns if turns in (2.0, 4.0) else 1.0
 
 
 def _elected(item: Instruction, block: Sequence[Instruction], line: Line | None) -> bool:

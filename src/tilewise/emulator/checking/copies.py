@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import COPY, Action
+from tilewise.emulator.check_layout import CLOCKS, COPY, Action
 from tilewise.emulator.checking import bulks, products, records
-from tilewise.emulator.checking.clocks import WHO, index_of, now_of
+from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, tick
 from tilewise.emulator.checking.records import (
     COPIED,
+    PRODUCTS,
     SHARED,
     Mark,
     context,
     each_copy,
+    first_of_four,
     groups_of,
     phase_of,
     place_of,
@@ -60,10 +62,17 @@ def _commit() -> Routine:
 
 
 def _landed() -> Routine:
-    """Some lanes have waited for their groups but the last ``keep``; -1 for all."""
+    """Some lanes have waited for their groups but the last ``keep``; -1 for all.
+
+    A product is one operation of four warps: when one of them has waited for it, it is over for all.
+    """
     r = Routine("tw_check_landed", "void", **WHO, mask="i32", keep="i32", kind="i32")
+    products, first = r.compare("icmp eq", r["kind"], PRODUCTS), first_of_four(r)
+    some = r.variable("i1", 0)
     with each_copy(r) as copy:
-        mine = r.compare("icmp eq", r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
+        warp = r.wide(r.field(copy, COPY.WARP, "i32"))
+        beside = r.both(products, r.compare("icmp ult", r.op("sub", warp, first), 4))
+        mine = r.op("or", r.compare("icmp eq", warp, index_of(r)), beside)
         kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), r["kind"])
         with (
             r.when(r.both(mine, kind)),
@@ -73,7 +82,11 @@ def _landed() -> Routine:
             since = r.op("sub", r.field(r.item(groups_of(r, r["kind"]), lane, 4), 0, "i32"), own)
             with r.when(r.compare("icmp sgt", since, r["keep"])):
                 r.call("tw_check_land", "void", *context(r), copy, lane, now_of(r))
+                some.put(1)
     trim(r)
+    with r.when(r.both(products, some.get())):
+        r.put(r.item(r.field(clocks_of(r), CLOCKS.TOGETHER, "ptr"), first, 4), 0, now_of(r))
+        tick(r)
     return r
 
 

@@ -24,7 +24,7 @@ _MATRIX = {"bits": "i64", "first": "i32", "rows": "i32", "bricks": "i32", "acros
 
 def _matrix() -> Routine:
     """Go through the rows of 16 bytes of a matrix that a descriptor describes: see ``wgmma_descriptor.py``."""
-    r = Routine("tw_check_matrix", "void", **WHO, **_MATRIX, what="i32", time="i32")
+    r = Routine("tw_check_matrix", "void", **WHO, **_MATRIX, what="i32", time="i32", who="i32")
     bits = r["bits"]
 
     def part(low: int, mask: int) -> Value:
@@ -55,14 +55,13 @@ def _matrix() -> Routine:
 
 def _each_row(r: Routine, place: Value) -> None:
     many = r.const("i64", 16)
-    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
     with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
         space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
         lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
         given = (lane, place, many, space, load, flags, r["time"], _NULL)
         r.call("tw_check_touch", "void", *context(r), *given)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], place, many, r["what"], r["time"], who)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], place, many, r["what"], r["time"], r["who"])
 
 
 def _product() -> Routine:
@@ -81,6 +80,7 @@ def _product() -> Routine:
     kept = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
     for i, value in enumerate(kept):
         r.put(place_of(r, copy, r.const("i32", i)), 0, value)
-    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], r.const("i32", Mark.LEAVE), r["line"])
+    leave, who = r.const("i32", Mark.LEAVE), r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
+    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], leave, r["line"], who)
     r.call("tw_check_matrix", "void", *context(r), *given)
     return r

@@ -21,10 +21,11 @@ from tilewise.emulator.check_layout import (
     LEAVING,
     MANY_LEAVING,
     PLACE,
+    WHOLE,
 )
 from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.checking.where import is_in
-from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Space
+from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 
@@ -36,6 +37,7 @@ __all__ = [
     "Mark",
     "context",
     "each_copy",
+    "first_of_four",
     "groups_of",
     "phase_of",
     "place_of",
@@ -140,6 +142,11 @@ def _record() -> Routine:
     return r
 
 
+def first_of_four(r: Routine) -> Value:
+    """The first warp of this one's warpgroup, within its cluster."""
+    return r.op("sub", index_of(r), r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)))
+
+
 @contextmanager
 def each_copy(r: Routine) -> Iterator[Value]:
     clocks = clocks_of(r)
@@ -192,7 +199,10 @@ def _land() -> Routine:
     with r.when(r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         numbers = [r.field(place_of(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
         high, low = r.wide(numbers[1]), r.wide(numbers[0])
-        given = (r.op("or", r.op("shl", high, 32), low), *numbers[2:], r.const("i32", Mark.FREE), r["time"])
+        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.cast("trunc", index_of(r), "i32"))
+        who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
+        bits, free = r.op("or", r.op("shl", high, 32), low), r.const("i32", Mark.FREE)
+        given = (bits, *numbers[2:], free, r["time"], who)
         r.call("tw_check_matrix", "void", *context(r), *given)
         r.give()
     address = r.wide(r.field(place_of(r, copy, lane), 0, "i32"))

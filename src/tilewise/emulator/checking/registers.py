@@ -8,9 +8,18 @@ last fence, and which group of products uses it; the register's number in it is 
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, LANE_BITS, WHOLE, Kind
-from tilewise.emulator.checking.clocks import WHO, check_state, clocks_of, index_of, serial_of, settle
-from tilewise.emulator.checking.records import PRODUCTS, groups_of
-from tilewise.emulator.layout import Space
+from tilewise.emulator.checking.clocks import (
+    WHO,
+    check_state,
+    clocks_of,
+    index_of,
+    own_clock,
+    own_entry,
+    serial_of,
+    settle,
+)
+from tilewise.emulator.checking.records import PRODUCTS, first_of_four, groups_of
+from tilewise.emulator.layout import WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 
@@ -116,9 +125,16 @@ def _used() -> Routine:
 
 
 def _done() -> Routine:
-    """A warp has waited for all of its groups but the last ``keep``."""
+    """A warp has waited for all of its groups but the last ``keep``; so what its warpgroup read for them is over."""
     r = Routine("tw_check_done", "void", **WHO, keep="i32")
     table = _table(r)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _groups(r), r["keep"]))
     r.put(table, _DONE, done)
+    time = r.field(r.item(r.field(clocks_of(r), CLOCKS.TOGETHER, "ptr"), first_of_four(r), 4), 0, "i32")
+    own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
+    clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
+    with r.count(4) as i, r.unless(r.compare("icmp eq", i, own)):
+        entry = r.item(clock, i, 4)
+        r.put(entry, 0, r.intrinsic("llvm.umax", r.field(entry, 0, "i32"), time))
+    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
     return r

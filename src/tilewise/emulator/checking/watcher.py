@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["watcher"]
 
 _STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_FROM_L2 = {"cg", "cv"}  # plain reads, but each of them looks anew
 _ORDERED = {"acquire", "release", "acq_rel", "sc"}
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _ARRIVALS = ("arrive", "arrive_drop")
@@ -154,6 +155,14 @@ class _Checker(Watcher):
         # A read that a compare-and-swap of the same place makes good: what it found need not be true any more.
         return instruction.opcode == "ld" and _place(instruction) in self.swapped
 
+    def _is_plain_poll(self, instruction: Instruction) -> bool:
+        """Whether a loop waits for memory that it reads as if nobody else wrote there: a compiler may read once."""
+        return (
+            instruction.opcode == "ld"
+            and not (_STRONG_WORDS | _FROM_L2) & set(instruction.parts)
+            and _place(instruction) not in self.swapped
+        )
+
     def _lanes(self, instruction: Instruction) -> Value:
         """The lanes whose addresses count."""
         e = self.e
@@ -181,7 +190,7 @@ class _Checker(Watcher):
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
-        strong = self._strong(instruction) and item.action != "copy"
+        strong = self._strong(instruction) and not self._is_plain_poll(instruction) and item.action != "copy"
         flags = STRONG if strong else DOUBTFUL if _doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
             flags |= NARROW

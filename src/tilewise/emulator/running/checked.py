@@ -186,6 +186,7 @@ class Checks:
             (CLOCKS.FENCED, warps * 4),
             (CLOCKS.MADE, warps * 4),
             (CLOCKS.KEEPER, warps * 4),
+            (CLOCKS.TOGETHER, warps * 4),
             (CLOCKS.PRIVATE, warps * row),
             (CLOCKS.FENCES, barriers * 4 * row),
             (CLOCKS.RELEASED, 2 * warps * row),
