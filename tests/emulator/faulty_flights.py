@@ -229,6 +229,19 @@ _BULKS = [
 """,
     ),
     _bulk(
+        *("global_source_without_fence", "unfenced"),
+        """
+    x[T] = T; //!
+    proxy(); //+
+    __syncthreads();
+    if (T == 0) { expect(&m, 256);
+        bulk(s, x, 256, &m); //!
+    }
+    await(&m, 0);
+    y[T] = s[63 - T];
+""",
+    ),
+    _bulk(
         *("source_overwritten", "source-in-flight"),
         """
     s[T] = x[T];

@@ -37,7 +37,7 @@ def scan(rng: np.random.Generator) -> Case:
 def sort(rng: np.random.Generator) -> Case:
     x = rng.integers(-1000, 1000, 512).astype(np.int32)
     order = np.argsort(x, kind="stable")
-    wanted = {1: x[order], 2: order, 3: x[order][::-1]}
+    wanted: dict[int, Array] = {1: x[order], 2: order, 3: x[order][::-1]}
     return Case("sort", [("sort", 1, 128)], [x, *(np.zeros_like(x) for _ in range(3))], wanted)
 
 
@@ -62,7 +62,13 @@ def groups(rng: np.random.Generator) -> Case:
             large = ((x[there] > 50) == (x[i] > 50)).sum()
             fours = min(4, there.size - rank // 4 * 4)
             before = x[there[:rank]].sum()
-            wanted[:, i] = (there.size * 100 + rank, x[there].sum(), before, x[alike].sum(), large * 10 + fours)
+            wanted[:, i] = (
+                there.size * 100 + rank,
+                x[there].sum(),
+                before,
+                x[alike].sum(),
+                large * 10 + fours,
+            )
     args = [x, *(np.zeros_like(x) for _ in range(5))]
     return Case("groups", [("groups", 1, 128)], args, dict(enumerate(wanted, 1)))
 
@@ -131,4 +137,6 @@ def test_nothing_is_wrong_with_them(make: Callable[[np.random.Generator], Case])
 
 def test_every_kernel_has_its_source() -> None:
     names = {make.__name__ for make in MAKERS}
-    assert {file.stem for file in FOLDER.glob("*.ptx")} == {file.stem for file in FOLDER.glob("*.cu")} == names
+    assert (
+        {file.stem for file in FOLDER.glob("*.ptx")} == {file.stem for file in FOLDER.glob("*.cu")} == names
+    )

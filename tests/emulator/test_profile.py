@@ -401,3 +401,76 @@ def test_what_the_assembler_makes_of_atomics() -> None:
     assert atomics("one")[RED] == 2
     profile = atomics("tried")
     assert profile.metrics[ATOM].label == "estimated" and "until they succeed" in "".join(profile.notes)
+
+
+TILES = """
+template <int SIZE, int DEEP>
+__global__ void tiles(const float *a, const float *b, float *c, int m, int n, int k) {
+    __shared__ float left[SIZE * DEEP], right[DEEP * SIZE];
+    float sums[8 * 8] = {0}, of_a[8] = {0}, of_b[8] = {0};
+    const unsigned x = threadIdx.x % (SIZE / 8), y = threadIdx.x / (SIZE / 8), threads = SIZE * SIZE / 64;
+    const unsigned row_a = threadIdx.x / DEEP, column_a = threadIdx.x % DEEP;
+    const unsigned row_b = threadIdx.x / SIZE, column_b = threadIdx.x % SIZE;
+    a += blockIdx.x * SIZE * k;
+    b += blockIdx.y * SIZE;
+    c += blockIdx.x * SIZE * n + blockIdx.y * SIZE;
+    for (unsigned step = 0; step < k; step += DEEP) {
+        #pragma unroll
+        for (unsigned i = 0; i < SIZE; i += threads / DEEP)
+            left[(row_a + i) * DEEP + column_a] = a[(row_a + i) * k + column_a];
+        #pragma unroll
+        for (unsigned i = 0; i < DEEP; i += threads / SIZE)
+            right[(row_b + i) * SIZE + column_b] = b[(row_b + i) * n + column_b];
+        __syncthreads();
+        a += DEEP;
+        b += DEEP * n;
+        for (unsigned d = 0; d < DEEP; ++d) {
+            for (unsigned i = 0; i < 8; ++i) of_a[i] = left[(y * 8 + i) * DEEP + d];
+            for (unsigned i = 0; i < 8; ++i) of_b[i] = right[d * SIZE + x * 8 + i];
+            for (unsigned i = 0; i < 8; ++i)
+                for (unsigned j = 0; j < 8; ++j) sums[i * 8 + j] += of_a[i] * of_b[j];
+        }
+        __syncthreads();
+    }
+    #pragma unroll
+    for (unsigned i = 0; i < 8; ++i)
+        #pragma unroll
+        for (unsigned j = 0; j < 8; ++j) c[(y * 8 + i) * n + x * 8 + j] += sums[i * 8 + j];
+}
+"""
+
+
+def test_loads_that_are_merged_over_turns_of_a_loop() -> None:
+    """The assembler for sm_89 unrolls what the PTX has as a loop, and reads four turns' elements at once."""
+    kernel, steps = tw.Kernel(TILES, "tiles<64, 8>", "sm_89"), 5
+    arrays = [np.zeros(shape, np.float32) for shape in ((64, 8 * steps), (8 * steps, 64), (64, 64))]
+    profile = kernel.profile(1, 64, [*arrays, 64, 64, 8 * steps], gpu="rtx-4090")
+    wide = [line for line in profile.machine_lines if line.text.startswith("LDS.128")]
+    assert len(wide) >= 16 and {line.instructions for line in wide} == {2 * steps}, profile.notes
+    ran = {item.instruction.offset: item.runs.sum() for item in profile.machine.ran}
+    for access in profile.machine.accesses:
+        assert access.runs.sum() == ran[access.instruction.offset], access.instruction
+
+
+def test_a_product_of_fragments_in_a_straight_line() -> None:
+    """A line of ``wmma`` becomes several instructions; each runs as often as the line."""
+    source = """
+    extern "C" __global__ void product(const unsigned *a, const unsigned *b, float *c) {
+        unsigned x[8], y[8]; float z[8];
+        asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%0,%1,%2,%3,%4,%5,%6,%7}, [%8], 16;"
+            : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]), "=r"(x[4]), "=r"(x[5]), "=r"(x[6]), "=r"(x[7])
+            : "l"(a));
+        asm volatile("wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {%0,%1,%2,%3,%4,%5,%6,%7}, [%8], 16;"
+            : "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]), "=r"(y[4]), "=r"(y[5]), "=r"(y[6]), "=r"(y[7])
+            : "l"(b));
+        asm volatile("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%0,%1,%2,%3,%4,%5,%6,%7}, "
+            "{%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19,%20,%21,%22,%23}, {%24,%24,%24,%24,%24,%24,%24,%24};"
+            : "=f"(z[0]), "=f"(z[1]), "=f"(z[2]), "=f"(z[3]), "=f"(z[4]), "=f"(z[5]), "=f"(z[6]), "=f"(z[7])
+            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]), "r"(x[5]), "r"(x[6]), "r"(x[7]),
+              "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]), "r"(y[4]), "r"(y[5]), "r"(y[6]), "r"(y[7]), "f"(0.f));
+        for (int i = 0; i < 8; i++) c[threadIdx.x * 8 + i] = z[i];
+    }"""
+    arrays = [np.zeros(256, np.float16), np.zeros(256, np.float16), np.zeros(256, np.float32)]
+    profile = tw.Kernel(source, "product", "sm_80").profile(3, 32, arrays, gpu="a100")
+    assert profile.opcodes["HMMA"] == 3 * 2
+    assert {float(item.runs.sum()) for item in profile.machine.ran if not item.instruction.never} == {3.0}

@@ -31,6 +31,7 @@ class Metric:
 def spread(name: str, figures: Figures, label: str, unit: str = "") -> list[Metric]:
     """A figure of every multiprocessor as sum, average, least and most."""
     total = float(whole(np.array(figures.sum())))
+    total = round(total) * 1.0 if label == ESTIMATED else total  # there are no parts of runs
     if name.startswith("smsp__"):
         ways = {"avg": total / (PARTS * len(figures)), "sum": total}
     else:

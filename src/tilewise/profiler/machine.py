@@ -9,6 +9,7 @@ How often an instruction ran that touches no memory is told from its basic block
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ MEMORY: dict[str, tuple[str, tuple[str, ...]]] = {
     "ST": ("st", ("global", "shared")),
     "ATOM": ("atom", ("global", "shared")),
 }
-_WORD = 32  # bits
+_SIZE = re.compile(r"\.(?:v(\d)\.)?[bfsu](\d+)$")  # of an element, at the end of a PTX name
 _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom": "atomic", "red": "atomic"}
 
 
@@ -70,6 +71,7 @@ class Access:
     exact: bool = True
     touched: Figures | None = None  # different sectors of each run, where that is not what it asked for
     lines: Figures | None = None  # of the cache, in global memory
+    data: Figures | None = None  # bytes, each counted once in a run
 
 
 @dataclass(slots=True)
@@ -129,7 +131,8 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
             elected = _elected(item, blocks[number], lines.get(item.ptx))
             known = len(widths[key]) == 1 and number not in spinning
-            share *= _merged(item, whole, lines.get(item.ptx))
+            fewer = _merged(item, whole, max(widths[key]), lines.get(item.ptx))
+            share, known = share * fewer, known and fewer in (1, 0.5, 0.25)
             machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
     full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
@@ -156,14 +159,14 @@ def _splits(counts: Counts) -> dict[int, Figures]:
     return found
 
 
-def _merged(item: Instruction, runs: float, line: Line | None) -> float:
-    """Where the assembler has merged what one line does in several turns of a loop: for how many runs of the line
-    one of the machine instruction stands. ``runs`` are those of all its copies."""
-    if line is None or item.family not in ("LDS", "STS", "LDG", "STG") or width_of(item) <= _WORD:
+def _merged(item: Instruction, runs: float, widest: int, line: Line | None) -> float:
+    """Where copies of a load or store are wider than the PTX has it, one does what several turns of a loop, or other
+    copies, would: which part of the line's runs is left. ``runs`` are those of all its copies."""
+    if line is None or item.predicate or item.family not in ("LDS", "STS", "LDG", "STG"):
         return 1.0
     asked = float(line.on_runs.sum())
-    turns = asked / runs if runs else 1.0
-    return 1 / turns if turns in (2.0, 4.0) else 1.0
+    named = [int(size[2]) * int(size[1] or 1) for name in line.names if (size := _SIZE.search(name))]
+    return min(runs / asked, 1.0) if asked and named and max(named) < widest else 1.0
 
 
 def _elected(item: Instruction, block: Sequence[Instruction], line: Line | None) -> bool:
@@ -244,7 +247,8 @@ def _in_shared(item: Instruction, op: str, place: Place, share: float, alike: bo
     nothing = place.sectors * 0.0
     return Access(
         item, op, "shared", bits, place.shared * share, waves * share, phases * share, ideals * share,
-        nothing, nothing, place.threads * (bits // 8) * share, alike,
+        nothing, nothing, place.threads * (bits // 8) * share, alike, None, None,
+        place.distinct * (bits // 8) * share,
     )  # fmt: skip
 
 
@@ -256,6 +260,7 @@ def _in_global(item: Instruction, op: str, place: Place, share: float, alike: bo
     return Access(
         item, op, "global", bits, place.outside * share, nothing, nothing, nothing, asked * share, least * share,
         place.threads * (bits // 8) * share, alike, place.sectors * share, place.lines * share,
+        place.distinct * (bits // 8) * share,
     )  # fmt: skip
 
 

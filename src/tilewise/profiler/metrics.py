@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.errors import ArgumentError
 from tilewise.profiler.bulk import BULK, bulk_metrics
@@ -35,6 +36,7 @@ _SHARED_OPS = {
 }
 _SASS_SHARED_OPS = {**_SHARED_OPS, "_op_ld": ("ld",), "_op_st": ("st",)}
 _L1_SHARED_OPS = {**_SHARED_OPS, "_op_gmma": ("gmma",)}
+_WITH_DATA = ("", "_op_ld", "_op_st")
 _GLOBAL_OPS = {"ld": ("ld",), "st": ("st",), "atom": ("atom",), "red": ("red",), "ldgsts": ("ldgsts",)}
 
 
@@ -119,6 +121,19 @@ def _sum(accesses: Iterable[Access], what: str, size: int) -> Figures:
     return whole(total)
 
 
+def _average(
+    name: str, accesses: Sequence[Access], what: str, most: int, label: str, size: int
+) -> list[Metric]:
+    """Bytes of data in a wavefront or a sector, each counted once, and which part that is of what there is room for."""
+    units, data = float(_sum(accesses, what, size).sum()), float(_sum(accesses, "data", size).sum())
+    ratio = data / units if units else 0.0
+    stem = f"smsp__sass_average_data_bytes_per_{name}"
+    return [
+        Metric(f"{stem}.ratio", ratio, label, "byte"),
+        Metric(f"{stem}.pct", 100 * ratio / most, label, "%"),
+    ]
+
+
 def _label(accesses: Sequence[Access], label: str) -> str:
     return label if all(access.exact for access in accesses) else ESTIMATED
 
@@ -145,8 +160,13 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             some = [access for access in here if access.op in ops]
             waves, phases = _sum(some, "waves", size), _sum(some, "phases", size)
             said = _label(some, label)
-            found += spread(f"{conflicts}{suffix}", waves - phases, said)
-            found += spread(f"{wavefronts}{suffix}", waves, said)
+            for family in (conflicts, wavefronts):
+                figures = waves - phases if family is conflicts else waves
+                found += spread(f"{family}{suffix}", figures, said)
+                if family.startswith("smsp__"):
+                    found += spread(f"{family.replace('smsp__', 'sm__')}{suffix}", figures, said)
+            if suffix in _WITH_DATA:
+                found += _average(f"wavefront_mem_shared{suffix}", some, "waves", LINE_BYTES, said, size)
     every = _sum(here, "waves", size)
     said = _label(here, label)
     found += spread("smsp__sass_l1tex_pipe_lsu_wavefronts_mem_shared", every, said)
@@ -155,6 +175,7 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     found += [
         Metric("memory_l1_wavefronts_shared", float(every.sum()), said),
         Metric("memory_l1_wavefronts_shared_ideal", float(ideal.sum()), said),
+        Metric("derived__memory_l1_wavefronts_shared_excessive", float(every.sum() - ideal.sum()), said),
     ]
     runs = {
         "shared": ("ld", "st", "atom", "ldsm", "stsm", "gmma"),
@@ -189,7 +210,12 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
                 many = float(sectors.sum() / requests.sum()) if requests.any() else 0.0
                 average = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{suffix}.ratio"
                 found.append(Metric(average, many, said, "sector/request"))
+                name = f"l1tex__t_bytes_pipe_lsu_mem_global_op_{suffix}"
+                found += spread(name, sectors * SECTOR_BYTES, said, "byte")
             else:
+                if suffix in ("ld", "st"):
+                    name = f"sector_mem_global_op_{suffix}"
+                    found += _average(name, some, "sectors", SECTOR_BYTES, said, size)
                 for owner in ("smsp__sass", "sm__sass"):
                     found += spread(f"{owner}_inst_executed_op_global_{suffix}", requests, said)
     asked, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
@@ -201,6 +227,12 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             "memory_l2_theoretical_sectors_global_ideal", float(ideal.sum()), _label(here, label), "sector"
         ),
         Metric("memory_l1_tag_requests_global", float(lines.sum()), label_here),
+        Metric(
+            "derived__memory_l2_theoretical_sectors_global_excessive",
+            float((whole(touched) - ideal).sum()),
+            label_here,
+            "sector",
+        ),
     ]
     if (asked <= ideal).all():
         # What the data stage makes of lanes that are not side by side is not known here.
@@ -231,12 +263,16 @@ def _launch(occupancy: Occupancy | None, launch: Mapping[str, float]) -> list[Me
         "blocks": "blocks",
         "barriers": "barriers",
     }
+    limits = occupancy.limits
+    # As ncu has it: no more than the blocks that there may be, and so many of a kernel without barriers.
+    limits = {**limits, "barriers": min(limits["blocks"], limits.get("barriers", limits["blocks"]))}
     found += [
         Metric(f"launch__occupancy_limit_{names[name]}", float(limit), EXACT, "block")
-        for name, limit in occupancy.limits.items()
+        for name, limit in limits.items()
     ]
     found += [
         Metric("launch__registers_per_thread", float(occupancy.registers)),
+        Metric("launch__registers_per_thread_allocated", float(-(-occupancy.registers // 8) * 8)),
         Metric("launch__shared_mem_config_size", float(occupancy.shared_config), EXACT, "byte"),
         Metric("sm__maximum_warps_per_active_cycle_pct", 100 * occupancy.ratio, EXACT, "%"),
         Metric("sm__maximum_warps_avg_per_active_cycle", float(occupancy.warps), EXACT, "warp"),

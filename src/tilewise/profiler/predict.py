@@ -138,7 +138,8 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
         if place.shared.any() or place.space == "shared":
             machine.accesses.append(
                 Access(item, op, "shared", 8 * width, place.shared * 1.0, waves * 1.0,
-                       phases * 1.0, ideals * 1.0, nothing, nothing, place.threads * width * 1.0)
+                       phases * 1.0, ideals * 1.0, nothing, nothing, place.threads * width * 1.0,
+                       True, None, None, place.distinct * width * 1.0)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
             asked = place.asked if place.action == "atomic" else place.sectors
@@ -158,6 +159,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
                     True,
                     place.sectors * 1.0,
                     place.lines * 1.0,
+                    place.distinct * width * 1.0,
                 )
             )
     return machine

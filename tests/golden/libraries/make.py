@@ -1,8 +1,8 @@
 """Make the PTX beside the sources: ``python tests/golden/libraries/make.py [folder of more headers …]``.
 
 The headers of CUDA are those of the extra ``cuda-headers``; CUTLASS's are in the wheel ``nvidia-cutlass``,
-whose folder is to be given. What was compiled here says with which versions. Line tables go, and variables
-that nothing uses.
+whose folder is to be given. What is here was made with NVRTC 13.5 and CCCL 13.3; of CUTLASS with its 4.2 and
+CCCL 13.0, as it does not go with a newer one. Line tables go, and variables that nothing uses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from pathlib import Path
 import tilewise as tw
 
 HERE = Path(__file__).parent
-ARCHS = {"scan": "sm_80", "sort": "sm_75", "pipeline": "sm_90a", "barrier": "sm_90a", "groups": "sm_80", "tiles": "sm_80"}
+ARCHS = {
+    "scan": "sm_80",
+    "sort": "sm_75",
+    "pipeline": "sm_90a",
+    "barrier": "sm_90a",
+    "groups": "sm_80",
+    "tiles": "sm_80",
+    "gemm": "sm_80",
+}
 _DECLARED = re.compile(r"\.global \.align \d+ \.\w+ (\w+)")
 
 
@@ -35,7 +43,8 @@ def stripped(text: str) -> str:
 def main() -> None:
     for name, arch in ARCHS.items():
         source = (HERE / f"{name}.cu").read_text(encoding="utf-8")
-        options = ("-default-device",)  # CUTLASS has functions that say not where they are for
+        # CUTLASS has functions that do not say where they run.
+        options = ("-default-device",)
         kernel = tw.Kernel(source, name, arch, include_dirs=sys.argv[1:], options=options)
         (HERE / f"{name}.ptx").write_text(stripped(kernel.build().ptx), encoding="utf-8")
 

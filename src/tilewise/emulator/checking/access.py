@@ -270,7 +270,7 @@ def _touch() -> Routine:
             _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
         judge(word, writes, stores, same)
         proxy = r.compare("icmp ne", r.op("and", r["flags"], PROXY), 0)
-        with r.when(r.both(proxy, r.negation(writes), r.compare("icmp ne", word.born, 0))):
+        with r.when(r.both(proxy, r.negation(writes))):
             _against_proxy(word)
     return r
 
@@ -279,14 +279,14 @@ def _against_proxy(word: Word) -> None:
     """The asynchronous proxy reads what a thread wrote: a fence of the writer or of this warp must lie between."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
-    writer = r.op("urem", r.wide(r.op("lshr", who, LANE_BITS)), warps)
-    fenced = r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
-    last = r.intrinsic(
-        "llvm.umax",
-        r.field(r.item(fenced, writer, 4), 0, "i32"),
-        r.field(r.item(fenced, index_of(r), 4), 0, "i32"),
-    )
     thread = r.compare("icmp eq", r.op("and", info, PROXY), 0)
-    with r.when(r.both(thread, r.compare("icmp ugt", time, word.born), r.compare("icmp ugt", time, last))):
-        word.report(Kind.UNFENCED, who, info)
+    with r.when(r.both(thread, r.compare("icmp ugt", time, word.born))):
+        warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+        serial, fenced = r.wide(r.op("lshr", who, LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
+        theirs = r.field(r.item(fenced, r.op("urem", serial, warps), 4), 0, "i32")
+        own = r.field(r.item(fenced, index_of(r), 4), 0, "i32")
+        # NOTE: of other clusters' fences nothing is known here.
+        near = r.compare("icmp eq", r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
+        since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
+        with r.when(r.both(near, since)):
+            word.report(Kind.UNFENCED, who, info)

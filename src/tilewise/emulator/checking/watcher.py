@@ -7,7 +7,6 @@ that is in ``access.py``, ``usual.py``, ``copies.py`` and ``clocks.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.check_layout import (
@@ -15,9 +14,7 @@ from tilewise.emulator.check_layout import (
     ACTIONS,
     BARRIERS_OF_BLOCK,
     BLOCKWIDE,
-    BYTES,
     DOUBTFUL,
-    MIXED,
     NARROW,
     PASSED_ON,
     RELAXED,
@@ -29,6 +26,16 @@ from tilewise.emulator.check_layout import (
     WHOLE_WARP,
     Action,
 )
+from tilewise.emulator.checking.facts import (
+    STRONG_WORDS,
+    blocks_taken,
+    is_doubtful,
+    is_ordering,
+    of_cluster,
+    place_in,
+    uses_of,
+    words_of,
+)
 from tilewise.emulator.checking.records import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.usual import ROW
 from tilewise.emulator.families.mbarriers import lane_addresses
@@ -37,22 +44,18 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
 from tilewise.emulator.ptx.operands import reads, registers_in, writes
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["watcher"]
 
-_STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
 _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them looks anew
-_ORDERED = {"acquire", "release", "acq_rel", "sc"}
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _ARRIVALS = ("arrive", "arrive_drop")
 _WAITS = ("test_wait", "try_wait")
 _MBARRIER_BYTES = 8
-_BLOCK, _SIZE_OF_BLOCK = "%at~", 4  # in ``malloc``: the register of a block, and where its size is put
-_MOST_WORDS = 256  # of an access that is looked at word by word
 _NULL = Value("ptr", "null")
 
 
@@ -67,10 +70,10 @@ class _Checker(Watcher):
         super().__init__(e)
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
-        self.swapped = {_place(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
+        self.swapped = {place_in(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
         # Whether blocks of a cluster may use one another's memory.
         self.neighbours = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
-        self.fences = any(_fences(item) for item in inside)  # else relaxed accesses order nothing
+        self.fences = any(is_ordering(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._talks(item) for item in inside):
             self.notes.append("talks")  # blocks may synchronise with one another, through global memory
         products = e.program.products
@@ -78,11 +81,11 @@ class _Checker(Watcher):
         self.sums = set(products.sums if products else ())
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
         self.notes.append({"registers": len(self.numbers)})
-        self.taken = _taken(e.program.function.body)
-        self.uses = _uses(e.program.function.body)
+        self.taken = blocks_taken(e.program.function.body)
+        self.uses = uses_of(e.program.function.body)
         # Where lanes go on that waited apart from others of their warp.
         self.behind = {
-            block.terminator.targets[0]: _of_cluster(block.terminator.instruction)
+            block.terminator.targets[0]: of_cluster(block.terminator.instruction)
             for block in blocks
             if block.terminator.kind == "wait" and block.index in e.analysis.divergent
         }
@@ -101,7 +104,7 @@ class _Checker(Watcher):
         found = [item for item in touches(e, instruction) if item.access.space in _CHECKED]
         spot = self._mbarrier(instruction)
         for item in found:
-            if item.action in ("store", "atomic") and (self._strong(instruction) or _doubtful(instruction)):
+            if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
                 self._synchronise(item.addresses, self._space(item), self._how(instruction, RELEASE))
             if item.action == "store":
                 self._access(item, instruction)
@@ -150,17 +153,17 @@ class _Checker(Watcher):
     def _strong(self, instruction: Instruction) -> bool:
         if instruction.opcode in ("atom", "red"):
             return True
-        if id(instruction) in self.e.analysis.polled or _STRONG_WORDS & set(instruction.parts):
+        if id(instruction) in self.e.analysis.polled or STRONG_WORDS & set(instruction.parts):
             return True
         # A read that a compare-and-swap of the same place makes good: what it found need not be true any more.
-        return instruction.opcode == "ld" and _place(instruction) in self.swapped
+        return instruction.opcode == "ld" and place_in(instruction) in self.swapped
 
     def _is_plain_poll(self, instruction: Instruction) -> bool:
         """Whether a loop waits for memory that it reads as if nobody else wrote there: a compiler may read once."""
         return (
             instruction.opcode == "ld"
-            and not (_STRONG_WORDS | _FROM_L2) & set(instruction.parts)
-            and _place(instruction) not in self.swapped
+            and not (STRONG_WORDS | _FROM_L2) & set(instruction.parts)
+            and place_in(instruction) not in self.swapped
         )
 
     def _lanes(self, instruction: Instruction) -> Value:
@@ -191,7 +194,7 @@ class _Checker(Watcher):
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
         strong = self._strong(instruction) and not self._is_plain_poll(instruction) and item.action != "copy"
-        flags = STRONG if strong else DOUBTFUL if _doubtful(instruction) else 0
+        flags = STRONG if strong else DOUBTFUL if is_doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
             flags |= NARROW
         if instruction.opcode == "ldmatrix":
@@ -222,7 +225,7 @@ class _Checker(Watcher):
 
     def _took(self, item: Touch, instruction: Instruction) -> None:
         """``malloc`` has found a block."""
-        line = self.taken.get(_place(instruction)[0])
+        line = self.taken.get(place_in(instruction)[0])
         if line:
             addresses, _ = self.e.buffers()
             self.e.store(item.addresses, addresses, 64)
@@ -251,7 +254,7 @@ class _Checker(Watcher):
         """The quick way, for accesses whose lanes lie where the code says. The label that it goes on at, or
         "" if there is none; after it comes the careful way."""
         e, access = self.e, item.access
-        table = _words(access.lanes, access.size, action) if access.lanes is not None else None
+        table = words_of(access.lanes, access.size, action) if access.lanes is not None else None
         if table is None or instruction.opcode.endswith("matrix") or item.action == "copy":
             return ""
         first = min(access.lanes or (0,))
@@ -473,88 +476,3 @@ class _Checker(Watcher):
             for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
                 numbers = (int(of_a), rows, bricks, int(across), instruction.line)
                 self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
-
-
-def _place(item: Instruction) -> tuple[str, int]:
-    """The register and the offset of an address, such as it stands there."""
-    address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
-    base = address.base if address else None
-    return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
-
-
-def _taken(body: Iterable[Instruction | Label]) -> dict[str, int]:
-    """By the register that has the block which a ``malloc`` found: the line of its call."""
-    found, line = {}, 0
-    for item in body:
-        if isinstance(item, Instruction):
-            line = item.line or line
-            register, offset = _place(item)
-            if (
-                not item.line
-                and item.opcode == "st"
-                and offset == _SIZE_OF_BLOCK
-                and register.startswith(_BLOCK)
-            ):
-                found[register] = line
-    return found
-
-
-def _uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
-    """By register: the opcodes of what reads it; "" for what makes an address of it."""
-    found: dict[str, set[str]] = {}
-    for item in body:
-        if not isinstance(item, Instruction):
-            continue
-        for register in reads(item):
-            found.setdefault(register.name, set()).add(item.opcode)
-        for operand in item.operands:
-            if isinstance(operand, Address) and isinstance(operand.base, Register):
-                found.setdefault(operand.base.name, set()).add("")
-    return found
-
-
-def _of_cluster(item: Instruction | None) -> bool:
-    return item is not None and "cluster" in item.parts
-
-
-def _doubtful(item: Instruction) -> bool:
-    return item.opcode == "st" and "shared::cluster" in item.parts and not _STRONG_WORDS & set(item.parts)
-
-
-def _fences(item: Instruction) -> bool:
-    """Whether it orders other accesses, of its thread, to global memory or among all."""
-    if item.opcode in ("membar", "fence"):
-        return "proxy" not in item.parts
-    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERED & set(item.parts))
-
-
-def _words(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tuple[int, int]] | None:
-    """By word, counted from the lowest lane's: who accesses it, and which bytes; None if it is for the
-    careful way."""
-    low = min(lanes)
-    found: dict[int, list[tuple[int, int]]] = {}
-    for lane, start in enumerate(lanes):
-        for word, bytes_ in _pieces(start - low, size):
-            found.setdefault(word, []).append((lane, bytes_))
-    result = {}
-    for word, users in found.items():
-        bytes_ = 0
-        for _, part in users:
-            bytes_ |= part
-        alike = all(part == bytes_ for _, part in users)
-        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
-    if action == Action.ATOMIC or len(result) > _MOST_WORDS:
-        return None
-    if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):
-        return None
-    return result
-
-
-def _pieces(start: int, size: int) -> Iterator[tuple[int, int]]:
-    """The words of a stretch, and which of their bytes are in it."""
-    at = start
-    while at < start + size:
-        within = at % 4
-        length = min(4 - within, start + size - at)
-        yield at // 4, ((1 << length) - 1) << within
-        at += length

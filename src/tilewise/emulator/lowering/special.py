@@ -73,10 +73,10 @@ def special(e: Values, name: str) -> tuple[Value, str]:
     if name in _BLOCK:
         return e.load("i32", e.offset("%block", _BLOCK[name]), 4), "u32"
     if name in _LAUNCH:
-        value = e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32")
+        found = e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32")
         if name == "%total_smem_size" and RESERVED in e.program.places:  # the system's own does not count
-            value = e.op("sub", value, e.const("i32", e.program.places[RESERVED].size))
-        return value, "u32"
+            found = e.op("sub", found, e.const("i32", e.program.places[RESERVED].size))
+        return found, "u32"
     if name == "%is_explicit_cluster":
         return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
     if name in ("%ntid.x", "%ntid.y", "%ntid.z"):

@@ -104,6 +104,7 @@ class Place:
     asked: Figures  # that an atomic access asks for
     lines: Figures
     sharing: Figures  # wavefronts of an atomic access in which lanes share words
+    distinct: Figures  # addresses that are different, within each run
     seen: Seen | None = None
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
@@ -239,6 +240,7 @@ class Counts:
             lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]
             figure[Figure.RUNS] += runs
             figure[Figure.THREADS] += threads
+            figure[Figure.DISTINCT] += runs * len({lane for lane in lanes if lane is not None})
             if about["space"] == "shared":
                 figure[Figure.SHARED] += runs
                 figure[Figure.SHARING] += runs * wavefronts(lanes, size, Kind.STORE)
@@ -260,7 +262,7 @@ class Counts:
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
             waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LEAST], figure[Figure.ASKED],
-            figure[Figure.LINES], figure[Figure.SHARING], self._seen(number, about),
+            figure[Figure.LINES], figure[Figure.SHARING], figure[Figure.DISTINCT], self._seen(number, about),
             figure[Figure.PASSES], about.get("fills", False),
         )  # fmt: skip
 

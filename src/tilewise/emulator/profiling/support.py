@@ -18,7 +18,7 @@ __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
 
 WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
-FIGURES = 19
+FIGURES = 20
 _ALL = f"<{FIGURES} x i64>"
 _BASE = ~31  # lanes are remembered by their distance from a multiple of 32 bytes
 _WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a bit from here on
@@ -42,6 +42,7 @@ class Figure(IntEnum):
     LEAST = 16  # sectors that as many bytes side by side would take, and no more than were touched
     ASKED = 17  # sectors that an atomic access asks for
     SHARING = 18  # wavefronts of an atomic access in which lanes share words
+    DISTINCT = 19  # different addresses
 
 
 class WAY:
@@ -113,10 +114,11 @@ def _one_lane(r: Routine) -> None:
     """Add what an access of a single lane comes to, wherever it lies."""
     here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1), Figure.SHARING}
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
+    both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT}
     vectors = [
         Value(
             _ALL,
-            f"<{', '.join(f'i64 {int(i in {Figure.RUNS, Figure.THREADS, *some})}' for i in range(FIGURES))}>",
+            f"<{', '.join(f'i64 {int(i in both | some)}' for i in range(FIGURES))}>",
         )
         for some in (here, there)
     ]
@@ -145,6 +147,9 @@ def _anew() -> Routine:
     named = [r.compare("icmp eq", r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.compare("icmp eq", r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    by = r.set("i32", f"call i32 @llvm.cttz.i32({size}, i1 true)")
+    put(Figure.DISTINCT, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
     with r.when(shared):
         put(Figure.SHARED, one)
         pairs = _in_pairs(r)
