@@ -474,3 +474,14 @@ def test_a_product_of_fragments_in_a_straight_line() -> None:
     profile = tw.Kernel(source, "product", "sm_80").profile(3, 32, arrays, gpu="a100")
     assert profile.opcodes["HMMA"] == 3 * 2
     assert {float(item.runs.sum()) for item in profile.machine.ran if not item.instruction.never} == {3.0}
+
+
+def test_bytes_by_level() -> None:
+    """64 × 64 × 32 in tiles of 32: each of 4 blocks reads two tiles, and its threads 32 pairs of elements."""
+    profile = tw.ladder["04_tiled"].profile(64, 64, 32, gpu="a100", cache=True)
+    found = {level.name: (level.read, level.written, level.label) for level in profile.levels}
+    shared, tiles, out = found["shared memory"], 4 * 2 * 32 * 32 * 4, 64 * 64 * 4
+    assert shared[1:] == (tiles, "exact") and shared[0] == profile["tilewise__bytes_shared_op_ld.sum"]
+    assert found["global memory, by lanes"] == found["global memory, by sectors"] == (tiles, out, "exact")
+    assert found["L2"] == (tiles, out, "model") and found["memory"] == (tiles // 2, out, "model")
+    assert profile.to_dict()["levels"][0]["name"] == "shared memory"

@@ -15,6 +15,7 @@ from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.kernels import ladder
 from tilewise.profiler.compare import comparison
+from tilewise.profiler.figures import EXACT
 from tilewise.profiler.launch import USUAL, ProfilingDevice, gpu_for
 from tilewise.profiler.listing import listing
 from tilewise.profiler.occupancy import Occupancy
@@ -109,6 +110,19 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
             draw.line()
             draw.heading(f"occupancy of {item.kernel}")
             draw.facts(_occupancy(item.occupancy))
+        if patterns is None and not args.occupancy:
+            draw.line()
+            draw.heading(f"bytes of {item.kernel}, by level")
+            rows = [
+                [
+                    level.name,
+                    f"{level.read:,.0f}",
+                    f"{level.written:,.0f}",
+                    "" if level.label == EXACT else level.label,
+                ]
+                for level in item.levels
+            ]
+            draw.table(["", "read", "written", ""], rows, right=["read", "written"])
         if patterns is None and not args.occupancy and item.machine.ran:
             draw.line()
             draw.heading(f"roofline of {item.kernel}")

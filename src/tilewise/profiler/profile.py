@@ -16,6 +16,7 @@ from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
 from tilewise.launch import Launch
 from tilewise.profiler.cache import Trace, Traffic
+from tilewise.profiler.levels import Level, levels
 from tilewise.profiler.listing import LineFigures, by_cuda, by_machine, by_ptx
 from tilewise.profiler.machine import Machine
 from tilewise.profiler.metrics import EXACT, Metric, chosen
@@ -110,6 +111,11 @@ class Profile(Mapping[str, float]):
     def roofline(self) -> Roofline:
         """What each part of the GPU has to do, and which takes longest."""
         return roofline(self.machine, self, self.gpu)
+
+    @property
+    def levels(self) -> list[Level]:
+        """Bytes read and written at each level of the memory, the nearest first."""
+        return levels(self.machine.accesses, self.metrics, EXACT if self.binary.cubin else "predicted")
 
     @property
     def opcodes(self) -> dict[str, float]:
@@ -271,6 +277,7 @@ class Profile(Mapping[str, float]):
             "opcodes": self.opcodes,
             "occupancy": self.occupancy.to_dict() if self.occupancy else None,
             "roofline": self.roofline.to_dict() if self.machine.ran else None,
+            "levels": [asdict(level) for level in self.levels],
             "traffic": asdict(self.traffic) if self.traffic else None,
             "lines": [asdict(line) for line in self.lines],
             "notes": self.notes,
