@@ -11,20 +11,11 @@ def _copy(name: str, tool: str, kind: str, body: str) -> Case:
     return Case(name, tool, kind, "__shared__ int s[2][64];\n" + body)
 
 
-def _bulk(
-    name: str,
-    kind: str,
-    body: str,
-    orders: tuple[str | int, ...] = ("eager", "late", 3),
-    made: str = "proxy();",
-) -> Case:
+def _bulk(name: str, kind: str, body: str, orders: tuple[str | int, ...] = ("eager", "late", 3)) -> Case:
     """With an mbarrier for copies of 256 bytes to ``s``."""
-    head = f"""
+    head = """
     __shared__ __align__(128) int s[64]; __shared__ u64 m;
-    if (T == 0) {{
-        init(&m, 1); {"//!" if not made else ""}
-        {made or "proxy(); //+"}
-    }}
+    if (T == 0) { init(&m, 1); proxy(); }
     __syncthreads();
 """
     return Case(name, "asyncheck", kind, head + body.strip("\n"), arch="sm_90a", orders=orders)
@@ -182,16 +173,21 @@ _BULKS = [
 """,
         ("late",),
     ),
-    _bulk(
-        *("barrier_not_made_visible", "unfenced"),
+    Case(
+        *("barrier_not_made_visible", "asyncheck", "unfenced"),
         """
-    if (T == 0) { expect(&m, 256);
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) {
+        init(&m, 1); //!
+        proxy(); //+
+        expect(&m, 256);
         bulk(s, x, 256, &m); //!
     }
+    __syncthreads();
     await(&m, 0);
     y[T] = s[63 - T];
 """,
-        made="",
+        arch="sm_90a",
     ),
     _bulk(
         *("one_lane_frees_for_its_warp", "copy-too-early"),

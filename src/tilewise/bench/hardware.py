@@ -9,6 +9,7 @@ import csv
 import glob
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from tilewise.profiler.profile import Profile, shown
 __all__ = ["DURATION", "Product", "beside", "find_ncu", "measure", "read_raw"]
 
 DURATION = "gpu__time_duration.sum"  # nanoseconds
-_OWN = ("tilewise__", "memory_l")  # names that ncu does not take on its command line
+_OWN = ("tilewise__", "memory_l", "derived__")  # names that ncu does not take on its command line
+_MISSING = re.compile(r"[Ff]ailed to find metric (?:regex:\^)?([\w.]+?)(?:\\|$|\s)", re.MULTILINE)
+_ATTEMPTS = 40  # ncu names one metric at a time
 _TIMEOUT = 600  # seconds
 
 
@@ -58,20 +61,33 @@ def measure(what: Words | Product, names: Sequence[str]) -> list[dict[str, float
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"--on gpu needs a GPU: {error}") from None
     wanted = [name for name in names if not name.startswith(_OWN)] + [DURATION]
+    said = ""
+    for _ in range(_ATTEMPTS):
+        ran = _count(ncu, what, wanted)
+        if rows := read_raw(ran.stdout):
+            return rows
+        said = ran.stdout + ran.stderr
+        missing = set(_MISSING.findall(said))
+        if not missing:
+            break
+        # What this ncu does not know of this GPU, it refuses all for.
+        wanted = [name for name in wanted if name not in missing and name.rpartition(".")[0] not in missing]
+    last = next(
+        (line for line in reversed(said.splitlines()) if line.strip()), f"exit status {ran.returncode}"
+    )
+    raise ToolError(f"ncu counted nothing: {last.strip()}")
+
+
+def _count(ncu: str, what: Words | Product, names: Sequence[str]) -> subprocess.CompletedProcess[str]:
     command = [
         *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base"),
-        *("--metrics", ",".join(wanted)),
+        *("--metrics", ",".join(names)),
         *(sys.executable, "-m", "tilewise.bench.hardware", type(what).__name__, json.dumps(asdict(what))),
     ]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{ncu} cannot be run ({error})") from None
-    rows = read_raw(ran.stdout)
-    if not rows:
-        said = (ran.stdout + ran.stderr).strip().splitlines()
-        raise ToolError(f"ncu counted nothing: {said[-1] if said else f'exit status {ran.returncode}'}")
-    return rows
 
 
 def read_raw(text: str) -> list[dict[str, float]]:

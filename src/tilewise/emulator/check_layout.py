@@ -158,6 +158,7 @@ DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
 LINE_BITS = 8
 WHOLE_WARP = 256  # given to an access: the lanes make it as one
 PASSED_ON = 512  # and that what is read is only written elsewhere
+BITWISE = 1024  # and that it sets or clears some bits, whatever the others are
 
 LANE_BITS = 6
 SEVERAL = 32  # as a lane: more than one of the warp

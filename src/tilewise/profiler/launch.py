@@ -155,6 +155,7 @@ def _figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
         "shared_mem_per_block_static": float(static),
         "shared_mem_per_block_dynamic": float(launch.shared),
         "shared_mem_per_block_driver": float(gpu.limits.shared_reserved_per_block),
+        "shared_mem_per_block": float(static + launch.shared + gpu.limits.shared_reserved_per_block),
         "sm_count": float(gpu.sms),
         **{f"grid_dim_{axis}": float(size) for axis, size in zip("xyz", launch.grid, strict=True)},
         **{f"block_dim_{axis}": float(size) for axis, size in zip("xyz", launch.block, strict=True)},

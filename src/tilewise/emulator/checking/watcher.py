@@ -13,6 +13,7 @@ from tilewise.emulator.check_layout import (
     ACQUIRE,
     ACTIONS,
     BARRIERS_OF_BLOCK,
+    BITWISE,
     BLOCKWIDE,
     DOUBTFUL,
     NARROW,
@@ -199,6 +200,8 @@ class _Checker(Watcher):
             flags |= NARROW
         if instruction.opcode == "ldmatrix":
             flags |= WHOLE_WARP
+        if instruction.opcode == "red" and {"and", "or"} & set(instruction.parts):
+            flags |= BITWISE
         if instruction.opcode == "ld" and self._is_passed_on(instruction):
             flags |= PASSED_ON
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]

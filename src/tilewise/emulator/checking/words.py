@@ -6,6 +6,7 @@ nobody wrote), and noted down there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewise.emulator.check_layout import (
@@ -47,6 +48,7 @@ __all__ = ["Word", "judge", "note"]
 
 _NULL = Value("ptr", "null")
 _LANES = (1 << LANE_BITS) - 1
+_UNASKED = 2
 _TIMES = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
 
 
@@ -56,6 +58,7 @@ class Word:
     access, ``space``, ``action``, ``flags`` and ``line``."""
 
     r: Routine
+    excused: Callable[[Routine], Value] | None = None  # whether bytes that nobody wrote do not matter
 
     def __post_init__(self) -> None:
         r = self.r
@@ -68,7 +71,7 @@ class Word:
         # Some lane that is covered further than its warp; whether some lane of this warp knows more than others.
         self.further, self.private = r.op("lshr", lane_covered(r, self.clock), LANE_BITS), knows_more(r)
         self.sure = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIMES}
-        self.padded = r.variable("i1", 0)  # whether bytes that nobody wrote are only padding
+        self.excuse = r.variable("i32", _UNASKED)
         self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
         self.warps = r.cast("trunc", r.field(r["ctx"], LAUNCH.WARPS, "i64"), "i32")
         self.alone = r.compare("icmp ne", r.field(check_state(r), CHECK.ALONE, "i64"), 0)
@@ -208,8 +211,12 @@ def _against_state(word: Word, writes: Value, stores: Value) -> None:
     odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
     with r.unless(r.compare("icmp eq", odd, 0)):
         missing = r.op("and", state, word.bytes)
-        with r.unless(r.op("or", stores, word.padded.get())), r.unless(r.compare("icmp eq", missing, 0)):
-            word.report(Kind.UNSET, word.who, r.const("i32", 0))
+        with r.unless(stores), r.unless(r.compare("icmp eq", missing, 0)):
+            if word.excused:  # asked once, as bytes count as written when they have been read
+                with r.when(r.compare("icmp eq", word.excuse.get(), _UNASKED)):
+                    word.excuse.put(r.cast("zext", word.excused(r), "i32"))
+            with r.unless(r.compare("icmp eq", word.excuse.get(), 1)):
+                word.report(Kind.UNSET, word.who, r.const("i32", 0))
         arriving = r.compare("icmp ne", r.op("and", state, ARRIVING), 0)
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
         with r.when(arriving), r.unless(word.agreed(write, writer)):
