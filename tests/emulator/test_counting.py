@@ -74,8 +74,12 @@ def test_any_lanes(width: int) -> None:
     seed = int(np.random.default_rng().integers(2**32))
     rng = np.random.default_rng(seed)
     type_, register = TYPES[width], REGISTER[width]
-    atomic = f"""@%p1 red.shared.add.u{8 * width} [%r5], {register};
-        @%p1 red.global.add.u{8 * width} [%rd5], {register};""" if width in (4, 8) else ""
+    atomic = (
+        f"""@%p1 red.shared.add.u{8 * width} [%r5], {register};
+        @%p1 red.global.add.u{8 * width} [%rd5], {register};"""
+        if width in (4, 8)
+        else ""
+    )
     k = kernel(
         f"""@%p1 ld.global.{type_} {register}, [%rd5];
         @%p1 st.{type_} [%rd5], {register};

@@ -391,6 +391,7 @@ def test_atomics_ask_for_a_sector_for_every_lane_that_wants_a_word() -> None:
     profile = atomics("spread")
     assert (profile[RED], profile.metrics[RED].label) == (2 * 4, "exact")
     assert profile["memory_l2_theoretical_sectors_global"] == 2 * (4 + 1)
+    assert profile[RED.replace("l1tex__t", "smsp__sass_l1tex_t")] == 2
 
 
 def test_what_the_assembler_makes_of_atomics() -> None:

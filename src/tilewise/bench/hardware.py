@@ -28,6 +28,7 @@ DURATION = "gpu__time_duration.sum"  # nanoseconds
 _OWN = ("tilewise__", "memory_l", "derived__")  # names that ncu does not take on its command line
 _MISSING = re.compile(r"[Ff]ailed to find metric (?:regex:\^)?([\w.]+?)(?:\\|$|\s)", re.MULTILINE)
 _ATTEMPTS = 40  # ncu names one metric at a time
+_PRINTED = 0.0051  # what may be lost of a number that is not whole
 _TIMEOUT = 600  # seconds
 
 
@@ -119,6 +120,8 @@ def beside(
         for name in names:
             if name in row and name in item:
                 difference = item[name] - row[name]
+                if row[name] % 1 and abs(difference) < _PRINTED:
+                    difference = 0.0  # ncu prints two digits
                 part = f" ({difference / row[name]:+.2%})" if row[name] else ""
                 rows.append(
                     {

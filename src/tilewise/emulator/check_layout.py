@@ -91,7 +91,9 @@ class CLOCKS:
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
     MADE = 152  # pointer: by warp, when it last made mbarriers visible to others
     REGISTERS = 160  # pointer: by warp, see ``registers.py``
-    TOGETHER = 168  # pointer: by the first warp of four, when it was last seen that products of theirs were over
+    TOGETHER = (
+        168  # pointer: by the first warp of four, when it was last seen that products of theirs were over
+    )
     SIZE = 176
 
 

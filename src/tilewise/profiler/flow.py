@@ -407,7 +407,10 @@ def _least_squares(
         x = np.zeros(count)
         chosen = np.flatnonzero(free)
         if chosen.size:
-            inverse = np.linalg.inv(square[np.ix_(chosen, chosen)])
+            try:
+                inverse = np.linalg.inv(square[np.ix_(chosen, chosen)])
+            except np.linalg.LinAlgError:  # nothing tells some of them apart
+                inverse = np.linalg.pinv(square[np.ix_(chosen, chosen)])
             for _ in range(_REFINED):  # for squares of small weights beside large ones are not precise
                 x[chosen] += inverse @ (matrix[:, chosen].T @ (right - matrix @ x))
         slope = matrix.T @ (matrix @ x - right)

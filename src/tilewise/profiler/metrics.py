@@ -121,6 +121,14 @@ def _sum(accesses: Iterable[Access], what: str, size: int) -> Figures:
     return whole(total)
 
 
+def _touched(accesses: Sequence[Access], size: int) -> Figures:
+    """Different sectors of each run."""
+    total = np.zeros(size)
+    for item in accesses:
+        total = total + (item.sectors if item.touched is None else item.touched)
+    return whole(total)
+
+
 def _average(
     name: str, accesses: Sequence[Access], what: str, most: int, label: str, size: int
 ) -> list[Metric]:
@@ -203,6 +211,8 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
             as_load = suffix == "ld" and family == "l1tex__t"
             some = [access for access in here if access.op in ops or (as_load and access.op == "ldgsts")]
             requests, sectors = _sum(some, "runs", size), _sum(some, "sectors", size)
+            if family.startswith("smsp__"):  # of atomics, those alone that are touched
+                sectors = _touched(some, size)
             said = _label(some, label)
             found += spread(f"{family}_requests_pipe_lsu_mem_global_op_{suffix}", requests, said)
             found += spread(f"{family}_sectors_pipe_lsu_mem_global_op_{suffix}", sectors, said, "sector")
@@ -220,16 +230,16 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
                     found += spread(f"{owner}_inst_executed_op_global_{suffix}", requests, said)
     asked, ideal = _sum(here, "sectors", size), _sum(here, "ideal_sectors", size)
     lines, label_here = _sum(here, "lines", size), _label(here, label)
-    touched = sum((item.sectors if item.touched is None else item.touched for item in here), np.zeros(size))
+    touched = _touched(here, size)
     found += [
-        Metric("memory_l2_theoretical_sectors_global", float(whole(touched).sum()), label_here, "sector"),
+        Metric("memory_l2_theoretical_sectors_global", float(touched.sum()), label_here, "sector"),
         Metric(
             "memory_l2_theoretical_sectors_global_ideal", float(ideal.sum()), _label(here, label), "sector"
         ),
         Metric("memory_l1_tag_requests_global", float(lines.sum()), label_here),
         Metric(
             "derived__memory_l2_theoretical_sectors_global_excessive",
-            float((whole(touched) - ideal).sum()),
+            float((touched - ideal).sum()),
             label_here,
             "sector",
         ),

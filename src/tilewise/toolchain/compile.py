@@ -25,7 +25,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
 _FORMAT = "3"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
-_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
+# NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
+_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache")
 
 
 def compile_source(
