@@ -1,6 +1,6 @@
 # make demo       see it work: on a GPU if there is one, on the CPU otherwise
 # make test       the tests that need no GPU
-# make test-peers the emulator beside Triton, which it downloads (1 GB on the disk)
+# make test-peers the emulator beside Triton and under NVIDIA's libraries, which it downloads (1 GB on the disk)
 # make check      format, lint, types, architecture
 # make format     put the format right
 # make docs       write the generated tables of docs/ anew
@@ -57,8 +57,9 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 
 # Triton lies beside the environment, not in it: nothing else sees it.
 $(VENV)/peers/.installed: $(VENV)/.installed-dev
-	@echo "Installing Triton into $(VENV)/peers (once; about 290 MB to download) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers triton
+	@echo "Installing Triton and NVIDIA's headers into $(VENV)/peers (once; about 300 MB to download) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers triton \
+		nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl
 	@touch $@
 
 $(BIN)/python:
