@@ -478,12 +478,14 @@ class _Work:
             time.sleep(0.0005)
 
     def _given_up(self, residents: list[Resident]) -> bool:
-        """Whether nothing will get on any more: sooner if nobody waits for what other clusters might do."""
+        """Whether nothing will get on any more: sooner if nobody waits for what other clusters might do, else when
+        the time is over that was given, or long after."""
         idle = time.monotonic() - self.moved
-        if idle < _CLOSED_SECONDS or self.runner.timeout is not None:
+        if idle < _CLOSED_SECONDS:
             return False
-        closed = all(item.inside for cluster in residents for item in cluster.waiting(self.build))
-        return closed or idle > _STUCK_SECONDS
+        if all(item.inside for cluster in residents for item in cluster.waiting(self.build)):
+            return True
+        return self.runner.timeout is None and idle > _STUCK_SECONDS
 
     def _generalize(self) -> None:
         # NOTE: launches share a build, so a lock of one launch would not do: a second general build would
