@@ -323,7 +323,7 @@ def _products(program: Program) -> list[list[int]]:
         [block.index, item.line, shared_bytes_of(item)]
         for block in program.flow.blocks
         for item in block.instructions
-        if item.opcode == "wgmma" and item.parts[0] == "mma_async"
+        if item.opcode == "wgmma" and item.parts[:1] == ("mma_async",)
     ]
 
 
