@@ -49,7 +49,12 @@ DEFAULT = (
     "tilewise__*.ratio",
     "smsp__average_thread_inst_executed_*per_inst_executed.ratio",
     "smsp__sass_branch_targets_threads_divergent.sum",
-    "launch__*",
+    "launch__grid_size",
+    "launch__block_size",
+    "launch__registers_per_thread",
+    "launch__shared_mem_*",
+    "launch__occupancy_limit_*",
+    "launch__waves_per_multiprocessor",
     "sm__maximum_warps_per_active_cycle_pct",
 )
 
