@@ -13,9 +13,10 @@ from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
 from tilewise.profiler.bulk import accesses_in_bulk, more_sectors
 from tilewise.profiler.cache import Trace, traffic
+from tilewise.profiler.figures import EXACT, Metric
 from tilewise.profiler.instructions import strangers
 from tilewise.profiler.machine import Machine, join
-from tilewise.profiler.metrics import EXACT, Metric, make_metrics
+from tilewise.profiler.metrics import make_metrics
 from tilewise.profiler.occupancy import Occupancy, occupancy
 from tilewise.profiler.predict import predict
 from tilewise.profiler.profile import Profile

@@ -14,13 +14,13 @@ __all__ = ["Level", "levels"]
 # Operations that read, and those that write, by space: a bulk load reads global memory and writes shared memory.
 _READ = {
     "shared": {"ld", "ldsm", "gmma", "tma_st", "tma_red", "dshared_tma_st", "dshared_tma_red"},
-    "global": {"ld", "ldgsts", "tma_ld", "tma_mc", "tma_pf"},
+    "global": {"ld", "ldgsts", "tma_ld", "tma_mc", "tma_pf", "tma_red"},
 }
 _WRITTEN = {
     "shared": {"st", "stsm", "ldgsts", "tma_ld", "tma_mc"},
-    "global": {"st", "tma_st"},
+    "global": {"st", "tma_st", "tma_red"},
 }
-_BOTH = {"atom", "red", "tma_red"}
+_BOTH = {"atom", "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,11 @@ def levels(accesses: Sequence[Access], metrics: Mapping[str, Metric], label: str
     found = []
     for space, what in (("shared", "bytes"), ("global", "bytes"), ("global", "sectors")):
         here = [access for access in accesses if access.space == space]
-        both = _BOTH if space == "global" else _BOTH - {"tma_red"}
         unit = SECTOR_BYTES if what == "sectors" else 1
         amount = {}
         for way, ops in (("read", _READ[space]), ("written", _WRITTEN[space])):
             amount[way] = unit * sum(
-                float(getattr(item, what).sum()) for item in here if item.op in ops | both
+                float(getattr(item, what).sum()) for item in here if item.op in ops | _BOTH
             )
         name = "shared memory" if space == "shared" else "global memory, by lanes"
         name = "global memory, by sectors" if what == "sectors" else name

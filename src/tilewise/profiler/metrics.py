@@ -22,7 +22,7 @@ from tilewise.profiler.instructions import barrier_metrics, instruction_metrics,
 from tilewise.profiler.machine import Access, Machine
 from tilewise.profiler.occupancy import Occupancy
 
-__all__ = ["EXACT", "Metric", "chosen", "make_metrics", "spread"]
+__all__ = ["chosen", "make_metrics"]
 
 # Metrics of shared memory: what ncu calls an operation → operations of the machine code.
 _SHARED_OPS = {

@@ -16,10 +16,11 @@ from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
 from tilewise.launch import Launch
 from tilewise.profiler.cache import Trace, Traffic
+from tilewise.profiler.figures import EXACT, PREDICTED, Metric
 from tilewise.profiler.levels import Level, levels
 from tilewise.profiler.listing import LineFigures, by_cuda, by_machine, by_ptx
 from tilewise.profiler.machine import Machine
-from tilewise.profiler.metrics import EXACT, Metric, chosen
+from tilewise.profiler.metrics import chosen
 from tilewise.profiler.occupancy import Occupancy
 from tilewise.profiler.roofline import Roofline, roofline
 from tilewise.toolchain.binary import Binary
@@ -120,7 +121,7 @@ class Profile(Mapping[str, float]):
     @property
     def levels(self) -> list[Level]:
         """Bytes read and written at each level of the memory, the nearest first."""
-        return levels(self.machine.accesses, self.metrics, EXACT if self.binary.cubin else "predicted")
+        return levels(self.machine.accesses, self.metrics, EXACT if self.binary.cubin else PREDICTED)
 
     @property
     def opcodes(self) -> dict[str, float]:

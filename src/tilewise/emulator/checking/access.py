@@ -31,7 +31,7 @@ from tilewise.emulator.checking.where import is_in, where
 from tilewise.emulator.checking.words import Word, judge, note
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import Loop, Routine, Variable
 
 __all__ = ["routines"]
 
@@ -62,17 +62,7 @@ def _check() -> Routine:
     same = r.variable("i1", 0)
     with _each_address(r, writes) as (lane, address, name):
         word.begin()
-        end = r.op("add", address, r.wide(r["size"]))
-        at = r.variable("i64", address)
-        with r.loop() as loop:
-            here = at.get()
-            loop.leave(r.compare("icmp uge", here, end))
-            within = r.op("and", here, 3)
-            size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
-            at.put(r.op("add", here, size))
-            ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
-            bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
-            loop.again(r.negation(is_in(r, place, here, r["space"])))
+        with _each_word(r, place, address, r.wide(r["size"])) as (loop, here, size, bytes_):
             word.at(place, here, r.op("or", word.high, name), bytes_)
             _used(word, place)
             loop.again(_usual_read(word, writes))
@@ -81,6 +71,26 @@ def _check() -> Routine:
                 _compare(word, place, lane, r.op("sub", here, address), size, same)
             judge(word, writes, stores, same)
     return r
+
+
+@contextmanager
+def _each_word(
+    r: Routine, place: Value, start: Value, count: Value
+) -> Iterator[tuple[Loop, Value, Value, Value]]:
+    """Go through a stretch of memory by the words that are known: the loop, where it is, how many bytes of the word
+    are meant, and which, a bit for each."""
+    end = r.op("add", start, count)
+    at = r.variable("i64", start)
+    with r.loop() as loop:
+        here = at.get()
+        loop.leave(r.compare("icmp uge", here, end))
+        within = r.op("and", here, 3)
+        size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
+        at.put(r.op("add", here, size))
+        ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
+        bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
+        loop.again(r.negation(is_in(r, place, here, r["space"])))
+        yield loop, here, size, bytes_
 
 
 def _excused(r: Routine) -> Value:
@@ -257,17 +267,7 @@ def _touch() -> Routine:
     stores = r.compare("icmp eq", r["action"], int(Action.STORE))
     valued = r.compare("icmp ne", r["values"], _NULL)
     same = r.variable("i1", 0)
-    end = r.op("add", r["address"], r["bytes"])
-    at = r.variable("i64", r["address"])
-    with r.loop() as loop:
-        here = at.get()
-        loop.leave(r.compare("icmp uge", here, end))
-        within = r.op("and", here, 3)
-        size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
-        at.put(r.op("add", here, size))
-        ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
-        bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
-        loop.again(r.negation(is_in(r, place, here, r["space"])))
+    with _each_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
         word.at(place, here, r.op("or", word.high, r["lane"]), bytes_)
         _used(word, place)
         same.put(0)

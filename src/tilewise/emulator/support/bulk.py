@@ -299,14 +299,19 @@ def _load() -> Routine:
     return r
 
 
-def _out() -> Routine:
-    """From shared to global memory, as it is or as operands of a reduction."""
-    r = Routine("tw_bulk_store", "i32", **_WHO, **_ONE)
+def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
+    """Of a copy out of shared memory: its bytes, where it goes, and the memory at both ends."""
     count = _count(r)
     source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
     _aligned(r, source, target)
     given = _part(r, source, count, Space.SHARED, 0)
-    place = _part(r, target, count, Space.GLOBAL, 1)
+    return count, target, given, _part(r, target, count, space, 1)
+
+
+def _out() -> Routine:
+    """From shared to global memory, as it is or as operands of a reduction."""
+    r = Routine("tw_bulk_store", "i32", **_WHO, **_ONE)
+    count, target, given, place = _from_shared(r, Space.GLOBAL)
     reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
     touch(r, target, count, reduces, given)
     _put(r, place, given, count, Verb.REDUCE)
@@ -317,11 +322,7 @@ def _out() -> Routine:
 def _send() -> Routine:
     """From the block's own shared memory to that of another."""
     r = Routine("tw_bulk_send", "i32", **_WHO, **_ONE)
-    count = _count(r)
-    source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
-    _aligned(r, source, target)
-    given = _part(r, source, count, Space.SHARED, 0)
-    place = _part(r, target, count, Space.SHARED, 1)
+    count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
     r.give(r.const("i32", 0))
