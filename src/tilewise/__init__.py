@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilewise.multiply import matmul
     from tilewise.plan import Plan
     from tilewise.problem import Epilogue, Problem, Tile
-    from tilewise.profiler.occupancy import occupancy
+    from tilewise.instruments.occupancy import occupancy
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _HOMES = {
     "device": "devices",
     "ladder": "kernels",
     "matmul": "multiply",
-    "occupancy": "profiler.occupancy",
+    "occupancy": "instruments.occupancy",
 }
 
 

@@ -17,9 +17,9 @@ from tilewise.toolchain.compile import compile_source, read_ptx
 
 if TYPE_CHECKING:
     from tilewise.gpus import Gpu
-    from tilewise.profiler.findings import Finding
-    from tilewise.profiler.occupancy import Occupancy
-    from tilewise.profiler.profile import Profile
+    from tilewise.instruments.findings import Finding
+    from tilewise.instruments.occupancy import Occupancy
+    from tilewise.instruments.profile import Profile
 
 __all__ = ["Kernel"]
 
@@ -156,7 +156,7 @@ class Kernel:
         >>> profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
         62.0
         """
-        from tilewise.profiler.launch import ProfilingDevice, gpu_for
+        from tilewise.instruments.launch import ProfilingDevice, gpu_for
 
         target = ProfilingDevice(gpu_for(gpu, self._arch), cache=cache, sample=_sample(sample))
         self(grid, block, args, shared, cluster, target, timeout)
@@ -170,8 +170,8 @@ class Kernel:
         grid: int | None = None,
     ) -> Occupancy:
         """How many blocks of this shape a multiprocessor of ``gpu`` holds, and what limits them."""
-        from tilewise.profiler.launch import gpu_for
-        from tilewise.profiler.occupancy import occupancy
+        from tilewise.instruments.launch import gpu_for
+        from tilewise.instruments.occupancy import occupancy
 
         chosen = gpu_for(gpu, self._arch)
         binary = self.build(None if self._given_arch is not None or gpu is None else chosen.arch)
@@ -206,7 +206,7 @@ class Kernel:
         >>> [finding.tool for finding in tw.Kernel(source, "k", "sm_75").check(1, 64, [np.ones(64, "float32")])]
         ['racecheck']
         """
-        from tilewise.profiler.checking import CheckingDevice
+        from tilewise.instruments.checking import CheckingDevice
 
         target = CheckingDevice(order)
         self(grid, block, args, shared, cluster, target, timeout)

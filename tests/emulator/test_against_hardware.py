@@ -24,7 +24,7 @@ from tilewise.emulator.profiling.accesses import (
     sectors,
     wavefronts,
 )
-from tilewise.profiler.profile import Profile
+from tilewise.instruments.profile import Profile
 
 FOLDER = Path(__file__).parents[1] / "golden" / "hardware"
 MEASURED = json.loads((FOLDER / "counters.json").read_text())["groups"]

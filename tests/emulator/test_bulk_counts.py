@@ -21,8 +21,8 @@ from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.profiler.launch import ProfilingDevice
-from tilewise.profiler.profile import Profile
+from tilewise.instruments.launch import ProfilingDevice
+from tilewise.instruments.profile import Profile
 from tilewise.toolchain.compile import compile_source
 
 RECORDED: dict[str, Any] = json.loads((KEPT / "bulk.json").read_text())

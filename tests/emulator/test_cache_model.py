@@ -16,8 +16,8 @@ from tests.hardware.keep import KEPT
 from tilewise import gpus
 from tilewise.emulator.profiling.tracing import BYPASS
 from tilewise.kernels import raster
-from tilewise.profiler.cache import Trace, traffic
-from tilewise.profiler.launch import ProfilingDevice
+from tilewise.instruments.cache import Trace, traffic
+from tilewise.instruments.launch import ProfilingDevice
 from tilewise.toolchain.compile import compile_source
 
 K = 8

@@ -8,7 +8,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
 from tests.emulator.sound import SOUND, kernel_of
-from tilewise.profiler.checking import CheckingDevice
+from tilewise.instruments.checking import CheckingDevice
 
 ORDERS = ("eager", "late", 1, 2)
 

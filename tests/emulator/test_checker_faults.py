@@ -8,8 +8,8 @@ import pytest
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
 from tests.emulator.faulty import CASES, kernel_of, marked
-from tilewise.profiler.checking import CheckingDevice
-from tilewise.profiler.findings import Finding
+from tilewise.instruments.checking import CheckingDevice
+from tilewise.instruments.findings import Finding
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

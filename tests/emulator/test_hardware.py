@@ -31,7 +31,7 @@ from tests.hardware.machine import Emulated
 from tests.hardware.matrix import forms, pack_all, unpack_all
 from tests.hardware.rules import WIDTHS, wavefronts
 from tilewise.emulator import Target, build_kernel
-from tilewise.profiler.checking import CheckingDevice
+from tilewise.instruments.checking import CheckingDevice
 
 _RANDOM = random.Random()
 _Item = TypeVar("_Item")

@@ -19,9 +19,9 @@ import pytest
 import tilewise as tw
 from tests.emulator.test_against_hardware import profiled
 from tests.hardware import instructions
-from tilewise.profiler.instructions import instruction_metrics, strangers
-from tilewise.profiler.machine import Machine, Ran
-from tilewise.profiler.profile import Profile
+from tilewise.instruments.instructions import instruction_metrics, strangers
+from tilewise.instruments.machine import Machine, Ran
+from tilewise.instruments.profile import Profile
 from tilewise.toolchain.lines import Instruction
 
 KEPT = Path(__file__).parents[1] / "golden" / "hardware" / "instructions.json.gz"

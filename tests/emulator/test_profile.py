@@ -15,12 +15,12 @@ from tests.triton.compiler import golden
 from tests.triton.runs import launch, prepare
 from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.profiler.compare import comparison
-from tilewise.profiler.launch import ProfilingDevice
-from tilewise.profiler.metrics import chosen
-from tilewise.profiler.predict import predict
-from tilewise.profiler.profile import Profile
-from tilewise.profiler.roofline import flops_of
+from tilewise.instruments.compare import comparison
+from tilewise.instruments.launch import ProfilingDevice
+from tilewise.instruments.metrics import chosen
+from tilewise.instruments.predict import predict
+from tilewise.instruments.profile import Profile
+from tilewise.instruments.roofline import flops_of
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 WAVES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared"

@@ -17,7 +17,7 @@ from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArchError, ArgumentError
 from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, RUNG
-from tilewise.profiler.checking import CheckingDevice
+from tilewise.instruments.checking import CheckingDevice
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()

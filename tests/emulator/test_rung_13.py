@@ -19,7 +19,7 @@ from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, Deadlock, KernelFault
 from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, RUNG
-from tilewise.profiler.checking import CheckingDevice
+from tilewise.instruments.checking import CheckingDevice
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise import gpus
 from tilewise.errors import ArgumentError
-from tilewise.profiler.occupancy import occupancy
+from tilewise.instruments.occupancy import occupancy
 
 
 def test_a_published_report() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from tilewise.bench.given import Words, open_launch
 from tilewise.bench.trial import fresh_seed, random_operands
 from tilewise.errors import DeviceUnavailable, ToolError
-from tilewise.profiler.profile import Profile, shown
+from tilewise.instruments.profile import Profile, shown
 
 __all__ = ["DURATION", "Product", "beside", "find_ncu", "measure", "read_raw"]
 

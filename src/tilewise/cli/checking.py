@@ -9,8 +9,8 @@ from tilewise.bench.given import open_launch
 from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.kernels import ladder
-from tilewise.profiler.checking import CheckingDevice
-from tilewise.profiler.findings import Finding
+from tilewise.instruments.checking import CheckingDevice
+from tilewise.instruments.findings import Finding
 
 __all__ = ["check"]
 

@@ -14,13 +14,13 @@ from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.kernels import ladder
-from tilewise.profiler.compare import comparison
-from tilewise.profiler.figures import EXACT
-from tilewise.profiler.launch import USUAL, ProfilingDevice, gpu_for
-from tilewise.profiler.listing import listing
-from tilewise.profiler.occupancy import Occupancy
-from tilewise.profiler.profile import Profile
-from tilewise.profiler.roofline import Roofline
+from tilewise.instruments.compare import comparison
+from tilewise.instruments.figures import EXACT
+from tilewise.instruments.launch import USUAL, ProfilingDevice, gpu_for
+from tilewise.instruments.listing import listing
+from tilewise.instruments.occupancy import Occupancy
+from tilewise.instruments.profile import Profile
+from tilewise.instruments.roofline import Roofline
 
 __all__ = ["profile"]
 

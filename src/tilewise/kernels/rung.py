@@ -22,8 +22,8 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 
 if TYPE_CHECKING:
-    from tilewise.profiler.findings import Finding
-    from tilewise.profiler.profile import Profile
+    from tilewise.instruments.findings import Finding
+    from tilewise.instruments.profile import Profile
 
 __all__ = ["Operand", "Rung", "Settings", "Step", "ceil_div", "no_rule", "no_workspace"]
 
@@ -196,7 +196,7 @@ class Rung:
         ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in
         place of all.
         """
-        from tilewise.profiler.launch import USUAL, ProfilingDevice, gpu_for
+        from tilewise.instruments.launch import USUAL, ProfilingDevice, gpu_for
 
         chosen = gpu_for(USUAL if gpu is None else gpu, self.needs)
         blocks = None if sample is None else integer("sample", sample, least=1)
@@ -223,7 +223,7 @@ class Rung:
 
         See :meth:`tilewise.Kernel.check` for what is looked for, and for ``order``.
         """
-        from tilewise.profiler.checking import CheckingDevice
+        from tilewise.instruments.checking import CheckingDevice
 
         target = CheckingDevice(order)
         m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))

@@ -15,7 +15,7 @@ from tilewise.emulator.profiling.counted import Counts, Place
 from tilewise.emulator.ptx.operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
-from tilewise.profiler.machine import Access, Machine, shared_figures
+from tilewise.instruments.machine import Access, Machine, shared_figures
 from tilewise.toolchain.lines import Instruction as MachineInstruction
 
 __all__ = ["merged", "predict"]

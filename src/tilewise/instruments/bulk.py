@@ -17,8 +17,8 @@ import numpy as np
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counted import Copied, Counts, Product
-from tilewise.profiler.figures import Figures, Metric, spread, whole
-from tilewise.profiler.machine import Access
+from tilewise.instruments.figures import Figures, Metric, spread, whole
+from tilewise.instruments.machine import Access
 from tilewise.toolchain.lines import Instruction
 
 __all__ = ["BULK", "accesses_in_bulk", "bulk_metrics", "more_sectors", "shared_lines"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts, Executed, Place
-from tilewise.profiler.flow import (
+from tilewise.instruments.flow import (
     ONE_BY_ONE,
     BlockRuns,
     Figures,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.profiler.machine import Access, Machine
+from tilewise.instruments.machine import Access, Machine
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import ptx_locations

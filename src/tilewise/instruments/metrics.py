@@ -16,11 +16,11 @@ import numpy as np
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.errors import ArgumentError
-from tilewise.profiler.bulk import BULK, bulk_metrics
-from tilewise.profiler.figures import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
-from tilewise.profiler.instructions import barrier_metrics, instruction_metrics, ptx_metrics
-from tilewise.profiler.machine import Access, Machine
-from tilewise.profiler.occupancy import Occupancy
+from tilewise.instruments.bulk import BULK, bulk_metrics
+from tilewise.instruments.figures import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
+from tilewise.instruments.instructions import barrier_metrics, instruction_metrics, ptx_metrics
+from tilewise.instruments.machine import Access, Machine
+from tilewise.instruments.occupancy import Occupancy
 
 __all__ = ["chosen", "make_metrics"]
 

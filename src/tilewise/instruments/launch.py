@@ -11,16 +11,16 @@ from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.launch import Launch
-from tilewise.profiler.bulk import accesses_in_bulk, more_sectors
-from tilewise.profiler.cache import Trace, traffic
-from tilewise.profiler.figures import EXACT, Metric
-from tilewise.profiler.instructions import strangers
-from tilewise.profiler.machine import Machine, join
-from tilewise.profiler.metrics import make_metrics
-from tilewise.profiler.occupancy import Occupancy, occupancy
-from tilewise.profiler.predict import predict
-from tilewise.profiler.profile import Profile
-from tilewise.profiler.sample import SAMPLED, clusters_of, sampled
+from tilewise.instruments.bulk import accesses_in_bulk, more_sectors
+from tilewise.instruments.cache import Trace, traffic
+from tilewise.instruments.figures import EXACT, Metric
+from tilewise.instruments.instructions import strangers
+from tilewise.instruments.machine import Machine, join
+from tilewise.instruments.metrics import make_metrics
+from tilewise.instruments.occupancy import Occupancy, occupancy
+from tilewise.instruments.predict import predict
+from tilewise.instruments.profile import Profile
+from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.lines import line_table
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.profiler.findings import Access, Finding
+from tilewise.instruments.findings import Access, Finding
 
 __all__ = ["Block", "HostArrays", "blocks_kept"]
 

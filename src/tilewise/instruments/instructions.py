@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.profiler.classes import CLASSES, PIPED, PIPES, category_of, class_of, pipes_of
-from tilewise.profiler.figures import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
-from tilewise.profiler.machine import MEMORY, Access, Machine, Ran, width_of
+from tilewise.instruments.classes import CLASSES, PIPED, PIPES, category_of, class_of, pipes_of
+from tilewise.instruments.figures import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
+from tilewise.instruments.machine import MEMORY, Access, Machine, Ran, width_of
 from tilewise.toolchain.lines import Instruction
 
 __all__ = ["barrier_metrics", "instruction_metrics", "ptx_metrics", "strangers"]

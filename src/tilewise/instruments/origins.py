@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tilewise.profiler.findings import Access, Call
+from tilewise.instruments.findings import Access, Call
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["Origins"]

@@ -18,8 +18,8 @@ from typing import Any
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
-from tilewise.profiler.bulk import shared_lines
-from tilewise.profiler.machine import Machine
+from tilewise.instruments.bulk import shared_lines
+from tilewise.instruments.machine import Machine
 
 __all__ = ["Bound", "Roofline", "flops_of", "roofline"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tilewise.profiler.occupancy import Occupancy, occupancy
+from tilewise.instruments.occupancy import Occupancy, occupancy
 
 __all__ = ["Occupancy", "occupancy"]

@@ -15,14 +15,14 @@ from tilewise.emulator.profiling.counted import Counts, Place
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
 from tilewise.launch import Launch
-from tilewise.profiler.cache import Trace, Traffic
-from tilewise.profiler.figures import EXACT, PREDICTED, Metric
-from tilewise.profiler.levels import Level, levels
-from tilewise.profiler.listing import LineFigures, by_cuda, by_machine, by_ptx
-from tilewise.profiler.machine import Machine
-from tilewise.profiler.metrics import chosen
-from tilewise.profiler.occupancy import Occupancy
-from tilewise.profiler.roofline import Roofline, roofline
+from tilewise.instruments.cache import Trace, Traffic
+from tilewise.instruments.figures import EXACT, PREDICTED, Metric
+from tilewise.instruments.levels import Level, levels
+from tilewise.instruments.listing import LineFigures, by_cuda, by_machine, by_ptx
+from tilewise.instruments.machine import Machine
+from tilewise.instruments.metrics import chosen
+from tilewise.instruments.occupancy import Occupancy
+from tilewise.instruments.roofline import Roofline, roofline
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]

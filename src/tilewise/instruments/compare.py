@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewise.profiler.metrics import chosen
-from tilewise.profiler.profile import DEFAULT, Profile, shown
+from tilewise.instruments.metrics import chosen
+from tilewise.instruments.profile import DEFAULT, Profile, shown
 
 __all__ = ["comparison"]
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from tilewise.devices.emulated import EmulatedArray, EmulatedDevice
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.launch import Launch
-from tilewise.profiler.advice import FAULTS, MBARRIER, WORDS
-from tilewise.profiler.findings import Access, Finding
-from tilewise.profiler.leaks import Block, HostArrays, blocks_kept
-from tilewise.profiler.origins import Origins
+from tilewise.instruments.advice import FAULTS, MBARRIER, WORDS
+from tilewise.instruments.findings import Access, Finding
+from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
+from tilewise.instruments.origins import Origins
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["CheckingDevice", "check_launch"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES
-from tilewise.profiler.figures import ESTIMATED, EXACT, Metric
-from tilewise.profiler.machine import Access
+from tilewise.instruments.figures import ESTIMATED, EXACT, Metric
+from tilewise.instruments.machine import Access
 
 __all__ = ["Level", "levels"]
 
