@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise import devices
+from tilewise.devices import exchange, host_memory
 from tilewise.devices.emulated import EmulatedArray, EmulatedDevice, open_emulator
+from tilewise.devices.host_memory import AdoptedMemory
 from tilewise.errors import (
     ArgumentError,
     DeviceError,
@@ -198,6 +201,162 @@ def test_a_variable_of_the_module_lasts_from_launch_to_launch() -> None:
     assert x.numpy() == 2.5
 
 
+# -- other libraries' memory --------------------------------------------------------------------------
+def adopted(view: Array, name: str = "somebody's array") -> AdoptedMemory:
+    return EMULATOR.adopt(view.ctypes.data, view.nbytes, name, view)
+
+
+def test_adopted_memory_is_written_where_it_lies_and_only_while_its_handle_lives() -> None:
+    host = np.zeros(40, np.float32)
+    watched = host[:32]
+    handle = adopted(watched)
+    address = host.ctypes.data
+    STORE(1, 32, [address])
+    assert np.array_equal(host, [*range(32), *[0] * 8])
+    with pytest.raises(KernelFault, match="0 bytes past the end of somebody's array"):
+        STORE(1, 33, [address])
+    assert host[32] == 0
+    held = weakref.ref(watched)
+    del watched
+    assert held() is not None, "the handle keeps its owner"
+    del handle
+    assert held() is None
+    with pytest.raises(KernelFault, match="out-of-bounds write"):
+        STORE(1, 32, [address])
+
+
+def test_adopted_memory_may_overlap() -> None:
+    copy = kernel("y[threadIdx.x] = x[threadIdx.x] + 1;", "const float *x, float *y")
+    host = np.arange(96, dtype=np.float32)
+    at = host.ctypes.data
+    first, again = adopted(host[:64], "the first"), adopted(host[:64], "the same")
+    inside, across = adopted(host[16:32], "inside"), adopted(host[48:80], "across")
+    copy(1, 80, [at, at])
+    assert np.array_equal(host, [*range(1, 81), *range(80, 96)])
+    with pytest.raises(KernelFault, match="0 bytes past the end of the first, across"):
+        STORE(1, 96, [at])
+    del across
+    with pytest.raises(KernelFault, match="0 bytes past the end of the first"):
+        STORE(1, 80, [at])
+    del first
+    STORE(1, 64, [at])
+    del again
+    STORE(1, 16, [inside.address])
+    with pytest.raises(KernelFault, match="out-of-bounds"):
+        STORE(1, 1, [at])
+
+
+def test_adopted_memory_of_the_emulators_own_arrays_is_as_their_own() -> None:
+    x = EMULATOR.empty(64)
+    handle = EMULATOR.adopt(x.ptr + 64, 64, "a part", x)
+    STORE(1, 64, [x])
+    with pytest.raises(KernelFault, match=r"past the end of the float32 array of shape \(64,\)"):
+        STORE(1, 96, [handle.address])
+    del handle
+    STORE(1, 64, [x])
+
+
+def test_adopted_memory_counts_as_initialised() -> None:
+    read = kernel("y[threadIdx.x] = x[threadIdx.x];", "const float *x, float *y")
+    host, unset = np.ones(32, np.float32), EMULATOR.empty(32)
+    handle = adopted(host)
+    assert not read.check(1, 32, [host.ctypes.data, unset])
+    fresh = EMULATOR.empty(64)
+    assert [found.kind for found in read.check(1, 32, [fresh, unset])] == ["unset"]
+    inner = EMULATOR.adopt(fresh.ptr, 128, "half of it", None)
+    assert not read.check(1, 32, [fresh, unset])
+    assert read.check(1, 32, [fresh[32:], unset]), "the other half is as it was"
+    del handle, inner
+
+
+def test_nothing_at_all_can_be_adopted() -> None:
+    handle = adopted(np.empty((0, 4), np.float32))
+    assert (handle.size, handle.bytes.size) == (0, 0)
+    STORE(1, 32, [EMULATOR.empty(32)])
+
+
+class Part:
+    """A range of addresses, as the table of ranges sees it."""
+
+    unset = False
+
+    def __init__(self, start: int, size: int) -> None:
+        self.address, self.size, self.name = start, size, f"{start}"
+
+
+@given(st.lists(st.builds(Part, st.integers(0, 60), st.integers(1, 30)), max_size=12))
+def test_ranges_without_overlaps_are_the_same_memory(parts: list[Any]) -> None:
+    found = host_memory._disjoint(parts)
+    covered = [at for item in found for at in range(item.address, item.address + item.size)]
+    assert covered == sorted({at for part in parts for at in range(part.address, part.address + part.size)})
+    for part in parts:
+        assert any(
+            item.address <= part.address and part.address + part.size <= item.address + item.size
+            for item in found
+        )
+
+
+def test_what_runs_on_trial_leaves_adopted_memory_as_it_was() -> None:
+    host = np.ones(32, np.float32)
+    fixed = np.frombuffer(b"\1" * 128, np.float32)  # which nobody may write
+    handles = [adopted(host), adopted(fixed)]
+    with EMULATOR.launcher.undo_changes():
+        STORE(1, 32, [host.ctypes.data])
+        assert host[31] == 31
+    assert np.array_equal(host, np.ones(32))
+    del handles
+
+
+def test_numpy_and_others_view_an_array_without_a_copy() -> None:
+    x = EMULATOR.array(np.arange(24, dtype=np.float32).reshape(4, 6))
+    viewed = np.from_dlpack(x[1:].T)
+    assert (viewed.shape, viewed.strides, viewed.ctypes.data) == ((6, 3), (4, 24), x.ptr + 24)
+    assert np.array_equal(viewed, np.arange(6, 24).reshape(3, 6).T)
+    STORE(1, 24, [x])
+    assert viewed[0, 0] == 6
+    del x
+    gc.collect()
+    assert viewed[5, 2] == 23, "the view keeps the memory"
+    x = EMULATOR.array(np.zeros(3, ml_dtypes.bfloat16))
+    assert exchange.from_capsule(x.__dlpack__(copy=True), x).ptr != x.ptr
+    assert exchange.from_capsule(x.__dlpack__(max_version=(1, 0)), x)[:4] == (x.ptr, (3,), (2,), x.dtype)
+    with pytest.raises(BufferError, match="handed over only there"):
+        x.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(ArgumentError, match="stream must be None"):
+        x.__dlpack__(stream=1)  # type: ignore[arg-type]
+
+
+def test_what_was_handed_over_counts_as_initialised() -> None:
+    read = kernel("y[threadIdx.x] = x[threadIdx.x];", "const float *x, float *y")
+    x, y = EMULATOR.empty(32), EMULATOR.empty(32)
+    np.asarray(np.from_dlpack(x))
+    assert not read.check(1, 32, [x, y])
+
+
+def test_shapes_and_axes() -> None:
+    x = EMULATOR.empty((4, 6))
+    assert (x.ndim, x.size, x.T.shape, x.T.strides, x.T.ptr) == (2, 24, (6, 4), (4, 24), x.ptr)
+    assert (EMULATOR.empty(()).ndim, EMULATOR.empty((0, 3)).size) == (0, 0)
+
+
+# -- what callers ask of a device ---------------------------------------------------------------------
+def test_what_callers_ask_of_a_device() -> None:
+    assert isinstance(EMULATOR, devices.Device)
+    assert not EMULATOR.runs_on_gpu
+    assert EMULATOR.shares_memory_with(EmulatedDevice(order="late"))
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        time.sleep(0.002)
+
+    taken = EMULATOR.time(work, repeat=3)
+    assert len(calls) == len(taken) == 3
+    assert all(0.002 <= seconds < 10 for seconds in taken)
+    with pytest.raises(ArgumentError, match="repeat must be at least 1"):
+        EMULATOR.time(lambda: None, repeat=0)
+
+
 # -- choosing a device --------------------------------------------------------------------------------
 def test_one_device_for_each_order_and_number_of_threads() -> None:
     assert tw.device("emulator") is EMULATOR
@@ -297,13 +456,13 @@ ENDLESS = {
 def test_a_launch_that_takes_too_long_is_stopped(body: str) -> None:
     endless = kernel(body)
     x = EMULATOR.array(np.ones(64, np.int32))
-    EMULATOR._build(endless.build(), "k", (64, 1, 1))  # compiling is no part of the time
+    EMULATOR.launcher.build(endless.build(), "k", (64, 1, 1))  # compiling is no part of the time
     started = time.monotonic()
     with pytest.raises(LaunchTimeout, match=r"kernel k did not end within 1 s: 0 of 2 blocks were done"):
-        endless(2, 64, [x], timeout=1)
+        endless(2, 64, [x.ptr], timeout=1)
     assert 1 <= time.monotonic() - started < 1.5
     y = x[32:].numpy()
-    STORE(1, 32, [x])  # arrays and device are as good as before
+    STORE(1, 32, [x.ptr])  # arrays and device are as good as before
     assert np.array_equal(x.numpy()[:32].view(np.float32), np.arange(32))
     assert np.array_equal(x[32:].numpy(), y)
 
@@ -347,7 +506,7 @@ def test_many_threads_launch_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(work, number) for number in range(1, 9)]:
             done.result()
-    assert EMULATOR._build(shifted.build(), "shifted", (64, 1, 1)).general is not None
+    assert EMULATOR.launcher.build(shifted.build(), "shifted", (64, 1, 1)).general is not None
 
 
 CHILDREN = """

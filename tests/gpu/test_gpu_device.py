@@ -30,7 +30,7 @@ from tilewise.toolchain.compile import compile_source, read_ptx
 
 pytestmark = pytest.mark.gpu
 
-SOURCES = str(Path(gpu.__file__).parents[2])
+SOURCES = str(Path(gpu.__file__).parents[3])
 KERNELS = ("fill", "add", "by_struct", "spin", "dynamic", "ranks", "fault")
 SOURCE = r"""
 struct Job { float *to; unsigned count; float value; double unused; };

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import struct
 import subprocess
 import sys
 import weakref
@@ -23,16 +24,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.devices import _gpu_driver as words
-from tilewise.devices import _gpu_exchange as exchange
-from tilewise.devices import _gpu_launch, _gpu_memory, gpu
-from tilewise.devices._gpu_arrays import GpuArray
-from tilewise.devices._gpu_memory import Memory
-from tilewise.devices._strides import contiguous, extent, is_contiguous, rectangles, sliced
-from tilewise.errors import ArgumentError, DeviceError, LaunchError
-from tilewise.launch import Launch
+from tilewise.devices import exchange, gpu
+from tilewise.devices.gpu import driver as words
+from tilewise.devices.gpu import memory
+from tilewise.devices.gpu.arrays import GpuArray
+from tilewise.devices.gpu.memory import Memory
+from tilewise.devices.strides import contiguous, extent, is_contiguous, rectangles, sliced
+from tilewise.errors import ArgumentError, DeviceError
 
-SOURCES = str(Path(gpu.__file__).parents[2])
+SOURCES = str(Path(gpu.__file__).parents[3])
 
 
 # ── without a GPU ──────────────────────────────────────────────────────────────────────────────────────
@@ -377,7 +377,8 @@ class PretendStream:
 class PretendDevice:
     """What an array asks of its device; no GPU behind it."""
 
-    name, ordinal, forked, _capturing = "gpu:0", 0, False, None
+    name, ordinal, forked = "gpu:0", 0, False
+    _capturing: Any = None
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -415,7 +416,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> PretendDevice:
         pretended.told.append(("host waits",))
         return (0,)
 
-    monkeypatch.setattr(_gpu_memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
+    monkeypatch.setattr(memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
     return pretended
 
 
@@ -532,35 +533,69 @@ def test_numpy_does_not_copy_it_by_accident(device: PretendDevice) -> None:
     assert x.T.strides == (4, 24)
 
 
-# ── launches ───────────────────────────────────────────────────────────────────────────────────────────
+# ── what compiled calls read ───────────────────────────────────────────────────────────────────────────
 
 
-@given(st.lists(st.binary(max_size=200), max_size=12))
-def test_arguments_lie_where_the_pointers_say(packed: list[bytes]) -> None:
-    keep, table = _gpu_launch._arguments(packed)
-    pointers = (ctypes.c_void_p * len(packed)).from_address(table)
-    assert [ctypes.string_at(at or 0, len(part)) for at, part in zip(pointers, packed, strict=True)] == packed
-    assert all((at or 0) % 64 == 0 for at in pointers)
-    del keep
+def state_of(x: GpuArray) -> int:
+    return ctypes.c_uint64.from_address(x._memory.state_address).value
 
 
-def test_a_kernel_refuses_arguments_that_do_not_fit() -> None:
-    # NOTE: the driver would read past the end of what it is given.
-    kernel = object.__new__(_gpu_launch.Function)
-    kernel.entry, kernel.sizes, kernel.threads, kernel.registers = "tiled", (8, 4), 640, 96
-    launch = Launch((1, 1, 1), (640, 1, 1))
-    kernel.check(launch, [b"12345678", b"1234"])
-    for wrong in ([], [b"12345678"], [b"12345678", b"123"], [b"12345678", b"1234", b""]):
-        with pytest.raises(LaunchError, match="packed must hold arguments of \\[8, 4\\] bytes"):
-            kernel.check(launch, wrong)
-    with pytest.raises(LaunchError, match="at most 640 threads for kernel 'tiled', which takes 96 registers"):
-        kernel.check(Launch((1, 1, 1), (672, 1, 1)), [b"12345678", b"1234"])
+def test_an_array_describes_itself_to_compiled_calls(device: PretendDevice) -> None:
+    x = array_on(device)
+    view = x[1:, ::2]
+    state, data, *rest = struct.unpack("<QQiiiBBHQ4q", view.native())
+    assert (state, data) == (x._memory.state_address, 4096 + 24)
+    assert rest == [exchange.CUDA, 0, 2, 2, 32, 1, 0, 3, 3, 6, 2]
+    assert view.native() is view.native()
+    assert not device.told, "to describe an array is not to use it"
+    narrow = GpuArray(x._memory, 0, (4,), (2,), np.dtype(ml_dtypes.bfloat16), read_only=True)
+    assert struct.unpack("<QQiiiBBHQ2q", narrow.native())[4:9] == (1, 4, 16, 1, 1)
+    record = np.dtype([("a", "i1"), ("b", "f4")])
+    for unsayable in (
+        GpuArray(x._memory, 0, (3,), (5,), record["b"]),
+        GpuArray(x._memory, 0, (3,), (5,), record),
+    ):
+        assert unsayable.native() == b""
 
 
-@pytest.mark.parametrize(
-    ("capability", "arch"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
-)
-def test_the_arch_has_its_suffix_from_hopper_on(capability: tuple[int, int], arch: str) -> None:
-    device = object.__new__(gpu.GpuDevice)
-    device._capability = capability
-    assert device.arch == arch
+def on_another_stream(x: GpuArray) -> None:
+    device: Any = x.device
+    device.current_stream = device.stream(7)
+    _ = x.ptr
+
+
+def in_a_graph(x: GpuArray) -> None:
+    device: Any = x.device
+    device._capturing = gpu.Graph(device)
+    _ = x.ptr
+
+
+UNUSUAL: list[Callable[[GpuArray], Any]] = [
+    on_another_stream,
+    in_a_graph,
+    lambda x: x.free(),
+    lambda x: x.__dlpack__(stream=-1),
+    lambda x: x.__dlpack__(stream=7),
+    lambda x: x.__cuda_array_interface__,
+]
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_memory_used_in_any_other_way_is_no_longer_plain(
+    device: PretendDevice, unusual: Callable[[GpuArray], Any], asked_before: bool
+) -> None:
+    x = array_on(device)
+    if asked_before:
+        assert state_of(x) == 1
+    _ = x.ptr
+    _ = x.__dlpack__(stream=1), x.T, x[1:]
+    assert not asked_before or state_of(x) == 1
+    unusual(x)
+    assert state_of(x) == 0
+    device._capturing = None
+
+
+def test_memory_made_on_another_stream_is_not_plain(device: PretendDevice) -> None:
+    device.current_stream = device.stream(7)
+    assert state_of(array_on(device)) == 0

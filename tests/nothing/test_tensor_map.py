@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.fake_device import FakeArray, FakeDevice
+from tests.fake_device import FakeDevice
 from tilewise.devices.arguments import pack
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.tensor_map import BYTES, ELEMENTS
@@ -203,6 +203,20 @@ def test_what_the_emulator_is_given() -> None:
     assert struct.unpack_from("<2h", corners, MAP.UPPER) == (-4, 1)
 
 
+def test_a_device_is_asked_once_for_each_address() -> None:
+    asked: list[Any] = []
+
+    class Asked(type(EMULATOR)):  # type: ignore[misc]
+        def encode_map(self, described: Any, address: int) -> bytes:
+            asked.append((described.sizes, address))
+            return bytes(super().encode_map(described, address))
+
+    device, made = Asked(), tiled()
+    for address in (None, BASE, BASE + 256, None):
+        assert made.encode(device, address) == tiled(address=address or BASE).encode(EMULATOR)
+    assert asked == [((64, 64), BASE), ((64, 64), BASE + 256), ((64, 64), BASE)]
+
+
 def _packed(value: Any, size: int = 128, device: Any = EMULATOR) -> Any:
     return pack("k", [Parameter("map", "b8", size, 64)], [value], device)
 
@@ -224,10 +238,10 @@ def test_as_an_argument_it_must_fit() -> None:
         ArgumentError, match=r"args\[0\] must be a tensor map only for a parameter of 128 bytes"
     ):
         _packed(tiled(), size=64)
-    with pytest.raises(ArgumentError, match="GPU or the emulator"):
-        _packed(tiled(), device=FakeDevice())
-    with pytest.raises(ArgumentError, match="must lie on emulator"):
-        _packed(tw.TensorMap(FakeArray(FakeDevice(), np.zeros((4, 4), np.float32)), (4, 4)))
+    there = FakeDevice()
+    there.shares_memory_with = lambda other: False  # type: ignore[method-assign]
+    with pytest.raises(ArgumentError, match="must lie on fake"):
+        _packed(tw.TensorMap(EMULATOR.array(np.zeros((4, 4), np.float32)), (4, 4)), device=there)
     with pytest.raises(ArgumentError, match=r"device\.array\(x\)"):
         tw.TensorMap(np.zeros((4, 4), np.float32), (4, 4)).encode(EMULATOR)
 

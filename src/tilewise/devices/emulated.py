@@ -3,133 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import math
-import os
-import sys
-import threading
 import time
-import weakref
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices._strides import as_dtype, as_shape, sliced
-from tilewise.devices.seam import Array
-from tilewise.errors import ArgumentError, DeviceError, KernelFault, LaunchError, UnknownNameError, integer
-from tilewise.gpus import launch_limits
-from tilewise.launch import Launch, LaunchLimits, check_launch
-from tilewise.toolchain import cache
+from tilewise.devices import exchange
+from tilewise.devices.host_launches import HostLauncher
+from tilewise.devices.host_memory import AdoptedMemory, Allocation
+from tilewise.devices.seam import Array, Device
+from tilewise.devices.strides import as_dtype, as_shape, sliced
+from tilewise.devices.tensor_map import Description
+from tilewise.errors import ArgumentError, DeviceError, integer
+from tilewise.launch import Launch, LaunchLimits
 from tilewise.toolchain.binary import Binary
 
-__all__ = ["EmulatedArray", "EmulatedDevice", "open_emulator"]
-
-_ALIGNMENT = 256  # of an allocation's start, as on a GPU
-_BUILDS = 256  # kept in memory
-_REMEMBERED = 64  # arrays that were let go of
-_BAR_AFTER = 2.0  # seconds
-_ORDERS = ("eager", "late")
-_SUMS = ("fast", "hardware")
-
-
-class _Allocation:
-    """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
-
-    def __init__(self, size: int, name: str, unset: bool = False) -> None:
-        """``unset``: nobody has said what is in it. Later it may be an array that tells by bytes."""
-        try:
-            raw = np.empty(size + 3 * _ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError):  # more than there is, or than an index reaches
-            raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
-        # Nobody's bytes before and behind it: an index that is one off meets no other array there.
-        start = _ALIGNMENT + -raw.ctypes.data % _ALIGNMENT
-        self.bytes = raw[start : start + size]
-        self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
-        self.unset: bool | npt.NDArray[np.bool_] = unset
-        _ALLOCATIONS.add(self)
-
-    def fill(self, view: npt.NDArray[Any]) -> None:
-        """Somebody has said what is in a part of it."""
-        if self.unset is False or not view.size:
-            return
-        if view.nbytes == self.size:
-            self.unset = False
-            return
-        missing = np.ones(self.size, np.bool_) if self.unset is True else np.asarray(self.unset)
-        offset = int(view.ctypes.data) - self.address
-        sizes, strides = (*view.shape, view.itemsize), (*view.strides, 1)
-        np.ndarray(sizes, np.bool_, missing.data, offset, strides)[...] = False
-        self.unset = missing
-
-
-class _Allocations:
-    """All allocations that there are, and the table of them that launches search."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._all: dict[int, weakref.ref[_Allocation]] = {}
-        self._table: Any = None  # an emulator.RangeTable of those that it held when it was made
-        self._gone: deque[tuple[int, int, str]] = deque(maxlen=_REMEMBERED)  # address, size and name
-
-    def add(self, item: _Allocation) -> None:
-        number, grave = id(item), (item.address, item.size, item.name)
-
-        def bury(_: object) -> None:
-            # NOTE: it dies whenever it likes, in this thread too, and this takes no lock.
-            self._all.pop(number, None)
-            self._gone.append(grave)
-
-        with self.lock:
-            self._all[number] = weakref.ref(item, bury)
-            self._table = None
-            start, end = item.address - _ALIGNMENT, item.address + item.size + _ALIGNMENT
-            for old in list(self._gone):  # what lay here is forgotten: this memory is in use again
-                if old[0] < end and start < old[0] + old[1]:
-                    with contextlib.suppress(ValueError):  # somebody else was faster
-                        self._gone.remove(old)
-
-    def gone(self, address: int) -> str:
-        """What lay at an address until nothing referred to it any more, if anything did not long ago."""
-        for start, size, name in reversed(list(self._gone)):
-            if start <= address < start + size:
-                return name
-        return ""
-
-    def reachable(self) -> tuple[Any, list[_Allocation]]:
-        """The table, and what is in it: held until the launch is over, whatever others let go of."""
-        from tilewise import emulator
-
-        with self.lock:
-            held = [item for known in list(self._all.values()) if (item := known()) is not None and item.size]
-            if self._table is None or len(self._table.ranges) != len(held):  # one was added, or some are gone
-                self._table = emulator.RangeTable(
-                    [emulator.Range(item.address, item.size, item.name) for item in held]
-                )
-            return self._table, held
-
-
-# Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
-Watch = Callable[[Any, Launch, list["_Allocation"]], Any]
-
-_LOCK = threading.RLock()
-_ALLOCATIONS = _Allocations()
-_BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
-_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str, str], Any] = OrderedDict()
-
-
-def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
-    global _LOCK, _BUILDING
-    _LOCK, _BUILDING = threading.RLock(), threading.Lock()
-    _ALLOCATIONS.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
+__all__ = ["EmulatedArray", "EmulatedDevice", "observe_arrays", "open_emulator"]
 
 
 class EmulatedArray:
@@ -137,7 +29,7 @@ class EmulatedArray:
 
     __array_ufunc__ = None  # NumPy's functions refuse it, as they do a GPU's
 
-    def __init__(self, device: EmulatedDevice, allocation: _Allocation, view: npt.NDArray[Any]) -> None:
+    def __init__(self, device: EmulatedDevice, allocation: Allocation, view: npt.NDArray[Any]) -> None:
         self._device, self._allocation, self._view = device, allocation, view
 
     @property
@@ -157,8 +49,23 @@ class EmulatedArray:
         return self._view.dtype
 
     @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return self._view.ndim
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return self._view.size
+
+    @property
     def nbytes(self) -> int:
         return self._view.nbytes
+
+    @property
+    def T(self) -> EmulatedArray:  # noqa: N802  # NumPy's name
+        """A view with the axes in reverse order."""
+        return EmulatedArray(self._device, self._allocation, self._view.T)
 
     @property
     def device(self) -> EmulatedDevice:
@@ -190,6 +97,36 @@ class EmulatedArray:
             view = np.ndarray(shape, self.dtype, memory, offset, strides)
         return EmulatedArray(self._device, self._allocation, view)
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return exchange.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over the same memory, or with ``copy`` over a copy of it."""
+        if stream is not None:
+            raise ArgumentError("stream", "must be None: the host's memory has no streams", stream)
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                f"this array lies in the host's memory and is handed over only there, not {dl_device}"
+            )
+        given = self._device.array(self._view) if copy else self
+        given._allocation.fill(given._view)  # the receiver may write it, unseen
+        return exchange.capsule(
+            given.ptr,
+            given.shape,
+            given.strides,
+            given.dtype,
+            self.__dlpack_device__(),
+            given,
+            versioned=max_version is not None and max_version[0] >= 1,
+        )
+
     def __iter__(self) -> NoReturn:
         raise TypeError("an array on a device is not walked element by element; use .numpy()")
 
@@ -215,18 +152,12 @@ class EmulatedDevice:
     """
 
     name = "emulator"
+    runs_on_gpu = False
 
     def __init__(
         self, order: str | int = "eager", threads: int | None = None, sums: str | None = None
     ) -> None:
-        if isinstance(order, str) and order not in _ORDERS:
-            raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
-        self.order = order if isinstance(order, str) else integer("order", order)
-        self._threads = None if threads is None else integer("threads", threads, least=1)
-        if sums is not None and sums not in _SUMS:
-            raise UnknownNameError("sums", sums, _SUMS)
-        self._sums = sums
-        self._globals: dict[str, dict[str, _Allocation]] = {}
+        self.launcher = HostLauncher(order, threads, sums)
 
     @property
     def title(self) -> str:
@@ -241,28 +172,23 @@ class EmulatedDevice:
         return LaunchLimits("the emulator")
 
     @property
+    def order(self) -> str | int:
+        """Which warp goes next."""
+        return self.launcher.order
+
+    @property
     def threads(self) -> int:
         """The CPU threads that a launch uses at most."""
-        if self._threads is not None:
-            return self._threads
-        asked = os.environ.get("TILEWISE_THREADS", "").strip()
-        if not asked:
-            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if not asked.isdecimal() or not 1 <= int(asked) <= 4_096:
-            raise ArgumentError("TILEWISE_THREADS", "must be a number from 1 to 4,096", asked)
-        return int(asked)
+        return self.launcher.threads
 
     @property
     def sums(self) -> str:
         """How instructions of tensor cores add."""
-        asked = self._sums or os.environ.get("TILEWISE_SUMS", "").strip() or _SUMS[0]
-        if asked not in _SUMS:
-            raise UnknownNameError("TILEWISE_SUMS", asked, _SUMS)
-        return asked
+        return self.launcher.sums
 
     @property
     def multiprocessors(self) -> int:
-        return self.threads
+        return self.launcher.multiprocessors
 
     def array(self, source: Any) -> EmulatedArray:
         """A copy of a host array (or of anything NumPy takes); an array of the emulator as it is."""
@@ -278,131 +204,81 @@ class EmulatedDevice:
         """An array whose elements are not set."""
         sizes, kind = as_shape(shape), as_dtype(dtype)
         size = math.prod(sizes) * kind.itemsize
-        allocation = _Allocation(size, f"the {kind} array of shape {sizes}", unset=True)
+        allocation = Allocation(size, f"the {kind} array of shape {sizes}", unset=True)
         view = allocation.bytes.view(kind).reshape(sizes) if size else np.empty(sizes, kind)
+        for listener in tuple(_LISTENERS):
+            listener(allocation)
         return EmulatedArray(self, allocation, view)
 
+    def adopt(self, address: int, nbytes: int, name: str, owner: object) -> AdoptedMemory:
+        """Let launches touch somebody else's host memory, where it lies, for as long as the handle lives.
+
+        ``name`` is what messages call it; ``owner`` is kept alive by the handle. What is in it counts as
+        initialised. It may overlap other adopted memory and lie inside an array of the emulator's own.
+        """
+        return AdoptedMemory(address, nbytes, name, owner)
+
+    def shares_memory_with(self, other: Device) -> bool:
+        """Whether kernels here can use the arrays of ``other``: emulators share theirs, whatever their order."""
+        return isinstance(other, EmulatedDevice)
+
+    def encode_map(self, described: Description, address: int) -> bytes:
+        """The 128 bytes by which kernels here know an array at ``address``."""
+        from tilewise.emulator.support.tensor_map import encode
+
+        lower, upper = described.corners or ((), ())
+        return encode(
+            described.element.ptx,
+            address,
+            described.sizes,
+            described.strides,
+            described.box,
+            described.steps,
+            described.interleave,
+            described.swizzle,
+            described.nan,
+            lower,
+            upper,
+            im2col=described.corners is not None,
+        )
+
     def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None = None,
+        stream: int | None = None,
     ) -> None:
-        """Run a launch to its end."""
+        """Run a launch to its end: there are no streams here."""
         try:
-            self._run(binary, entry, launch, packed, timeout)
+            self.launcher.run(binary, entry, launch, packed, timeout)
         except MemoryError:
             raise DeviceError(
                 f"the host has not enough memory for kernel {entry} and its variables"
             ) from None
 
-    def watched(
-        self,
-        binary: Binary,
-        entry: str,
-        launch: Launch,
-        packed: list[bytes],
-        timeout: float | None,
-        mode: str,
-        watch: Watch,
-        chosen: Sequence[int] | None = None,
-    ) -> None:
-        """Run a launch in a build that counts or checks; ``watch`` makes the memory that it writes down in.
+    def prepare(
+        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], arrays: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """A launch made ready: calling the result runs it. ``arrays`` are kept as long."""
+        held = tuple(arrays)
 
-        ``chosen`` names the clusters to run (the blocks, where there are none), if not all of the grid.
-        """
-        self._run(binary, entry, launch, packed, timeout, mode, watch, chosen)
+        def run_again() -> None:
+            self.run(binary, entry, launch, packed)
+            _ = held
 
-    def clustered(self, binary: Binary, entry: str, launch: Launch) -> Launch:
-        """The launch with the clusters that it asks for, or that its kernel does."""
-        return _clustered(launch, self._build(binary, entry, launch.block, "counted"))
+        return run_again
 
-    def _run(
-        self,
-        binary: Binary,
-        entry: str,
-        launch: Launch,
-        packed: list[bytes],
-        timeout: float | None,
-        mode: str = "plain",
-        watch: Watch | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> None:
-        from tilewise import emulator
-
-        resources = binary.entries[entry].resources
-        if resources is not None:
-            check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
-        build = self._build(binary, entry, launch.block, mode)
-        launch = _clustered(launch, build)
-        check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
-        tables = self._variables(binary, build)
-        ranges, held = _ALLOCATIONS.reachable()
-        runner = emulator.Runner(
-            build,
-            launch,
-            packed,
-            ranges,
-            [item.address for item in tables],
-            threads=self.threads,
-            order=self.order,
-            timeout=timeout,
-            multiprocessors=self.multiprocessors,
-            store=cache.default(),
-            progress=_progress_bar(entry),
-            keep=held,
-            watch=watch(build, launch, held) if watch else None,
-            chosen=chosen,
-        )
-        try:
-            runner()
-        except KernelFault as error:
-            raise _named_if_gone(error) from None
-        if mode != "checked":  # what this launch has written, nobody knows
-            for item in held:
-                item.unset = False
-
-    def _build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:
-        from tilewise import emulator
-
-        sums = self.sums
-        key = (binary.key or binary.ptx, entry, block, mode, sums)
-        with _BUILDING:
-            build = _BUILT.get(key)
-            if build is None:
-                build = emulator.build_kernel(
-                    binary.ptx, entry, block, emulator.host(), cache.default(), mode, sums
-                )
-                _BUILT[key] = build
-            _BUILT.move_to_end(key)
-            while len(_BUILT) > _BUILDS:
-                _BUILT.popitem(last=False)
-        return build
-
-    def _variables(self, binary: Binary, build: Any) -> list[_Allocation]:
-        """The module's own variables: made and initialised once, kept from launch to launch."""
-        with _LOCK:
-            places = self._globals.setdefault(binary.key or binary.ptx, {})
-            fresh = {
-                item.name: _Allocation(max(item.size, 1), f"the variable {item.name}")
-                for item in build.globals
-                if item.name not in places
-            }
-            _initialise(build, fresh, {**places, **fresh})
-            places.update(fresh)
-            return [places[item.name] for item in build.globals]
-
-    @contextlib.contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """What launches within do to arrays and variables is undone at the end, and what they print is dropped."""
-        _, held = _ALLOCATIONS.reachable()
-        before = [(item, item.bytes.copy(), item.unset) for item in held]
-        variables = {key: dict(places) for key, places in self._globals.items()}
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                yield
-        finally:
-            for item, content, unset in before:
-                np.copyto(item.bytes, content)
-                item.unset = unset
-            self._globals = variables
+    def time(self, function: Callable[[], Any], repeat: int = 10) -> list[float]:
+        """Seconds that each of ``repeat`` calls of ``function`` took on the host's clock."""
+        taken = []
+        for _ in range(integer("repeat", repeat, least=1)):
+            started = time.perf_counter()
+            function()
+            taken.append(time.perf_counter() - started)
+        return taken
 
     def synchronize(self) -> None:
         """Nothing to wait for: a launch here ends before its call does."""
@@ -411,80 +287,17 @@ class EmulatedDevice:
         return f"<tilewise device: {self.title}>"
 
 
-def _named_if_gone(error: KernelFault) -> KernelFault:
-    """Of a fault at an address of nobody's: name the array that was there until it was let go of."""
-    details: Any = error.details
-    if details is None or details.kind != "OUT_OF_BOUNDS" or details.array or details.space != "global":
-        return error
-    name = _ALLOCATIONS.gone(details.address)
-    if not name:
-        return error
-    first, *rest = str(error).splitlines()
-    told = f"{first.partition(':')[0]}: use after free, in {name}, which was let go of"
-    found = KernelFault("\n".join([told, *rest]))
-    found.details = replace(details, kind="FREED", array=name)
-    return found
+_LISTENERS: list[Callable[[Allocation], None]] = []
 
 
-def _clustered(launch: Launch, build: Any) -> Launch:
-    """The launch with the clusters that it asks for, or that its kernel does."""
-    asked, own, most = launch.cluster, build.cluster, build.max_cluster
-    if asked is None and own is None and not build.explicit_cluster:
-        return launch
-    if own is not None and asked not in (None, own):
-        raise LaunchError("cluster", f"must be {own}, which kernel {build.entry} is made for", asked)
-    cluster = asked or own
-    if cluster is None and build.explicit_cluster:
-        raise LaunchError(
-            "cluster",
-            f"must be given: kernel {build.entry} is made for clusters of a size that a launch says",
-            None,
-        )
-    if most and cluster and math.prod(cluster) > most:
-        raise LaunchError("cluster", f"must have at most {most} blocks for kernel {build.entry}", cluster)
-    grid = launch.grid
-    if build.blocks_are_clusters and cluster:
-        grid = (grid[0] * cluster[0], grid[1] * cluster[1], grid[2] * cluster[2])
-    return replace(launch, grid=grid, cluster=cluster)
-
-
-def _initialise(build: Any, fresh: dict[str, _Allocation], places: dict[str, _Allocation]) -> None:
-    for item in build.globals:
-        if item.name not in fresh:
-            continue
-        memory = fresh[item.name].bytes[: item.size]
-        first = bytes.fromhex(item.data or "")
-        memory[: len(first)] = np.frombuffer(first, np.uint8)
-        memory[len(first) :] = 0
-        for offset, name, addend in item.links:
-            if name not in places:
-                raise DeviceError(
-                    f"the variable {item.name} holds the address of {name}, which has none here"
-                )
-            address = (places[name].address + addend).to_bytes(8, "little")
-            memory[offset : offset + 8] = np.frombuffer(address, np.uint8)
-
-
-def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
-    """A bar on a terminal once a launch takes more than two seconds; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
-    started = time.monotonic()
-    shown = [0]
-
-    def show(done: int, total: int) -> None:
-        if time.monotonic() - started < _BAR_AFTER:
-            return
-        width = 30
-        full = width * done // max(total, 1)
-        end = "\n" if done >= total and shown[0] else ""
-        text = f"\r{entry}: [{'█' * full}{' ' * (width - full)}] {done:,} of {total:,} blocks{end}"
-        if done != shown[0] or not shown[0]:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-            shown[0] = max(done, 1)
-
-    return show
+@contextlib.contextmanager
+def observe_arrays(listener: Callable[[Allocation], None]) -> Iterator[None]:
+    """Call ``listener`` with the memory of every array that is made on the emulator meanwhile."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
 
 
 _EMULATORS: dict[tuple[str | int, int | None, str | None], EmulatedDevice] = {}
@@ -495,5 +308,4 @@ def open_emulator(
 ) -> EmulatedDevice:
     """The emulator with an order, a bound of threads and a way to add; one device for each three of them."""
     made = EmulatedDevice(order, threads, sums)
-    with _LOCK:
-        return _EMULATORS.setdefault((made.order, made._threads, made._sums), made)
+    return _EMULATORS.setdefault(made.launcher.options, made)

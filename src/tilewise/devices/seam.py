@@ -6,13 +6,17 @@ speaks to these two protocols alone.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.launch import Launch, LaunchLimits
 from tilewise.toolchain.binary import Binary
+
+if TYPE_CHECKING:
+    from tilewise.devices.tensor_map import Description
 
 __all__ = ["Array", "Device"]
 
@@ -72,10 +76,19 @@ class Device(Protocol):
         ...
 
     @property
+    def runs_on_gpu(self) -> bool:
+        """Whether launches run on a GPU: which kernels and which sizes are worth while follows from it."""
+        ...
+
+    @property
     def limits(self) -> LaunchLimits: ...
 
     @property
     def multiprocessors(self) -> int: ...
+
+    def shares_memory_with(self, other: Device) -> bool:
+        """Whether kernels here can use the arrays of ``other`` as they are."""
+        ...
 
     def array(self, source: Any) -> Array:
         """A device array: a copy of a host array, or a view of one that lies on this device already."""
@@ -85,13 +98,35 @@ class Device(Protocol):
         """An array whose elements are not set."""
         ...
 
+    def encode_map(self, described: Description, address: int) -> bytes:
+        """The 128 bytes by which kernels here know the array at ``address`` that is described."""
+        ...
+
     def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None = None,
+        stream: int | None = None,
     ) -> None:
         """Start a launch. ``packed`` holds each argument's bytes as the kernel's parameters want them.
 
+        ``stream`` is another library's stream by its handle; None is the device's current one.
         On a GPU the launch is asynchronous: :meth:`synchronize` waits for it.
         """
+        ...
+
+    def prepare(
+        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], arrays: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """A launch made ready: calling the result starts it. ``arrays`` are those that it uses."""
+        ...
+
+    def time(self, function: Callable[[], Any], repeat: int = 10) -> list[float]:
+        """Seconds that each of ``repeat`` calls of ``function`` took here, by the clock that suits the device:
+        a GPU's own, the host's for the emulator."""
         ...
 
     def synchronize(self) -> None:

@@ -250,7 +250,7 @@ class TensorMap:
         self.check_address("address", address)
         last = self._encoded
         if last is None or last[0] is not device or last[1] != address:
-            last = self._encoded = (device, address, _encode(device, self.described, address))
+            last = self._encoded = (device, address, device.encode_map(self.described, address))
         return last[2]
 
     def __repr__(self) -> str:
@@ -261,35 +261,6 @@ class TensorMap:
         how += f", swizzle {described.swizzle}" if described.swizzle else ""
         how += ", nan outside" if described.nan else ""
         return f"<tilewise.TensorMap of {shape} {self.dtype}, {what}{how}>"
-
-
-def _encode(device: Device, described: Description, address: int) -> bytes:
-    from tilewise.devices.emulated import EmulatedDevice
-    from tilewise.devices.gpu import GpuDevice
-
-    if isinstance(device, EmulatedDevice):
-        from tilewise.emulator.support.tensor_map import encode
-
-        lower, upper = described.corners or ((), ())
-        return encode(
-            described.element.ptx,
-            address,
-            described.sizes,
-            described.strides,
-            described.box,
-            described.steps,
-            described.interleave,
-            described.swizzle,
-            described.nan,
-            lower,
-            upper,
-            im2col=described.corners is not None,
-        )
-    if isinstance(device, GpuDevice):
-        from tilewise.devices._gpu_tensor_map import encode as encode_for_gpu
-
-        return encode_for_gpu(device, described, address)
-    raise ArgumentError("device", "must be a GPU or the emulator for a tensor map", device.name)
 
 
 class _Given:

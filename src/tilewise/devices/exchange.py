@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.devices._strides import contiguous
+from tilewise.devices.strides import contiguous
 from tilewise.errors import ArgumentError
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "from_capsule",
     "from_interface",
     "request",
+    "type_code",
 ]
 
 CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLPack's device types
@@ -164,7 +165,7 @@ def capsule(
         raise BufferError(
             "this array is read-only, which DLPack can tell only from version 1.0 on: pass max_version"
         )
-    code, bits = _code(dtype)
+    code, bits = type_code(dtype)
     sizes = (ctypes.c_int64 * len(shape))(*shape)
     steps = (ctypes.c_int64 * len(shape))(*(stride // dtype.itemsize for stride in strides))
     tensor = _Tensor(
@@ -190,7 +191,8 @@ def capsule(
     return _new(address, named, ctypes.cast(_discard_from_c, ctypes.c_void_p))
 
 
-def _code(dtype: np.dtype[Any]) -> tuple[int, int]:
+def type_code(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """DLPack's code of an element type and its bits; a BufferError for one that it lacks."""
     if dtype.name in _CODES:
         return _CODES[dtype.name]
     if dtype == np.bool_:

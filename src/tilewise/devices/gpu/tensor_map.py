@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
-from tilewise.devices._gpu_driver import check, driver
+from tilewise.devices.gpu.driver import check, driver
+from tilewise.devices.tensor_map import Description
 from tilewise.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from tilewise.devices.gpu import GpuDevice
-    from tilewise.devices.tensor_map import Description
-
-__all__ = ["encode"]
+__all__ = ["DriverValues", "driver_values", "encode"]
 
 _FIRST = 90  # the compute capability, times ten, from which GPUs have them
 _PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 _NO_STRIDE = 16  # for a single axis: the driver looks for a stride all the same
 
 
-def encode(device: GpuDevice, described: Description, address: int) -> bytes:
-    """The 128 bytes that ``device`` reads."""
-    found = re.match(r"sm_(\d+)", device.arch)
+def encode(
+    name: str,
+    arch: str,
+    scope: Callable[[str], AbstractContextManager[None]],
+    described: Description,
+    address: int,
+) -> bytes:
+    """The 128 bytes that the GPU called ``name`` reads; ``scope(doing)`` makes its context current."""
+    found = re.match(r"sm_(\d+)", arch)
     if found and int(found[1]) < _FIRST:
         raise ArgumentError(
             "device",
             "must have compute capability 9.0 or newer for a tensor map",
-            f"{device.name} ({device.arch})",
+            f"{name} ({arch})",
         )
     cuda = driver()
-    doing = f"making a tensor map on {device.name}"
-    with device._scope(doing):
+    doing = f"making a tensor map on {name}"
+    with scope(doing):
         if described.corners is None:
             box = [cuda.cuuint32_t(length) for length in described.box]
             made = check(
@@ -46,6 +51,31 @@ def encode(device: GpuDevice, described: Description, address: int) -> bytes:
                 doing,
             )
     return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
+
+
+class DriverValues(NamedTuple):
+    """The arguments of cuTensorMapEncodeTiled but for the address, as numbers; axes innermost first."""
+
+    data_type: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int
+    swizzle: int
+    promotion: int
+    fill: int
+
+
+def driver_values(described: Description) -> DriverValues:
+    """What compiled code passes to the driver to make a tiled map. Needs no GPU."""
+    cuda = driver()
+    steps, *modes = _how(cuda, described)
+    type_ = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{described.element.driver}")
+    return DriverValues(
+        int(type_), described.sizes, described.strides, described.box, tuple(int(step) for step in steps),
+        *(int(mode) for mode in modes),
+    )  # fmt: skip
 
 
 def _what(cuda: Any, described: Description, address: int) -> tuple[Any, ...]:

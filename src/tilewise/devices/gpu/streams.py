@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tilewise.devices._gpu_driver import Scope, core
-from tilewise.devices._gpu_exchange import LEGACY_STREAM
+from tilewise.devices.exchange import LEGACY_STREAM
+from tilewise.devices.gpu.driver import Scope, core
 from tilewise.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
-    from tilewise.devices._gpu_memory import Memory
-    from tilewise.devices.gpu import GpuDevice
+    from tilewise.devices.gpu.device import GpuDevice
+    from tilewise.devices.gpu.memory import Memory
 
-__all__ = ["Event", "Graph", "Handle", "Stream"]
+__all__ = ["Event", "Graph", "Handle", "Stream", "streams_entered"]
 
 _NAP_MOST = 0.005  # seconds between two looks at an event
+
+# How many ``with stream:`` blocks and captures are in force, in all threads together. Compiled calls read the
+# word at its address: 0 means that every device's current stream is the driver's default one.
+streams_entered = ctypes.c_uint64(0)
+_entering = threading.Lock()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _entering
+    _entering = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+def _enter(stream: Stream) -> None:
+    """Make a stream the current one of its device in this thread."""
+    with _entering:
+        streams_entered.value += 1
+    stream.device._current.append(stream)
+
+
+def _leave(device: GpuDevice) -> None:
+    """Make the stream current again that was before the last :func:`_enter` of this thread."""
+    device._current.pop()
+    with _entering:
+        streams_entered.value -= 1
 
 
 class Stream:
@@ -29,20 +61,21 @@ class Stream:
     allocated before, and memory is reused only when every stream that used it is done with it.
     """
 
-    __slots__ = ("_native", "device", "handle", "raw")
+    __slots__ = ("_native", "device", "driver_handle", "handle", "raw")
 
     def __init__(self, device: GpuDevice, native: Any) -> None:
         self.device, self._native = device, native
         self.raw = native.handle
         # The driver's default stream is 0 to the driver and 1 to DLPack and the CUDA array interface.
-        self.handle = int(self.raw) or LEGACY_STREAM
+        self.driver_handle = int(self.raw)
+        self.handle = self.driver_handle or LEGACY_STREAM
 
     def __enter__(self) -> Stream:
-        self.device._current.append(self)
+        _enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.device._current.pop()
+        _leave(self.device)
 
     def __repr__(self) -> str:
         return f"<stream {self.handle:#x} of {self.device.name}>"
@@ -181,7 +214,7 @@ class Graph:
             self._builder = self._stream._native.create_graph_builder()
             # Relaxed: loading code and allocating on other streams stay possible meanwhile.
             self._builder.begin_building("relaxed")
-        device._current.append(self._stream)
+        _enter(self._stream)
         device._local.capture = self
         return self
 
@@ -189,7 +222,7 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.device._local.capture = None
-        self.device._current.pop()
+        _leave(self.device)
         try:
             with self._scope("ending a capture"):
                 if error is None:
@@ -208,6 +241,7 @@ class Graph:
     def keep(self, memory: Memory) -> None:
         """Remember memory that the captured work uses."""
         self._kept[id(memory)] = memory
+        memory.capture()
 
     def keep_host(self, array: Any) -> None:
         """Remember page-locked host memory that the captured work uses."""
@@ -220,7 +254,7 @@ class Graph:
             memory.use(stream)
         with self._scope("launching a graph"):
             self._native.launch(stream._native)
-        self.device._ledger.note(stream, "a captured graph")
+        self.device._ledger.note(stream.handle, stream, "a captured graph")
 
     def upload(self) -> None:
         """Bring the graph to the GPU before its first launch, so that the first costs no more than others."""

@@ -1,13 +1,4 @@
-"""GPUs: how many there are, and each as a device.
-
-Work is asynchronous. Unless a thread makes another stream current (``with device.stream():``), it goes to
-the driver's default stream, where PyTorch, CuPy and Numba work too, so their work and ours is in order
-without a word: a kernel may write into a tensor that PyTorch reads next. Who works on another stream of
-such a library makes it current here: ``with device.stream(torch.cuda.current_stream()):``. Whatever the
-streams, an array that changes hands brings its order along, as DLPack and the CUDA array interface say.
-
-Importing this module imports no CUDA; the driver is started when a GPU is first counted or opened.
-"""
+"""One GPU as a device, and finding those that there are."""
 
 from __future__ import annotations
 
@@ -15,25 +6,38 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices import _gpu_exchange as exchange
-from tilewise.devices._gpu_arrays import GpuArray
-from tilewise.devices._gpu_driver import Context, Scope, check, core, driver, explain, probe
-from tilewise.devices._gpu_launch import Programs, start
-from tilewise.devices._gpu_ledger import Ledger
-from tilewise.devices._gpu_memory import Memory, Pinned
-from tilewise.devices._gpu_streams import Event, Graph, Handle, Stream
-from tilewise.devices._strides import as_dtype, as_shape, contiguous
+from tilewise.devices import exchange
+from tilewise.devices.gpu import tensor_map
+from tilewise.devices.gpu.arrays import GpuArray
+from tilewise.devices.gpu.driver import (
+    Context,
+    NativeEntries,
+    Scope,
+    check,
+    core,
+    driver,
+    explain,
+    find_native_entries,
+    probe,
+)
+from tilewise.devices.gpu.launches import ArgumentBlock, Function, Launcher, Programs, launcher, start
+from tilewise.devices.gpu.ledger import Ledger
+from tilewise.devices.gpu.memory import Memory, Pinned
+from tilewise.devices.gpu.streams import Graph, Handle, Stream, streams_entered
+from tilewise.devices.seam import Device
+from tilewise.devices.strides import as_dtype, as_shape, contiguous
+from tilewise.devices.tensor_map import Description
 from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, integer
-from tilewise.launch import Launch, LaunchLimits, check_launch
+from tilewise.launch import Launch, LaunchLimits
 from tilewise.toolchain.binary import Binary
 
-__all__ = ["Clocks", "Event", "GpuArray", "GpuDevice", "Graph", "Space", "Stream", "count", "open", "why_not"]
+__all__ = ["Clocks", "GpuDevice", "Space", "count", "open", "why_not"]
 
 _ARCH_SPECIFIC_FROM = (9, 0)  # sm_90a and later have instructions that only their own arch has
 
@@ -87,18 +91,20 @@ class Clocks(NamedTuple):
 class GpuDevice:
     """One GPU. Get it from :func:`open`."""
 
+    runs_on_gpu = True
+
     def __init__(self, ordinal: int) -> None:
         self.ordinal, self.name = ordinal, f"gpu:{ordinal}"
-        self._ledger = Ledger(self)
+        self._ledger = Ledger(self.name, self._scope)
         self._context = Context(ordinal, self._ledger.running)
         self._local = threading.local()
-        self._programs = Programs(self)
         with self._scope(f"opening {self.name}"):
             native = self._context.device()
             self.title = str(native.name)
             self._properties = native.properties
             self._capability = tuple(native.compute_capability)
             self._resource = native.memory_resource
+        self._programs = Programs(self.name, self.arch, self._scope)
         self._default_stream = self.stream(exchange.LEGACY_STREAM)
 
     def __repr__(self) -> str:
@@ -140,6 +146,10 @@ class GpuDevice:
             pool = getattr(self._resource, "attributes", None)  # absent where the GPU has no pools
             spare = pool.reserved_mem_current - pool.used_mem_current if pool is not None else 0
         return Space(int(free) + max(0, int(spare)), int(total))
+
+    def shares_memory_with(self, other: Device) -> bool:
+        """Whether an array of ``other`` is one of this device as it is: each GPU has its own memory."""
+        return other is self
 
     # ── arrays ──
 
@@ -301,31 +311,115 @@ class GpuDevice:
 
     # ── launches ──
 
+    def load(self, binary: Binary, entry: str) -> Function:
+        """The kernel ``entry`` of a binary, loaded when it is first asked for."""
+        return self._programs.function(binary, entry)
+
+    def load_for(self, binary: Binary, entry: str, launch: Launch) -> int:
+        """The CUfunction of a kernel that was checked and made ready for a launch, for compiled code to start."""
+        function = self.load(binary, entry)
+        with self._scope(function.launching):
+            function.configure(launch, self.limits, 0)
+        return function.address
+
+    def encode_map(self, described: Description, address: int) -> bytes:
+        """The 128 bytes by which kernels here know an array at ``address``, made by the driver."""
+        return tensor_map.encode(self.name, self.arch, self._scope, described, address)
+
     def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None = None,
+        stream: int | None = None,
     ) -> None:
         """Start a launch on the current stream; with ``timeout``, wait that many seconds for it.
 
         The arrays that it uses are those in ``launch.args`` and those whose ``ptr`` was taken for it.
+        ``stream`` is another library's CUstream to launch on instead.
         NOTE: a GPU cannot be interrupted. When the time is over this raises, and the kernel runs on.
         """
         if timeout is not None:
             self._refuse_in_capture("a launch with a timeout")
-        stream = self.current_stream
         for i, value in enumerate(launch.args):
             if isinstance(value, GpuArray):
                 if value.device is not self:
                     raise self._elsewhere(f"args[{i}]", value.device.name)
-                value._memory.use(stream)
-        with self._scope(f"launching kernel {entry!r} on {self.name}"):
-            function = self._programs.function(binary, entry)
-            check_launch(launch, self.limits, function.static)
-            function.check(launch, packed)
-            start(function, launch, packed, stream)
-        if self._capturing is None:
-            self._ledger.note(stream, f"kernel {entry!r}", launch)
+                if stream is None:
+                    value._memory.use(self.current_stream)
+                else:
+                    value._memory.lend_to(self._stream_of(stream))
+        function = self.load(binary, entry)
+        block = function.take_block(packed)
+        self.launch_block(function, launch, block.pointers, stream)
+        function.give_back(block)
         if timeout is not None:
-            stream.synchronize(timeout)
+            self._stream_of(stream).synchronize(timeout)
+
+    def prepare(
+        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], arrays: Sequence[Any] = ()
+    ) -> Callable[[], None]:
+        """The launch with its arguments laid out, to be started as often as wanted; see :class:`PreparedLaunch`."""
+        function = self.load(binary, entry)
+        block = function.take_block(packed)  # NOTE: never given back: it is the prepared launch's own
+        return PreparedLaunch(self, function, launch, block, [x for x in arrays if isinstance(x, GpuArray)])
+
+    def order_streams(self, handles: Sequence[int | None]) -> Callable[[], None]:
+        """Let the first of some streams wait for the others; calling the result lets these wait for the first."""
+        first, *others = [self._stream_of(handle) for handle in handles]
+        for other in others:
+            first.wait(other)
+
+        def let_others_wait() -> None:
+            for other in others:
+                other.wait(first)
+
+        return let_others_wait
+
+    def _stream_of(self, handle: int | None) -> Stream:
+        """Another library's stream by its handle as one of ours; the current one for None."""
+        return self.current_stream if handle is None else self.stream(handle or exchange.LEGACY_STREAM)
+
+    def launch_block(
+        self, function: Function, launch: Launch, pointers_address: int, stream_handle: int | None = None
+    ) -> None:
+        """Start a launch whose arguments lie ready: ``pointers_address`` is where the pointers to them are.
+
+        ``stream_handle`` is another library's CUstream; None is our current stream. The caller sees to it
+        that the arguments have the kernel's sizes and that the memory behind them may be used there:
+        ``launch.args`` is not looked at. NOTE: work on a stream known by its handle alone is waited for by
+        ``synchronize()``, but not by ``synchronize(timeout)``.
+        """
+        stream = None
+        if stream_handle is None:
+            stream = self.current_stream
+            stream_handle = stream.driver_handle
+        with self._scope(function.launching):
+            configuration = function.configure(launch, self.limits, stream_handle)
+            start(self._launch_kernel, function, configuration, pointers_address)
+        if self._capturing is None:
+            handle = stream_handle or exchange.LEGACY_STREAM
+            self._ledger.note(handle, stream, function.label, configuration.shape)
+
+    @functools.cached_property
+    def _launch_kernel(self) -> Launcher:
+        return launcher(self.native_entries().launch_kernel_ex)
+
+    def native_entries(self) -> NativeEntries:
+        """Addresses of the driver's functions, for compiled code that calls them by itself."""
+        return self._native_entries
+
+    @functools.cached_property
+    def _native_entries(self) -> NativeEntries:
+        with self._scope(f"looking for the driver's functions on {self.name}"):
+            return find_native_entries()
+
+    @property
+    def context_address(self) -> int:
+        """The CUcontext handle that must be current when compiled code launches kernels here."""
+        return self._context.address
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Wait for everything that was started on this GPU; raise what went wrong meanwhile.
@@ -372,3 +466,59 @@ class GpuDevice:
 
     def _waiting(self) -> Scope:
         return self._context.scope(f"{self._ledger.running()} on {self.name}")
+
+
+class PreparedLaunch:
+    """A launch whose arguments lie ready, started by calling it: on the stream that is current then.
+
+    ``arrays`` are those that it uses: they are kept, and their memory is told of the stream.
+    """
+
+    __slots__ = (
+        "_arrays",
+        "_block",
+        "_configuration",
+        "_device",
+        "_function",
+        "_is_current",
+        "_launch",
+        "_start",
+        "_states",
+    )
+
+    def __init__(
+        self,
+        device: GpuDevice,
+        function: Function,
+        launch: Launch,
+        block: ArgumentBlock,
+        arrays: list[GpuArray],
+    ) -> None:
+        self._device, self._function, self._launch = device, function, launch
+        self._block, self._arrays = block, arrays
+        with device._scope(function.launching):
+            self._configuration = function.configure(launch, device.limits, 0)
+        self._is_current = device._context.quick_check(device.native_entries().ctx_get_current)
+        self._states = [array._memory.state for array in arrays]
+        self._start = functools.partial(
+            device._launch_kernel, self._configuration.address, function.address, block.pointers, None
+        )
+
+    def __call__(self) -> None:
+        # The short way: the default stream is current, as is the GPU's context, and no memory was used elsewhere.
+        if streams_entered.value or not self._is_current():
+            return self._start_with_care()
+        for state in self._states:
+            if not state.value:
+                return self._start_with_care()
+        if self._start():
+            return self._start_with_care()  # says what is wrong
+        ledger = self._device._ledger
+        if not ledger.knows(exchange.LEGACY_STREAM):
+            ledger.note(exchange.LEGACY_STREAM, None, self._function.label, self._configuration.shape)
+        return None
+
+    def _start_with_care(self) -> None:
+        for array in self._arrays:
+            array._memory.use(self._device.current_stream)
+        self._device.launch_block(self._function, self._launch, self._block.pointers)

@@ -5,24 +5,42 @@ Nothing here imports ``cuda.*`` before a function is called: a machine without a
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import importlib.util
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tilewise.errors import DeviceError, DeviceUnavailable, TilewiseError
 
-__all__ = ["ADVICE", "LOST", "Context", "Scope", "check", "core", "driver", "explain", "probe", "translated"]
+__all__ = [
+    "ADVICE",
+    "LOST",
+    "Context",
+    "NativeEntries",
+    "Scope",
+    "check",
+    "core",
+    "driver",
+    "explain",
+    "find_native_entries",
+    "probe",
+    "translated",
+]
 
 _FORKED = (
     "CUDA was started before this process was forked, and a forked process cannot use it; "
     "start workers with multiprocessing.get_context('spawn')"
 )
+_without_driver: list[Any] = []  # the bindings, once they have found no driver
 _started_in: int | None = None  # the process that started CUDA
+# Whose signatures compiled calls know. NOTE: the driver refuses a version that is newer than itself.
+_ENTRY_VERSION = 12_000
 
 # After one of these the driver refuses every later call on the context.
 LOST = frozenset(
@@ -124,12 +142,15 @@ def _count() -> tuple[int, str]:
             0,
             f"cuda-bindings cannot be imported ({_one_line(error)}); pip install cuda-core cuda-bindings",
         )
+    if cuda in _without_driver:
+        return 0, _NO_DRIVER
     if importlib.util.find_spec("cuda.core") is None:
         return 0, "cuda-core is not installed; pip install cuda-core"
     try:
         (status,) = cuda.cuInit(0)
     except RuntimeError as error:
         if type(error).__name__ == "DynamicLibNotFoundError":
+            _without_driver.append(cuda)  # looking for the library takes long, and it will not appear
             return 0, _NO_DRIVER
         return 0, f"the CUDA driver cannot be loaded ({_one_line(error)}); update the NVIDIA driver"
     if int(status):
@@ -169,6 +190,37 @@ def _no_device() -> str:
     if hidden.strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES={hidden!r} hides every GPU; unset it"
     return f"the driver finds no NVIDIA GPU with CUDA_VISIBLE_DEVICES={hidden!r}; is that the right one?"
+
+
+# ── the driver's functions by their address ────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class NativeEntries:
+    """Addresses of the driver's C functions, for compiled code to call; 0 for one that this driver lacks."""
+
+    launch_kernel_ex: int  # cuLaunchKernelEx
+    tensor_map_encode_tiled: int  # cuTensorMapEncodeTiled
+    ctx_get_current: int  # cuCtxGetCurrent
+    ctx_push_current: int  # cuCtxPushCurrent_v2
+    ctx_pop_current: int  # cuCtxPopCurrent_v2
+
+
+def find_native_entries() -> NativeEntries:
+    """Ask the driver where its functions are."""
+
+    def address(name: str) -> int:
+        # The driver takes names without their version, and gives the newest that the version asked for has.
+        status, found, *_ = driver().cuGetProcAddress(name.encode(), _ENTRY_VERSION, 0)
+        return int(found) if not int(status) and found else 0
+
+    return NativeEntries(
+        address("cuLaunchKernelEx"),
+        address("cuTensorMapEncodeTiled"),
+        address("cuCtxGetCurrent"),
+        address("cuCtxPushCurrent"),
+        address("cuCtxPopCurrent"),
+    )
 
 
 # ── errors in words ────────────────────────────────────────────────────────────────────────────────────
@@ -226,7 +278,7 @@ def _one_line(error: BaseException) -> str:
 class Context:
     """The primary context of one GPU: the one that PyTorch, CuPy, JAX and the CUDA runtime share."""
 
-    __slots__ = ("blame", "handle", "name", "ordinal", "process")
+    __slots__ = ("address", "blame", "handle", "name", "ordinal", "process")
 
     def __init__(self, ordinal: int, blame: Callable[[], str]) -> None:
         """``blame`` tells what the GPU was given last; it may be what broke the context."""
@@ -246,6 +298,40 @@ class Context:
             ) from error
         finally:
             cuda.cuCtxSetCurrent(before)
+        self.address = int(self.handle)
+
+    def quick_check(self, get_current: int) -> Callable[[], bool]:
+        """What says whether this context is current in a thread, by the driver's cuCtxGetCurrent at an address.
+
+        In a fork, where nothing of CUDA may be called, it says no.
+        """
+        ask = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(
+            get_current
+        )  # NOTE: holds the GIL: one answer at a time
+        answer = ctypes.c_void_p()
+        place, address, process, getpid = ctypes.addressof(answer), self.address, self.process, os.getpid
+
+        def is_current() -> bool:
+            return getpid() == process and not ask(place) and answer.value == address
+
+        return is_current
+
+    def enter(self, doing: str) -> bool:
+        """Make this context current; whether it was not and :meth:`leave` has to put the other one back."""
+        if self.process != os.getpid():
+            raise DeviceUnavailable(f"{self.name} cannot be used: {_FORKED}")
+        cuda = driver()
+        status, current = cuda.cuCtxGetCurrent()
+        if int(status):
+            raise DeviceError(explain(status, doing))
+        if int(current) == self.address:
+            return False
+        check(cuda.cuCtxPushCurrent(self.handle), doing)
+        return True
+
+    def leave(self) -> None:
+        """Put back the context that was current before :meth:`enter`."""
+        driver().cuCtxPopCurrent()
 
     def scope(self, doing: str) -> Scope:
         """A block in which this context is current; ``doing`` is told if it fails."""
@@ -267,19 +353,13 @@ class Scope:
         self._context, self._doing = context, doing
 
     def __enter__(self) -> None:
-        if self._context.process != os.getpid():
-            raise DeviceUnavailable(f"{self._context.name} cannot be used: {_FORKED}")
-        cuda = driver()
-        current = check(cuda.cuCtxGetCurrent(), self._doing)
-        self._pushed = int(current) != int(self._context.handle)
-        if self._pushed:
-            check(cuda.cuCtxPushCurrent(self._context.handle), self._doing)
+        self._pushed = self._context.enter(self._doing)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._pushed:
-            driver().cuCtxPopCurrent()
+            self._context.leave()
         if error is None:
             return
         told = error if isinstance(error, TilewiseError) else translated(error, self._doing)

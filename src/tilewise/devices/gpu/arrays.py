@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices import _gpu_exchange as exchange
-from tilewise.devices._gpu_driver import check, driver
-from tilewise.devices._strides import Rectangle, contiguous, is_contiguous, rectangles, sliced
+from tilewise.devices import exchange
+from tilewise.devices.gpu.driver import check, driver
+from tilewise.devices.strides import Rectangle, contiguous, is_contiguous, rectangles, sliced
 from tilewise.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from tilewise.devices._gpu_memory import Memory
-    from tilewise.devices._gpu_streams import Stream
-    from tilewise.devices.gpu import GpuDevice
+    from tilewise.devices.gpu.device import GpuDevice
+    from tilewise.devices.gpu.memory import Memory
+    from tilewise.devices.gpu.streams import Stream
 
 __all__ = ["GpuArray"]
+
+_NATIVE = struct.Struct("<QQiiiBBHQ")
 
 _Place = tuple[int, tuple[int, ...]]  # the address of an array's first element, and its strides
 
@@ -31,7 +34,7 @@ class GpuArray:
     """
 
     __array_ufunc__ = None  # NumPy's functions refuse it, rather than copy it element by element
-    __slots__ = ("__weakref__", "_memory", "_offset", "dtype", "read_only", "shape", "strides")
+    __slots__ = ("__weakref__", "_memory", "_native", "_offset", "dtype", "read_only", "shape", "strides")
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class GpuArray:
     ) -> None:
         self._memory, self._offset = memory, offset
         self.shape, self.strides, self.dtype, self.read_only = shape, strides, dtype, read_only
+        self._native: bytes | None = None
 
     # ── what it is ──
 
@@ -117,6 +121,10 @@ class GpuArray:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         raise TypeError("an array on a GPU becomes a NumPy array only by .numpy(), which copies it")
+
+    def lend_to(self, stream_handle: int) -> None:
+        """Note that work on another library's stream, given by its CUstream, is about to use the elements."""
+        self._memory.lend_to(self.device._stream_of(stream_handle))
 
     def free(self) -> None:
         """Give the memory back now, without waiting for the collector; every view of it ends with it."""
@@ -242,7 +250,33 @@ class GpuArray:
         made._copy_within(self)
         return made
 
-    # ── to other libraries ──
+    # ── to compiled calls and other libraries ──
+
+    def native(self) -> bytes:
+        """What a compiled call reads of this array, made once; empty if it cannot be said that way.
+
+        As ``<QQiiiBBHQ``: the address of its memory's state word (:attr:`Memory.state_address`) and of its
+        first element; DLPack's device type and number, number of axes, type code, bits and lanes; 1 if it is
+        read-only. Then the shape and the strides in elements, 8 bytes each.
+        """
+        if self._native is None:
+            self._native = self._described_natively()
+        return self._native
+
+    def _described_natively(self) -> bytes:
+        itemsize = self.dtype.itemsize
+        try:
+            code, bits = exchange.type_code(self.dtype)
+        except BufferError:
+            return b""
+        if any(stride % itemsize for stride in self.strides):
+            return b""
+        head = _NATIVE.pack(
+            *(self._memory.state_address, self._address, exchange.CUDA, self.device.ordinal),
+            *(self.ndim, code, bits, 1, int(self.read_only)),
+        )
+        steps = [stride // itemsize for stride in self.strides]
+        return head + struct.pack(f"<{2 * self.ndim}q", *self.shape, *steps)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -301,14 +335,7 @@ class GpuArray:
         if number == -1:  # the receiver orders the work itself
             self._memory.lend()
             return
-        receiver = self.device.stream(number)
-        known = receiver in self._memory.streams
-        self._memory.settle(receiver)
-        if not known and number != exchange.LEGACY_STREAM:
-            # NOTE: the receiver may destroy its stream before we free the memory, so it must not be waited
-            # for then: the memory is freed after a wait for the whole GPU instead.
-            self._memory.streams.remove(receiver)
-            self._memory.lend()
+        self._memory.lend_to(self.device.stream(number))
 
 
 def _described(part: Rectangle, way: str, target: int, source: int) -> Any:

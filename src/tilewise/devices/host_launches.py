@@ -1,0 +1,297 @@
+"""Launches on the CPU, each compiled for it: in the plain build, or in one that counts, traces or checks.
+
+The emulator's device runs its launches here, and here the instruments reach them: what a launch touches, how often,
+and what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices.host_memory import ALLOCATIONS, Allocation
+from tilewise.errors import ArgumentError, DeviceError, KernelFault, LaunchError, UnknownNameError, integer
+from tilewise.gpus import launch_limits
+from tilewise.launch import Launch, check_launch
+from tilewise.toolchain import cache
+from tilewise.toolchain.binary import Binary
+
+__all__ = ["HostLauncher", "Watch"]
+
+_BUILDS = 256  # kept in memory
+_BAR_AFTER = 2.0  # seconds
+_ORDERS = ("eager", "late")
+_SUMS = ("fast", "hardware")
+
+
+# Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
+Watch = Callable[[Any, Launch, list[Any]], Any]
+
+_LOCK = threading.RLock()
+_BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
+_BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str, str], Any] = OrderedDict()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _LOCK, _BUILDING
+    _LOCK, _BUILDING = threading.RLock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class HostLauncher:
+    """Runs launches on the CPU, with the variables of the modules that they are of.
+
+    ``order``, ``threads`` and ``sums`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
+    ``multiprocessors`` is how many a kernel finds that asks, the CPU threads if not given.
+    """
+
+    def __init__(
+        self,
+        order: str | int = "eager",
+        threads: int | None = None,
+        sums: str | None = None,
+        multiprocessors: int | None = None,
+    ) -> None:
+        if isinstance(order, str) and order not in _ORDERS:
+            raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
+        self.order = order if isinstance(order, str) else integer("order", order)
+        self._threads = None if threads is None else integer("threads", threads, least=1)
+        if sums is not None and sums not in _SUMS:
+            raise UnknownNameError("sums", sums, _SUMS)
+        self._sums, self._multiprocessors = sums, multiprocessors
+        self._variables: dict[str, dict[str, Allocation]] = {}  # by module and name
+
+    @property
+    def options(self) -> tuple[str | int, int | None, str | None]:
+        """Order, threads and sums as they were given."""
+        return self.order, self._threads, self._sums
+
+    @property
+    def threads(self) -> int:
+        """The CPU threads that a launch uses at most."""
+        if self._threads is not None:
+            return self._threads
+        given = os.environ.get("TILEWISE_THREADS", "").strip()
+        if not given:
+            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if not given.isdecimal() or not 1 <= int(given) <= 4_096:
+            raise ArgumentError("TILEWISE_THREADS", "must be a number from 1 to 4,096", given)
+        return int(given)
+
+    @property
+    def sums(self) -> str:
+        """How instructions of tensor cores add."""
+        given = self._sums or os.environ.get("TILEWISE_SUMS", "").strip() or _SUMS[0]
+        if given not in _SUMS:
+            raise UnknownNameError("TILEWISE_SUMS", given, _SUMS)
+        return given
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many multiprocessors a kernel finds that asks."""
+        return self.threads if self._multiprocessors is None else self._multiprocessors
+
+    def run(
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None = None,
+        mode: str = "plain",
+        watch: Watch | None = None,
+        chosen: Sequence[int] | None = None,
+    ) -> None:
+        """Run a launch to its end.
+
+        ``mode`` is the build that runs: ``"plain"``, ``"counted"``, ``"traced"`` or ``"checked"``. Of the last three,
+        ``watch`` makes the memory that they write to. ``chosen`` are the numbers of the clusters to run (of the
+        blocks, where there are no clusters), if not all of the grid.
+        """
+        from tilewise import emulator
+
+        resources = binary.entries[entry].resources
+        if resources is not None:
+            check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
+        build = self.build(binary, entry, launch.block, mode)
+        launch = _clustered(launch, build)
+        check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
+        variables = self._find_variables(binary, build)
+        ranges, held = ALLOCATIONS.reachable()
+        runner = emulator.Runner(
+            build,
+            launch,
+            packed,
+            ranges,
+            [item.address for item in variables],
+            threads=self.threads,
+            order=self.order,
+            timeout=timeout,
+            multiprocessors=self.multiprocessors,
+            store=cache.default(),
+            progress=_progress_bar(entry),
+            keep=held,
+            watch=watch(build, launch, held) if watch else None,
+            chosen=chosen,
+        )
+        try:
+            runner()
+        except KernelFault as error:
+            raise _named_if_gone(error) from None
+        if mode != "checked":  # what this launch has written, nobody knows
+            for item in held:
+                item.unset = False
+
+    def resolve_clusters(self, binary: Binary, entry: str, launch: Launch) -> Launch:
+        """The launch with the clusters that it asks for, or that its kernel does."""
+        return _clustered(launch, self.build(binary, entry, launch.block, "counted"))
+
+    def find_heap(self, binary: Binary) -> tuple[int, int] | None:
+        """The address of the heap of a module, and how many bytes of it were ever taken; None without one."""
+        variables = self._variables.get(_module(binary), {})
+        if "$heap" not in variables:
+            return None
+        return variables["$heap"].address, int(variables["$heap_used"].bytes.view("uint64")[0])
+
+    @contextlib.contextmanager
+    def undo_changes(self) -> Iterator[None]:
+        """Undo at the end what launches within do to arrays and variables; what they print is dropped."""
+        _, held = ALLOCATIONS.reachable()
+        before = [(item, item.bytes.copy(), item.unset) for item in held]
+        variables = {module: dict(places) for module, places in self._variables.items()}
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            for item, content, unset in before:
+                # NOTE: adopted memory may be write-protected; then nothing has changed it either.
+                if not np.array_equal(item.bytes, content):
+                    np.copyto(item.bytes, content)
+                item.unset = unset
+            self._variables = variables
+
+    def build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:
+        """A kernel compiled for this CPU and blocks of a shape; remembered."""
+        from tilewise import emulator
+
+        sums = self.sums
+        key = (_module(binary), entry, block, mode, sums)
+        with _BUILDING:
+            build = _BUILT.get(key)
+            if build is None:
+                build = emulator.build_kernel(
+                    binary.ptx, entry, block, emulator.host(), cache.default(), mode, sums
+                )
+                _BUILT[key] = build
+            _BUILT.move_to_end(key)
+            while len(_BUILT) > _BUILDS:
+                _BUILT.popitem(last=False)
+        return build
+
+    def _find_variables(self, binary: Binary, build: Any) -> list[Allocation]:
+        """The module's own variables: made and initialised once, the same from launch to launch."""
+        with _LOCK:
+            places = self._variables.setdefault(_module(binary), {})
+            fresh = {
+                item.name: Allocation(max(item.size, 1), f"the variable {item.name}")
+                for item in build.globals
+                if item.name not in places
+            }
+            _initialise(build, fresh, {**places, **fresh})
+            places.update(fresh)
+            return [places[item.name] for item in build.globals]
+
+
+def _module(binary: Binary) -> str:
+    return binary.key or binary.ptx
+
+
+def _named_if_gone(error: KernelFault) -> KernelFault:
+    """Of a fault at an address of nobody's: name the array that was there until it was let go of."""
+    details: Any = error.details
+    if details is None or details.kind != "OUT_OF_BOUNDS" or details.array or details.space != "global":
+        return error
+    name = ALLOCATIONS.freed(details.address)
+    if not name:
+        return error
+    first, *rest = str(error).splitlines()
+    told = f"{first.partition(':')[0]}: use after free, in {name}, which was let go of"
+    found = KernelFault("\n".join([told, *rest]))
+    found.details = replace(details, kind="FREED", array=name)
+    return found
+
+
+def _clustered(launch: Launch, build: Any) -> Launch:
+    """The launch with the clusters that it asks for, or that its kernel does."""
+    asked, own, most = launch.cluster, build.cluster, build.max_cluster
+    if asked is None and own is None and not build.explicit_cluster:
+        return launch
+    if own is not None and asked not in (None, own):
+        raise LaunchError("cluster", f"must be {own}, which kernel {build.entry} is made for", asked)
+    cluster = asked or own
+    if cluster is None and build.explicit_cluster:
+        raise LaunchError(
+            "cluster",
+            f"must be given: kernel {build.entry} is made for clusters of a size that a launch says",
+            None,
+        )
+    if most and cluster and math.prod(cluster) > most:
+        raise LaunchError("cluster", f"must have at most {most} blocks for kernel {build.entry}", cluster)
+    grid = launch.grid
+    if build.blocks_are_clusters and cluster:
+        grid = (grid[0] * cluster[0], grid[1] * cluster[1], grid[2] * cluster[2])
+    return replace(launch, grid=grid, cluster=cluster)
+
+
+def _initialise(build: Any, fresh: dict[str, Allocation], places: dict[str, Allocation]) -> None:
+    for item in build.globals:
+        if item.name not in fresh:
+            continue
+        memory = fresh[item.name].bytes[: item.size]
+        first = bytes.fromhex(item.data or "")
+        memory[: len(first)] = np.frombuffer(first, np.uint8)
+        memory[len(first) :] = 0
+        for offset, name, addend in item.links:
+            if name not in places:
+                raise DeviceError(
+                    f"the variable {item.name} holds the address of {name}, which has none here"
+                )
+            address = (places[name].address + addend).to_bytes(8, "little")
+            memory[offset : offset + 8] = np.frombuffer(address, np.uint8)
+
+
+def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
+    """A bar on a terminal once a launch takes more than two seconds; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return None
+    started = time.monotonic()
+    shown = [0]
+
+    def show(done: int, total: int) -> None:
+        if time.monotonic() - started < _BAR_AFTER:
+            return
+        width = 30
+        full = width * done // max(total, 1)
+        end = "\n" if done >= total and shown[0] else ""
+        text = f"\r{entry}: [{'█' * full}{' ' * (width - full)}] {done:,} of {total:,} blocks{end}"
+        if done != shown[0] or not shown[0]:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            shown[0] = max(done, 1)
+
+    return show

@@ -1,0 +1,252 @@
+"""Launches on a GPU as the driver's own functions see them: a real cuLaunchKernelEx at an address, and no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.devices import gpu
+from tilewise.devices.gpu import driver as words
+from tilewise.devices.gpu import launches
+from tilewise.devices.gpu.ledger import Ledger
+from tilewise.devices.gpu.streams import Stream, streams_entered
+from tilewise.errors import DeviceError, DeviceUnavailable, LaunchError
+from tilewise.launch import Launch, LaunchLimits
+
+
+@given(st.lists(st.binary(max_size=200), max_size=12))
+def test_arguments_lie_where_the_pointers_say(packed: list[bytes]) -> None:
+    block = launches.ArgumentBlock([len(part) for part in packed])
+    for _ in range(2):
+        packed = [random.randbytes(len(part)) for part in packed]
+        block.write(packed)
+        pointers = (ctypes.c_void_p * len(packed)).from_address(block.pointers)
+        read = [ctypes.string_at(at or 0, len(part)) for at, part in zip(pointers, packed, strict=True)]
+        assert read == packed
+        assert [(at or 0) - block.address for at in pointers] == list(block.offsets)
+        assert all((at or 0) % 64 == 0 for at in pointers)
+
+
+def unloaded(sizes: tuple[int, ...] = (8, 4), threads: int = 640) -> launches.Function:
+    """A kernel as it is once loaded; the driver is asked nothing."""
+    kernel = object.__new__(launches.Function)
+    kernel.entry, kernel.sizes, kernel.threads, kernel.registers = "tiled", sizes, threads, 96
+    kernel.address, kernel.raw, kernel.static, kernel._dynamic = 0xF00, None, 1024, 48 * 1024
+    kernel.device_name, kernel.label, kernel.launching = "gpu:0", "kernel 'tiled'", "launching kernel 'tiled'"
+    kernel._lock, kernel._configurations, kernel._blocks = threading.Lock(), {}, []
+    kernel._clusters_raised = False
+    return kernel
+
+
+def test_a_kernel_refuses_arguments_that_do_not_fit() -> None:
+    # NOTE: the driver would read past the end of what it is given.
+    kernel = unloaded()
+    kernel.check_sizes([b"12345678", b"1234"])
+    for wrong in ([], [b"12345678"], [b"12345678", b"123"], [b"12345678", b"1234", b""]):
+        with pytest.raises(LaunchError, match="packed must hold arguments of \\[8, 4\\] bytes"):
+            kernel.take_block(wrong)
+    kernel.check_threads(Launch((1, 1, 1), (640, 1, 1)))
+    with pytest.raises(LaunchError, match="at most 640 threads for kernel 'tiled', which takes 96 registers"):
+        kernel.configure(Launch((1, 1, 1), (672, 1, 1)), LaunchLimits(), 1)
+
+
+def test_memory_for_arguments_is_used_again_but_never_by_two_launches() -> None:
+    kernel = unloaded()
+    first, second = (kernel.take_block([b"12345678", b"1234"]) for _ in range(2))
+    assert first is not second
+    kernel.give_back(first)
+    assert kernel.take_block([b"abcdefgh", b"ijkl"]) is first
+    assert ctypes.string_at(first.address, 8) == b"abcdefgh"
+    assert ctypes.string_at(second.address, 8) == b"12345678"
+
+
+@pytest.mark.parametrize("cluster", [None, (2, 3, 4)])
+def test_a_configuration_is_laid_out_as_the_drivers_own(cluster: tuple[int, int, int] | None) -> None:
+    cuda = words.driver()
+    theirs = cuda.CUlaunchConfig()
+    theirs.gridDimX, theirs.gridDimY, theirs.gridDimZ = 4, 6, 8
+    theirs.blockDimX, theirs.blockDimY, theirs.blockDimZ = 32, 2, 3
+    theirs.sharedMemBytes, theirs.hStream = 7, cuda.CUstream(0x1234)
+    attribute = cuda.CUlaunchAttribute()
+    if cluster is not None:
+        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = attribute.value.clusterDim
+        size.x, size.y, size.z = cluster
+        theirs.attrs, theirs.numAttrs = [attribute], 1
+    ours = launches.Configuration(((4, 6, 8), (32, 2, 3), 7, cluster), 0x1234)
+    read, expected = (ctypes.string_at(at, 56) for at in (ours.address, theirs.getPtr()))
+    assert (read[:28], read[32:40], read[48:52]) == (expected[:28], expected[32:40], expected[48:52])
+    attributes = int.from_bytes(read[40:48], "little")
+    assert bool(attributes) == (cluster is not None)
+    if attributes:
+        assert ctypes.string_at(attributes, 72) == ctypes.string_at(attribute.getPtr(), 72)
+
+
+def test_the_driver_is_asked_once_for_more_than_it_gives_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, int]] = []
+    attributes = words.driver().CUfunction_attribute
+
+    def set_attribute(_: Any, which: Any, value: int) -> tuple[int]:
+        asked.append((which, value))
+        return (0,)
+
+    pretended = SimpleNamespace(CUfunction_attribute=attributes, cuFuncSetAttribute=set_attribute)
+    monkeypatch.setattr(launches, "driver", lambda: pretended)
+    kernel = unloaded()
+    for shared, cluster in ((1000, (8, 1, 1)), (100_000, (4, 4, 1)), (90_000, (16, 1, 1)), (100_001, None)):
+        kernel.allow(shared, cluster)
+    dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    large = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+    assert asked == [(dynamic, 100_000), (large, 1), (dynamic, 100_001)]
+
+
+class StartedLaunches:
+    """A GPU whose cuLaunchKernelEx writes down what it reads, at a real address, and answers ``status``."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.seen: list[tuple[int, int, list[bytes]]] = []  # stream, function, arguments
+        self.status, self.sizes = 0, sizes
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+        self._callback = kind(self._launched)
+        device = self.device = object.__new__(gpu.GpuDevice)
+        device.ordinal, device.name, device._local = 0, "gpu:0", threading.local()
+        device._context = SimpleNamespace(  # type: ignore[assignment]
+            scope=lambda doing: contextlib.nullcontext(), process=os.getpid(), address=0xC0
+        )
+        device._ledger = Ledger("gpu:0", device._scope)
+        device._default_stream = self.stream(1)
+        device.__dict__["limits"] = LaunchLimits()
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        device.__dict__["_native_entries"] = words.NativeEntries(address, 0, 0, 0, 0)
+        self.kernel = unloaded(sizes)
+        device._programs = SimpleNamespace(function=lambda binary, entry: self.kernel)  # type: ignore[assignment]
+
+    def stream(self, handle: int) -> Stream:
+        return Stream(self.device, SimpleNamespace(handle=handle))
+
+    def _launched(self, config: int, function: int, pointers: int, extra: int | None) -> int:
+        assert extra is None
+        at = (ctypes.c_void_p * len(self.sizes)).from_address(pointers)
+        stream = int.from_bytes(ctypes.string_at(config + 32, 8), "little")
+        parts = [ctypes.string_at(a or 0, size) for a, size in zip(at, self.sizes, strict=True)]
+        self.seen.append((stream, function, parts))
+        return self.status
+
+
+def test_a_launch_reaches_the_driver_with_its_arguments_and_stream() -> None:
+    started = StartedLaunches((8, 4))
+    device, kernel = started.device, started.kernel
+    launch = Launch((4, 1, 1), (128, 1, 1), shared=64)
+    packed = [b"12345678", b"1234"]
+    device.run(None, "tiled", launch, packed)  # type: ignore[arg-type]
+    with started.stream(0x70):
+        device.run(None, "tiled", launch, packed)  # type: ignore[arg-type]
+    block = kernel.take_block(packed)
+    device.launch_block(kernel, launch, block.pointers)
+    device.launch_block(kernel, launch, block.pointers, 0)
+    device.launch_block(kernel, launch, block.pointers, 0x90)
+    device.run(None, "tiled", launch, packed, None, 0xA0)  # type: ignore[arg-type]
+    assert started.seen == [(stream, 0xF00, packed) for stream in (1, 0x70, 1, 0, 0x90, 0xA0)]
+    assert [stream.handle for stream in device._ledger.streams] == [0x70, 1]
+    said = device._ledger.running()
+    assert "kernel 'tiled' (grid (4, 1, 1) × block (128, 1, 1), 64 dynamic shared bytes)" in said
+    assert said.endswith("or one of 5 launches before it")
+    device._ledger.settled(device._default_stream)
+    assert device._ledger.running().endswith("or one of 2 launches before it")
+    assert device.context_address == 0xC0
+
+
+def test_a_launch_that_the_driver_refuses_says_which() -> None:
+    started = StartedLaunches((8, 4))
+    started.status = int(words.driver().CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)
+    launch = Launch((4, 1, 1), (128, 1, 1), cluster=(2, 1, 1))
+    with pytest.raises(DeviceError, match=r"starting kernel 'tiled' \(grid .*cluster \(2, 1, 1\)\) on gpu:0"):
+        started.device.run(None, "tiled", launch, [b"12345678", b"1234"])  # type: ignore[arg-type]
+    assert started.device._ledger.running() == "at work"
+
+
+def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = words.driver().CUresult
+
+    def find(name: bytes, version: int, flags: int) -> tuple[Any, ...]:
+        assert version <= 13_000, "the driver refuses a version newer than itself"
+        if name == b"cuTensorMapEncodeTiled":
+            return results.CUDA_ERROR_NOT_FOUND, 0, 1
+        return results.CUDA_SUCCESS, 0x1000 + len(name), 0
+
+    monkeypatch.setattr(words, "driver", lambda: SimpleNamespace(cuGetProcAddress=find))
+    found = words.find_native_entries()
+    assert found.launch_kernel_ex == 0x1000 + len("cuLaunchKernelEx")
+    assert found.tensor_map_encode_tiled == 0, "an old driver lacks it"
+    assert found.ctx_push_current == 0x1000 + len("cuCtxPushCurrent")
+    assert (found.ctx_get_current, found.ctx_pop_current) == (0x1000 + 15, 0x1000 + 15)
+
+
+def test_the_callers_context_comes_back_if_it_was_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = [7]
+
+    def push(handle: int) -> tuple[int]:
+        stack.append(handle)
+        return (0,)
+
+    pretended = SimpleNamespace(
+        cuCtxGetCurrent=lambda: (0, stack[-1]),
+        cuCtxPushCurrent=push,
+        cuCtxPopCurrent=lambda: (0, stack.pop()),
+    )
+    monkeypatch.setattr(words, "driver", lambda: pretended)
+    context = object.__new__(words.Context)
+    context.name, context.handle, context.address, context.process = "gpu:0", 9, 9, os.getpid()
+    with context.scope("resting"):
+        assert stack == [7, 9]
+        with context.scope("resting"):
+            assert stack == [7, 9], "it is current: nothing to push"
+        assert stack == [7, 9]
+    assert stack == [7]
+    context.process += 1
+    with pytest.raises(DeviceUnavailable, match="gpu:0 cannot be used: CUDA was started before"):
+        context.enter("resting")
+    assert stack == [7]
+
+
+def test_streams_in_force_are_counted_over_all_threads() -> None:
+    started = StartedLaunches(())
+    assert streams_entered.value == 0
+    inside, leave = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        with contextlib.suppress(KeyError), started.stream(0x70):
+            inside.set()
+            leave.wait(10)
+            raise KeyError
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    assert inside.wait(10)
+    stream = started.stream(0x80)
+    with stream, stream:
+        assert streams_entered.value == 3
+        assert started.device.current_stream is stream
+    assert streams_entered.value == 1
+    assert started.device.current_stream is started.device._default_stream
+    leave.set()
+    thread.join()
+    assert streams_entered.value == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
+)
+def test_the_arch_has_its_suffix_from_hopper_on(capability: tuple[int, int], arch: str) -> None:
+    device = object.__new__(gpu.GpuDevice)
+    device._capability = capability
+    assert device.arch == arch
