@@ -26,17 +26,27 @@ class Parameter:
     """One parameter of a kernel, as its PTX declares it.
 
     ``type`` is a PTX type such as ``"u64"``; for a struct by value it is ``"b8"`` and ``size`` tells
-    its bytes.
+    its bytes. ``declared`` is what C++ calls it (``"const float *x"``), empty where that is not known;
+    ``element`` is the element type that it points to (``"float32"``), and ``writable`` whether the kernel may
+    write there, None for what is no pointer or not known to be one.
     """
 
     name: str
     type: str
     size: int
     align: int
+    declared: str = ""
+    element: str | None = None
+    writable: bool | None = None
 
     @property
     def is_struct(self) -> bool:
         return self.type == "b8" and self.size != 1
+
+    @property
+    def is_number(self) -> bool:
+        """Whether C++ says that it is a number, even one that would have room for an address."""
+        return bool(self.declared) and self.writable is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.fake_device import FakeArray, FakeDevice
 from tilewise import Kernel
-from tilewise.devices.arguments import pack
+from tilewise.devices.arguments import Packed, pack
+from tilewise.errors import ArgumentError
 from tilewise.launch import Launch, Parameter
 from tilewise.toolchain.binary import Binary
 
@@ -101,9 +105,15 @@ class Doubling(FakeDevice):
         return self.arrays[-1]
 
     def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
+        self,
+        binary: Binary,
+        entry: str,
+        launch: Launch,
+        packed: list[bytes],
+        timeout: float | None = None,
+        stream: int | None = None,
     ) -> None:
-        super().run(binary, entry, launch, packed, timeout)
+        super().run(binary, entry, launch, packed, timeout, stream)
         for array in self.arrays:
             array.fill(array.numpy() * 2)
 
@@ -122,22 +132,227 @@ def test_a_host_array_is_copied_in_and_back(host: np.ndarray[Any, Any]) -> None:
     before = host.copy()
     Kernel(TWICE, "twice", "sm_75")(1, 32, (host, 6), device=device)
     np.testing.assert_array_equal(host, before * 2)
-    assert device.launches[0][1] == Launch((1, 1, 1), (32, 1, 1))
+    assert replace(device.launches[0][1], args=()) == Launch((1, 1, 1), (32, 1, 1))
 
 
 def test_one_array_given_twice_is_one_memory() -> None:
     device, host = Doubling(), np.ones(3, np.float32)
-    pointer = Parameter("p", "u64", 8, 8)
-    packed = pack("k", [pointer, pointer], [host, host], device)
+    packed = pack("k", [UNKNOWN, UNKNOWN], [host, host], device)
     assert packed.parts[0] == packed.parts[1]
     assert len(device.arrays) == 1
 
 
-def test_a_read_only_array_is_not_written_back() -> None:
-    device, host = Doubling(), np.ones(3, np.float32)
+# ── what C++ says of a parameter ──
+
+
+def pointer(declared: str = "", element: str | None = None, writable: bool | None = None) -> Parameter:
+    return Parameter("p", "u64", 8, 8, declared, element, writable)
+
+
+FLOATS, CONST_FLOATS = pointer("float *x", "float32", True), pointer("const float *x", "float32", False)
+UNKNOWN, ADDRESS = pointer(), pointer("unsigned long long n")
+
+
+def packed(parameter: Parameter, value: Any) -> Packed:
+    return pack("k", [parameter], [value], FakeDevice())
+
+
+def refused(parameter: Parameter, value: Any, *words: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        packed(parameter, value)
+    message = str(caught.value)
+    assert message.startswith("args[0] ") and all(word in message for word in words), message
+
+
+def read_only(host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     host.flags.writeable = False
-    Kernel(TWICE, "twice", "sm_75")(1, 32, (host, 3), device=device)
-    assert (host == 1).all()
+    return host
+
+
+ALIKE = [
+    ("float32", ["f4"]),
+    ("float64", ["f8"]),
+    ("int32", ["i4", "u4"]),
+    ("uint64", ["u8", "i8", "q", "Q"]),
+    ("uint16", ["u2", "i2", "f2", ml_dtypes.bfloat16]),
+    ("int8", ["i1", "u1", "?", "S1", ml_dtypes.float8_e5m2]),
+    ("bool", ["?", "u1", "i1"]),
+    ("uint8", ["u1", "i1", "?", ml_dtypes.float8_e4m3fn]),
+    ("float16", ["f2"]),
+    ("bfloat16", [ml_dtypes.bfloat16, "u2"]),
+    ("float8_e4m3fn", [ml_dtypes.float8_e4m3fn, "u1"]),
+]
+TYPES = [
+    "f4",
+    "f8",
+    "c8",
+    "i4",
+    "u4",
+    "i8",
+    "u8",
+    "i2",
+    "u2",
+    "i1",
+    "u1",
+    "?",
+    "f2",
+    "M8[s]",
+    "S1",
+    "S4",
+    "U1",
+]
+OWN_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, MATRIX]
+
+
+@pytest.mark.parametrize(("element", "taken"), ALIKE)
+def test_an_array_holds_what_the_pointer_points_to(element: str, taken: list[Any]) -> None:
+    parameter = pointer("T *x", element, True)
+    taken_types = {np.dtype(type_) for type_ in taken}
+    for dtype in map(np.dtype, [*TYPES, *OWN_TYPES]):
+        if dtype in taken_types or (dtype.itemsize == 1 and element in ("int8", "uint8", "bool")):
+            packed(parameter, np.zeros(3, dtype))
+        else:
+            refused(parameter, np.zeros(3, dtype), f"must hold {element} for the kernel's parameter `T *x`")
+        packed(UNKNOWN, np.zeros(3, dtype))  # nothing known, nothing refused
+        packed(pointer("void *x", None, True), np.zeros(3, dtype))
+
+
+def test_what_to_do_about_other_elements() -> None:
+    refused(CONST_FLOATS, np.zeros(3), "`const float *x`", "not 'float64'; x.astype('float32')")
+    refused(CONST_FLOATS, np.zeros(3, MATRIX), "x.view('float32')")
+    refused(pointer("long *t", "int64", True), np.zeros(3, "M8[s]"), "x.view('int64')")
+    refused(pointer("bf *t", "bfloat16", True), np.zeros(3), "x.astype(ml_dtypes.bfloat16)")
+    device = FakeDevice()
+    with pytest.raises(ArgumentError, match=r"float64'; device\.array\(x\.numpy\(\)\.astype\('float32'\)\)"):
+        pack("k", [FLOATS], [device.array(np.zeros(3))], device)
+
+
+def test_a_result_cannot_go_to_a_read_only_array(tmp_path: Path) -> None:
+    np.ones(4, np.float32).tofile(tmp_path / "x")
+    mapped = np.memmap(tmp_path / "x", np.float32, "r")
+    for host in (read_only(np.ones(4, np.float32)), mapped, np.broadcast_to(np.float32(1), 4)):
+        refused(FLOATS, host, "writable", "`float *x`", "read-only", "x.copy()", "const")
+        assert not packed(CONST_FLOATS, host).back
+
+
+def test_a_read_only_array_that_was_written_to_is_told(tmp_path: Path) -> None:
+    """Where no C++ says whether the kernel writes, the copy tells."""
+    host = read_only(np.array([1, np.nan], np.float32))
+    found = packed(UNKNOWN, host)
+    found.copy_back()
+    found.keep[0].fill(host * 2)
+    with pytest.raises(
+        ArgumentError, match=r"args\[0\] must be writable: the kernel wrote to it.*x\.copy\(\)"
+    ):
+        found.copy_back()
+
+
+def test_what_is_const_is_known_of_kernels() -> None:
+    device, x, y = Doubling(), read_only(np.ones(3, np.float32)), np.ones(3, np.float32)
+    c = 'extern "C" __global__ void add(const float *x, float *y) { *y += *x; }'
+    add = Kernel(c, "add", "sm_75")
+    template = "template <typename T> __global__ void add(const T *x, T *y) { *y += *x; }"
+    for kernel in (add, Kernel(template, "add<float>", "sm_75"), Kernel(c.split(" ", 2)[2], "add", "sm_75")):
+        kernel(1, 1, [x, y], device=device)
+        with pytest.raises(ArgumentError, match=r"args\[1\] must be writable for .* `float \*"):
+            kernel(1, 1, [y, x], device=device)
+        with pytest.raises(
+            ArgumentError, match=r"args\[0\] must hold float32 for .* `const float \*.*float64"
+        ):
+            kernel(1, 1, [np.ones(3), y], device=device)
+
+
+def test_a_number_takes_no_array() -> None:
+    refused(ADDRESS, np.zeros(3), "must be a number", "`unsigned long long n`", "ndarray")
+    refused(Parameter("p", "f64", 8, 8), np.zeros(3), "must be a number", "f64")
+    device = FakeDevice()
+    with pytest.raises(ArgumentError, match=r"x\.ptr is its address"):
+        pack("k", [ADDRESS], [device.array(np.zeros(3))], device)
+
+
+# ── what is an array ──
+
+
+class Lying:
+    """What tensors of one element are: an array, and a number besides."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+
+    def __index__(self) -> int:
+        return int(self._array)
+
+    __float__ = __int__ = __index__
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self._array.__array_interface__
+
+    def item(self) -> int:
+        return int(self._array)
+
+
+def test_an_array_of_one_element_is_no_number() -> None:
+    one = np.array([7.0], np.float32)
+    for value in (one, one.reshape(()), Lying(one), Lying(one.reshape(()))):
+        found = packed(FLOATS, value)
+        (address,) = struct.unpack("<Q", found.parts[0])
+        ctypes.c_float.from_address(address).value = 9  # as a kernel would
+        found.copy_back()
+        assert one[0] == 9
+        one[:] = 7
+    refused(Parameter("n", "u32", 4, 4), Lying(one), "must be a number", "u32", "Lying", "x.item()")
+
+
+def test_what_has_an_index_and_is_no_array_is_a_number() -> None:
+    class Seven:
+        def __index__(self) -> int:
+            return 7
+
+    assert packed(Parameter("n", "u32", 4, 4), Seven()).parts == [struct.pack("<I", 7)]
+    assert packed(ADDRESS, np.array(7)).parts == [struct.pack("<Q", 7)]
+
+
+class Converted:
+    """Becomes a new NumPy array each time it is asked."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return np.ones(3, np.float32)
+
+
+def test_what_only_becomes_an_array_takes_no_results() -> None:
+    refused(FLOATS, Converted(), "must be writable", "a read-only Converted")
+    assert not packed(CONST_FLOATS, Converted()).back
+
+
+def test_kinds_of_arrays() -> None:
+    masked = np.ma.MaskedArray(np.ones(3, np.float32), [True, False, True])
+    refused(FLOATS, masked, "must have no mask", "MaskedArray", "x.filled(")
+    refused(UNKNOWN, np.ones(3, ">f4"), "byte order", "'dtype >f4'", "x.astype(x.dtype.newbyteorder('='))")
+    refused(UNKNOWN, np.ones(3, object), "fixed size")
+    refused(FLOATS, [1.0, 2.0], "must be a device array", "list", "np.array(x, dtype)")
+    matrix = np.ones((2, 2), np.float32).view(np.matrix)
+    found = packed(FLOATS, matrix)
+    found.keep[0].fill(np.full((2, 2), 5, np.float32))
+    found.copy_back()
+    assert (np.asarray(matrix) == 5).all()
+
+
+def test_host_arrays_are_read_again_for_each_launch() -> None:
+    host = np.ones(3, np.float32)
+    found = pack("k", [FLOATS], [host], FakeDevice(), copy=False)
+    for value in (2, 3):
+        host[:] = value
+        found.copy_in()
+        np.testing.assert_array_equal(found.keep[0].numpy(), host)
+
+
+def test_two_views_of_the_same_elements_are_one_memory() -> None:
+    host = np.ones((3, 4), np.float32)
+    found = pack("k", [FLOATS, FLOATS], [host[:2], host[:2]], FakeDevice())
+    assert found.parts[0] == found.parts[1] and len(found.back) == 1
+    with pytest.raises(ArgumentError, match="must not overlap"):
+        pack("k", [FLOATS, FLOATS], [host[:2], host[1:]], FakeDevice())
 
 
 def test_the_arch_is_the_devices_unless_one_was_given() -> None:
@@ -151,6 +366,7 @@ def test_the_arch_is_the_devices_unless_one_was_given() -> None:
             launch: Launch,
             packed: list[bytes],
             timeout: float | None = None,
+            stream: int | None = None,
         ) -> None:
             seen.append(binary.arch)
 

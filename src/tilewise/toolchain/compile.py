@@ -14,6 +14,7 @@ from tilewise.errors import ArchError, ArgumentError, UnknownNameError
 from tilewise.launch import Parameter
 from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain.binary import Binary, Entry, Resources
+from tilewise.toolchain.declarations import declare
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
@@ -23,7 +24,7 @@ _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
-_FORMAT = "3"  # of a cached binary
+_FORMAT = "4"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache")
@@ -58,6 +59,7 @@ def compile_source(
     binary = _load(key) if key else None
     if binary is None:
         binary = _compile(source, filename, arch, all_options, used, expressions, key)
+        binary = replace(binary, entries=declare(binary.entries, source, reached, all_options))
         if key:
             _store(key, binary)
     lowered = {**binary.lowered}

@@ -1,0 +1,218 @@
+"""What C++ says of a kernel's parameters: element types and const, from names and from sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewise.launch import Parameter
+from tilewise.toolchain.binary import Entry
+from tilewise.toolchain.compile import compile_source
+from tilewise.toolchain.declarations import declare
+from tilewise.toolchain.mangling import Unreadable, parameter_types
+
+Known = tuple[str, str | None, bool | None]
+
+
+def declared(source: str, name: str, count: int, **given: object) -> list[Known]:
+    """What is found for an ``extern "C"`` kernel of so many pointers."""
+    parameters = tuple(Parameter(f"p{i}", "u64", 8, 8) for i in range(count))
+    headers = given.get("headers", {})
+    options = given.get("options", ())
+    assert isinstance(headers, dict) and isinstance(options, tuple)
+    entry = declare({name: Entry(name, parameters)}, source, headers, options)[name]
+    return [(parameter.declared, parameter.element, parameter.writable) for parameter in entry.parameters]
+
+
+def one(parameter: str, before: str = "", **given: object) -> Known:
+    (found,) = declared(f'{before}\nextern "C" __global__ void f({parameter}) {{ }}', "f", 1, **given)
+    return found
+
+
+def compiled(source: str, name: str) -> list[Known]:
+    binary = compile_source(source, [name], "sm_90a")
+    entry = binary.entries[binary.lowered[name]]
+    return [(parameter.declared, parameter.element, parameter.writable) for parameter in entry.parameters]
+
+
+NOTHING: Known = ("", None, None)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "element", "writable"),
+    [
+        ("float *x", "float32", True),
+        ("const float *x", "float32", False),
+        ("float const *__restrict__ x", "float32", False),
+        ("float *const x", "float32", True),
+        ("const volatile int *const __restrict x", "int32", False),
+        ("double*", "float64", True),
+        ("unsigned x[]", "uint32", True),
+        ("const long long unsigned int x[4]", "uint64", False),
+        ("float x[][16]", "float32", True),
+        ("signed char *x", "int8", True),
+        ("bool *x", "bool", True),
+        ("unsigned short *x", "uint16", True),
+        ("uint8_t *x", "uint8", True),
+        ("const ::std::int64_t *x", "int64", False),
+        ("__half *x", "float16", True),
+        ("const half *x", "float16", False),
+        ("__nv_bfloat16 *x", "bfloat16", True),
+        ("const __nv_fp8_e4m3 *x", "float8_e4m3fn", False),
+        ("void *x", None, True),
+        ("const void *x", None, False),
+        ("const Particle *x", None, False),
+        ("/* the */ float *x // result", "float32", True),
+        ("float \\\n *x", "float32", True),
+    ],
+)
+def test_pointers_in_a_source(parameter: str, element: str | None, writable: bool) -> None:
+    text, *found = one(parameter + "\n")
+    assert found == [element, writable] and text
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "real *x",
+        "Matrix<float> x",
+        "float **x",
+        "float (*x)[4]",
+        "float *const *x",
+        "long double *x",
+        "T x",
+        "float &x",
+    ],
+)
+def test_what_is_not_sure_stays_unknown(parameter: str) -> None:
+    assert one(parameter) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "parameter", ["unsigned long long n", "size_t n", "long", "const long n", "double d"]
+)
+def test_numbers_in_a_source(parameter: str) -> None:
+    assert one(parameter) == (parameter, None, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [
+        ("#define float double", {}),
+        ("  #  define float double", {}),
+        ("", {"options": ("--define-macro=float=double",)}),
+        ("", {"options": ("-D", "float=double")}),
+        ("", {"options": ("--pre-include=types.h",)}),
+        ("", {"headers": {"types.h": "#define float double\n"}}),
+        ("#if 1\nextern __global__ void f(double *x);\n#endif", {}),
+        (
+            '#define STRANGE\nextern "C" __global__ void f(\n#ifdef STRANGE\ndouble *x\n#else\nint *x\n#endif\n);',
+            {},
+        ),
+    ],
+)
+def test_a_source_that_may_mean_something_else(before: str, given: dict[str, object]) -> None:
+    assert one("float *x", **given, before=before) == NOTHING
+
+
+def test_names_that_the_source_gives_to_types_of_its_own() -> None:
+    for own in (
+        "struct half { float x; };",
+        "typedef unsigned half;",
+        "using half = int;",
+        "#define half float",
+    ):
+        assert one("half *x", own) == NOTHING
+    assert one("half *x", headers={"cuda_fp16.h": "typedef __half half;"}) == ("half *x", "float16", True)
+
+
+def test_kernels_are_found_where_they_stand() -> None:
+    source = 'extern "C" { __global__ void __launch_bounds__(64, 2) g(int *x);\n__global__ void f(float *x, int *y) { } }'
+    assert declared(source, "f", 2) == [("float *x", "float32", True), ("int *y", "int32", True)]
+    assert declared(source, "g", 1) == [("int *x", "int32", True)]
+    assert declared("#include <f.h>", "g", 1, headers={"f.h": source}) == [("int *x", "int32", True)]
+    for other in (
+        "KERNEL f(float *x, int *y);",
+        "// __global__ void f(float *x, int *y)",
+        '"__global__ f(int *x, int *y)"',
+    ):
+        assert declared(other, "f", 2) == [NOTHING] * 2
+    assert declared(source, "f", 3) == [NOTHING] * 3  # what the compiler says counts
+
+
+def test_a_pointer_is_one_to_the_compiler_too() -> None:
+    entry = Entry("f", (Parameter("n", "u32", 4, 4),))
+    assert declare({"f": entry}, "__global__ void f(float *x)", {}, ()) == {"f": entry}
+
+
+TEMPLATES = """
+namespace a {
+template <typename T> struct Box { T *held; };
+struct Point { float x; };
+template <int N, typename T> __global__ void all(const T *__restrict__ x, const T *y, Box<T> box, Point *p,
+    const Point *q, T (*rows)[N], T **pointers, unsigned long long n, double d) { *box.held = *x + *y; }
+}
+enum class Kind { A, B };
+template <Kind kind, int shift, bool on, typename... Ts> __global__ void kinds(const unsigned char *x, float *y) { *y = *x; }
+static __global__ void hidden(const short *x, volatile int *y, void (*call)(int)) { *y = *x; }
+"""
+
+
+def test_names_of_templates() -> None:
+    for name, text, element in (
+        ("float", "float", "float32"),
+        ("unsigned short", "unsigned short", "uint16"),
+    ):
+        assert compiled(TEMPLATES, f"a::all<32, {name}>") == [
+            (f"const {text} *", element, False),
+            (f"const {text} *", element, False),
+            NOTHING,
+            ("a::Point *", None, True),
+            ("const a::Point *", None, False),
+            (f"{text} *", element, True),
+            (f"{text} **", None, True),
+            ("unsigned long long", None, None),
+            ("double", None, None),
+        ]
+    expected = [("const unsigned char *", "uint8", False), ("float *", "float32", True)]
+    assert compiled(TEMPLATES, "kinds<Kind::B, -3, true, int, float *>") == expected
+    assert compiled(TEMPLATES, "hidden")[:2] == [
+        ("const short *", "int16", False),
+        ("volatile int *", "int32", True),
+    ]
+
+
+def test_names_of_cudas_types() -> None:
+    # As NVRTC mangles them, without the headers that not every machine has.
+    name = "_Z1sPKfPfPK6__halfP13__nv_bfloat16PViPVKjPS1_PvPKvPbPayld"
+    types = [type_.text for type_ in parameter_types(name)]
+    assert types[:6] == [
+        "const float *", "float *", "const __half *", "__nv_bfloat16 *", "volatile int *", "const volatile unsigned int *"
+    ]  # fmt: skip
+    assert types[6:] == [
+        "float **",
+        "void *",
+        "const void *",
+        "bool *",
+        "signed char *",
+        "unsigned long long",
+        "long",
+        "double",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["f", "_Z", "_Z9f", "_Z1fP", "_Z1fPS9_", "_Z1fPT_", "_ZN1aIJfKiEE1fEDpPT_", "_Z1fDv4_f", "_Z1f" + "P" * 999 + "f", "_Z1fIXadL_Z1gEEEvPf"],
+)  # fmt: skip
+def test_names_that_cannot_be_read(name: str) -> None:
+    with pytest.raises(Unreadable):
+        parameter_types(name)
+    parameters = (Parameter("p", "u64", 8, 8),)
+    assert declare({name: Entry(name, parameters)}, "", {}, ())[name].parameters == parameters
+
+
+def test_what_is_known_comes_back_from_the_cache() -> None:
+    source = "__global__ void f(const float *x, int *y) { *y = *x; } // for the cache"
+    assert compiled(source, "f") == compiled(source, "f") == [
+        ("const float *", "float32", False), ("int *", "int32", True)
+    ]  # fmt: skip
