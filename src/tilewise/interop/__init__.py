@@ -1,0 +1,101 @@
+"""Arrays of other libraries: viewed without a copy, and results in the caller's kind on the caller's stream.
+
+The only place that names torch, cupy and jax. None of them is imported here: an array of theirs can only
+come from a caller who has imported them.
+
+NOTE: the function ``view`` takes the place of the module of that name in this package:
+``from tilewise.interop.view import View`` finds the module, ``interop.view`` is the function.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tilewise.devices.emulated import EmulatedArray
+from tilewise.devices.gpu import GpuArray
+from tilewise.errors import ArgumentError
+from tilewise.interop.cupy import CupyLibrary
+from tilewise.interop.dtypes import numpy_dtype, result_type
+from tilewise.interop.handover import HandoverLibrary, speaks_a_protocol
+from tilewise.interop.jax import JaxLibrary
+from tilewise.interop.mixing import Common, common
+from tilewise.interop.numpy import NumpyLibrary, as_array
+from tilewise.interop.own import OwnLibrary
+from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo
+from tilewise.interop.view import CUDA, HOST, Library, View, may_overlap
+
+__all__ = [
+    "CUDA",
+    "HOST",
+    "Common",
+    "Library",
+    "View",
+    "as_array",
+    "common",
+    "keep_out_of_dynamo",
+    "library_of",
+    "may_overlap",
+    "numpy_dtype",
+    "result_type",
+    "view",
+    "view_output",
+]
+
+_OWN, _HANDOVER = OwnLibrary(), HandoverLibrary()
+# The class whose instances are a library's arrays, and what serves them.
+_FRAMEWORKS: dict[str, tuple[str, Callable[[], Library]]] = {
+    "numpy": ("ndarray", functools.cache(NumpyLibrary)),
+    "torch": ("Tensor", functools.cache(TorchLibrary)),
+    "cupy": ("ndarray", functools.cache(CupyLibrary)),
+    "jax": ("Array", functools.cache(JaxLibrary)),
+}
+_by_type: dict[type, Library] = {}
+
+
+def view(argument: str, array: Any) -> View:
+    """The view of an array of any library; an ArgumentError that names ``argument`` if there is none."""
+    library = _by_type.get(type(array))
+    if library is None:
+        library = library_of(argument, array)
+    return library.view(argument, array)
+
+
+def view_output(argument: str, array: Any) -> View:
+    """The view of an array to write into: refuses read-only memory and elements that share memory."""
+    found = view(argument, array)
+    if found.read_only:
+        raise ArgumentError(argument, "must be writable", "a read-only array", found.library.read_only_fix)
+    shares = any(size > 1 and not step for size, step in zip(found.shape, found.strides, strict=True))
+    if shares and 0 not in found.shape:  # NumPy's empty arrays have strides of 0
+        rule, fix = "must have elements that share no memory", "copy it first"
+        raise ArgumentError(argument, rule, "a broadcast array", fix)
+    return found
+
+
+def library_of(argument: str, array: Any) -> Library:
+    """Whose an array is: looked up by its type, which is sorted in when it is first met."""
+    kind = type(array)
+    found = _by_type.get(kind)
+    if found is None:
+        found = _by_type[kind] = _recognise(argument, array)
+    return found
+
+
+def _recognise(argument: str, array: Any) -> Library:
+    """The library whose class is among the bases of the array's type, else whoever speaks a protocol."""
+    if isinstance(array, GpuArray | EmulatedArray):
+        return _OWN
+    for base in type(array).__mro__:
+        root = base.__module__.partition(".")[0]
+        root = "jax" if root == "jaxlib" else root  # JAX's compiled half
+        marker, make = _FRAMEWORKS.get(root, ("", None))
+        framework = sys.modules.get(root)
+        if make is not None and framework is not None and isinstance(array, getattr(framework, marker)):
+            return make()
+    if speaks_a_protocol(array):
+        return _HANDOVER
+    rule = "must be an array of NumPy, PyTorch, CuPy, JAX or tilewise, or one that speaks DLPack"
+    raise ArgumentError(argument, rule, type(array).__name__, f"use numpy.asarray({argument})")
