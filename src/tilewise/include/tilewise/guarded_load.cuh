@@ -1,10 +1,21 @@
 // Loads of 16-bit elements at the edge of a matrix, or in rows that lie aligned for nothing wider.
 #pragma once
 
+#include <tilewise/matrix.cuh>
+
+// The widest access, in bytes, that every eighth element of every row is aligned for: 16, 4 or 2.
+template <typename T> inline __device__ unsigned widest_access(Matrix<T> matrix)
+{
+    static_assert(sizeof(T) == 2, "an element is aligned for 2 bytes");
+    const auto bits = reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T);
+    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
+}
+
 // Loads the first `left` of eight elements that are aligned for nothing wider, and zeros for the others.
 // In PTX each load stands under its own condition; in C++ there would be a branch around each.
-inline __device__ uint4 load_halves(const unsigned short *from, unsigned left)
+template <typename T> inline __device__ uint4 load_halves(const T *from, unsigned left)
 {
+    static_assert(sizeof(T) == 2, "eight elements are 16 bytes");
     uint4 words;
     asm volatile("{\n\t.reg .pred p<8>;\n\t.reg .b16 h<8>;\n\t"
                  "setp.gt.u32 p0, %5, 0;\n\tmov.b16 h0, 0;\n\t@p0 ld.global.b16 h0, [%4 + 0];\n\t"

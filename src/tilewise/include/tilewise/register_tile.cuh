@@ -30,13 +30,16 @@ enum : unsigned {
     LANES_N = WARP_N / THREAD_N,
     WARPS_M = BLOCK_M / WARP_M,
     WARPS_N = BLOCK_N / WARP_N,
-    THREADS = WARPS_M * WARPS_N * 32,
+    BLOCK_THREADS = WARPS_M * WARPS_N * 32,
     BLOCKS_PER_SM = 2, // so that one computes while the other waits at its barrier
 };
 static_assert(LANES_M * LANES_N == 32, "a warp tile is one thread tile for each of its 32 lanes");
 static_assert(THREAD_M == 2 * FOUR && THREAD_N == 2 * FOUR, "a thread tile is two patches high and wide");
-static_assert(BLOCK_M * BLOCK_K == THREADS * FOUR, "each thread brings four elements of A a step");
-static_assert(BLOCK_N * BLOCK_K == THREADS * FOUR, "each thread brings four elements of B a step");
+static_assert(BLOCK_M * BLOCK_K == BLOCK_THREADS * FOUR, "each thread brings four elements of A a step");
+static_assert(BLOCK_N * BLOCK_K == BLOCK_THREADS * FOUR, "each thread brings four elements of B a step");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
 
 // The tiles of one step in shared memory, that of A transposed so that the rows of a patch are neighbours.
 //

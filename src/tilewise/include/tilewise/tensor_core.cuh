@@ -4,11 +4,19 @@
 // 16-bit elements, row g and columns 2t and 2t + 1, packed in one register (the even column low).
 #pragma once
 
+#include <tilewise/element.cuh>
 #include <tilewise/shared_address.cuh>
 
-using Half = unsigned short; // the bits of an IEEE 754 binary16
-
 namespace tensor_core {
+
+// A thread's sums of one instruction, kept in a type: four float32, or four float16 in pairs.
+template <typename T> struct SumsIn;
+template <> struct SumsIn<float32> {
+    using Type = float[4];
+};
+template <> struct SumsIn<float16> {
+    using Type = unsigned[2];
+};
 
 // Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
 // those of the second, and so on; a row is 16 bytes at a multiple of 16.
@@ -56,8 +64,13 @@ inline __device__ void multiply_add_16x8x8(unsigned (&sum)[2], unsigned a0, unsi
 
 // sum (16×8) += a (16×16, a quarter of it in each register: rows 0 to 7 and 8 to 15 of k 0 to 7, then of k 8
 // to 15) · b (16×8, held transposed, k 0 to 7 in b0), sums in float32. Compute capability 8.0.
-inline __device__ void multiply_add_16x8x16_float16(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                                    unsigned b1)
+template <typename Element>
+inline __device__ void multiply_add_16x8x16(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                            unsigned b1);
+
+template <>
+inline __device__ void multiply_add_16x8x16<float16>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                     unsigned b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -65,8 +78,9 @@ inline __device__ void multiply_add_16x8x16_float16(float (&sum)[4], const unsig
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-inline __device__ void multiply_add_16x8x16_bfloat16(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                                     unsigned b1)
+template <>
+inline __device__ void multiply_add_16x8x16<bfloat16>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                      unsigned b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -91,25 +105,3 @@ inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half)
 }
 
 } // namespace tensor_core
-
-inline __device__ Half to_half(float value)
-{
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-}
-
-// Two numbers rounded to 16 bits and packed, `low` in the low half. Compute capability 8.0.
-inline __device__ unsigned float16_pair(float low, float high)
-{
-    unsigned pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
-inline __device__ unsigned bfloat16_pair(float low, float high)
-{
-    unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}

@@ -11,6 +11,7 @@
 // 4·j to 4·j + 3 columns 8·j + 2·t and 8·j + 2·t + 1 of row g, then of row g + 8.
 #pragma once
 
+#include <tilewise/element.cuh>
 #include <tilewise/shared_address.cuh>
 
 namespace wgmma {
@@ -74,19 +75,19 @@ template <int NEWEST> inline __device__ void wait()
                  : __VA_ARGS__ \
                  : "l"(a), "l"(b))
 
-template <bool BFLOAT16>
+template <typename Element>
 inline __device__ void multiply_add(float (&sums)[128], unsigned long long a, unsigned long long b)
 {
-    if constexpr (BFLOAT16)
+    if constexpr (SAME<Element, bfloat16>)
         TILEWISE_WGMMA("256", "bf16", TILEWISE_SUMS_128, "%128", "%129", TILEWISE_64(0), TILEWISE_64(64));
     else
         TILEWISE_WGMMA("256", "f16", TILEWISE_SUMS_128, "%128", "%129", TILEWISE_64(0), TILEWISE_64(64));
 }
 
-template <bool BFLOAT16>
+template <typename Element>
 inline __device__ void multiply_add(float (&sums)[64], unsigned long long a, unsigned long long b)
 {
-    if constexpr (BFLOAT16)
+    if constexpr (SAME<Element, bfloat16>)
         TILEWISE_WGMMA("128", "bf16", TILEWISE_SUMS_64, "%64", "%65", TILEWISE_64(0));
     else
         TILEWISE_WGMMA("128", "f16", TILEWISE_SUMS_64, "%64", "%65", TILEWISE_64(0));

@@ -11,7 +11,13 @@
 #ifndef TILE
 #define TILE 32
 #endif
+#ifndef ELEMENT
+#define ELEMENT float32 // or float64, float16, bfloat16
+#endif
 static_assert(TILE * TILE <= 1024, "one thread per element of the tile, and a block has at most 1,024");
+
+using Element = ELEMENT;
+using Sum = decltype(widen(Element()));
 
 extern "C" __global__ void tiled(Matrix<const Element> a, Matrix<const Element> b, Matrix<Element> c)
 {
@@ -27,8 +33,10 @@ extern "C" __global__ void tiled(Matrix<const Element> a, Matrix<const Element> 
         const unsigned a_column = step * TILE + threadIdx.x;
         const unsigned b_row = step * TILE + threadIdx.y;
         // Outside the matrix a tile holds zeros: they add nothing to the sum.
-        a_tile[threadIdx.y][threadIdx.x] = row < a.height && a_column < a.width ? a.at(row, a_column) : Element(0);
-        b_tile[threadIdx.y][threadIdx.x] = b_row < b.height && column < b.width ? b.at(b_row, column) : Element(0);
+        a_tile[threadIdx.y][threadIdx.x] =
+            row < a.height && a_column < a.width ? a.at(row, a_column) : Element(0);
+        b_tile[threadIdx.y][threadIdx.x] =
+            b_row < b.height && column < b.width ? b.at(b_row, column) : Element(0);
         __syncthreads(); // the tiles are whole before anyone reads them
 
         for (unsigned i = 0; i < TILE; ++i)
@@ -37,5 +45,5 @@ extern "C" __global__ void tiled(Matrix<const Element> a, Matrix<const Element> 
     }
 
     if (row < c.height && column < c.width)
-        c.at(row, column) = narrow(sum);
+        c.at(row, column) = narrow<Element>(sum);
 }

@@ -1,26 +1,38 @@
-"""Geometry of rung 06: as rung 04, one block per TILE×TILE tile of C, one thread per element."""
+"""Launch of rung 06: as rung 04, one block per TILE×TILE tile of C, one thread per element."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tilewise.kernels.rung import Operand, Rung, Settings, Step, ceil_div
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.launch import Launch
+from tilewise.problem import Tile
 
 
-def steps(a: Operand, b: Operand, c: Operand, _workspace: int, settings: Settings) -> list[Step]:
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    a, b, c = operands[:3]
     tile = int(settings["tile"])
     grid = (ceil_div(c.columns, tile), ceil_div(c.rows, tile), 1)
-    args = (a.matrix(), b.matrix(), c.matrix())
-    return [Step("tiled_branchless", Launch(grid, (tile, tile, 1), args))]
+    return [Step("tiled_branchless", Launch(grid, (tile, tile, 1), (a.matrix(), b.matrix(), c.matrix())))]
 
 
-RUNG = Rung(
+def work(_operands: Operands, settings: Settings) -> Work:
+    tile = int(settings["tile"])
+    return Work("thread", Tile(tile, tile, tile), threads=tile * tile, resident=2048 // (tile * tile))
+
+
+SPEC = KernelSpec(
     name="06_tiled_branchless",
     title="tiles loaded without a branch",
     file=Path(__file__).with_suffix(".cu"),
     entries=("tiled_branchless",),
     steps=steps,
+    work=work,
     rows=("A6",),
     settings={"tile": (32, 16, 8)},
+    defines=lambda settings: {"TILE": settings["tile"]},
+    tiles=lambda settings: {
+        "block": Tile(int(settings["tile"]), int(settings["tile"]), int(settings["tile"]))
+    },
+    practical=False,
 )

@@ -1,41 +1,54 @@
-"""Geometry of rung 07: one block per TILE×TILE tile of C, for whole multiples of the tile only."""
+"""Launch of rung 07: one block per TILE×TILE tile of C, for whole multiples of the tile only."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tilewise.errors import ArgumentError
-from tilewise.kernels.rung import Operand, Rung, Settings, Step, ceil_div
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.launch import Launch
+from tilewise.problem import Tile
 
 
-def rule(m: int, n: int, k: int, settings: Settings) -> None:
+def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     tile = int(settings["tile"])
-    for argument, size in (("m", m), ("n", n), ("k", k)):
+    for argument, size in zip("mnk", operands.sizes, strict=True):
         if size % tile:
             padded = ceil_div(size, tile) * tile
-            raise ArgumentError(
+            return ArgumentError(
                 argument,
                 f"must be a whole multiple of the tile, {tile}",
                 size,
                 f"pad with zeros to {padded:,}, or use rung 04_tiled, which takes any size",
             )
+    return None
 
 
-def steps(a: Operand, b: Operand, c: Operand, _workspace: int, settings: Settings) -> list[Step]:
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    a, b, c = operands[:3]
     tile = int(settings["tile"])
-    grid = (c.columns // tile, c.rows // tile, 1)
-    args = (a.matrix(), b.matrix(), c.matrix())
-    return [Step("tiled_exact", Launch(grid, (tile, tile, 1), args))]
+    grid = (ceil_div(c.columns, tile), ceil_div(c.rows, tile), 1)
+    return [Step("tiled_exact", Launch(grid, (tile, tile, 1), (a.matrix(), b.matrix(), c.matrix())))]
 
 
-RUNG = Rung(
+def work(_operands: Operands, settings: Settings) -> Work:
+    tile = int(settings["tile"])
+    return Work("thread", Tile(tile, tile, tile), threads=tile * tile, resident=2048 // (tile * tile))
+
+
+SPEC = KernelSpec(
     name="07_tiled_exact",
     title="tiles without guards, whole multiples only",
     file=Path(__file__).with_suffix(".cu"),
     entries=("tiled_exact",),
     steps=steps,
+    work=work,
     rows=("B3", "E1"),
     settings={"tile": (16, 32)},
-    rule=rule,
+    refuse=refuse,
+    defines=lambda settings: {"TILE": settings["tile"]},
+    tiles=lambda settings: {
+        "block": Tile(int(settings["tile"]), int(settings["tile"]), int(settings["tile"]))
+    },
+    practical=False,
 )

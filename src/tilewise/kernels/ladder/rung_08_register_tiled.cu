@@ -12,7 +12,7 @@
 
 using namespace register_tile;
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM)
     register_tiled(Matrix<const float> a, Matrix<const float> b, Matrix<float> c)
 {
     __shared__ Stage stages[2];

@@ -13,6 +13,10 @@
 #include <tilewise/async_copy.cuh>
 #include <tilewise/raster.cuh>
 
+#ifndef RASTER
+#define RASTER hilbert // or row_by_row, column_by_column: a function of tilewise/raster.cuh
+#endif
+
 constexpr unsigned BLOCK_M = 256, BLOCK_N = 128, STEP = 8;
 constexpr unsigned WARP_M = 64, WARP_N = 64;
 constexpr unsigned THREAD_M = 8, THREAD_N = 16;
@@ -27,7 +31,9 @@ constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * WARP;
 constexpr unsigned PIECE = 4;                   // rows of A that a thread reads with one 128-bit load
 constexpr unsigned LANES_M = WARP_M / THREAD_M; // lanes of a warp along M; the others lie along N
 
-static_assert(BLOCK_THREADS == 256, "the launch has 256 threads in a block");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
 static_assert(LANES_M * (WARP_N / THREAD_N) == WARP, "the threads' tiles cover the warp's");
 static_assert(THREAD_M == 2 * PIECE, "a thread owns two pieces of rows, one in each half of the warp's");
 static_assert(SLICE_A_THREADS == WARP_M, "a 32-bit copy of A has one thread for each row of the slice");
@@ -41,7 +47,9 @@ struct Tiles {
     float a[STAGES][STEP][BLOCK_M];
     float b[STAGES][STEP][B_ROW]; // transposed on its way in: [k][n]
 };
-static_assert(sizeof(Tiles) == 49664, "the launch asks for that much shared memory");
+#ifdef SHARED_BYTES
+static_assert(sizeof(Tiles) == SHARED_BYTES, "the launch asks for that much shared memory");
+#endif
 
 template <typename T> struct ColumnMajor {
     unsigned rows;
@@ -74,13 +82,7 @@ inline __device__ Place find_place(unsigned rows, unsigned columns)
     const unsigned tile_columns = columns / BLOCK_N + (columns % BLOCK_N != 0);
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     Place place;
-#if RASTER_ROW
-    place.tile = row_by_row(blockIdx.x, tile_rows, tile_columns);
-#elif RASTER_COLUMN
-    place.tile = column_by_column(blockIdx.x, tile_rows, tile_columns);
-#else
-    place.tile = hilbert(blockIdx.x, tile_rows, tile_columns);
-#endif
+    place.tile = RASTER(blockIdx.x, tile_rows, tile_columns);
     place.warp_m = warp % WARPS_M;
     place.warp_n = warp / WARPS_M;
     place.lane_m = lane % LANES_M;

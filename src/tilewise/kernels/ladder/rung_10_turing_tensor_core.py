@@ -1,4 +1,4 @@
-"""Geometry of rung 10: one block per tile of C along a Hilbert curve, and the choice of the partition.
+"""Launch of rung 10: one block per tile of C along a Hilbert curve.
 
 A partition is block_m × block_n × block_k; its warps have 64×64 elements of C each, or 32×32 in the
 smallest.
@@ -6,22 +6,50 @@ smallest.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewise.errors import ArgumentError
-from tilewise.kernels.rung import Operand, Rung, Settings, Step, ceil_div
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, access_bytes, ceil_div
 from tilewise.launch import Launch
+from tilewise.problem import Tile
+
+BLOCK_K = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The tile of a block, and how many warps share it; ``resident`` blocks fit on one SM of Turing."""
+    """The tile of a block, and how many warps share it; ``resident`` blocks fit on one SM."""
 
     block_m: int
     block_n: int
     warps: int
     resident: int
+
+    @property
+    def warp_edge(self) -> int:
+        """Rows and columns of C that a warp has."""
+        return math.isqrt(self.block_m * self.block_n // self.warps)
+
+    def tiles(self, instruction: Tile) -> dict[str, Tile]:
+        """The tile at each level."""
+        edge = self.warp_edge
+        return {
+            "block": Tile(self.block_m, self.block_n, BLOCK_K),
+            "warp": Tile(edge, edge, BLOCK_K),
+            "instruction": instruction,
+        }
+
+    def defines(self) -> dict[str, object]:
+        """The compile-time numbers of the kernel."""
+        return {
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": self.block_n,
+            "WARP_M": self.warp_edge,
+            "WARP_N": self.warp_edge,
+            "THREADS": self.warps * 32,
+        }
 
 
 PARTITIONS = {
@@ -30,54 +58,53 @@ PARTITIONS = {
     "64x64x32": Partition(64, 64, 4, 4),
 }
 
-WARPS_TO_HIDE_LATENCY = 8  # on an SM: two for each of its four schedulers
-LOAD_COST = 32  # multiply-adds of a tensor core in the time that one element takes to arrive
+
+def partition_of(settings: Settings) -> Partition:
+    return PARTITIONS[str(settings["partition"])]
 
 
-def cost(partition: Partition, m: int, n: int, sms: int) -> float:
-    """What the busiest SM spends on each k, in multiply-adds.
-
-    It computes whole tiles, the padding at the edges and the idle SMs of a last wave included; it does so
-    more slowly where it has fewer warps than hide the latency; and it waits for the elements of A and B
-    that its tiles need, of which a larger tile needs fewer. k multiplies every partition's cost alike.
-    """
-    blocks = ceil_div(m, partition.block_m) * ceil_div(n, partition.block_n)
-    blocks_each = ceil_div(blocks, sms)
-    warps = partition.warps * min(blocks_each, partition.resident)
-    slowdown = max(1.0, WARPS_TO_HIDE_LATENCY / warps)
-    computing = partition.block_m * partition.block_n * slowdown
-    loading = (partition.block_m + partition.block_n) * LOAD_COST
-    return blocks_each * (computing + loading)
+def candidates(_operands: Operands, _settings: Settings, _sms: int) -> Iterator[Settings]:
+    for partition in PARTITIONS:
+        yield {"partition": partition}
 
 
-def choose(m: int, n: int, _k: int, sms: int) -> Settings:
-    """The partition that costs least; of equals the larger, which reads less of A and B."""
-    return {"partition": min(PARTITIONS, key=lambda word: cost(PARTITIONS[word], m, n, sms))}
-
-
-def steps(a: Operand, b: Operand, c: Operand, _workspace: int, settings: Settings) -> list[Step]:
-    if settings["result"] != c.dtype:
-        raise ArgumentError("result", f"must be {c.dtype!r}, the element type of c", settings["result"])
-    partition = PARTITIONS[str(settings["partition"])]
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    a, b, c = operands[:3]
+    partition = partition_of(settings)
     blocks = ceil_div(c.rows, partition.block_m) * ceil_div(c.columns, partition.block_n)
     args = (a.matrix(), b.matrix(), c.matrix())
     return [Step("turing_tensor_core", Launch((blocks, 1, 1), (partition.warps * 32, 1, 1), args))]
 
 
-RUNG = Rung(
+def work(operands: Operands, settings: Settings) -> Work:
+    partition = partition_of(settings)
+    block = Tile(partition.block_m, partition.block_n, BLOCK_K)
+    load, store = access_bytes(*operands[:2]), access_bytes(operands.c)
+    threads = partition.warps * 32
+    return Work("mma8", block, threads, partition.resident, 2, load_bytes=load, store_bytes=store)
+
+
+SPEC = KernelSpec(
     name="10_turing_tensor_core",
     title="tensor cores, loads ahead of the sums",
     file=Path(__file__).with_suffix(".cu"),
     entries=("turing_tensor_core",),
     steps=steps,
+    work=work,
     rows=("C1", "C2", "C3", "C4", "C6"),
     settings={
         "partition": tuple(PARTITIONS),
         "accumulate": ("float32", "float16"),
         "result": ("float16", "float32"),
     },
-    choose=choose,
-    operand_type="float16",
-    result_types=("float16", "float32"),
+    candidates=candidates,
+    element_types=("float16",),
     accumulate=lambda settings: str(settings["accumulate"]),
+    defines=lambda settings: {
+        **partition_of(settings).defines(),
+        "ACCUMULATE": settings["accumulate"],
+        "RESULT": settings["result"],
+    },
+    tiles=lambda settings: partition_of(settings).tiles(Tile(16, 8, 8)),
+    raster="hilbert",
 )

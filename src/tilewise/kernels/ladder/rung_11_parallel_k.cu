@@ -16,7 +16,7 @@ __device__ unsigned slice_start(unsigned slice, unsigned slices, unsigned steps)
     return slice * (steps / slices) + min(slice, steps % slices);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM)
     slice(Matrix<const float> a, Matrix<const float> b, Matrix<float> workspace, unsigned slices)
 {
     __shared__ Stage stages[2];
@@ -42,11 +42,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 }
 
 // One thread per four neighbours of C. The workspace's rows are padded to whole fours.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     reduce(Matrix<const float> workspace, Matrix<float> c, unsigned slices)
 {
     const unsigned fours = workspace.width / FOUR;
-    const unsigned index = blockIdx.x * THREADS + threadIdx.x;
+    const unsigned index = blockIdx.x * BLOCK_THREADS + threadIdx.x;
     const unsigned row = index / fours, column = index % fours * FOUR;
     if (row >= c.height)
         return;

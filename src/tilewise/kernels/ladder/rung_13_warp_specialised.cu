@@ -13,38 +13,46 @@
 #include <tilewise/guarded_load.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/raster.cuh>
+#include <tilewise/result_box.cuh>
+#include <tilewise/ring.cuh>
 #include <tilewise/tensor_copy.cuh>
-#include <tilewise/tensor_core.cuh>
 #include <tilewise/wgmma.cuh>
 
-#if PARTITION_128X128X64
-constexpr unsigned BLOCK_N = 128, STAGES = 6;
-#else
-constexpr unsigned BLOCK_N = 256, STAGES = 4;
+#ifndef BLOCK_M
+#define BLOCK_M 128
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 256 // or 128
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 64
+#endif
+#ifndef STAGES
+#define STAGES (BLOCK_N == 256 ? 4 : 6)
 #endif
 #ifndef CLUSTER
-#define CLUSTER 2
+#define CLUSTER 2 // or 1
 #endif
-constexpr unsigned BLOCK_M = 128, BLOCK_K = 64;
+#ifndef ELEMENT
+#define ELEMENT float16 // or bfloat16
+#endif
+#ifndef RESULT
+#define RESULT float16 // or bfloat16, float32
+#endif
+
+using Element = ELEMENT;
+using Result = RESULT;
+
 constexpr unsigned INSTRUCTION_M = 64, INSTRUCTION_K = 16;
 constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP;
 constexpr unsigned CONSUMERS = BLOCK_M / INSTRUCTION_M; // warpgroups that multiply; one more copies
-constexpr unsigned THREADS = (CONSUMERS + 1) * WARPGROUP;
+constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
 
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "all there are");
-
-#if ELEMENT_BFLOAT16
-constexpr bool BFLOAT16 = true;
-#else
-constexpr bool BFLOAT16 = false;
-#endif
-using Element = unsigned short; // the bits of a float16 or bfloat16
-#if RESULT_FLOAT32
-using Result = float;
-#else
-using Result = unsigned short;
-#endif
 
 // The copy engine deals in boxes whose rows have 128 bytes. A box of A is 128 rows by 64 k, one of B is 64 k
 // by 64 columns; a tile of B is several boxes side by side.
@@ -58,27 +66,21 @@ struct alignas(1024) Stage {
     Element b[B_BOXES][BLOCK_K * BOX];
 };
 
-// Results on their way out lie in boxes too, 64 rows of 128 bytes. While one is stored the next is put.
-constexpr unsigned RESULT_BOX = ROW_BYTES / sizeof(Result);
-constexpr unsigned RESULT_CHUNK = 16 / sizeof(Result);
-static_assert(BLOCK_N / RESULT_BOX % 2 == 0, "each tile begins with the same of two boxes");
-
-struct alignas(1024) ResultBox {
-    char bytes[INSTRUCTION_M * ROW_BYTES];
-
-    // Where the 16-byte chunk lies that this column is in.
-    __device__ void *chunk(unsigned row, unsigned column)
-    {
-        return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
-    }
-};
+// Results on their way out lie in boxes too (tilewise/result_box.cuh). While one is stored the next is put.
+using Box = ResultBox<Result>;
+static_assert(Box::ROWS == INSTRUCTION_M, "a box has all the rows of a warpgroup");
+static_assert(BLOCK_N / Box::COLUMNS % 2 == 0, "each tile begins with the same of two boxes");
 
 struct Shared {
     Stage stages[STAGES];
-    ResultBox results[CONSUMERS][2];
-    Mbarrier full[STAGES];  // the stage's bytes have come
-    Mbarrier empty[STAGES]; // all warps of both blocks have read it, so that either may write to both
+    Box results[CONSUMERS][2];
+    Ring<STAGES> ring; // all warps of both blocks read a stage, and then either block may write to both
 };
+using Turn = Ring<STAGES>::Turn;
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::ring) == SHARED_BYTES,
+              "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
+#endif
 
 // The tiles of C that a block computes, one after another: those of a cluster lie one below the other.
 struct Tiles {
@@ -105,16 +107,6 @@ struct Tiles {
     }
 };
 
-// The stage of a step, and the parity of the round of the ring that the step is in.
-struct Turn {
-    unsigned slot = 0, parity = 0;
-
-    __device__ void next()
-    {
-        if (++slot == STAGES) slot = 0, parity ^= 1;
-    }
-};
-
 // One thread copies, as far ahead as there are stages free: into the next tile too.
 inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, TileIndex tile,
                                unsigned rank, unsigned steps, Turn &turn)
@@ -122,8 +114,8 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         Stage &stage = shared.stages[turn.slot];
-        Mbarrier &full = shared.full[turn.slot];
-        shared.empty[turn.slot].wait(turn.parity ^ 1);
+        Mbarrier &full = shared.ring.full[turn.slot];
+        shared.ring.wait_until_empty(turn);
         full.arrive_and_expect(sizeof(Stage)); // what the other block loads for this one is part of it
         tensor_copy::load(stage.a, a, tile.row * BLOCK_M, step * BLOCK_K, full);
 #pragma unroll
@@ -145,10 +137,9 @@ struct Sums {
     // uses the first and moves the others up: its code, and the time to compile it, stays short.
     __device__ void move_up()
     {
-        constexpr unsigned IN_BOX = RESULT_BOX / 2;
 #pragma unroll
-        for (unsigned i = IN_BOX; i < BLOCK_N / 2; ++i)
-            at[i - IN_BOX] = at[i];
+        for (unsigned i = Box::SUMS; i < BLOCK_N / 2; ++i)
+            at[i - Box::SUMS] = at[i];
     }
 };
 
@@ -160,20 +151,20 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         const Stage &stage = shared.stages[turn.slot];
-        shared.full[turn.slot].wait(turn.parity);
+        shared.ring.wait_until_full(turn);
         const auto a = wgmma::descriptor(&stage.a[group * INSTRUCTION_M * BLOCK_K], 0);
         const auto b = wgmma::descriptor(stage.b, sizeof(stage.b[0]));
         wgmma::fence();
 #pragma unroll
         for (unsigned k = 0; k < BLOCK_K; k += INSTRUCTION_K) // 16 bytes are 1 in a descriptor
-            wgmma::multiply_add<BFLOAT16>(sums.at, a + k * sizeof(Element) / 16, b + k * ROW_BYTES / 16);
+            wgmma::multiply_add<Element>(sums.at, a + k * sizeof(Element) / 16, b + k * ROW_BYTES / 16);
         wgmma::commit();
         wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
-        if (step > 0 && lane < CLUSTER) shared.empty[before].arrive_in(lane);
+        if (step > 0 && lane < CLUSTER) shared.ring.empty[before].arrive_in(lane);
         before = turn.slot;
     }
     wgmma::wait<0>();
-    if (steps > 0 && lane < CLUSTER) shared.empty[before].arrive_in(lane);
+    if (steps > 0 && lane < CLUSTER) shared.ring.empty[before].arrive_in(lane);
 }
 
 // Waits for the other threads of the warpgroup. Barrier 0 of the hardware is that of __syncthreads.
@@ -182,82 +173,30 @@ inline __device__ void wait_for_warpgroup(unsigned group)
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
 }
 
-// Puts the warpgroup's sums of one box where the copy engine will find them.
-inline __device__ void put(ResultBox &box, const Sums &sums)
-{
-    const unsigned lane = threadIdx.x % WARP;
-    const unsigned warp_row = threadIdx.x % WARPGROUP / WARP * 16;
-#if RESULT_FLOAT32
-    // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
-    // puts another pair at the same time, from the columns that lie in the other half.
-    const bool odd = lane / 4 % 2;
-#pragma unroll
-    for (unsigned j = 0; j < RESULT_BOX / 8; ++j)
-#pragma unroll
-        for (unsigned half = 0; half < 2; ++half) {
-            const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
-            const unsigned row = warp_row + half * 8 + lane / 4;
-            const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
-            auto *to = static_cast<float2 *>(box.chunk(row, column)) + column / 2 % 2;
-            *to = {odd ? sums.at[there] : sums.at[here], odd ? sums.at[there + 1] : sums.at[here + 1]};
-        }
-#else
-#pragma unroll
-    for (unsigned j = 0; j < RESULT_BOX / 16; ++j) { // of 16×16 sums four matrices, down and then across
-        unsigned pairs[4];
-#pragma unroll
-        for (unsigned i = 0; i < 4; ++i) {
-            const float low = sums.at[j * 8 + i * 2], high = sums.at[j * 8 + i * 2 + 1];
-#if RESULT_BFLOAT16
-            pairs[i] = bfloat16_pair(low, high);
-#else
-            pairs[i] = float16_pair(low, high);
-#endif
-        }
-        tensor_core::store_4_matrices(box.chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
-    }
-#endif
-}
-
-// Stores a box one element at a time, where the copy engine cannot: C's rows lie otherwise than it needs, or
-// end in the middle of 16 bytes, which it would write whole.
-inline __device__ void store_elements(Matrix<Result> c, ResultBox &box, unsigned first_row,
-                                      unsigned first_column)
-{
-    const unsigned rows = first_row < c.height ? min(c.height - first_row, INSTRUCTION_M) : 0;
-    const unsigned columns = first_column < c.width ? min(c.width - first_column, RESULT_BOX) : 0;
-#pragma unroll 1
-    for (unsigned row = threadIdx.x % WARPGROUP / WARP; row < rows; row += WARPGROUP / WARP)
-#pragma unroll 1
-        for (unsigned column = threadIdx.x % WARP; column < columns; column += WARP)
-            c.at(first_row + row, first_column + column) =
-                static_cast<const Result *>(box.chunk(row, column))[column % RESULT_CHUNK];
-}
-
-inline __device__ void write(ResultBox (&boxes)[2], Sums &sums, unsigned group, TileIndex tile,
+inline __device__ void write(Box (&boxes)[2], Sums &sums, unsigned group, TileIndex tile,
                              const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
     const unsigned row = tile.row * BLOCK_M + group * INSTRUCTION_M;
 #pragma unroll 1
-    for (unsigned i = 0; i < BLOCK_N / RESULT_BOX; ++i) {
-        ResultBox &box = boxes[i % 2];
-        const unsigned column = tile.column * BLOCK_N + i * RESULT_BOX;
-        const bool whole = by_engine && (column + RESULT_BOX <= c.width || c.width % RESULT_CHUNK == 0);
+    for (unsigned i = 0; i < BLOCK_N / Box::COLUMNS; ++i) {
+        Box &box = boxes[i % 2];
+        const unsigned column = tile.column * BLOCK_N + i * Box::COLUMNS;
+        const bool whole = by_engine && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
         if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
         wait_for_warpgroup(group);
-        put(box, sums);
+        box.put(sums.at);
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
         if (storing && whole) tensor_copy::store(map, row, column, box.bytes);
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) store_elements(c, box, row, column);
+        if (!whole) box.store_elements(c, row, column);
         sums.move_up();
     }
 }
 
 // The maps describe A and B, and C if `by_engine`; the matrix C has sizes, and the address if it is not.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     warp_specialised(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                      const __grid_constant__ TensorMap map_c, Matrix<Result> c, unsigned depth,
                      unsigned by_engine)
@@ -271,12 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const unsigned steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
 
     if (threadIdx.x == 0) {
-#pragma unroll 1
-        for (unsigned i = 0; i < STAGES; ++i) {
-            shared.full[i].init(1);
-            shared.empty[i].init(CONSUMERS * (WARPGROUP / WARP) * CLUSTER);
-        }
-        fence_mbarrier_init();
+        shared.ring.init(CONSUMERS * (WARPGROUP / WARP) * CLUSTER);
         if (steps > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
     }
     __syncthreads();

@@ -1,0 +1,83 @@
+// A warpgroup's way from sums to memory: boxes in shared memory that the copy engine stores (compute
+// capability 9.0). wgmma.cuh says which sums a thread has.
+#pragma once
+
+#include <tilewise/element.cuh>
+#include <tilewise/matrix.cuh>
+#include <tilewise/tensor_core.cuh>
+
+// 64 rows of 128 bytes, swizzled as the copy engine takes them.
+template <typename Result> struct alignas(1024) ResultBox {
+    static constexpr unsigned ROWS = 64, ROW_BYTES = 128;
+    static constexpr unsigned COLUMNS = ROW_BYTES / sizeof(Result);
+    static constexpr unsigned CHUNK = 16 / sizeof(Result); // elements in 16 bytes
+    static constexpr unsigned SUMS = COLUMNS / 2;          // of a thread
+    static constexpr unsigned LANES = 32, WARPS = 4;
+
+    char bytes[ROWS * ROW_BYTES];
+
+    // Where the 16-byte chunk lies that this column is in.
+    __device__ void *chunk(unsigned row, unsigned column)
+    {
+        return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
+    }
+
+    // Puts the first SUMS of each thread of the warpgroup where they belong.
+    template <unsigned COUNT> __device__ void put(const float (&sums)[COUNT])
+    {
+        static_assert(COUNT >= SUMS, "a box of sums");
+        if constexpr (sizeof(Result) == 4)
+            put_words(sums);
+        else
+            put_halves(sums);
+    }
+
+    // Stores the box one element at a time, where the copy engine cannot: C's rows lie otherwise than it
+    // needs, or end in the middle of 16 bytes, which it would write whole.
+    __device__ void store_elements(Matrix<Result> c, unsigned first_row, unsigned first_column)
+    {
+        const unsigned rows = first_row < c.height ? min(c.height - first_row, ROWS) : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+#pragma unroll 1
+        for (unsigned row = threadIdx.x % (WARPS * LANES) / LANES; row < rows; row += WARPS)
+#pragma unroll 1
+            for (unsigned column = threadIdx.x % LANES; column < columns; column += LANES)
+                c.at(first_row + row, first_column + column) =
+                    static_cast<const Result *>(chunk(row, column))[column % CHUNK];
+    }
+
+  private:
+    // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
+    // puts another pair at the same time, from the columns that lie in the other half.
+    template <unsigned COUNT> __device__ void put_words(const float (&sums)[COUNT])
+    {
+        const unsigned lane = threadIdx.x % LANES;
+        const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
+        const bool odd = lane / 4 % 2;
+#pragma unroll
+        for (unsigned j = 0; j < COLUMNS / 8; ++j)
+#pragma unroll
+            for (unsigned half = 0; half < 2; ++half) {
+                const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
+                const unsigned row = warp_row + half * 8 + lane / 4;
+                const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
+                auto *to = static_cast<float2 *>(chunk(row, column)) + column / 2 % 2;
+                *to = {odd ? sums[there] : sums[here], odd ? sums[there + 1] : sums[here + 1]};
+            }
+    }
+
+    // Of 16×16 sums four matrices, down and then across.
+    template <unsigned COUNT> __device__ void put_halves(const float (&sums)[COUNT])
+    {
+        const unsigned lane = threadIdx.x % LANES;
+        const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
+#pragma unroll
+        for (unsigned j = 0; j < COLUMNS / 16; ++j) {
+            unsigned pairs[4];
+#pragma unroll
+            for (unsigned i = 0; i < 4; ++i)
+                pairs[i] = narrow_pair<Result>({sums[j * 8 + i * 2], sums[j * 8 + i * 2 + 1]});
+            tensor_core::store_4_matrices(chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
+        }
+    }
+};

@@ -1,0 +1,122 @@
+// A warp's tile on the tensor cores of Turing and Ampere: what rungs 10 and 12 share.
+//
+// Tiles of A and B lie in shared memory in chunks of 16 bytes, each row shuffled its own way; a fragment is
+// what a warp takes from them for sixteen k; its sums stay in registers until whole rows of them are written.
+#pragma once
+
+#include <tilewise/matrix.cuh>
+#include <tilewise/row_stage.cuh>
+#include <tilewise/tensor_core.cuh>
+
+namespace warp_tile {
+
+constexpr unsigned LANES = 32;
+constexpr unsigned CHUNK = 8; // elements of 16 bits: what a thread copies at once, and a row of ldmatrix
+
+// How ROWS rows of COLUMNS elements lie. One chunk of eight rows (ldmatrix) and eight neighbouring chunks (a
+// store or a copy) both touch all 32 banks. Padded rows would do that too where a row has eight chunks, though
+// not where it has four, and take more shared memory.
+template <unsigned ROWS_, unsigned COLUMNS> struct SwizzledTile {
+    static constexpr unsigned ROWS = ROWS_;
+    static constexpr unsigned CHUNKS = COLUMNS / CHUNK; // in a row
+    static_assert(CHUNKS == 4 || CHUNKS % 8 == 0, "two rows, or one, fill the 32 banks");
+
+    // NOTE: a plain array that is indexed where it stands. Behind a member function NVRTC 13.0 makes other
+    // addresses of it, which cost rung 10 two percent.
+    using Chunks = uint4[ROWS * CHUNKS];
+
+    static __device__ unsigned slot(unsigned row, unsigned chunk)
+    {
+        return row * CHUNKS + (chunk ^ (CHUNKS == 4 ? row / 2 % 4 : row % 8));
+    }
+};
+
+// Where a warp's M×N tile begins in the block's, in which WARPS_M warps lie one below the other.
+template <unsigned WARPS_M, unsigned M, unsigned N> struct Place {
+    unsigned row, column;
+
+    __device__ Place(unsigned warp)
+    {
+        row = warp % WARPS_M * M;
+        column = warp / WARPS_M * N;
+    }
+};
+
+// What the calling lane points ldmatrix at: a row of 16×16 elements, and which half of it.
+struct LaneRow {
+    unsigned row, half;
+
+    __device__ LaneRow()
+    {
+        const unsigned lane = threadIdx.x % LANES;
+        row = lane % 16;
+        half = lane / 16;
+    }
+};
+
+// M rows of A and N columns of B, sixteen k deep. An ldmatrix brings 16×16 elements: operands of A for two
+// instructions along K if they are eight deep, operands of B for as many and for two along N.
+template <unsigned M, unsigned N> struct Fragment {
+    unsigned a[M / 16][4];
+    unsigned b[N / 16][4];
+
+    // The block's tiles are rows of k for A and rows of columns for B.
+    template <typename TileA, typename TileB, typename Place>
+    __device__ void load(const typename TileA::Chunks &tile_a, const typename TileB::Chunks &tile_b,
+                         const Place &place, const LaneRow &lane, unsigned k)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < M / 16; ++i)
+            tensor_core::load_4_matrices(
+                a[i], &tile_a[TileA::slot(place.row + i * 16 + lane.row, k / CHUNK + lane.half)]);
+#pragma unroll
+        for (unsigned j = 0; j < N / 16; ++j)
+            tensor_core::load_4_transposed(
+                b[j], &tile_b[TileB::slot(k + lane.row, (place.column + j * 16) / CHUNK + lane.half)]);
+    }
+};
+
+// The sums of M rows and N columns: one of each instruction, which makes 16×8 of them.
+template <typename Sum, unsigned M, unsigned N> struct Sums {
+    static constexpr unsigned DOWN = M / 16, ACROSS = N / 8;
+
+    Sum at[DOWN][ACROSS];
+
+    // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours.
+    template <auto NARROW, typename Result, typename Place>
+    __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
+                          RowStage<Result, N> &stage)
+    {
+        const bool aligned = aligned_16(c);
+        const unsigned lane = threadIdx.x % LANES;
+#pragma unroll 1
+        for (unsigned i = 0; i < DOWN; ++i) {
+#pragma unroll
+            for (unsigned j = 0; j < ACROSS; ++j)
+#pragma unroll
+                for (unsigned half = 0; half < 2; ++half)
+                    stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2,
+                              NARROW(tensor_core::row_pair(at[0][j], half)));
+            __syncwarp();
+            stage.write(c, block_row + place.row + i * 16, block_column + place.column, aligned);
+            __syncwarp();
+            move_up();
+        }
+    }
+
+  private:
+    // Makes the second row of instructions the first. A variable cannot choose a register, so a loop over
+    // the rows uses the first and moves the others up: its code, and the time to compile it, stays short.
+    __device__ void move_up()
+    {
+#pragma unroll
+        for (unsigned i = 1; i < DOWN; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < ACROSS; ++j)
+#pragma unroll
+                for (unsigned part = 0; part < sizeof(Sum) / 4; ++part)
+                    at[i - 1][j][part] = at[i][j][part];
+    }
+};
+
+} // namespace warp_tile

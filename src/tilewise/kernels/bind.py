@@ -1,0 +1,91 @@
+"""Bind: a kernel with its settings, operands as they lie, and a device → a Bound that waits for addresses."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices.seam import Device
+from tilewise.kernel import Kernel
+from tilewise.kernels.gemm.arrange import arrange_steps, copy_bytes, readable
+from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
+from tilewise.launch import check_launch
+from tilewise.operands import Operands, ceil_div
+
+__all__ = ["bind", "readable"]
+
+_KERNELS = 256  # kept in memory: finding one on the disk takes longer than a launch
+_REGION = 256  # bytes of which a region of the workspace begins at a multiple
+
+
+def bind(
+    spec: KernelSpec,
+    settings: Settings,
+    operands: Operands,
+    read: Operands,
+    device: Device,
+    arch: str | None = None,
+) -> Bound:
+    """Compile and lay out what multiplies ``operands`` by ``spec``.
+
+    ``read`` are the operands as the kernel reads them: where one of them is a copy, the copy is made first. ``arch``
+    is what to compile for, the device's own if None.
+    """
+    spec.check(read, settings)
+    regions, size = _regions(spec, settings, read)
+    m, n, _ = read.sizes
+    if not m * n * read.batch:
+        return Bound(device, (), (), 0)
+    target = arch or device.arch
+    code = spec.code(settings)
+    prepare = arrange_steps(operands, read)
+    inner = read.inner(spec.stack_axes)
+    steps = spec.steps(inner, settings)
+    return Bound(
+        device,
+        tuple(_bound(step, step.code or code, target, device) for step in prepare),
+        tuple(_bound(step, step.code or code, target, device) for step in steps),
+        size,
+        regions,
+        tuple(_shifts(spec, read)),
+    )
+
+
+def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLaunch:
+    kernel = _kernel(code, code.file.stat().st_mtime_ns, step.entry, arch)
+    binary = kernel.build()
+    entry = kernel.entry_in(binary)
+    resources = binary.entries[entry].resources
+    check_launch(step.launch, device.limits, resources.shared_bytes if resources else 0)
+    return BoundLaunch(binary, entry, step.launch)
+
+
+@functools.lru_cache(_KERNELS)
+def _kernel(code: KernelSource, _written: int, entry: str, arch: str) -> Kernel:
+    return code.kernel(entry, arch)
+
+
+def _regions(spec: KernelSpec, settings: Settings, read: Operands) -> tuple[dict[str, int], int]:
+    """Where in the workspace each part of it begins, and the bytes of all."""
+    found, end = {}, 0
+    sizes = {"workspace": spec.workspace(read, settings)}
+    for one in read[:2]:
+        if one.name.startswith("copy_"):
+            sizes[one.name] = copy_bytes(one, read.stack)
+    for name, size in sizes.items():
+        if size:
+            found[name] = end
+            end += ceil_div(size, _REGION) * _REGION
+    return found, end
+
+
+def _shifts(spec: KernelSpec, read: Operands) -> Iterator[Mapping[str, int]]:
+    """By how many bytes the operands move from one launch to the next, for what one launch cannot take."""
+    outer = max(len(read.stack) - spec.stack_axes, 0)
+    for index in itertools.product(*(range(size) for size in read.stack[:outer])):
+        yield {
+            one.name: sum(i * step for i, step in zip(index, one.stack, strict=False)) * one.itemsize
+            for one in read[:3]
+        }

@@ -1,0 +1,199 @@
+// Products of matrices that lie in memory in any way, a whole stack of them in one launch: C[z] = A[z]·B[z].
+//
+// It serves what the faster kernels do not: any strides, any size, float64, short and long sums alike. Sums
+// are kept in float32 (float64 for float64) and run over k from first to last.
+// Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, thread THREAD_M×THREAD_N×1. A thread's rows are neighbours, which it
+// reads from shared memory at once and, lanes along N, mostly in common with its warp; its columns lie as far
+// apart as there are threads in a row, so that neighbouring lanes read and write neighbouring elements.
+// The next step's elements are on their way to registers during the math of this one, then go to the other
+// of two stages: one barrier a step.
+#include <tilewise/element.cuh>
+#include <tilewise/raster.cuh>
+#include <tilewise/strided.cuh>
+
+#ifndef BLOCK_M
+#define BLOCK_M 64
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 64
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 16
+#endif
+#ifndef THREAD_M
+#define THREAD_M 4
+#endif
+#ifndef THREAD_N
+#define THREAD_N 4
+#endif
+#ifndef ELEMENT
+#define ELEMENT float32 // or float16, bfloat16, float64
+#endif
+#ifndef RESULT
+#define RESULT ELEMENT
+#endif
+#ifndef A_ALONG_K // 1: the elements of A that lie closest together are neighbours along K; 0: along M
+#define A_ALONG_K 1
+#endif
+#ifndef B_ALONG_N // 1: those of B are neighbours along N; 0: along K
+#define B_ALONG_N 1
+#endif
+#ifndef RASTER
+#define RASTER grouped // or another function of tilewise/raster.cuh
+#endif
+
+using Element = ELEMENT;
+using Result = RESULT;
+using Sum = decltype(widen(Element()));
+
+constexpr unsigned THREADS_N = BLOCK_N / THREAD_N; // in a row of the block; lanes run along it
+constexpr unsigned BLOCK_THREADS = BLOCK_M / THREAD_M * THREADS_N;
+static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "thread tiles cover the block's");
+static_assert(BLOCK_THREADS % 32 == 0 && BLOCK_THREADS <= 1024, "whole warps, at most 1,024 threads");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+inline __device__ constexpr unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
+
+// What a thread reads of a column of A at once: its rows, or as many of them as 16 bytes hold.
+constexpr unsigned WIDE = THREAD_M * sizeof(Sum) <= 16 ? THREAD_M : 16 / sizeof(Sum);
+static_assert(THREAD_M % WIDE == 0 && (WIDE & (WIDE - 1)) == 0, "a power of two of rows at once");
+struct alignas(WIDE * sizeof(Sum)) Wide {
+    Sum rows[WIDE];
+};
+
+// The tiles of one step in shared memory, each with its rows along K. Where neighbours along K come in
+// together, eight of them from each of four lines, they are stored a row apart: 16 bytes of padding lead them
+// to different banks.
+constexpr unsigned PAD = 16 / sizeof(Sum);
+struct alignas(16) Stage {
+    Sum a[BLOCK_K][BLOCK_M + A_ALONG_K * PAD];
+    Sum b[BLOCK_K][BLOCK_N + !B_ALONG_N * PAD];
+};
+static_assert(2 * sizeof(Stage) <= 48 * 1024, "what a block may have without asking for more");
+static_assert(BLOCK_M % WIDE == 0, "every row of a tile is aligned for wide reads");
+
+// One thread's share in bringing a tile of SIZE rows of A, or columns of B, by BLOCK_K. A run of threads
+// takes neighbours in a line, along K or across it, the next run those in the next line.
+template <unsigned SIZE, bool ALONG_K> class Share {
+    static constexpr unsigned LINES = ALONG_K ? SIZE : BLOCK_K, LENGTH = ALONG_K ? BLOCK_K : SIZE;
+    static constexpr unsigned RUN = least(LENGTH, ALONG_K ? 8 : BLOCK_THREADS);
+    static constexpr unsigned APART = BLOCK_THREADS / RUN; // lines from one element of a thread to its next
+    static constexpr unsigned COUNT = (SIZE * BLOCK_K + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    static constexpr bool ALL = SIZE * BLOCK_K >= BLOCK_THREADS; // threads have something to bring
+    static_assert(LENGTH % RUN == 0 && BLOCK_THREADS % RUN == 0, "whole runs");
+    static_assert(APART % LINES == 0 || LINES % APART == 0, "a thread keeps to a few lines");
+    static_assert(!ALL || SIZE * BLOCK_K % BLOCK_THREADS == 0, "equal shares");
+
+    const Element *from; // the thread's first element of the step to fetch next
+    long long stride, k_stride;
+    unsigned first, first_k; // where it lies in the tile
+    unsigned inside;         // rows of A, or columns of B, from the tile's first on
+    Element fetched[COUNT];
+
+    // How far the thread's elements lie from its first.
+    static __device__ constexpr unsigned line(unsigned i) { return i * APART % LINES; }
+    static __device__ constexpr unsigned along(unsigned i) { return i * APART / LINES * RUN; }
+    static __device__ constexpr unsigned across_k(unsigned i) { return ALONG_K ? line(i) : along(i); }
+    static __device__ constexpr unsigned along_k(unsigned i) { return ALONG_K ? along(i) : line(i); }
+
+  public:
+    // `elements` points to the tile of the first step.
+    __device__ Share(const Element *elements, long long stride, long long k_stride, unsigned inside)
+        : stride(stride), k_stride(k_stride), inside(inside)
+    {
+        const unsigned my_line = threadIdx.x / RUN % LINES;
+        const unsigned my_along = threadIdx.x % RUN + threadIdx.x / RUN / LINES * RUN;
+        first = ALONG_K ? my_line : my_along;
+        first_k = ALONG_K ? my_along : my_line;
+        from = elements + (first * stride + first_k * k_stride);
+    }
+
+    // Sends for the elements of a step; nothing waits for them before keep(). Outside the matrix are zeros.
+    __device__ void fetch(unsigned k_left)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i) {
+            const bool exists = first + across_k(i) < inside && first_k + along_k(i) < k_left;
+            fetched[i] = exists ? from[across_k(i) * stride + along_k(i) * k_stride] : Element(0);
+        }
+        from += BLOCK_K * k_stride;
+    }
+
+    template <unsigned WIDTH> __device__ void keep(Sum (&tile)[BLOCK_K][WIDTH]) const
+    {
+        if (!ALL && threadIdx.x >= SIZE * BLOCK_K) return;
+#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i)
+            tile[first_k + along_k(i)][first + across_k(i)] = widen(fetched[i]);
+    }
+};
+
+struct Sums {
+    Sum at[THREAD_M][THREAD_N];
+
+    // Adds the product of the thread's rows and columns over the k of a step.
+    __device__ void multiply_add(const Stage &stage, unsigned row, unsigned column)
+    {
+        constexpr unsigned UNROLLED = least(BLOCK_K, 2 + 64 / (THREAD_M * THREAD_N) / 2 * 2);
+#pragma unroll UNROLLED
+        for (unsigned k = 0; k < BLOCK_K; ++k) {
+            Wide rows[THREAD_M / WIDE];
+            Sum columns[THREAD_N];
+#pragma unroll
+            for (unsigned i = 0; i < THREAD_M / WIDE; ++i)
+                rows[i] = *reinterpret_cast<const Wide *>(&stage.a[k][row + i * WIDE]);
+#pragma unroll
+            for (unsigned j = 0; j < THREAD_N; ++j)
+                columns[j] = stage.b[k][column + j * THREADS_N];
+#pragma unroll
+            for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+                for (unsigned j = 0; j < THREAD_N; ++j)
+                    at[i][j] += rows[i / WIDE].rows[i % WIDE] * columns[j];
+        }
+    }
+
+    __device__ void store(const Strided<Result> &c, unsigned row, unsigned column) const
+    {
+#pragma unroll
+        for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < THREAD_N; ++j)
+                if (row + i < c.rows && column + j * THREADS_N < c.columns)
+                    *c.at(row + i, column + j * THREADS_N) = narrow<Result>(at[i][j]);
+    }
+};
+
+// The blocks of a stack's first matrix come first, then those of the next.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, unsigned inner_count)
+{
+    __shared__ Stage stages[2];
+
+    const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
+    const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
+    const unsigned tiles = tile_rows * tile_columns;
+    const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
+    const unsigned batch = blockIdx.x / tiles;
+    a.select(batch, inner_count), b.select(batch, inner_count), c.select(batch, inner_count);
+
+    const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
+    Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
+    Share<BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
+                                       c.columns - first_column);
+    const unsigned row = threadIdx.x / THREADS_N * THREAD_M, column = threadIdx.x % THREADS_N;
+    const unsigned steps = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
+    Sums sums = {};
+
+    // The loads run one step ahead of the sums; the first turn only loads.
+    for (unsigned turn = 0; turn <= steps; ++turn) {
+        const bool more = turn < steps;
+        if (more) share_a.fetch(a.columns - turn * BLOCK_K), share_b.fetch(a.columns - turn * BLOCK_K);
+        if (turn > 0) sums.multiply_add(stages[(turn - 1) % 2], row, column);
+        if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
+        __syncthreads(); // the stage is whole, and the other one has been read
+    }
+    sums.store(c, first_row + row, first_column + column);
+}

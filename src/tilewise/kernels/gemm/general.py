@@ -1,0 +1,161 @@
+"""Launch of the general kernel: any strides, any layout, a whole stack in one launch; the sums of SIMT units.
+
+It serves what no faster kernel has a form for. Its tiles go from large ones, for large matrices, to one element a
+thread, for stacks of small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewise.errors import ArgumentError, LaunchError
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.launch import Launch
+from tilewise.problem import Tile
+
+__all__ = ["SPEC"]
+
+STACK_AXES = 2  # of a stack that one launch takes
+_MOST_BLOCKS = 2**31 - 1
+_MOST_SIZE = 2**31  # of the kernel's coordinates, with a tile to spare
+_ELEMENTS = ("float32", "float64", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The tile of a block and of a thread; ``resident`` blocks fit on an SM."""
+
+    block: Tile
+    thread: Tile
+    resident: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return (self.block.m // self.thread.m) * (self.block.n // self.thread.n)
+
+
+SHAPES = {
+    "64x64x16": Shape(Tile(64, 64, 16), Tile(4, 4, 1), 4),
+    "32x32x16": Shape(Tile(32, 32, 16), Tile(2, 2, 1), 8),
+    "16x16x16": Shape(Tile(16, 16, 16), Tile(1, 1, 1), 8),
+    "128x128x8": Shape(Tile(128, 128, 8), Tile(8, 8, 1), 2),
+    "128x16x32": Shape(Tile(128, 16, 32), Tile(4, 2, 1), 4),
+    "16x128x32": Shape(Tile(16, 128, 32), Tile(2, 4, 1), 4),
+}
+
+
+def shape_of(settings: Settings) -> Shape:
+    return SHAPES[str(settings["partition"])]
+
+
+def candidates(operands: Operands, settings: Settings, _sms: int) -> Iterator[Settings]:
+    a, b = operands[:2]
+    along = {"a_along_k": int(runs_along_columns(a)), "b_along_n": int(runs_along_columns(b))}
+    for partition in SHAPES:
+        found = {**settings, "partition": partition}
+        if fits(found):
+            yield {**along, "partition": partition}
+
+
+def fits(settings: Settings) -> bool:
+    """Whether the two stages of a block fit into the shared memory that needs no asking."""
+    shape = shape_of(settings)
+    item = 8 if settings["element"] == "float64" else 4
+    return 2 * (shape.block.m + 4 + shape.block.n + 4) * shape.block.k * item <= 48 * 1024
+
+
+def runs_along_columns(operand: Operand) -> bool:
+    """Whether elements that are neighbours in a row lie closer together than those in a column."""
+    return operand.rows <= 1 or abs(operand.column_stride) <= abs(operand.row_stride)
+
+
+def blocks(operands: Operands, settings: Settings) -> int:
+    m, n, _ = operands.sizes
+    shape = shape_of(settings)
+    return ceil_div(m, shape.block.m) * ceil_div(n, shape.block.n) * operands.batch
+
+
+def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
+    for argument, size in zip("mnk", operands.sizes, strict=True):
+        if size >= _MOST_SIZE:
+            return LaunchError(argument, "must be less than 2^31 for kernel general", f"{size:,}")
+    inner = operands.inner(STACK_AXES)
+    if blocks(inner, settings) > _MOST_BLOCKS:
+        return LaunchError(
+            "batch", f"must make at most {_MOST_BLOCKS:,} tiles", f"{blocks(inner, settings):,}"
+        )
+    if not fits(settings):
+        return ArgumentError(
+            "partition", f"must be a smaller one for {settings['element']}", settings["partition"]
+        )
+    return None
+
+
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    a, b, c = operands[:3]
+    inner = operands.stack[-1] if operands.stack else 1
+    grid = (blocks(operands, settings), 1, 1)
+    args = (a.strided(), b.strided(), c.strided(), constant("I", max(inner, 1)))
+    return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
+
+
+def work(_operands: Operands, settings: Settings) -> Work:
+    shape = shape_of(settings)
+    double = settings["element"] == "float64"
+    # For each k, a warp reads the rows of its threads, which have most of them in common, 16 bytes at once, and their
+    # columns one by one: a turn of shared memory for each, two for columns of float64.
+    rows = ceil_div(shape.thread.m * (8 if double else 4), 16)
+    columns = shape.thread.n * (2 if double else 1)
+    return Work(
+        "general64" if double else "general",
+        shape.block,
+        shape.threads,
+        resident=shape.resident,
+        stages=2,
+        shared_reads=shape.threads // 32 * shape.block.k * (rows + columns),
+    )
+
+
+def defines(settings: Settings) -> dict[str, object]:
+    shape = shape_of(settings)
+    return {
+        "BLOCK_M": shape.block.m,
+        "BLOCK_N": shape.block.n,
+        "BLOCK_K": shape.block.k,
+        "THREAD_M": shape.thread.m,
+        "THREAD_N": shape.thread.n,
+        "THREADS": shape.threads,
+        "ELEMENT": settings["element"],
+        "RESULT": settings["result"],
+        "A_ALONG_K": settings["a_along_k"],
+        "B_ALONG_N": settings["b_along_n"],
+    }
+
+
+SPEC = KernelSpec(
+    name="general",
+    title="any strides and stacks, on the SIMT units",
+    file=Path(__file__).with_suffix(".cu"),
+    entries=("general",),
+    steps=steps,
+    work=work,
+    settings={
+        "partition": tuple(SHAPES),
+        "element": _ELEMENTS,
+        "result": _ELEMENTS,
+        "a_along_k": (1, 0),
+        "b_along_n": (1, 0),
+    },
+    refuse=refuse,
+    candidates=candidates,
+    element_types=_ELEMENTS,
+    accumulate=lambda settings: "float64" if settings["element"] == "float64" else "float32",
+    defines=defines,
+    tiles=lambda settings: {"block": shape_of(settings).block, "thread": shape_of(settings).thread},
+    raster="grouped",
+    strided=True,
+    stack_axes=STACK_AXES,
+)

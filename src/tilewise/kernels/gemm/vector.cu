@@ -1,0 +1,183 @@
+// Products with a vector, a whole stack of them in one launch: result[z] = matrix[z]·vector[z].
+//
+// The matrix has a row for each element of the result. For a row times a matrix (x·B) it is B transposed,
+// which is a matter of strides; the vector and the result are columns. Nothing is used twice but the vector,
+// so all that counts is to read the matrix at full width:
+// `along_k`, where neighbours along K lie closest together: the lanes of a warp run along K, with 16 bytes
+// each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row.
+// `along_rows`, where neighbours in a column do: each lane has PER_LANE rows; the block's warps share K.
+// Either adds in an order that sizes and alignment alone decide.
+// Tiles: block ROWS×1 (along_k) or 32·PER_LANE×1 (along_rows); warps that share a row take turns along K.
+#include <tilewise/element.cuh>
+#include <tilewise/strided.cuh>
+
+#ifndef ELEMENT
+#define ELEMENT float32 // or float16, bfloat16, float64
+#endif
+#ifndef RESULT
+#define RESULT ELEMENT
+#endif
+#ifndef WARPS
+#define WARPS 8
+#endif
+#ifndef ROWS
+#define ROWS WARPS // of a block in along_k; fewer where rows are few and long
+#endif
+#ifndef PER_LANE
+#define PER_LANE 1 // rows of a lane in along_rows; more where there are blocks enough
+#endif
+
+using Element = ELEMENT;
+using Result = RESULT;
+using Sum = decltype(widen(Element()));
+
+constexpr unsigned LANES = 32;
+constexpr unsigned BLOCK_THREADS = WARPS * LANES;
+constexpr unsigned SHARERS = WARPS / ROWS; // warps that share a row
+static_assert(SHARERS * ROWS == WARPS, "each row has as many warps");
+static_assert(BLOCK_THREADS <= 1024, "what a block may have");
+static_assert(WARPS * LANES * PER_LANE * sizeof(Sum) <= 48 * 1024, "shared memory of a block in along_rows");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+constexpr unsigned WIDE = 16 / sizeof(Element); // elements in 16 bytes
+struct alignas(16) Chunk {
+    Element at[WIDE];
+};
+
+// What one lane adds up of a row: every STEP-th chunk, or element, from its own on.
+struct RowSum {
+    const Element *row, *vector;
+    long long row_stride, vector_stride; // along K
+    unsigned depth;
+
+    __device__ bool aligned() const
+    {
+        const auto row_bits = reinterpret_cast<unsigned long long>(row);
+        const auto vector_bits = reinterpret_cast<unsigned long long>(vector);
+        return row_stride == 1 && vector_stride == 1 && (row_bits | vector_bits) % sizeof(Chunk) == 0;
+    }
+
+    __device__ Sum chunks(unsigned first, unsigned step) const
+    {
+        Sum sum = 0;
+#pragma unroll 2
+        for (unsigned i = first; i < depth / WIDE; i += step) {
+            const Chunk left = reinterpret_cast<const Chunk *>(row)[i];
+            const Chunk right = reinterpret_cast<const Chunk *>(vector)[i];
+#pragma unroll
+            for (unsigned j = 0; j < WIDE; ++j)
+                sum += widen(left.at[j]) * widen(right.at[j]);
+        }
+        return sum;
+    }
+
+    __device__ Sum elements(unsigned first, unsigned step) const
+    {
+        Sum sum = 0;
+#pragma unroll 4
+        for (unsigned k = first; k < depth; k += step)
+            sum += widen(row[k * row_stride]) * widen(vector[k * vector_stride]);
+        return sum;
+    }
+};
+
+// The sum over the lanes of a warp, in all of them.
+inline __device__ Sum add_lanes(Sum sum)
+{
+#pragma unroll
+    for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
+        sum += __shfl_xor_sync(~0u, sum, apart);
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
+            unsigned inner_count)
+{
+    __shared__ Sum shared[ROWS][SHARERS];
+
+    const unsigned blocks = matrix.rows / ROWS + (matrix.rows % ROWS != 0); // of one matrix
+    const unsigned batch = blockIdx.x / blocks;
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const unsigned row_in_block = warp / SHARERS, share = warp % SHARERS;
+    const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
+    matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
+
+    Sum sum = 0;
+    if (row < matrix.rows) {
+        const RowSum part = {matrix.at(row, 0), vector.elements, matrix.column_stride, vector.row_stride,
+                             matrix.columns};
+        const unsigned first = share * LANES + lane, step = SHARERS * LANES;
+        const unsigned whole = part.aligned() ? matrix.columns / WIDE * WIDE : 0;
+        if (whole) sum = part.chunks(first, step);
+        sum = add_lanes(sum + part.elements(whole + first, step));
+    }
+    if (SHARERS > 1) {
+        if (lane == 0) shared[row_in_block][share] = sum;
+        __syncthreads();
+        if (share > 0) return;
+#pragma unroll
+        for (unsigned i = 1; i < SHARERS; ++i)
+            sum += shared[row_in_block][i];
+    }
+    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(sum);
+}
+
+constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
+
+// What one lane adds up of its rows, which lie 32 apart, over every WARPS-th k. CLOSE: all of them exist, and
+// neighbours lie side by side.
+template <bool CLOSE>
+inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const Element> &matrix,
+                                   const Strided<const Element> &vector, unsigned first_row,
+                                   unsigned warp)
+{
+    const unsigned lane = threadIdx.x % LANES;
+#pragma unroll 4
+    for (unsigned k = warp; k < matrix.columns; k += WARPS) {
+        const Sum factor = widen(*vector.at(k, 0));
+        const Element *column = matrix.at(first_row, k);
+#pragma unroll
+        for (unsigned i = 0; i < PER_LANE; ++i) {
+            const unsigned row = i * LANES + lane;
+            if (CLOSE || first_row + row < matrix.rows)
+                sums[i] += widen(column[CLOSE ? row : row * matrix.row_stride]) * factor;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
+               unsigned inner_count)
+{
+    __shared__ Sum shared[WARPS][COLUMN];
+
+    const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix
+    const unsigned batch = blockIdx.x / blocks;
+    const unsigned first_row = blockIdx.x % blocks * COLUMN;
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
+
+    Sum sums[PER_LANE] = {};
+    if (matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN)
+        add_columns<true>(sums, matrix, vector, first_row, warp);
+    else
+        add_columns<false>(sums, matrix, vector, first_row, warp);
+#pragma unroll
+    for (unsigned i = 0; i < PER_LANE; ++i)
+        shared[warp][i * LANES + lane] = sums[i];
+    __syncthreads();
+
+#pragma unroll
+    for (unsigned first = 0; first < COLUMN; first += BLOCK_THREADS) {
+        const unsigned row = first + threadIdx.x;
+        if (row >= COLUMN || first_row + row >= result.rows) return;
+        Sum sum = shared[0][row];
+#pragma unroll
+        for (unsigned i = 1; i < WARPS; ++i)
+            sum += shared[i][row];
+        *result.at(first_row + row, 0) = narrow<Result>(sum);
+    }
+}

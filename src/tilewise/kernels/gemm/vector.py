@@ -1,0 +1,141 @@
+"""Launch of the vector kernel: a matrix times a column, or a row times a matrix, stacks and strides as they are.
+
+The kernel knows a matrix, a vector and a result that are columns. A row times B is Bᵀ times a column: the strides say
+so, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tilewise.errors import ArgumentError, LaunchError
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.launch import Launch
+from tilewise.operands import alignment_of
+from tilewise.problem import Tile
+
+__all__ = ["SPEC"]
+
+STACK_AXES = 2  # of a stack that one launch takes
+WARPS = 8
+LANES = 32
+_MOST_BLOCKS = 2**31 - 1
+_MOST_SIZE = 2**31
+_ELEMENTS = ("float32", "float64", "float16", "bfloat16")
+
+
+def transposed(operand: Operand) -> Operand:
+    """The same memory with rows and columns exchanged."""
+    return replace(
+        operand,
+        rows=operand.columns,
+        columns=operand.rows,
+        row_stride=operand.column_stride,
+        column_stride=operand.row_stride,
+    )
+
+
+def parts(operands: Operands) -> tuple[Operand, Operand, Operand]:
+    """The matrix, the vector and the result as the kernel has them."""
+    a, b, c = operands[:3]
+    return (a, b, c) if b.columns == 1 else (transposed(b), transposed(a), transposed(c))
+
+
+def rows_of_block(settings: Settings) -> int:
+    """Elements of the result that a block computes."""
+    if settings["along"] == "k":
+        return int(settings["rows"])
+    return LANES * int(settings["per_lane"])
+
+
+def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[Settings]:
+    matrix = parts(operands)[0]
+    if matrix.columns <= 1 or abs(matrix.column_stride) <= abs(matrix.row_stride):
+        for rows in (8, 4, 2, 1):
+            yield {"along": "k", "rows": rows}
+    else:
+        for per_lane in (1, 2, 4):
+            yield {"along": "rows", "per_lane": per_lane}
+
+
+def blocks(operands: Operands, settings: Settings) -> int:
+    return ceil_div(parts(operands)[0].rows, rows_of_block(settings)) * operands.batch
+
+
+def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
+    m, n, _ = operands.sizes
+    if m != 1 and n != 1:
+        return LaunchError("m or n", "must be 1 for kernel vector", f"{m} and {n}")
+    for argument, size in zip("mnk", operands.sizes, strict=True):
+        if size >= _MOST_SIZE:
+            return LaunchError(argument, "must be less than 2^31 for kernel vector", f"{size:,}")
+    inner = operands.inner(STACK_AXES)
+    if blocks(inner, settings) > _MOST_BLOCKS:
+        return LaunchError(
+            "batch", f"must make at most {_MOST_BLOCKS:,} blocks", f"{blocks(inner, settings):,}"
+        )
+    return None
+
+
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    inner = operands.stack[-1] if operands.stack else 1
+    args = (*(one.strided() for one in parts(operands)), constant("I", max(inner, 1)))
+    launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args)
+    return [Step("along_k" if settings["along"] == "k" else "along_rows", launch)]
+
+
+def work(operands: Operands, settings: Settings) -> Work:
+    matrix, rows = parts(operands)[0], rows_of_block(settings)
+    along_k = settings["along"] == "k"
+    depth = LANES * WARPS // rows if along_k else WARPS
+    tall = operands.b.columns == 1
+    if along_k and alignment_of(matrix.row_stride * matrix.itemsize, matrix.alignment) == 16:
+        depth *= 16 // matrix.itemsize
+    return Work(
+        "vector" if along_k else "vector_rows",
+        Tile(rows if tall else 1, 1 if tall else rows, depth),
+        WARPS * LANES,
+        resident=8,
+    )
+
+
+def tiles(settings: Settings) -> dict[str, Tile]:
+    return {"block": Tile(rows_of_block(settings), 1, 1)}
+
+
+def defines(settings: Settings) -> dict[str, object]:
+    return {
+        "ELEMENT": settings["element"],
+        "RESULT": settings["result"],
+        "WARPS": WARPS,
+        "THREADS": WARPS * LANES,
+        "ROWS": settings["rows"],
+        "PER_LANE": settings["per_lane"],
+    }
+
+
+SPEC = KernelSpec(
+    name="vector",
+    title="products with a vector, at the speed of memory",
+    file=Path(__file__).with_suffix(".cu"),
+    entries=("along_k", "along_rows"),
+    steps=steps,
+    work=work,
+    settings={
+        "along": ("k", "rows"),
+        "rows": (8, 4, 2, 1),
+        "per_lane": (1, 2, 4),
+        "element": _ELEMENTS,
+        "result": _ELEMENTS,
+    },
+    refuse=refuse,
+    candidates=candidates,
+    element_types=_ELEMENTS,
+    accumulate=lambda settings: "float64" if settings["element"] == "float64" else "float32",
+    defines=defines,
+    tiles=tiles,
+    strided=True,
+    stack_axes=STACK_AXES,
+)

@@ -1,0 +1,273 @@
+"""What a kernel of ours can do: one form for the lessons of the ladder and for the production kernels.
+
+A spec is a pair of files of one stem: ``rung_04_tiled.cu`` holds the CUDA C++, ``rung_04_tiled.py`` says which
+problems it takes, its compile-time choices, and how it is launched. A launch names operands, not addresses: each
+of its arguments is a slot, bytes with gaps that the address of an operand fills when the kernel is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewise.errors import ArchError, ArgumentError, UnknownNameError
+from tilewise.gpus import arch_capability
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch
+from tilewise.operands import Operand, Operands, alignment_of, ceil_div
+from tilewise.plan import Plan
+from tilewise.problem import Tile
+from tilewise.slots import MapSlot, Slot, constant
+
+__all__ = [
+    "KernelSpec",
+    "MapSlot",
+    "Operand",
+    "Operands",
+    "Settings",
+    "Slot",
+    "Step",
+    "Work",
+    "access_bytes",
+    "ceil_div",
+    "constant",
+    "straddling",
+]
+
+Settings = Mapping[str, int | str]
+
+_INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
+_ALIGNMENT_MOST = 256  # bytes; a better one changes nothing
+_LINE_BYTES = 128  # of L2
+_MANY = 16  # values of a setting, from which on a message does not list them all
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A CUDA source and its compile-time values."""
+
+    file: Path
+    defines: tuple[tuple[str, object], ...] = ()
+
+    def kernel(self, entry: str, arch: str | None) -> Kernel:
+        """One of its kernels, compiled for ``arch``."""
+        text = self.file.read_text(encoding="utf-8")
+        return Kernel(text, entry, arch, dict(self.defines), filename=self.file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots."""
+
+    entry: str
+    launch: Launch
+    code: KernelSource | None = None  # None: the spec's own source
+
+
+# ── what a plan makes the GPU do, for the cost model ─────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel does with a problem under given settings: all that the cost model asks."""
+
+    unit: str  # what multiplies: "thread", "ffma", "mma8", "mma16", "wgmma", or a unit of the production kernels
+    block: Tile
+    threads: int
+    resident: int = 1  # blocks that an SM holds at once
+    stages: int = 1
+    cluster: int = 1  # blocks along m that share B
+    split: int = 1  # slices of K side by side
+    tiles: int = 1  # of C that a block computes one after another
+    launches: int = 1
+    extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
+    load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider
+    store_bytes: int = 16  # that one access writes of C
+    straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
+    shared_reads: int = 0  # turns of shared memory that the warps of a step read in; 0: not counted
+
+
+def access_bytes(*operands: Operand) -> int:
+    """The widest access, up to 16 bytes, that the rows of all these operands are aligned for."""
+    apart = (operand.pitch * operand.itemsize if operand.rows > 1 else 0 for operand in operands)
+    return alignment_of(*apart, *(operand.alignment for operand in operands))
+
+
+def straddling(a: Operand, b: Operand, block: Tile, cluster: int) -> float:
+    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B."""
+    apart = [one.rows > 1 and one.pitch * one.itemsize % _LINE_BYTES > 0 for one in (a, b)]
+    columns = block.n / cluster
+    return (apart[0] * block.m + apart[1] * columns) / (block.m + columns)
+
+
+# ── the spec ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _need_none(_operands: Operands, _settings: Settings) -> int:
+    """The workspace of a kernel that needs none."""
+    return 0
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """A kernel of ours: what it takes, its compile-time choices, its launches, what they cost.
+
+    ``settings`` maps each choice to the values that it may have, the default first. ``steps`` turns operands and
+    settings into launches. ``refuse`` says why a problem cannot be had, or None. ``work`` is for the cost model.
+    """
+
+    name: str
+    title: str
+    file: Path
+    entries: tuple[str, ...]
+    steps: Callable[[Operands, Settings], list[Step]]
+    work: Callable[[Operands, Settings], Work]
+    rows: tuple[str, ...] = ()  # of the requirements that it fulfils, such as "A4"
+    least: tuple[int, int] = (7, 5)  # compute capability
+    arch: str | None = None  # the only one it can be compiled for, if there is one
+    settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    refuse: Callable[[Operands, Settings], ArgumentError | None] = lambda _operands, _settings: None
+    workspace: Callable[[Operands, Settings], int] = _need_none  # bytes
+    candidates: Callable[[Operands, Settings, int], Iterator[Settings]] | None = None
+    element_types: tuple[str, ...] = ("float32",)  # of A and B, the default first
+    accumulate: Callable[[Settings], str] = lambda _settings: "float32"
+    defines: Callable[[Settings], Mapping[str, object]] = lambda _settings: {}
+    tiles: Callable[[Settings], Mapping[str, Tile]] = lambda _settings: {}
+    raster: str = "row"  # the order in which blocks take tiles, where it is no setting
+    strided: bool = False  # takes operands of any strides; else rows alone
+    stack_axes: int = 0  # axes of a stack that one launch takes
+    practical: bool = True  # the planner considers it; the first rungs are lessons alone
+
+    @property
+    def source(self) -> str:
+        """The CUDA C++ of the kernel."""
+        return self.file.read_text(encoding="utf-8")
+
+    @property
+    def needs(self) -> str:
+        """The least arch that it runs on, or the only one."""
+        return self.arch or f"sm_{self.least[0]}{self.least[1]}"
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether it can be compiled for this arch."""
+        return arch_capability(arch) >= self.least and self.arch in (None, arch)
+
+    # ── which problems and plans are legal ──
+
+    def why_not(self, operands: Operands, settings: Settings) -> ArgumentError | None:
+        """Why this kernel cannot have this problem under these settings; None if it can."""
+        for operand in operands[:2]:
+            if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
+                rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
+                fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
+                return ArgumentError(operand.name, rule, operand.dtype, fix)
+        if operands.c.dtype != self.result_type(settings):
+            return ArgumentError(
+                "result", f"must be {operands.c.dtype!r}, the element type of c", self.result_type(settings)
+            )
+        if not self.strided:
+            for operand in operands[:3]:
+                if not operand.has_rows:
+                    rule = f"must have contiguous rows, one after another, for {self.name}"
+                    return ArgumentError(
+                        operand.name, rule, f"strides {operand.row_stride, operand.column_stride}"
+                    )
+                try:
+                    operand.check_index(operand.name)
+                except ArgumentError as error:
+                    return error
+        return self.refuse(operands, settings)
+
+    def check(self, operands: Operands, settings: Settings) -> None:
+        """Raise what :meth:`why_not` says."""
+        error = self.why_not(operands, settings)
+        if error is not None:
+            raise error
+
+    def complete(self, given: Mapping[str, object], chosen: Settings | None = None) -> dict[str, int | str]:
+        """The settings to build with: given ones first, then chosen ones, then the defaults."""
+        complete = {name: values[0] for name, values in self.settings.items()}
+        complete.update(chosen or {})
+        if {"element", "result"} <= complete.keys() and given.get("element") in self.settings["result"]:
+            complete["result"] = str(given["element"])  # what A and B hold, unless it is asked for otherwise
+        for name, value in given.items():
+            complete[name] = self._known_value(name, value)
+        return complete
+
+    def _known_value(self, name: str, value: object) -> int | str:
+        if name not in self.settings:
+            raise UnknownNameError(f"setting of {self.name}", name, self.settings)
+        plain = value.__index__() if hasattr(value, "__index__") else value
+        known = self.settings[name]
+        if isinstance(plain, bool) or not isinstance(plain, int | str) or plain not in known:
+            listed = ", ".join(map(repr, known if len(known) <= _MANY else (*known[:2], ..., known[-1])))
+            raise ArgumentError(name, f"must be one of {listed.replace('Ellipsis', '…')}", value)
+        return plain
+
+    def for_types(self, operands: Operands) -> dict[str, str]:
+        """The settings that the operands' element types decide."""
+        found = {}
+        if operands.a.dtype in self.settings.get("element", ()):
+            found["element"] = operands.a.dtype
+        if operands.c.dtype in self.settings.get("result", ()):
+            found["result"] = operands.c.dtype
+        return found
+
+    def element(self, settings: Settings) -> str:
+        """The element type of A and B: the setting ``element`` decides where there is one."""
+        return str(settings.get("element", self.element_types[0]))
+
+    def result_type(self, settings: Settings) -> str:
+        """What C holds: the setting ``result`` decides where there is one."""
+        if "result" in self.settings:
+            return str(settings["result"])
+        return self.element(settings)
+
+    # ── plans ──
+
+    def plan(self, operands: Operands, gpu: str, settings: Settings) -> Plan:
+        """The plan that these settings are."""
+        found = dict(settings)
+        work = self.work(operands, settings)
+        stages, split = int(found.pop("stages", work.stages)), int(found.pop("split", work.split))
+        raster = str(found.pop("raster", self.raster))
+        return Plan(
+            operands.problem(), gpu, self.name, dict(self.tiles(settings)), stages, raster, split, found
+        )
+
+    def settings_of(self, plan: Plan) -> dict[str, int | str]:
+        """The settings that a plan says; its tiles must be ones that they make."""
+        given: dict[str, object] = dict(plan.parameters)
+        for name in ("stages", "raster", "split"):
+            if name in self.settings:
+                given[name] = getattr(plan, name)
+        settings = self.complete(given)
+        made = self.tiles(settings)
+        for level, tile in plan.tiles.items():
+            if level in made and made[level] != tile:
+                rule = f"must be {made[level]} with the plan's parameters for kernel {self.name}"
+                raise ArgumentError(f"tiles[{level!r}]", rule, tile, "make the plan again with tw.plan")
+        return settings
+
+    # ── code ──
+
+    def kernel(self, arch: str | None = None, *, entry: str | None = None, **settings: Any) -> Kernel:
+        """The kernel as a :class:`tilewise.Kernel`, compiled for ``arch`` with these settings.
+
+        ``entry`` names one of :attr:`entries` where there is more than one; the first is the default.
+        """
+        chosen = entry if entry is not None else self.entries[0]
+        if chosen not in self.entries:
+            raise UnknownNameError(f"entry of {self.name}", chosen, self.entries)
+        if arch is not None and not self.runs_on(arch):
+            newer = "" if self.arch else " or newer"
+            raise ArchError(
+                f"rung {self.name} needs {self.needs}{newer}, not {arch}; compile it for {self.needs}"
+            )
+        return self.code(self.complete(settings)).kernel(chosen, arch)
+
+    def code(self, settings: Settings) -> KernelSource:
+        """The source with the compile-time values of these settings."""
+        return KernelSource(self.file, tuple(self.defines(settings).items()))
