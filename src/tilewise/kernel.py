@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices import Device
 from tilewise.devices import device as resolve
-from tilewise.devices.arguments import pack
+from tilewise.devices.arguments import Packed, pack
 from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError, integer
 from tilewise.launch import Launch, Parameter, check_block, check_launch, dim3
+from tilewise.slots import Slot
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, read_ptx
 
@@ -21,9 +24,32 @@ if TYPE_CHECKING:
     from tilewise.instruments.occupancy import Occupancy
     from tilewise.instruments.profile import Profile
 
-__all__ = ["Kernel"]
+__all__ = ["BoundCall", "Kernel"]
 
 _DEFAULT_ARCH = "sm_90a"  # where there is no GPU to ask
+
+
+class BoundCall:
+    """A launch of a kernel with its arguments, made ready: called as often as wanted."""
+
+    __slots__ = ("_on_device", "_packed", "_start", "bound")
+
+    def __init__(self, bound: Bound, packed: Packed) -> None:
+        self.bound, self._packed = bound, packed
+        self._start = bound.prepare({}, packed.keep)
+        self._on_device = not (packed.copies or packed.back or packed.read_only)
+
+    def __call__(self, timeout: float | None = None) -> None:
+        """Launch; with ``timeout``, wait for it so many seconds. NumPy arguments are copied in and back each time."""
+        if timeout is None and self._on_device:
+            self._start()
+            return
+        self._packed.copy_in()
+        if timeout is None:
+            self._start()
+        else:
+            self.bound({}, None, timeout)
+        self._packed.copy_back()
 
 
 class Kernel:
@@ -103,13 +129,51 @@ class Kernel:
     ) -> None:
         """Launch on a device.
 
-        An argument is a device array, a NumPy array (copied in, and back after the launch), a scalar
-        (typed by the kernel's own parameter), None for a null pointer, or a NumPy structured scalar or
-        bytes for a struct by value.
+        An argument is a device array, an array of another library that lies there, a NumPy array (copied in, and
+        back after the launch), a scalar (typed by the kernel's own parameter), None for a null pointer, or a NumPy
+        structured scalar or bytes for a struct by value.
         On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
         """
-        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
-            raise ArgumentError("timeout", "must be a number of seconds above 0, or None", timeout)
+        _check_timeout(timeout)
+        bound, packed = self._bind(grid, block, args, shared, cluster, device)
+        bound({}, None, timeout)
+        packed.copy_back()
+
+    def bind(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any] = (),
+        shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
+        device: Device | str | None = None,
+    ) -> BoundCall:
+        """A launch made ready: compiled, loaded, checked, its arguments laid out. Call it as often as wanted.
+
+        The arguments are those of a call, and stay the same: what an array holds is read anew each time.
+
+        >>> import numpy as np, tilewise as tw
+        >>> k = tw.Kernel('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }', "twice", "sm_75")
+        >>> x = tw.device("emulator").array(np.ones(32, "float32"))
+        >>> call = k.bind(1, 32, [x], device="emulator")
+        >>> call(); call()
+        >>> x.numpy()[0]
+        np.float32(4.0)
+        """
+        return BoundCall(*self._bind(grid, block, args, shared, cluster, device, copy=False))
+
+    def _bind(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int,
+        cluster: int | Sequence[int] | None,
+        device: Device | str | None,
+        arch: str | None = None,
+        *,
+        copy: bool = True,
+    ) -> tuple[Bound, Packed]:
         launch = Launch(
             dim3("grid", grid),
             dim3("block", block),
@@ -124,11 +188,12 @@ class Kernel:
         except DeviceUnavailable:
             self._check(self.build(), launch, None)
             raise
-        binary = self.build(None if self._given_arch is not None else target.arch)
+        binary = self.build(None if self._given_arch is not None else arch or target.arch)
         self._check(binary, launch, target)
-        packed = pack(self._name, self._entry(binary).parameters, args, target)
-        target.run(binary, self.entry_in(binary), launch, packed.parts, timeout)
-        packed.copy_back()
+        packed = pack(self._name, self._entry(binary).parameters, args, target, copy=copy)
+        slots = tuple(Slot(part) for part in packed.parts)
+        bound_launch = BoundLaunch(binary, self.entry_in(binary), replace(launch, args=slots))
+        return Bound(target, (), (bound_launch,)), packed
 
     def profile(
         self,
@@ -156,11 +221,14 @@ class Kernel:
         >>> profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
         62.0
         """
-        from tilewise.instruments.launch import ProfilingDevice, gpu_for
+        from tilewise.instruments.launch import gpu_for, profile_bound
 
-        target = ProfilingDevice(gpu_for(gpu, self._arch), cache=cache, sample=_sample(sample))
-        self(grid, block, args, shared, cluster, target, timeout)
-        return target.profile
+        _check_timeout(timeout)
+        chosen, blocks = gpu_for(gpu, self._arch), _sample(sample)
+        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", chosen.arch)
+        profile = profile_bound(bound, {}, chosen, cache=cache, sample=blocks, timeout=timeout)
+        packed.copy_back()
+        return profile
 
     def occupancy(
         self,
@@ -206,11 +274,13 @@ class Kernel:
         >>> [finding.tool for finding in tw.Kernel(source, "k", "sm_75").check(1, 64, [np.ones(64, "float32")])]
         ['racecheck']
         """
-        from tilewise.instruments.checking import CheckingDevice
+        from tilewise.instruments.checking import check_bound
 
-        target = CheckingDevice(order)
-        self(grid, block, args, shared, cluster, target, timeout)
-        return target.findings
+        _check_timeout(timeout)
+        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator")
+        findings = check_bound(bound, {}, order, timeout=timeout)
+        packed.copy_back()
+        return findings
 
     def _check(self, binary: Binary, launch: Launch, target: Device | None) -> None:
         entry = self._entry(binary)
@@ -289,6 +359,11 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<tilewise.Kernel {self._name} for {self._arch}>"
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
+        raise ArgumentError("timeout", "must be a number of seconds above 0, or None", timeout)
 
 
 def _sample(blocks: int | None) -> int | None:

@@ -35,6 +35,12 @@ class Plan:
     raster: str = "row"
     split: int = 1
     parameters: Mapping[str, int | str | bool] = field(default_factory=dict)
+    copies: tuple[str, ...] = ()
+    """Operands that are copied to rows first, since the kernel has no form for how they lie."""
+    seconds: float | None = None
+    """What the cost model predicts, if it was asked."""
+    bound: str = ""
+    """What most of that time is spent on."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", integer("stages", self.stages, least=1))
@@ -53,6 +59,13 @@ class Plan:
         lines.append(f"  stages {self.stages}, raster {self.raster}, split {self.split}")
         if self.parameters:
             lines.append("  " + ", ".join(f"{name} {value}" for name, value in self.parameters.items()))
+        if self.copies:
+            lines.append(f"  copies {' and '.join(self.copies)} to rows first")
+        if self.seconds is not None:
+            rate = self.problem.flops / self.seconds / 1e12
+            lines.append(
+                f"  predicted {self.seconds * 1e6:,.1f} µs, {rate:,.1f} TFLOP/s, bound by {self.bound}"
+            )
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +79,9 @@ class Plan:
             "raster": self.raster,
             "split": self.split,
             "parameters": dict(self.parameters),
+            "copies": list(self.copies),
+            "seconds": self.seconds,
+            "bound": self.bound,
         }
 
     @classmethod
@@ -80,6 +96,7 @@ class Plan:
             if name not in data:
                 raise ArgumentError("plan", f"must have the field {name!r}")
         rest = {name: value for name, value in data.items() if name not in ("format", "problem", "tiles")}
+        rest["copies"] = tuple(rest.get("copies", ()))
         try:
             tiles = {level: Tile(*sizes) for level, sizes in data.get("tiles", {}).items()}
             return cls(problem=Problem.from_dict(data["problem"]), tiles=tiles, **rest)

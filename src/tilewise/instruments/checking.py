@@ -1,23 +1,26 @@
-"""Checking a launch: run it in the checked build of the emulator, and say what was found."""
+"""Checking a bound: run its launches in the checked build of the emulator, and say what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy.typing as npt
-
-from tilewise.devices.emulated import EmulatedArray, EmulatedDevice
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices.emulated import observe_arrays
+from tilewise.devices.host_launches import HostLauncher
+from tilewise.emulator.running.checked import Checks
+from tilewise.emulator.running.report import Range
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
-from tilewise.launch import Launch
 from tilewise.instruments.advice import FAULTS, MBARRIER, WORDS
 from tilewise.instruments.findings import Access, Finding
+from tilewise.instruments.launch import check_on_host
 from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
 from tilewise.instruments.origins import Origins
-from tilewise.toolchain.binary import Binary
+from tilewise.launch import Launch
 
-__all__ = ["CheckingDevice", "check_launch"]
+__all__ = ["Checker", "check_bound"]
 
 
 _PROXY = 64  # a flag of an access: by the asynchronous proxy
@@ -26,46 +29,62 @@ _NOWHERE = {  # what lies at no address
 }
 
 
-class CheckingDevice(EmulatedDevice):
-    """The emulator, checking every launch: what is wrong with them gathers in ``findings``.
+def check_bound(
+    bound: Bound,
+    addresses: Mapping[str, int],
+    order: str | int = "late",
+    *,
+    sums: str | None = None,
+    timeout: float | None = None,
+) -> list[Finding]:
+    """Run a bound's launches in the checked build, on operands at these addresses, and return what was found."""
+    return Checker(order, sums).check(bound, addresses, timeout)
 
-    As a context, it tells at its end which of the arrays made on it since are still there.
+
+class Checker:
+    """Checks the launches of a program, one after another: what is wrong with them gathers in ``findings``.
+
+    Variables of a module, and the heap of its kernels, live on from one launch to the next. As a context it also
+    looks at arrays: at its end it reports those that were made on the emulator meanwhile and are still there.
 
     >>> import tilewise as tw
-    >>> with CheckingDevice() as device:
-    ...     kept = device.array([1.0, 2.0])
-    >>> device.findings[0].kind
+    >>> with Checker() as checker:
+    ...     kept = tw.device("emulator").array([1.0, 2.0])
+    >>> checker.findings[0].kind
     'leak'
     """
 
     def __init__(self, order: str | int = "late", sums: str | None = None) -> None:
-        super().__init__(order, threads=1, sums=sums)
         self.findings: list[Finding] = []
+        self._launcher = HostLauncher(order, threads=1, sums=sums)
         self._arrays = HostArrays()
+        self._observing = contextlib.ExitStack()
 
-    def __enter__(self) -> CheckingDevice:
+    def __enter__(self) -> Checker:
         self._arrays.forget()
+        self._observing.enter_context(observe_arrays(self._arrays.add))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._observing.close()
         self.findings += self._arrays.leaks()
 
-    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
-        made = super().empty(shape, dtype)
-        self._arrays.add(made._allocation)
-        return made
+    def check(
+        self, bound: Bound, addresses: Mapping[str, int] | None = None, timeout: float | None = None
+    ) -> list[Finding]:
+        """Run a bound's launches, and return what was found of them; ``findings`` has it as well.
 
-    def heap(self, binary: Binary) -> tuple[int, int] | None:
-        """The address of the heap of a module, and how many bytes of it were ever taken; None without one."""
-        own = self._globals.get(binary.key or binary.ptx, {})
-        if "$heap" not in own:
-            return None
-        return own["$heap"].address, int(own["$heap_used"].bytes.view("uint64")[0])
-
-    def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
-    ) -> None:
-        self.findings += check_launch(binary, entry, launch, packed, self, timeout)
+        What ends a launch is a finding too, the last one: those behind it are not run.
+        """
+        check_on_host(bound)
+        found: list[Finding] = []
+        for launch, packed in bound.packed(addresses or {}):
+            more, ended = _check_launch(launch, packed, self._launcher, timeout)
+            found += more
+            if ended:
+                break
+        self.findings += found
+        return found
 
 
 @dataclass
@@ -75,53 +94,41 @@ class _Launch:
     entry: str
     checks: Any = None
     build: Any = None
-    arrays: list[Any] = field(default_factory=list)
-    access: Callable[[Any, str], Access] | None = None
+    ranges: list[Any] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)
 
-
-def check_launch(
-    binary: Binary,
-    entry: str,
-    launch: Launch,
-    packed: list[bytes],
-    device: EmulatedDevice,
-    timeout: float | None = None,
-) -> list[Finding]:
-    """Run a launch in the checked build and return what was found.
-
-    What ends the launch is a finding as well, and the last one.
-    """
-    from tilewise.emulator.running.checked import Checks
-    from tilewise.emulator.running.report import Range
-
-    seen = _Launch(entry)
-    held: list[Any] = []
-
-    def watch(build: Any, shape: Launch, arrays: list[Any]) -> Checks:
-        ranges = sorted((Range(item.address, item.size, item.name) for item in arrays), key=lambda r: r.start)
-        unset = {item.address: item.unset for item in arrays if item.unset is not False}
-        held.extend(arrays)
-        seen.build, seen.arrays = build, ranges
-        made = seen.checks = Checks(shape, build.warps, ranges, unset, build.notes)
+    def watch(self, build: Any, shape: Launch, held: list[Any]) -> Checks:
+        """The memory that the checked build writes to, of allocations that the launch may touch."""
+        ranges = sorted((Range(item.address, item.size, item.name) for item in held), key=lambda r: r.start)
+        unset = {item.address: item.unset for item in held if item.unset is not False}
+        self.build, self.ranges, self.held = build, ranges, list(held)
+        made = self.checks = Checks(shape, build.warps, ranges, unset, build.notes)
         return made
 
+
+def _check_launch(
+    bound: BoundLaunch, packed: list[bytes], launcher: HostLauncher, timeout: float | None
+) -> tuple[list[Finding], bool]:
+    """What was found of a launch, and whether something ended it: that is the last finding."""
+    binary, entry = bound.binary, bound.entry
+    seen = _Launch(entry)
     ended: KernelFault | Deadlock | LaunchTimeout | None = None
     try:
-        device.watched(binary, entry, launch, packed, timeout, "checked", watch)
+        launcher.run(binary, entry, bound.launch, packed, timeout, "checked", seen.watch)
     except (KernelFault, Deadlock, LaunchTimeout) as error:
         ended = error
     if seen.checks is None:
-        return [_ended(ended, entry, None)] if ended else []
+        return [_ended(ended, entry, None)] if ended else [], ended is not None
     unset = seen.checks.unset()
-    for item in held:
+    for item in seen.held:
         item.unset = unset.get(item.address, item.unset)
     listing = Origins(seen.build, binary)
     found = _folded([_finding(hit, seen, listing) for hit in seen.checks.hits()])
     if ended:
         found.append(_ended(ended, entry, listing))
-    elif isinstance(device, CheckingDevice) and (heap := device.heap(binary)):
+    elif heap := launcher.find_heap(binary):
         found += _kept(blocks_kept(*heap), seen, listing)
-    return _first_causes(found)
+    return _first_causes(found), ended is not None
 
 
 # -- what was found ---------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
             words.tool, words.kind, words.what, words.advice, seen.entry, hit.count, now=now, before=before
         )
     space = "shared" if shared else "global"
-    array = "" if shared else _array(hit.address, seen.arrays)
+    array = "" if shared else _array(hit.address, seen.ranges)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
     message, advice = f"{words.what} at {where}" + (f", in {array}" if array else ""), words.advice
     if words.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:

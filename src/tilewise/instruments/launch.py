@@ -1,16 +1,17 @@
-"""One launch, counted: run the PTX on the emulator, join it with the machine code, name the figures."""
+"""A bound, counted: run its PTX on the emulator, join it with the machine code, name the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewise.devices.emulated import EmulatedDevice
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices.host_launches import HostLauncher, Watch
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
+from tilewise.errors import ArgumentError
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
-from tilewise.launch import Launch
 from tilewise.instruments.bulk import accesses_in_bulk, more_sectors
 from tilewise.instruments.cache import Trace, traffic
 from tilewise.instruments.figures import EXACT, Metric
@@ -21,46 +22,50 @@ from tilewise.instruments.occupancy import Occupancy, occupancy
 from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
-from tilewise.toolchain.binary import Binary
+from tilewise.launch import Launch
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["USUAL", "ProfilingDevice", "gpu_for", "profile_launch", "trace_launch"]
+__all__ = ["USUAL", "gpu_for", "profile_bound"]
 
 USUAL = "h200"  # what the kernels are tuned on
 _MOST_TRACED = 1 << 25  # sectors that a worker writes down
 
 
-class ProfilingDevice(EmulatedDevice):
-    """The emulator as if it were a GPU of the table, counting every launch: they gather in ``profiles``."""
+def profile_bound(
+    bound: Bound,
+    addresses: Mapping[str, int],
+    gpu: Gpu,
+    *,
+    cache: bool = False,
+    sample: int | None = None,
+    order: str | int = "eager",
+    timeout: float | None = None,
+) -> Profile:
+    """Count on the emulator, as on ``gpu``, what the launches of a bound do to operands at these addresses.
 
-    def __init__(
-        self, gpu: Gpu, order: str | int = "eager", cache: bool = False, sample: int | None = None
-    ) -> None:
-        super().__init__(order)
-        self.gpu, self.cache, self.sample = gpu, cache, sample
-        self.profiles: list[Profile] = []
-
-    @property
-    def arch(self) -> str:
-        return self.gpu.arch
-
-    @property
-    def multiprocessors(self) -> int:
-        return self.gpu.sms
-
-    @property
-    def profile(self) -> Profile:
-        """Of the first launch, those that came after it behind it."""
-        first, *rest = self.profiles
-        first.following = rest
-        return first
-
-    def run(
-        self, binary: Binary, entry: str, launch: Launch, packed: list[bytes], timeout: float | None = None
-    ) -> None:
-        self.profiles.append(
-            profile_launch(binary, entry, launch, packed, self.gpu, self, timeout, self.cache, self.sample)
+    The profile is that of the first launch, with the others' in ``following``. The machine code is the bound's: of
+    the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
+    so many blocks of each kind (``sample.py``), and the results of the others are not made.
+    """
+    check_on_host(bound)
+    launcher = HostLauncher(order, multiprocessors=gpu.sms)
+    profiles = []
+    for launch, packed in bound.packed(addresses):
+        counted = _CountedLaunch(launch, packed, gpu, launcher, timeout)
+        profiles.append(counted.profile(cache, sample))
+    if not profiles:
+        raise ArgumentError(
+            "a profile", "must be of at least one launch, and a product without elements has none"
         )
+    first, *first.following = profiles
+    return first
+
+
+def check_on_host(bound: Bound) -> None:
+    """Refuse a bound whose operands lie on a GPU, where the emulator does not reach them."""
+    if bound.device.runs_on_gpu:
+        rule = "must be bound on the emulator to be profiled or checked"
+        raise ArgumentError("bound", rule, bound.device.name, 'bind it with device="emulator"')
 
 
 def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
@@ -74,77 +79,107 @@ def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
     return usual if usual in able else (able or list(GPUS.values()))[-1]
 
 
-def profile_launch(
-    binary: Binary,
-    entry: str,
-    launch: Launch,
-    packed: list[bytes],
-    gpu: Gpu,
-    device: EmulatedDevice,
-    timeout: float | None = None,
-    cache: bool = False,
-    sample: int | None = None,
-) -> Profile:
-    """Run a launch in the counted build, as on ``gpu``, and say what it did.
+class _CountedLaunch:
+    """Counts one launch, as on a GPU."""
 
-    ``sample`` runs at most so many blocks of each kind (``sample.py``); the results of the others are not made.
-    """
-    trace = None
-    if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
-        with device.unchanged():
-            trace = trace_launch(binary, entry, launch, packed, device, timeout=timeout)
-    counts, static, ran = _counted(binary, entry, launch, packed, gpu, device, timeout, sample)
-    machine = _machine(binary, entry, counts)
-    filled = _occupancy(binary, entry, launch, gpu, static)
-    notes = [*machine.notes, *strangers(machine.ran, machine.capability)]
-    if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
-        notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
-    metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
-    if ran < launch.blocks:
-        notes.append(
-            f"sampled: {ran:,} of {launch.blocks:,} blocks were run, and stand for the others of their kind"
-        )
-        metrics = {name: _as_sampled(metric) for name, metric in metrics.items()}
-    found = Profile(binary.shown(entry), launch, gpu, machine, counts, metrics, filled, binary, notes)
-    if trace is not None:
-        found.trace = trace
-        held, config = (max(filled.blocks, 1), filled.shared_config) if filled else (1, 0)
-        found.traffic = traffic(found.trace, gpu, held, shared_bytes=config)
-        found.metrics |= {metric.name: metric for metric in found.traffic.metrics(more_sectors(counts))}
-        if found.trace.lost:
-            found.notes.append(
-                f"the model of the caches lacks {found.trace.lost:,} sectors: the trace was full"
+    def __init__(
+        self, bound: BoundLaunch, packed: list[bytes], gpu: Gpu, launcher: HostLauncher, timeout: float | None
+    ) -> None:
+        self.binary, self.entry, self.launch, self.packed = bound.binary, bound.entry, bound.launch, packed
+        self.name, self.resources = bound.name, bound.resources
+        self.gpu, self.launcher, self.timeout = gpu, launcher, timeout
+
+    def profile(self, cache: bool, sample: int | None) -> Profile:
+        """Run the launch in the counted build and say what it did."""
+        gpu, launch, binary = self.gpu, self.launch, self.binary
+        trace = None
+        if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
+            with self.launcher.undo_changes():
+                trace = self._trace()
+        counts, static, ran = self._count(sample)
+        machine = self._machine(counts)
+        filled = self._occupancy(static)
+        notes = [*machine.notes, *strangers(machine.ran, machine.capability)]
+        if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
+            notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
+        metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
+        if ran < launch.blocks:
+            notes.append(
+                f"sampled: {ran:,} of {launch.blocks:,} blocks were run, and stand for the others of their kind"
             )
-    return found
+            metrics = {name: _as_sampled(metric) for name, metric in metrics.items()}
+        found = Profile(self.name, launch, gpu, machine, counts, metrics, filled, binary, notes)
+        if trace is not None:
+            _add_traffic(found, trace)
+        return found
 
+    def _count(self, sample: int | None) -> tuple[Counts, int, int]:
+        """The counts, the bytes of static shared memory of a block, and how many blocks were run."""
+        made: list[Counters] = []
 
-def _counted(
-    binary: Binary,
-    entry: str,
-    launch: Launch,
-    packed: list[bytes],
-    gpu: Gpu,
-    device: EmulatedDevice,
-    timeout: float | None,
-    sample: int | None,
-) -> tuple[Counts, int, int]:
-    """The counts, the bytes of static shared memory of a block, and how many blocks were run."""
-    made: list[Counters] = []
+        def run(chosen: Sequence[int] | None) -> Counters:
+            def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
+                made.append(Counters(build, self.gpu.sms if chosen is None else 1))
+                return made[-1]
 
-    def run(chosen: Sequence[int] | None) -> Counters:
-        def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
-            made.append(Counters(build, gpu.sms if chosen is None else 1))
+            self._run("counted", watch, chosen)
             return made[-1]
 
-        device.watched(binary, entry, launch, packed, timeout, "counted", watch, chosen)
-        return made[-1]
+        if sample:
+            whole = self._with_clusters()
+            counts, ran = sampled(whole.grid, sample, self.gpu.sms, run, whole.cluster or (1, 1, 1))
+        else:
+            counts, ran = run(None).counts(), self.launch.blocks
+        return counts, int(made[0].build.shared_bytes), ran
 
-    if sample:
-        whole = device.clustered(binary, entry, launch)
-        counts, ran = sampled(whole.grid, sample, gpu.sms, run, whole.cluster or (1, 1, 1))
-    else:
-        counts, ran = run(None).counts(), launch.blocks
-    return counts, int(made[0].build.shared_bytes), ran
+    def _trace(self) -> Trace:
+        """Run the launch in the traced build: what every block touched of global memory, in order."""
+        tracer = Tracer(_MOST_TRACED)
+        self._run("traced", lambda _build, _launch, _reachable: tracer)
+        whole = self._with_clusters()
+        clusters = clusters_of(whole.grid, whole.cluster) if whole.cluster else None
+        return Trace(tracer.blocks(), tracer.lost, clusters)
+
+    def _run(self, mode: str, watch: Watch, chosen: Sequence[int] | None = None) -> None:
+        self.launcher.run(
+            self.binary, self.entry, self.launch, self.packed, self.timeout, mode, watch, chosen
+        )
+
+    def _with_clusters(self) -> Launch:
+        return self.launcher.resolve_clusters(self.binary, self.entry, self.launch)
+
+    def _machine(self, counts: Counts) -> Machine:
+        if self.binary.cubin is None:
+            machine = predict(self.binary.ptx, self.entry, counts)
+        else:
+            lines = line_table(self.binary.cubin, self.entry)
+            machine = join(lines, counts, arch_capability(self.binary.arch))
+        code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
+        machine.accesses += accesses_in_bulk(counts, code)
+        return machine
+
+    def _occupancy(self, static: int) -> Occupancy | None:
+        if self.resources is None:
+            return None
+        return occupancy(
+            self.gpu,
+            self.launch.threads_per_block,
+            self.resources.registers,
+            static + self.launch.shared,
+            grid=self.launch.blocks,
+            barriers=self.resources.barriers,
+        )
+
+
+def _add_traffic(found: Profile, trace: Trace) -> None:
+    """Put into a profile what the model of the caches makes of its trace."""
+    filled = found.occupancy
+    resident, shared = (max(filled.blocks, 1), filled.shared_config) if filled else (1, 0)
+    found.trace = trace
+    found.traffic = traffic(trace, found.gpu, resident, shared_bytes=shared)
+    found.metrics |= {metric.name: metric for metric in found.traffic.metrics(more_sectors(found.counts))}
+    if trace.lost:
+        found.notes.append(f"the model of the caches lacks {trace.lost:,} sectors: the trace was full")
 
 
 def _figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
@@ -166,49 +201,3 @@ def _figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
 def _as_sampled(metric: Metric) -> Metric:
     exact = metric.label == EXACT and not metric.name.startswith("launch__")
     return replace(metric, label=SAMPLED) if exact else metric
-
-
-def trace_launch(
-    binary: Binary,
-    entry: str,
-    launch: Launch,
-    packed: list[bytes],
-    device: EmulatedDevice,
-    most: int = _MOST_TRACED,
-    timeout: float | None = None,
-) -> Trace:
-    """Run a launch in the traced build: what every block touched of global memory, in order."""
-    made: list[Tracer] = []
-
-    def watch(_build: Any, _launch: Launch, _reachable: Any) -> Tracer:
-        made.append(Tracer(most))
-        return made[0]
-
-    device.watched(binary, entry, launch, packed, timeout, "traced", watch)
-    whole = device.clustered(binary, entry, launch)
-    clusters = clusters_of(whole.grid, whole.cluster) if whole.cluster else None
-    return Trace(made[0].blocks(), made[0].lost, clusters)
-
-
-def _machine(binary: Binary, entry: str, counts: Any) -> Machine:
-    if binary.cubin is None:
-        machine = predict(binary.ptx, entry, counts)
-    else:
-        machine = join(line_table(binary.cubin, entry), counts, arch_capability(binary.arch))
-    code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
-    machine.accesses += accesses_in_bulk(counts, code)
-    return machine
-
-
-def _occupancy(binary: Binary, entry: str, launch: Launch, gpu: Gpu, static: int) -> Occupancy | None:
-    resources = binary.entries[entry].resources
-    if resources is None:
-        return None
-    return occupancy(
-        gpu,
-        launch.threads_per_block,
-        resources.registers,
-        static + launch.shared,
-        grid=launch.blocks,
-        barriers=resources.barriers,
-    )

@@ -14,7 +14,6 @@ from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES, secto
 from tilewise.emulator.profiling.counted import Counts, Place
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
-from tilewise.launch import Launch
 from tilewise.instruments.cache import Trace, Traffic
 from tilewise.instruments.figures import EXACT, PREDICTED, Metric
 from tilewise.instruments.levels import Level, levels
@@ -23,6 +22,7 @@ from tilewise.instruments.machine import Machine
 from tilewise.instruments.metrics import chosen
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.roofline import Roofline, roofline
+from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]

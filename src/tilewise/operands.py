@@ -1,0 +1,172 @@
+"""Operands: how the matrices of a product lie in memory, their addresses aside."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tilewise.devices.tensor_map import TensorMap
+from tilewise.errors import ArgumentError
+from tilewise.problem import ELEMENT_BYTES, Layout, Problem
+from tilewise.slots import Gap, MapSlot, Slot
+
+__all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
+
+ALIGNMENT_MOST = 16  # bytes: the widest load; a better alignment changes nothing
+_INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
+
+
+def ceil_div(a: int, b: int) -> int:
+    """How many pieces of size b cover a."""
+    return -(-a // b)
+
+
+def alignment_of(*numbers: int) -> int:
+    """The largest power of two up to :data:`ALIGNMENT_MOST` that divides all of these."""
+    bits = ALIGNMENT_MOST
+    for number in numbers:
+        bits |= number
+    return bits & -bits
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A matrix, or a stack of them, as it lies in memory. Strides are in elements.
+
+    ``name`` is one of :data:`OPERANDS`; ``offset`` counts bytes from the operand's address, for what lies inside
+    a workspace. ``alignment`` is a power of two that the address is a multiple of.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    row_stride: int
+    dtype: str
+    column_stride: int = 1
+    stack: tuple[int, ...] = ()  # strides along the axes of the stack
+    alignment: int = ALIGNMENT_MOST
+    offset: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(ELEMENT_BYTES[self.dtype])
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one row to the next; where there is one row, what dense ones would have."""
+        own = self.name in ("workspace", "copy_a", "copy_b")  # padded as its kernel has it
+        return self.row_stride if self.rows > 1 or own else max(self.columns, 1)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the elements of a row lie side by side and rows do not overlap."""
+        if not self.rows * self.columns:
+            return True
+        dense = self.column_stride == 1 or self.columns <= 1
+        return dense and (self.rows <= 1 or self.row_stride >= self.columns)
+
+    @property
+    def layout(self) -> str:
+        """``"row"``, ``"column"`` where the transpose has rows, or ``"strided"``."""
+        if self.has_rows:
+            return "row"
+        flipped = replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            row_stride=self.column_stride,
+            column_stride=self.row_stride,
+        )
+        return "column" if flipped.has_rows else "strided"
+
+    def check_index(self, argument: str) -> None:
+        """Refuse a matrix that 32-bit element indices cannot reach."""
+        span = (self.rows - 1) * self.pitch + self.columns if self.rows else 0
+        if max(span, self.pitch, self.rows) > _INDEX_MOST:
+            raise ArgumentError(
+                argument, f"must span at most {_INDEX_MOST:,} elements (32-bit index)", f"{span:,}"
+            )
+
+    def matrix(self) -> Slot:
+        """The slot for a ``struct Matrix`` of ``tilewise/matrix.cuh``: width, height, pitch, pointer."""
+        template = struct.pack("<IIIxxxxQ", self.columns, self.rows, self.pitch, 0)
+        return Slot(template, (Gap(16, self.name, self.offset),))
+
+    def strided(self) -> Slot:
+        """The slot for a ``struct Strided`` of ``tilewise/strided.cuh``, whose stack has two levels."""
+        outer, inner = (0, 0, *self.stack)[-2:]
+        template = struct.pack(
+            "<IIqqqqQ", self.rows, self.columns, self.row_stride, self.column_stride, outer, inner, 0
+        )
+        return Slot(template, (Gap(40, self.name, self.offset),))
+
+    def map(self, box: tuple[int, int], swizzle: int) -> MapSlot:
+        """The slot for a tensor map whose boxes are ``box`` rows and columns."""
+        pitch = self.pitch * self.itemsize
+        described = TensorMap(
+            0,
+            box,
+            dtype=self.dtype,
+            shape=(self.rows, self.columns),
+            strides=(ceil_div(pitch, 16) * 16 if self.rows <= 1 else pitch,),
+            swizzle=swizzle,
+        ).described
+        return MapSlot(self.name, self.offset, described)
+
+
+class Operands(NamedTuple):
+    """A, B and C of a problem as they lie; ``stack`` is how many there are along each axis of the stack."""
+
+    a: Operand
+    b: Operand
+    c: Operand
+    stack: tuple[int, ...] = ()
+
+    @property
+    def batch(self) -> int:
+        """How many products there are."""
+        return math.prod(self.stack)
+
+    def inner(self, axes: int) -> Operands:
+        """The same with the innermost ``axes`` of the stack alone: what one launch takes of it."""
+        from_ = max(len(self.stack) - axes, 0)
+        if not from_:
+            return self
+        a, b, c = (replace(one, stack=one.stack[from_:]) for one in self[:3])
+        return Operands(a, b, c, self.stack[from_:])
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """m, n and k."""
+        return self.a.rows, self.b.columns, self.a.columns
+
+    @classmethod
+    def of(cls, problem: Problem) -> Operands:
+        """Operands that lie densely, each in its layout, as a plan made without arrays takes them to."""
+        stack = (problem.batch,) if problem.batch != 1 else ()
+
+        def dense(name: str, rows: int, columns: int, dtype: str, layout: str) -> Operand:
+            strides = (columns, 1) if layout == "row" else (1, rows)
+            steps = (rows * columns,) if stack else ()
+            aligned = alignment_of(*(step * int(ELEMENT_BYTES[dtype]) for step in steps))
+            return Operand(name, rows, columns, strides[0], dtype, strides[1], steps, aligned)
+
+        return cls(
+            dense("a", problem.m, problem.k, problem.a, problem.a_layout),
+            dense("b", problem.k, problem.n, problem.b, problem.b_layout),
+            dense("c", problem.m, problem.n, problem.c, problem.c_layout),
+            stack,
+        )
+
+    def problem(self) -> Problem:
+        """What is to be multiplied, whatever the strides: strided operands count as rows."""
+        m, n, k = self.sizes
+        layouts: list[Layout] = ["column" if one.layout == "column" else "row" for one in self[:3]]
+        wide = "float64" if "float64" in (self.a.dtype, self.b.dtype) else "float32"
+        return Problem(
+            m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, wide,
+            layouts[0], layouts[1], layouts[2],
+        )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Verbs on plans: a plan is plain data, so what is done with it are functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices import Array
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError, integer
+from tilewise.gpus import GPUS, find
+from tilewise.interop import numpy_dtype
+from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import bind
+from tilewise.kernels.gemm.arrange import readable
+from tilewise.operands import Operands
+from tilewise.plan import Plan
+
+if TYPE_CHECKING:
+    from tilewise.bound import Bound
+    from tilewise.instruments.findings import Finding
+    from tilewise.instruments.profile import Profile
+
+__all__ = ["check", "profile"]
+
+
+def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Profile:
+    """What a plan comes to on its GPU, counted on the emulator, in the terms of ncu.
+
+    ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in place of
+    all. What the launches after the first come to stands in ``profile.following``. A plan for the emulator is
+    counted as on an H200.
+
+    >>> import tilewise as tw
+    >>> p = tw.plan(256, 256, 64, dtype="float16", gpu="h200")
+    >>> tw.profile(p).launch.blocks > 0
+    True
+    """
+    from tilewise.instruments.launch import USUAL, profile_bound
+
+    blocks = None if sample is None else integer("sample", sample, least=1)
+    _check_plan(plan)
+    gpu = find(plan.gpu if plan.gpu in GPUS else USUAL)
+    bound = _bind_dense(plan, gpu.arch)
+    # NOTE: zeros, since what is in memory by chance may be slow to compute with.
+    arrays = _make_arrays(plan, bound, np.zeros)
+    addresses = {name: array.ptr for name, array in arrays.items()}
+    return profile_bound(bound, addresses, gpu, cache=cache, sample=blocks)
+
+
+def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> list[Finding]:
+    """What is wrong with multiplying random matrices by a plan, on the emulator: an empty list is good.
+
+    See :meth:`tilewise.Kernel.check` for what is looked for, and for ``order``.
+
+    >>> import tilewise as tw
+    >>> tw.check(tw.plan(64, 48, 32))
+    []
+    """
+    from tilewise.instruments.checking import check_bound
+
+    _check_plan(plan)
+    bound = _bind_dense(plan, find(plan.gpu).arch if plan.gpu in GPUS else None)
+    arrays = _make_arrays(plan, bound, np.random.default_rng(seed).standard_normal)
+    addresses = {name: array.ptr for name, array in arrays.items()}
+    return check_bound(bound, addresses, order)
+
+
+def _check_plan(plan: Plan) -> None:
+    if not isinstance(plan, Plan):
+        raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+
+
+def _bind_dense(plan: Plan, arch: str | None) -> Bound:
+    """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
+    spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
+    read, _ = readable(spec, operands)
+    return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
+
+
+def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any]]) -> dict[str, Array]:
+    """The operands on the emulator, by name: A and B filled, the result and the workspace not set."""
+    device, problem = open_emulator(), plan.problem
+    sizes = {"a": problem.m * problem.k, "b": problem.k * problem.n}
+    made: dict[str, Array] = {}
+    for name, size in sizes.items():
+        made[name] = device.array(fill(problem.batch * size).astype(numpy_dtype(getattr(problem, name))))
+    made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
+    if bound.workspace_bytes:
+        made["workspace"] = device.empty((bound.workspace_bytes,), "uint8")
+    return made
