@@ -1,0 +1,133 @@
+"""Every legal way to multiply a problem, with the time that the cost model predicts; the best one first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.arrange import readable
+from tilewise.kernels.spec import KernelSpec, Settings
+from tilewise.operands import Operands
+from tilewise.plan import Plan
+from tilewise.planner.cost import Prediction, predict
+from tilewise.planner.target import Target
+
+__all__ = ["Candidate", "Refusal", "choose", "list_candidates"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel with settings that can multiply the operands; ``copies`` names operands that are copied first."""
+
+    spec: KernelSpec
+    settings: Settings
+    operands: Operands  # as the kernel reads them: after the copies
+    copies: tuple[str, ...]
+    prediction: Prediction
+
+    def plan(self, operands: Operands, target: Target) -> Plan:
+        """The plan that this candidate is, for the operands as the caller has them."""
+        made = self.spec.plan(operands, target.name, self.settings)
+        return replace(made, copies=self.copies, seconds=self.prediction.seconds, bound=self.prediction.bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A kernel that cannot multiply the operands, and why."""
+
+    kernel: str
+    error: ArgumentError
+
+
+def list_candidates(
+    operands: Operands,
+    target: Target,
+    *,
+    specs: Sequence[KernelSpec] | None = None,
+    given: Mapping[str, object] | None = None,
+    copy: bool | None = None,
+) -> tuple[list[Candidate], list[Refusal]]:
+    """Every kernel and setting that can multiply the operands, the fastest first, and who cannot and why.
+
+    ``specs`` are the kernels to consider (None: all practical ones), ``given`` settings that are fixed, ``copy``
+    False excludes plans that copy an operand first.
+    """
+    considered = specs if specs is not None else [spec for spec in KERNELS.values() if spec.practical]
+    found: list[Candidate] = []
+    refused: list[Refusal] = []
+    for spec in considered:
+        made, error = _of_spec(spec, operands, target, given or {}, copy)
+        found += made
+        if error is not None and not made:
+            refused.append(Refusal(spec.name, error))
+    found.sort(key=lambda candidate: candidate.prediction.seconds)
+    return found, refused
+
+
+def choose(
+    operands: Operands,
+    target: Target,
+    *,
+    specs: Sequence[KernelSpec] | None = None,
+    given: Mapping[str, object] | None = None,
+    copy: bool | None = None,
+) -> Candidate:
+    """The candidate that is predicted to finish first; an error that says why there is none."""
+    found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
+    if found:
+        return found[0]
+    if len(refused) == 1:
+        raise refused[0].error
+    why = "; ".join(f"{refusal.kernel}: {refusal.error.argument} {refusal.error.rule}" for refusal in refused)
+    raise ArgumentError("a and b", f"must suit one of the kernels ({why})")
+
+
+def _of_spec(
+    spec: KernelSpec, operands: Operands, target: Target, given: Mapping[str, object], copy: bool | None
+) -> tuple[list[Candidate], ArgumentError | None]:
+    if not spec.runs_on(target.arch):
+        rule = f"must be {spec.needs}{'' if spec.arch else ' or newer'} for {spec.name}"
+        return [], ArgumentError("gpu", rule, target.arch)
+    fixed = {**spec.for_types(operands), **given}
+    settings = spec.complete(fixed)  # raises what is wrong with what was given
+    refusal: ArgumentError | None = None
+    found = []
+    read, copies = readable(spec, operands)
+    if copies and copy is False:
+        return [], _refuse_copy(operands, copies, spec)
+    for chosen in _choices(spec, read, settings, fixed, target):
+        error = spec.why_not(read, chosen)
+        if error is not None:
+            refusal = refusal or error
+            continue
+        prediction = predict(spec, read, chosen, copies, target)
+        found.append(Candidate(spec, chosen, read, copies, prediction))
+    return found, refusal
+
+
+def _refuse_copy(operands: Operands, copies: tuple[str, ...], spec: KernelSpec) -> ArgumentError:
+    first = getattr(operands, copies[0])
+    return ArgumentError(
+        copies[0],
+        f"must have contiguous rows for {spec.name} with copy=False",
+        f"strides {first.row_stride, first.column_stride}",
+        "leave copy out, and it is copied on the device first",
+    )
+
+
+def _choices(
+    spec: KernelSpec, operands: Operands, settings: Settings, fixed: Mapping[str, object], target: Target
+) -> Iterator[Settings]:
+    """Complete settings: what is fixed, and every value of the others that the spec proposes."""
+    if spec.candidates is None:
+        yield settings
+        return
+    seen = set()
+    for proposed in spec.candidates(operands, settings, target.sms):
+        complete = spec.complete(fixed, proposed)
+        key = tuple(complete.values())
+        if key not in seen:
+            seen.add(key)
+            yield complete

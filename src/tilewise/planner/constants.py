@@ -1,0 +1,180 @@
+"""The constants of the cost model: fitted on a GPU that was measured, derived from the GPU table for the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tilewise.gpus import Gpu, find
+
+__all__ = ["EMULATOR", "FITTED", "Constants", "UnitCost", "scaled"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCost:
+    """How fast one SM multiplies with one kind of instruction, as our kernels use it."""
+
+    macs_per_clock: float
+    """Multiply-adds of an SM that has warps enough."""
+    warp_clocks: float
+    """Of a warp in a step of K, beside its multiply-adds: addresses, loads from shared memory, barriers."""
+    start_clocks: float
+    """Of a block, once: its first bytes from memory, until its pipeline is full."""
+    store_bytes_per_clock: float
+    """Bytes of C that an SM stores."""
+    latency_clocks: float = 0.0
+    """The least that a step takes where too few warps hide it, besides what each warp multiplies."""
+    warp_macs_per_clock: float = math.inf
+    """Multiply-adds of one warp that has the SM to itself."""
+    loads_per_clock: float = math.inf
+    """Accesses of an SM where A or B must be loaded element by element."""
+    stores_per_clock: float = math.inf
+    """The same for C."""
+    memory_share: float = 0.7
+    """Of the memory's bandwidth, as the kernels of this unit read."""
+    joules_per_mac: float = 0.0
+    shared_read_clocks: float = 0.0
+    """Of a turn that a warp reads shared memory in, where they are counted."""
+    element_clocks: float = 0.0
+    """Of an element that a block brings on its way to registers and shared memory."""
+    memory_latency_clocks: float = 0.0
+    """What a step waits longer if its bytes come from memory, not from L2."""
+    waits: float = 0.0
+    """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What the cost model knows of one GPU. Seconds, Hz and bytes."""
+
+    clock: float
+    """Of an SM, as long as power does not lower it."""
+    memory_bandwidth: float
+    launch: float
+    """Seconds that a launch adds, one after another on a stream."""
+    pass_seconds: float
+    """What every launch after the first takes beside its bytes: a pass over a copy or over partial sums."""
+    workspace_bandwidth: float
+    """Bytes/s that a pass writes and another reads soon after, much of it in L2."""
+    copied_per_clock: float = math.inf
+    """Elements that an SM lays out in rows anew, beside their bytes."""
+    units: Mapping[str, UnitCost] = field(default_factory=dict)
+    l2_bytes_per_clock: float = math.inf
+    """Bytes that reach an SM from L2 while all of them read."""
+    straddling: float = 0.0
+    """How much more L2 has to read where the rows of a tile do not begin with its lines: 1 is twice as much."""
+    cluster_start_clocks: float = 0.0
+    cluster_step_clocks: float = 0.0
+    """What a step takes longer where the blocks of a cluster wait for each other."""
+    watts: float = math.inf
+    """Of the power limit, what is left for multiplying and for bytes from L2."""
+    joules_per_l2_byte: float = 0.0
+
+
+# Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
+# times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
+# it leaves as it is stands in FIXED there.
+FITTED: Mapping[str, Constants] = {
+    "h200": Constants(
+        clock=1.98e9,
+        memory_bandwidth=4.3e12,
+        launch=0.5e-6,
+        pass_seconds=1.75e-6,
+        workspace_bandwidth=5.2e12,
+        copied_per_clock=1.76,
+        units={
+            "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
+            "ffma": UnitCost(91, 24.9, 2990, 7000, 731, 13.6, stores_per_clock=0.43, memory_share=0.67),
+            "mma8": UnitCost(401, 2.5, 2250, 13.7, 820, 85, 3.8, 0.92, 0.7, 7.0e-12),
+            "mma16": UnitCost(726, 38, 2180, 13.4, 685, 201, 3.25, 1.28, 0.66, 4.4e-12),
+            "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
+            "general": UnitCost(
+                128, 0, 2540, 29, 394, memory_share=0.9,
+                shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
+            ),
+            "general64": UnitCost(
+                64, 0, 1530, 23, 394, memory_share=0.9,
+                shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
+            ),
+            "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
+            "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
+        },
+        l2_bytes_per_clock=78.6,
+        straddling=0.92,
+        cluster_start_clocks=560,
+        cluster_step_clocks=33,
+        watts=600,
+        joules_per_l2_byte=2.8e-12,
+    )
+}  # fmt: skip
+
+EMULATOR = Constants(
+    clock=1.0e9,
+    memory_bandwidth=20e9,
+    launch=0.6e-3,
+    pass_seconds=1.0e-3,
+    workspace_bandwidth=4e9,
+    units={
+        "thread": UnitCost(1.0, 0, 20_000, 4),
+        "ffma": UnitCost(3.2, 0, 100_000, 4),
+        "mma8": UnitCost(2.0, 0, 50_000, 4),
+        "mma16": UnitCost(3.2, 0, 50_000, 4),
+        "wgmma": UnitCost(3.5, 0, 400_000, 4),
+        "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
+        "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
+        "vector": UnitCost(4.0, 600, 20_000, 4),
+        "vector_rows": UnitCost(2.1, 90, 20_000, 4),
+    },
+)
+"""The emulator's: its SMs are threads of the CPU, and its clock counts nanoseconds. By hand, from 120 products,
+squares of 16 to 1024, stacks and vectors, on a CPU with two cores that others used as well (2026-11-22): good to a
+factor of two."""
+
+
+_TENSOR_SHARE = (
+    0.75  # of the tensor cores' peak, the most that mma.sync is taken to reach where that is little
+)
+_ASSUMED = "h200"
+
+
+def scaled(gpu: Gpu | None) -> Constants:
+    """Constants for a GPU of the table, derived from the measured one: clock, bandwidth, units per SM.
+
+    NOTE: these were never measured. Rates per clock follow the table's peaks, where ours is not lower anyway, and L2
+    its memory; what a step costs beside them and latencies are taken as they are on the measured GPU, and power as no
+    limit.
+    None stands for a GPU that is in no table: it counts as the measured one.
+    """
+    model = FITTED[_ASSUMED]
+    if gpu is None:
+        return model
+    known = find(_ASSUMED)
+    memory = gpu.memory_bandwidth / known.memory_bandwidth
+    cores = gpu.cores_per_sm / known.cores_per_sm
+    clock = gpu.boost_mhz * 1e6
+    doubles = (gpu.peaks.fp64 or math.inf) / (2 * gpu.sms * clock)
+    peak = (
+        max(gpu.peaks.fp16_fp32 or 0.0, gpu.peaks.bf16 or 0.0)
+        or gpu.peaks.fp16_fp16
+        or gpu.peaks.fp32
+        or math.inf
+    )
+    tensor = peak / (2 * gpu.sms * gpu.tensor_mhz * 1e6)
+
+    def rescale(name: str, unit: UnitCost) -> UnitCost:
+        if name.startswith("mma"):
+            return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
+        if name == "general64":
+            return replace(unit, macs_per_clock=min(unit.macs_per_clock, doubles))
+        return unit if name == "wgmma" else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
+
+    return replace(
+        model,
+        clock=clock,
+        l2_bytes_per_clock=model.l2_bytes_per_clock * memory * known.sms * model.clock / (gpu.sms * clock),
+        memory_bandwidth=model.memory_bandwidth * memory,
+        workspace_bandwidth=model.workspace_bandwidth * memory,
+        units={name: rescale(name, unit) for name, unit in model.units.items()},
+        watts=math.inf,
+    )

@@ -1,0 +1,188 @@
+"""The cost model: how long a kernel takes for a problem on a GPU, and what bounds it.
+
+One set of formulas over all kernels. A block goes through K in steps. A step takes as long as its multiply-adds and
+what its warps do beside them, or as its latency where too few warps hide that, or as its bytes from L2. Blocks come in
+waves over the SMs, and start and store once each. Nothing is faster than memory allows, nor than the power limit.
+
+A prediction names its seconds:
+
+=============  =====================================================================================================
+math           the multiply-adds of the problem, on all SMs
+waves          SMs without a tile, and what tiles have outside the matrices
+latency        steps that wait, since too few warps hide it
+L2             steps that wait for bytes from L2
+narrow loads   steps that load element by element, since rows lie aligned for nothing wider
+fill           the start of a block: the first bytes until its pipeline is full
+store          storing C
+launch         the launches
+passes         copies and partial sums: what goes through the workspace
+memory         reading A and B and writing C once
+power          what the power limit allows
+=============  =====================================================================================================
+
+All but the last two add up to what the blocks take; memory and power run beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewise.kernels.gemm.arrange import copy_bytes
+from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
+from tilewise.operands import Operand, Operands, ceil_div
+from tilewise.planner.constants import Constants
+from tilewise.planner.target import Target
+
+__all__ = ["Prediction", "estimate", "predict", "predict_work"]
+
+_SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
+_LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Seconds that a plan is predicted to take, and what they are spent on; ``bound`` names what most of them are."""
+
+    seconds: float
+    bound: str
+    terms: Mapping[str, float]
+
+
+def predict(
+    spec: KernelSpec, operands: Operands, settings: Settings, copies: tuple[str, ...], target: Target
+) -> Prediction:
+    """What multiplying these operands by this kernel takes on the target; ``copies`` were made of some first."""
+    inner = operands.inner(spec.stack_axes)
+    return predict_work(spec.work(inner, settings), inner, operands, copies, target)
+
+
+def predict_work(
+    work: Work, inner: Operands, operands: Operands, copies: tuple[str, ...], target: Target
+) -> Prediction:
+    """The same with the work of one launch, which serves ``inner``, as many axes of the stack as it takes."""
+    repeats = operands.batch // inner.batch if operands.batch else 1
+    found = estimate(work, inner if operands.batch else operands, target)
+    if repeats == 1 and not copies:
+        return found
+    terms = {name: seconds * repeats for name, seconds in found.terms.items()}
+    extra = sum(_copy_seconds(getattr(operands, name), operands.stack, target) for name in copies)
+    terms["passes"] += extra
+    bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
+    return Prediction(found.seconds * repeats + extra, bound, terms)
+
+
+def _copy_seconds(copy: Operand, stack: tuple[int, ...], target: Target) -> float:
+    """What laying an operand out in rows takes: the bytes of both, and the way of each element through an SM."""
+    constants, moved = target.constants, copy_bytes(copy, stack)
+    clocks = moved / copy.itemsize / (constants.copied_per_clock * target.sms)
+    return constants.pass_seconds + 2 * moved / constants.workspace_bandwidth + clocks / constants.clock
+
+
+def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
+    """What one launch of a kernel takes, with its copies and partial sums."""
+    constants, (m, n, k), batch = target.constants, operands.sizes, operands.batch
+    unit, block, split, cluster = constants.units[work.unit], work.block, work.split, work.cluster
+    item, stored = operands.a.itemsize, operands.c.itemsize
+    if not m * n * batch:
+        return Prediction(constants.launch, "launch", {"launch": constants.launch, "passes": 0.0})
+
+    # How many blocks, one after another, an SM has, and how many at once.
+    tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
+    clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
+    per_sm = ceil_div(ceil_div(clusters, work.tiles), max(target.sms // cluster, 1))
+    waves, rest = divmod(per_sm, work.resident)
+    steps = ceil_div(ceil_div(k, block.k), split)
+
+    step_bytes = block.k * item * (min(block.m, m) + min(block.n, n) / cluster)
+    read_bytes = batch * item * k * (m + n)
+    cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
+    clocks = _spend(work, operands, constants, (steps, step_bytes, cold), (waves, rest))
+
+    seconds = 1 / constants.clock
+    terms = {name: spent * seconds for name, spent in clocks.items()}
+    blocks = sum(terms.values())
+    useful = m * n * k * batch / (unit.macs_per_clock * target.sms) * seconds
+    terms["waves"] = max(terms["math"] - useful, 0.0)
+    terms["math"] = min(useful, terms["math"])
+    terms["launch"] = constants.launch
+    terms["passes"] = work.extra_bytes / constants.workspace_bandwidth
+    terms["passes"] += (work.launches - 1) * constants.pass_seconds
+    memory = (read_bytes + batch * stored * m * n) / (constants.memory_bandwidth * unit.memory_share)
+    macs = block.m * block.n * block.k
+    multiplied = clusters * cluster * steps
+    joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
+    power = joules / constants.watts
+    whole = _overlap(blocks, memory, power) + terms["launch"] + terms["passes"]
+
+    beside = {"memory": memory, "power": power}
+    if blocks >= max(beside.values()):
+        bound = max(terms, key=terms.__getitem__)
+    else:
+        bound = max(beside, key=beside.__getitem__)
+        bound = max((bound, "launch", "passes"), key={**terms, **beside}.__getitem__)
+    return Prediction(whole, bound, {**terms, **beside})
+
+
+def _spend(
+    work: Work,
+    operands: Operands,
+    constants: Constants,
+    loop: tuple[int, float, float],
+    blocks: tuple[int, int],
+) -> dict[str, float]:
+    """The clocks of the SM that has the most blocks, by what they are spent on.
+
+    ``loop`` is how many steps a tile takes, the bytes of each, and the share of them that no other block reads first;
+    ``blocks`` how many full waves an SM has, and how many blocks in a last one.
+    """
+    unit, block = constants.units[work.unit], work.block
+    (steps, step_bytes, cold), (waves, rest) = loop, blocks
+    (m, n, _), item = operands.sizes, operands.a.itemsize
+
+    # What one block's step takes of an SM, in clocks, by each of what it needs.
+    macs, warps = block.m * block.n * block.k, work.threads / 32
+    math = macs / unit.macs_per_clock + warps * unit.warp_clocks
+    math += work.shared_reads * unit.shared_read_clocks
+    math += block.k * (block.m + block.n) * unit.element_clocks
+    latency = unit.latency_clocks + macs / warps / unit.warp_macs_per_clock + unit.waits * math
+    latency += cold * unit.memory_latency_clocks
+    l2 = step_bytes * (1 + constants.straddling * work.straddling) / constants.l2_bytes_per_clock
+    narrow = 0.0
+    if work.load_bytes < 16:
+        lines = ((block.m, access_bytes(operands.a)), (block.n, access_bytes(operands.b)))
+        accesses = sum(count / min(width, _LEAST) for count, width in lines if width < 16)
+        narrow = block.k * item * accesses / unit.loads_per_clock
+    # What lies outside of C takes turns as well, but not element by element.
+    store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
+    if work.store_bytes < 16:
+        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock
+    start, wait = unit.start_clocks, 0.0
+    if work.cluster > 1:
+        start, wait = start + constants.cluster_start_clocks, constants.cluster_step_clocks
+
+    # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
+    clocks = {"math": 0.0, "latency": 0.0, "L2": 0.0, "narrow loads": 0.0, "fill": 0.0, "store": 0.0}
+    for count, resident in ((waves, work.resident), (1, rest)):
+        if not count * resident:
+            continue
+        loops = count * work.tiles * steps
+        busy = resident * math + wait
+        slowest = max(busy + resident * narrow, latency + narrow)
+        step = _overlap(slowest, resident * l2)
+        clocks["math"] += loops * busy
+        clocks["L2"] += loops * (step - slowest)
+        loading = min(resident * narrow, slowest - busy)
+        clocks["narrow loads"] += loops * loading
+        clocks["latency"] += loops * (slowest - busy - loading)
+        clocks["fill"] += count * start
+        clocks["store"] += count * work.tiles * resident * store
+    return clocks
+
+
+def _overlap(*times: float) -> float:
+    """What things take that run beside each other: the longest, and a little more where others are as long."""
+    longest = max(times)
+    if not longest:
+        return 0.0
+    return float(longest * sum((time / longest) ** _SHARPNESS for time in times) ** (1 / _SHARPNESS))

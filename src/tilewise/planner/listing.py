@@ -1,0 +1,129 @@
+"""tw.plan: the best plan for a problem on a GPU that need not be here, and the list of all plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tilewise.errors import ArgumentError, UnknownNameError, integer
+from tilewise.gpus import Gpu
+from tilewise.kernels import KERNELS
+from tilewise.operands import Operands
+from tilewise.plan import Plan
+from tilewise.planner.choose import Refusal, choose, list_candidates
+from tilewise.planner.target import Target, target_of
+from tilewise.problem import ELEMENT_BYTES, Layout, Problem
+
+__all__ = ["PlanRow", "list_plans", "operands_of", "plan", "plan_rows"]
+
+_LAYOUTS = ("nn", "nt", "tn", "tt")
+_SIZES = ("m", "n", "k", "batch")
+
+
+def plan(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    gpu: str | Gpu = "h200",
+    batch: int = 1,
+    result: str | None = None,
+    layout: str = "nn",
+    copy: bool | None = None,
+) -> Plan:
+    """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
+
+    ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
+    that of A and B if not given. ``copy=False`` excludes plans that copy an operand first. No GPU and no arrays are
+    needed.
+
+    >>> import tilewise as tw
+    >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
+    '13_warp_specialised'
+    """
+    operands = operands_of(m, n, k, dtype=dtype, batch=batch, result=result, layout=layout)
+    target = target_of(gpu)
+    return choose(operands, target, copy=copy).plan(operands, target)
+
+
+def list_plans(
+    operands: Operands, target: Target, *, copy: bool | None = None
+) -> tuple[list[Plan], list[Refusal]]:
+    """Every plan for these operands on a target, the fastest first, and the kernels that cannot have them."""
+    found, refused = list_candidates(operands, target, copy=copy)
+    return [candidate.plan(operands, target) for candidate in found], refused
+
+
+class PlanRow(NamedTuple):
+    """A plan as a row of a table."""
+
+    kernel: str
+    block: str
+    settings: str
+    microseconds: float
+    tflops: float
+    bound: str
+    copies: str
+
+
+def plan_rows(plans: Iterable[Plan]) -> list[PlanRow]:
+    """Plans as rows of a table, in their order."""
+    return [_row(one) for one in plans]
+
+
+def _row(plan: Plan) -> PlanRow:
+    settings: dict[str, object] = dict(plan.parameters)
+    known = KERNELS[plan.kernel].settings
+    settings.update({name: getattr(plan, name) for name in ("stages", "split", "raster") if name in known})
+    for name in ("element", "result"):
+        settings.pop(name, None)  # the problem says them
+    seconds = plan.seconds or 0.0
+    return PlanRow(
+        plan.kernel,
+        str(plan.tiles.get("block", "")),
+        ", ".join(f"{name} {value}" for name, value in settings.items()),
+        seconds * 1e6,
+        plan.problem.flops / seconds / 1e12 if seconds else 0.0,
+        plan.bound,
+        " and ".join(plan.copies),
+    )
+
+
+def operands_of(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    batch: int = 1,
+    result: str | None = None,
+    layout: str = "nn",
+) -> Operands:
+    """Dense operands of these sizes."""
+    m, n, k, batch = (integer(name, size) for name, size in zip(_SIZES, (m, n, k, batch), strict=True))
+    if layout not in _LAYOUTS:
+        raise UnknownNameError("layout", layout, _LAYOUTS)
+    _check_type("dtype", dtype, {name for spec in KERNELS.values() for name in spec.element_types})
+    if result is not None:
+        _check_type("result", result, _result_types())
+    lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
+    a, b = lie
+    wide = "float64" if dtype == "float64" else "float32"
+    return Operands.of(Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b))
+
+
+def _check_type(argument: str, name: str, served: Iterable[str]) -> None:
+    """Refuse an element type that is unknown, or that no kernel has."""
+    if name not in ELEMENT_BYTES:
+        raise UnknownNameError(argument, name, ELEMENT_BYTES)
+    served = sorted(served)
+    if name not in served:
+        raise ArgumentError(argument, f"must be one that a kernel has: {', '.join(served)}", name)
+
+
+def _result_types() -> set[str]:
+    """Element types that some kernel has for C."""
+    specs = KERNELS.values()
+    chosen = {str(name) for spec in specs for name in spec.settings.get("result", ())}
+    return chosen | {name for spec in specs for name in spec.element_types}
