@@ -1,0 +1,263 @@
+"""The warm call: what the slow path has bound becomes a record that compiled code compares, fills in and launches.
+
+``tw.matmul`` is a builtin function made by :mod:`tilewise.call_stub`. A call that fits a record goes from the arrays
+to the driver without Python; any other goes the slow way, :func:`tilewise.matmul.multiply`, which then offers what it
+bound here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.call_stub import (
+    CallRecord,
+    CallStub,
+    DriverEntries,
+    MapPatch,
+    NativeLaunch,
+    TensorPattern,
+    available,
+)
+from tilewise.call_stub.shared_memory import MAX_LAUNCHES
+from tilewise.calls import Made
+from tilewise.devices.exchange import type_code
+from tilewise.devices.gpu import GpuArray, GpuDevice, streams_entered_address
+from tilewise.devices.gpu.tensor_map import driver_values
+from tilewise.errors import ArgumentError
+from tilewise.interop import Library, View, numpy_dtype
+from tilewise.operands import alignment_of
+from tilewise.slots import MapSlot, Slot
+
+__all__ = ["NativeTarget", "WarmCalls", "can_compile", "lay_out", "native_record"]
+
+_OPERANDS = {"a": 0, "b": 1, "c": 2, "workspace": 3}
+_MAP_ALIGNMENT = 64
+_OFFER_AGAIN = 64  # slow calls of a kind after which its record is made anew
+_MOST_OFFERED = 512  # kinds of call whose offers are counted
+
+_Kind = tuple[Made, bool, str]  # of call: what was made for it, whether there is an out, whose arrays
+
+
+def can_compile() -> bool:
+    """Whether this Python can have a compiled call."""
+    return available()
+
+
+@dataclass(frozen=True, slots=True)
+class NativeTarget:
+    """Where compiled code launches: the driver's functions, the context, and how a kernel is loaded."""
+
+    entries: DriverEntries
+    context: int
+    load: Callable[[BoundLaunch], int]  # the address of its CUfunction, ready for the launch's shape
+    empty: Callable[[tuple[int, ...], Any], Any] | None = None  # an array of ours there: shape, element type
+
+    @classmethod
+    def of(cls, device: GpuDevice) -> NativeTarget:
+        """A GPU."""
+        found = device.native_entries()
+        entries = DriverEntries(
+            found.launch_kernel_ex,
+            found.tensor_map_encode_tiled,
+            found.ctx_get_current,
+            found.ctx_push_current,
+            found.ctx_pop_current,
+        )
+
+        def load(launch: BoundLaunch) -> int:
+            return device.load_for(launch.binary, launch.entry, launch.launch)
+
+        return cls(entries, device.context_address, load, device.empty)
+
+
+class WarmCalls:
+    """The builtin that takes a slow function's place, and the records that it knows.
+
+    Any thread may call the builtin and any method here at any time. A builtin that outlives this object goes the slow
+    way always.
+
+    NOTE: of torch's tensors. A product that is written to ``out`` does not count as a change of it, as with any
+    kernel that is not torch's own: ``out._version`` stays, so autograd cannot notice that ``out`` was saved for a
+    backward pass. A result that the builtin allocates owns its memory by way of DLPack: its storage cannot be resized.
+    """
+
+    def __init__(self, name: str, doc: str, slow: Callable[..., Any]) -> None:
+        self._stub = CallStub(name, doc, slow)
+        self._lock = threading.RLock()  # a signal's handler may multiply as well
+        self._libraries: dict[str, int | None] = {}
+        self._offered: OrderedDict[_Kind, int] = OrderedDict()  # how often; what was offered last is last
+        self._targets: dict[int, NativeTarget] = {}
+
+    @property
+    def function(self) -> Any:
+        """The builtin."""
+        return self._stub.function
+
+    def offer(self, made: Made, views: tuple[View, View, View], has_out: bool, device: Any) -> None:
+        """Let the next call like this one go the short way, if it can."""
+        library = views[2].library
+        if any(one.library is not library for one in views):
+            return
+        key = made, has_out, library.name
+        with self._lock:
+            for one in views:
+                if isinstance(one.owner, GpuArray):
+                    one.owner.native()  # what compiled code reads of an array of ours is written down once
+            times = self._count(key)
+            if times % _OFFER_AGAIN:  # what is slow for a reason stays so; what the table lost comes back
+                return
+            target = self._targets.get(device.ordinal)
+            if target is None:
+                target = self._targets[device.ordinal] = NativeTarget.of(device)
+            self.add(made, views, has_out, target)
+
+    def _count(self, key: _Kind) -> int:
+        """How often a kind of call was offered before."""
+        times = self._offered[key] = self._offered.get(key, -1) + 1
+        self._offered.move_to_end(key)
+        if len(self._offered) > _MOST_OFFERED:
+            self._offered.popitem(last=False)
+        return times
+
+    def add(self, made: Made, views: tuple[View, View, View], has_out: bool, target: NativeTarget) -> bool:
+        """Make the record of a bound product; False where calls like it have to stay slow."""
+        with self._lock:
+            number = self._number_of(views[2].library)
+            if number is None:
+                return False
+            record = native_record(made, views, has_out, number, target)
+            return record is not None and self._stub.add(record)
+
+    def _number_of(self, library: Library) -> int | None:
+        """The stub's number of a library, registered when it is first met; None if compiled code cannot read it."""
+        if library.name not in self._libraries:
+            self._libraries[library.name] = self._register(library)
+        return self._libraries[library.name]
+
+    def _register(self, library: Library) -> int | None:
+        if library.name == "tilewise":
+            return self._stub.register_arrays(GpuArray, "_native", streams_entered_address())
+        api = library.exchange_api()
+        if api is None:
+            return None
+        try:
+            return self._stub.register_library(
+                library.exchange_types(),
+                api,
+                library.tracks_gradients,
+                library.gradients_on(),
+                library.ordinary_state(),
+            )
+        except ArgumentError:  # its table is of a version that compiled code does not speak
+            return None
+
+    def forget(self) -> None:
+        """Forget every record."""
+        with self._lock:
+            self._offered.clear()
+            self._stub.clear()
+
+
+def native_record(
+    made: Made, views: tuple[View, View, View], has_out: bool, library: int, target: NativeTarget
+) -> CallRecord | None:
+    """The record of a bound product; None where it takes more than compiled code can launch or fill in."""
+    bound = made.bound
+    launches = [*bound.copies, *(bound.launches * len(bound.shifts))]
+    if not bound.launches or len(launches) > MAX_LAUNCHES:
+        return None
+    slots = [slot for launch in launches for slot in launch.launch.args]
+    if not all(_can_fill(slot, bound) for slot in slots) or not _can_start(target.entries, slots):
+        return None
+    prepared = [_native_launch(launch, bound, {}, target) for launch in bound.copies]
+    repeated = [
+        _native_launch(launch, bound, shift, target) for shift in bound.shifts for launch in bound.launches
+    ]
+    a, b, c = (_pattern(view) for view in views)
+    return CallRecord(
+        a, b, c, has_out, library, target.entries, target.context, (*prepared, *repeated),
+        bound.workspace_bytes, None if has_out else _result_maker(views[2], target), made,
+    )  # fmt: skip
+
+
+def _can_start(entries: DriverEntries, slots: list[Slot | MapSlot]) -> bool:
+    """Whether the driver has the functions that launches with these slots take."""
+    always = entries.launch, entries.get_context, entries.push_context, entries.pop_context
+    return all(always) and bool(entries.encode_tiled or not any(isinstance(slot, MapSlot) for slot in slots))
+
+
+def _can_fill(slot: Slot | MapSlot, bound: Bound) -> bool:
+    """Whether compiled code can fill in a slot: whole addresses of what a call gives, maps that it can encode."""
+    if isinstance(slot, MapSlot):
+        return slot.described.corners is None and (slot.operand in _OPERANDS or slot.operand in bound.regions)
+    return all(
+        gap.size == 8 and (gap.operand in _OPERANDS or gap.operand in bound.regions) for gap in slot.gaps
+    )
+
+
+def _result_maker(like: View, target: NativeTarget) -> Callable[[], object] | None:
+    """What makes results of our own, which no exchange table allocates; None for other libraries."""
+    empty = target.empty
+    if like.library.name != "tilewise" or empty is None:
+        return None
+    shape, dtype = like.shape, numpy_dtype(like.dtype)
+
+    def make() -> object:
+        made = empty(shape, dtype)
+        made.native()
+        return made
+
+    return make
+
+
+def _pattern(view: View) -> TensorPattern:
+    dtype = numpy_dtype(view.dtype)
+    return TensorPattern(view.space, (*type_code(dtype), 1), view.shape, view.strides, alignment_of(view.ptr))
+
+
+def _native_launch(launch: BoundLaunch, bound: Bound, shift: Any, target: NativeTarget) -> NativeLaunch:
+    template, offsets, pointers, maps = lay_out(launch, bound.regions, shift)
+    shape = launch.launch
+    return NativeLaunch(
+        target.load(launch),
+        shape.grid,
+        shape.block,
+        shape.shared,
+        shape.cluster,
+        template,
+        offsets,
+        pointers,
+        maps,
+    )
+
+
+def lay_out(
+    launch: BoundLaunch, regions: Any, shift: Any
+) -> tuple[bytes, tuple[int, ...], tuple[tuple[int, int, int], ...], tuple[MapPatch, ...]]:
+    """The argument block of a launch with its gaps: bytes, offsets of the parameters, pointers and maps to fill in."""
+    block, offsets = bytearray(), []
+    pointers: list[tuple[int, int, int]] = []
+    maps: list[MapPatch] = []
+
+    def place(operand: str, addend: int) -> tuple[int, int]:
+        number = _OPERANDS.get(operand, _OPERANDS["workspace"])  # a region is a part of it
+        return number, addend + regions.get(operand, 0) + shift.get(operand, 0)
+
+    for slot in launch.launch.args:
+        alignment = _MAP_ALIGNMENT if isinstance(slot, MapSlot) or len(slot.template) == 128 else 8
+        block += bytes(-len(block) % alignment)
+        at = len(block)
+        offsets.append(at)
+        if isinstance(slot, MapSlot):
+            block += bytes(128)
+            operand, addend = place(slot.operand, slot.addend)
+            maps.append(MapPatch(at, operand, addend, *driver_values(slot.described)))
+        else:
+            block += slot.template
+            pointers += [(at + gap.offset, *place(gap.operand, gap.addend)) for gap in slot.gaps]
+    return bytes(block), tuple(offsets), tuple(pointers), tuple(maps)

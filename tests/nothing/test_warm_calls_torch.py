@@ -1,0 +1,369 @@
+"""tw.matmul over torch's tensors, with and without compiled code: one call, two ways, the same launches."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.call_stub_cases import PretendGpu
+from tilewise import calls, interop
+from tilewise.call_stub import CountedLaunch, available
+from tilewise.devices import gpu
+from tilewise.interop import HOST
+from tilewise.matmul import matmul_in_python
+from tilewise.warm_calls import WarmCalls
+
+torch: Any = pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
+if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    pytest.skip("this torch has no exchange table", allow_module_level=True)
+pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+
+DOC = "matmul($module, a, b, out=None, *, device=None, plan=None, copy=None)\n--\n\n"
+GPU_0 = (2, 0)
+empty = torch.empty
+half = torch.bfloat16
+
+
+class Front:
+    """tw.matmul as it is on a GPU, over tensors of the CPU that are said to lie on one which only counts."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.gpu = PretendGpu()
+        self.warm = WarmCalls("matmul", DOC, matmul_in_python)
+        self.matmul = self.warm.function
+        library: Any = interop.library_of("a", empty(1))
+        view = library.view
+
+        def on_gpu(argument: str, array: Any) -> Any:
+            found = view(argument, array)
+            return found._replace(space=GPU_0) if found.space == HOST else found
+
+        module = sys.modules["tilewise.matmul"]
+        patch.setattr(library, "view", on_gpu)
+        patch.setattr(library, "stream", lambda like: 0)
+        patch.setattr(gpu, "open", lambda ordinal=0: self.gpu)
+        patch.setattr(module, "_warm", self)
+
+    def offer(self, made: Any, views: Any, has_out: bool, device: Any) -> None:
+        """Hand on what the slow path offers, with the tensors where the compiled call finds them."""
+        where_they_lie: Any = tuple(one._replace(space=HOST) for one in views)
+        self.warm.offer(made, where_they_lie, has_out, device)
+
+    def in_python(self, *args: Any, **keywords: Any) -> tuple[Any, Any, list[CountedLaunch]]:
+        """Result, error and launches of a call without compiled code."""
+        self.gpu.launched.clear()
+        result, error = attempt(matmul_in_python, *args, **keywords)
+        return result, error, list(self.gpu.launched)
+
+    def is_equal_and_fast(self, *args: Any, **keywords: Any) -> bool:
+        """Make one call both ways; whether compiled code served it. It has to be the same in all respects."""
+        theirs, error, expected = self.in_python(*args, **keywords)
+        before = self.gpu.driver.launches()
+        self.gpu.launched.clear()
+        ours, our_error = attempt(self.matmul, *args, **keywords)
+        count = self.gpu.driver.launches() - before
+        assert our_error == error
+        assert is_alike(ours, theirs, keywords.get("out"))
+        if not count:
+            assert [one._replace(params=()) for one in self.gpu.launched] == [
+                one._replace(params=()) for one in expected
+            ]
+            return False
+        assert self.gpu.launched == [] and error is None
+        if keywords.get("out") is None:
+            _, _, expected = self.in_python(*args, out=ours)
+        launched = [self.gpu.driver.last(back) for back in reversed(range(count))]
+        assert_same_launches(launched, expected)
+        return True
+
+
+def attempt(function: Callable[..., Any], *args: Any, **keywords: Any) -> tuple[Any, Any]:
+    try:
+        return function(*args, **keywords), None
+    except Exception as error:
+        return None, (type(error), str(error))
+
+
+def is_alike(ours: Any, theirs: Any, out: Any) -> bool:
+    if theirs is None or out is not None:
+        return ours is theirs
+    names = ("dtype", "shape", "device", "requires_grad", "layout")
+    same = all(getattr(ours, name) == getattr(theirs, name) for name in names)
+    return same and type(ours) is type(theirs) and ours.stride() == theirs.stride()
+
+
+def assert_same_launches(ours: list[CountedLaunch], theirs: list[CountedLaunch]) -> None:
+    """Equal, but that each way may have a workspace of its own: then words differ, all by the same amount."""
+    assert [one._replace(params=()) for one in ours] == [one._replace(params=()) for one in theirs]
+    distances = set()
+    for mine, their in zip(ours, theirs, strict=True):
+        assert [len(one) for one in mine.params] == [len(one) for one in their.params]
+        for one, other in zip(mine.params, their.params, strict=True):
+            if one != other:
+                words = range(0, len(one), 8)
+                pairs = [
+                    tuple(int.from_bytes(x[at : at + 8], "little") for x in (one, other)) for at in words
+                ]
+                distances |= {mine_ - theirs_ for mine_, theirs_ in pairs if mine_ != theirs_}
+    assert len(distances) <= 1
+
+
+@pytest.fixture(scope="module")
+def one_front() -> Iterator[Front]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Front(patch)
+    calls.forget()
+
+
+@pytest.fixture
+def front(one_front: Front) -> Front:
+    one_front.warm.forget()
+    return one_front
+
+
+def operands(dtype: Any = torch.float32) -> tuple[Any, Any, Any]:
+    return empty(8, 16, dtype=dtype), empty(16, 24, dtype=dtype), empty(8, 24, dtype=dtype)
+
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "float32": operands(),
+    "float16": operands(torch.float16),
+    "bfloat16": operands(half),
+    "float64": operands(torch.float64),
+    "odd": (empty(9, 17), empty(17, 25), empty(9, 25)),
+    "transposed": (empty(16, 8).t(), empty(24, 16).t(), empty(24, 8).t()),
+    "pitched": (empty(8, 33)[:, :16], empty(16, 25)[:, :24], empty(8, 27)[:, :24]),
+    "unaligned": (empty(129)[1:].view(8, 16), empty(16, 24), empty(193)[1:].view(8, 24)),
+    "stack": (empty(3, 8, 16), empty(3, 16, 24), empty(3, 8, 24)),
+    "stack of one matrix": (empty(3, 8, 16), empty(16, 24), empty(3, 8, 24)),
+    "two stacks": (empty(2, 3, 8, 16), empty(1, 3, 16, 24), empty(2, 3, 8, 24)),
+    "vectors": (empty(16), empty(16, 24), empty(24)),
+    "a large one": tuple(empty(1024, 1024, dtype=half) for _ in range(3)),
+    "large, transposed": (
+        *(empty(1024, 1024, dtype=half).t() for _ in range(2)),
+        empty(1024, 1024, dtype=half),
+    ),
+    "large, of an odd pitch": (
+        empty(1024, 1025, dtype=half)[:, :1024],
+        empty(1024, 1023, dtype=half),
+        empty(1024, 1023, dtype=half),
+    ),
+    "large stack": tuple(empty(2, 512, 512, dtype=half) for _ in range(3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_code_launches_what_python_does(front: Front, case: str) -> None:
+    a, b, c = CASES[case]
+    for _ in range(2):
+        assert front.is_equal_and_fast(a, b, out=c)
+        assert front.is_equal_and_fast(a, b)
+        assert front.is_equal_and_fast(a, b, out=None)
+
+
+def test_the_cases_have_maps_and_workspaces(front: Front) -> None:
+    """So that the test above compares them."""
+    encodes = front.gpu.driver.encodes()
+    assert front.is_equal_and_fast(*CASES["a large one"][:2])
+    assert front.gpu.driver.encodes() > encodes
+    a, b, _ = CASES["large, of an odd pitch"]
+    assert len(front.in_python(a, b)[2]) > 1
+
+
+# Any calls
+
+
+DTYPES = [torch.float32, half, torch.float32, torch.float16, torch.float64]
+LAYOUTS = ("plain", "plain", "transposed", "pitched", "stepped", "unaligned", "repeated")
+
+
+def lay_out(shape: tuple[int, ...], dtype: Any, layout: str) -> Any:
+    """A tensor that lies in memory in one of the ways that torch has."""
+    if layout == "transposed" and len(shape) > 1:
+        return empty(*shape[:-2], shape[-1], shape[-2], dtype=dtype).mT
+    if layout == "pitched":
+        return empty(*shape[:-1], shape[-1] + 3, dtype=dtype)[..., 1 : 1 + shape[-1]]
+    if layout == "stepped":
+        return empty(*shape[:-1], 3 * shape[-1], dtype=dtype)[..., ::3]
+    if layout == "unaligned":
+        count = torch.Size(shape).numel()
+        return empty(count + 1, dtype=dtype)[1:].view(shape)
+    if layout == "repeated":
+        return empty(1, *shape[1:], dtype=dtype).expand(shape)
+    return empty(shape, dtype=dtype)
+
+
+@st.composite
+def calls_of_matmul(draw: st.DrawFn) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """Positional arguments, keywords, and whether gradients are recorded."""
+    m, n, k = (draw(st.sampled_from((8, 5, 1, 0))) for _ in range(3))
+    stack = draw(st.sampled_from(((), (), (2,), (2, 3))))
+    dtype = draw(st.sampled_from(DTYPES))
+    a_shape, b_shape = (*stack, m, k), (*draw(st.sampled_from((stack, ()))), k, n)
+    if draw(st.integers(0, 9)) == 0:
+        a_shape, stack = (k,), ()
+        b_shape = (k, n)
+    result = (*stack, m, n) if len(a_shape) > 1 else (n,)
+    a, b = (lay_out(one, dtype, draw(st.sampled_from(LAYOUTS))) for one in (a_shape, b_shape))
+    keywords: dict[str, Any] = {}
+    outs: dict[str, Callable[[], Any]] = {
+        "good": lambda: lay_out(result, dtype, draw(st.sampled_from(LAYOUTS[:-1]))),
+        "None": lambda: None,
+        "other": lambda: draw(st.sampled_from((7, [1.0], "out", a.numel()))),
+        "shape": lambda: empty(*result, 1, dtype=dtype),
+        "type": lambda: empty(result, dtype=draw(st.sampled_from((*DTYPES, torch.int32)))),
+        "a": lambda: a,
+        "b": lambda: b,
+        "beside": lambda: share(a, result, draw(st.integers(0, 80))),
+    }
+    kind = draw(
+        st.sampled_from(("none", "good", "good", "None", "other", "shape", "type", "a", "b", "beside"))
+    )
+    if kind != "none":
+        keywords["out"] = outs[kind]()
+    operands = [a, b, *([keywords["out"]] if torch.is_tensor(keywords.get("out")) else [])]
+    change = draw(
+        st.sampled_from(("", "", "", "gradient", "parameter", "type", "object", "keyword", "position"))
+    )
+    which = draw(st.integers(0, 1))
+    if change == "gradient" and not any(x.requires_grad for x in operands):
+        operands[which] = operands[which].detach().requires_grad_()
+    elif change == "parameter":
+        operands[which] = torch.nn.Parameter(operands[which], draw(st.booleans()))
+    elif change == "type":
+        operands[which] = operands[which].to(draw(st.sampled_from(DTYPES)))
+    elif change == "object":
+        operands[which] = draw(st.sampled_from((None, 3, "a", operands[which].tolist())))
+    elif change == "keyword":
+        keywords[draw(st.sampled_from(("outt", "device", "plan", "copy", "a")))] = draw(
+            st.sampled_from((None, 1, "gpu:0", False))
+        )
+    arguments = tuple(operands[:2])
+    if change == "position":
+        arguments += (keywords.pop("out", None),)
+    return arguments, keywords, draw(st.booleans())
+
+
+def share(tensor: Any, shape: tuple[int, ...], start: int) -> Any:
+    """A dense tensor that begins so many elements into the memory of another one."""
+    flat = empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    count = torch.Size(shape).numel()
+    return flat[start : start + count].view(shape) if start + count <= flat.numel() else tensor
+
+
+def test_any_call_is_the_same_with_and_without_compiled_code(front: Front) -> None:
+    ways = []
+
+    @given(calls_of_matmul())
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(call: Any) -> None:
+        arguments, keywords, records_gradients = call
+        with torch.set_grad_enabled(records_gradients):
+            ways.append(front.is_equal_and_fast(*arguments, **keywords))
+
+    check()
+    assert ways.count(True) > 20 and ways.count(False) > 20
+
+
+# Calls that have to be slow
+
+
+def test_an_out_over_an_operand_is_refused_after_a_good_call(front: Front) -> None:
+    memory = empty(4096)
+    a, b, c = memory[:128].view(8, 16), memory[1024:1408].view(16, 24), memory[2048:2240].view(8, 24)
+    assert front.is_equal_and_fast(a, b, out=c)
+    for start in (0, 64, 1024 - 128, 1024, 1344):
+        assert not front.is_equal_and_fast(a, b, out=memory[start : start + 192].view(8, 24))
+    for start in (128, 1024 - 192, 1408):
+        assert front.is_equal_and_fast(a, b, out=memory[start : start + 192].view(8, 24))
+    theirs, error, _ = front.in_python(a, b, out=memory[64:256].view(8, 24))
+    assert theirs is None and "must not overlap a" in error[1]
+
+
+def test_an_operand_of_another_alignment_has_a_record_of_its_own(front: Front) -> None:
+    a, b, c = operands()
+    unaligned = empty(129)[1:].view(8, 16)
+    assert front.is_equal_and_fast(a, b, out=c)
+    before = front.gpu.driver.launches()
+    front.matmul(unaligned, b, out=c)
+    assert front.gpu.driver.launches() == before
+    for first in (unaligned, a, unaligned):
+        assert front.is_equal_and_fast(first, b, out=c)
+
+
+def test_what_autograd_follows_is_slow(front: Front) -> None:
+    a, b, c = operands()
+    assert front.is_equal_and_fast(a, b, out=c)
+    wanted = a.clone().requires_grad_()
+    for arguments in ((wanted, b), (wanted * 2, b), (a, torch.nn.Parameter(b))):
+        assert not front.is_equal_and_fast(*arguments, out=c)
+        assert not front.is_equal_and_fast(*arguments)
+        with torch.no_grad():
+            assert front.is_equal_and_fast(*arguments, out=c)
+            assert front.is_equal_and_fast(*arguments)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+def test_a_tensor_with_a_tangent_is_refused(front: Front) -> None:
+    forward = torch.autograd.forward_ad
+    a, b, c = operands()
+    assert front.is_equal_and_fast(a, b, out=c)
+    with forward.dual_level():
+        dual = forward.make_dual(a, empty(8, 16))
+        for arguments in ((dual, b), (b.t(), dual.t())):
+            assert not front.is_equal_and_fast(*arguments)
+            assert "tangent" in front.in_python(*arguments)[1][1]
+        assert not front.is_equal_and_fast(a, b, out=c)
+    assert front.is_equal_and_fast(a, b, out=c)
+    assert front.is_equal_and_fast(dual, b, out=c)  # what it carried went with the level
+
+
+def test_a_result_is_as_torch_makes_it_but_for_its_storage(front: Front) -> None:
+    a, b, _ = operands()
+    front.matmul(a, b)
+    result = front.matmul(a, b)
+    assert type(result) is torch.Tensor and result.is_leaf and not result.requires_grad
+    assert (result.shape, result.stride(), result.storage_offset()) == ((8, 24), (24, 1), 0)
+    version = result._version
+    assert front.matmul(a, b, out=result) is result
+    assert result._version == version  # as of any kernel that is not torch's own
+    result.add_(1)
+    assert result._version == version + 1
+
+
+# Threads
+
+
+def test_threads_call_while_the_records_are_forgotten(front: Front) -> None:
+    stop, wrong = threading.Event(), []
+
+    def call(rows: int) -> None:
+        a, b, c = empty(rows, 16), empty(16, 24), empty(rows, 24)
+        while not stop.is_set():
+            good = front.matmul(a, b, out=c) is c and front.matmul(a, b).shape == c.shape
+            wrong.extend([] if good else [rows])
+
+    threads = [threading.Thread(target=call, args=(rows,)) for rows in (8, 16, 24)]
+    before = front.gpu.driver.launches()
+    for thread in threads:
+        thread.start()
+    for _ in range(40):
+        time.sleep(0.005)
+        front.warm.forget()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert front.gpu.driver.launches() > before
+    front.warm.forget()
+    assert front.warm._stub._records == {} and not front.warm._offered
+    a, b, c = operands()
+    assert front.is_equal_and_fast(a, b, out=c)  # what was forgotten is offered anew
