@@ -6,6 +6,8 @@ Importing it loads nothing heavy: the compiler, the driver and their bindings co
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,13 +15,14 @@ if TYPE_CHECKING:
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.errors import TilewiseError
-    from tilewise.kernel import Kernel
-    from tilewise.kernels.ladder import ladder
-    from tilewise.launch import Launch
-    from tilewise.multiply import matmul
-    from tilewise.plan import Plan
-    from tilewise.problem import Epilogue, Problem, Tile
     from tilewise.instruments.occupancy import occupancy
+    from tilewise.kernel import Kernel
+    from tilewise.ladder import ladder
+    from tilewise.launch import Launch
+    from tilewise.matmul import matmul
+    from tilewise.planner import Plan, plan
+    from tilewise.problem import Epilogue, Problem, Tile
+    from tilewise.verbs import check, profile
 
 __version__ = "0.1.0"
 
@@ -32,12 +35,15 @@ __all__ = [
     "TensorMap",
     "Tile",
     "TilewiseError",
+    "check",
     "device",
     "errors",
     "gpus",
     "ladder",
     "matmul",
     "occupancy",
+    "plan",
+    "profile",
     "reference",
 ]
 
@@ -50,11 +56,25 @@ _HOMES = {
     "TensorMap": "devices.tensor_map",
     "Tile": "problem",
     "TilewiseError": "errors",
+    "check": "verbs",
     "device": "devices",
-    "ladder": "kernels",
-    "matmul": "multiply",
+    "ladder": "ladder",
+    "matmul": "matmul",
     "occupancy": "instruments.occupancy",
+    "plan": "planner",
+    "profile": "verbs",
 }
+
+
+class _Package(ModuleType):
+    """The package. A function that has its module's name is not replaced by the module once that is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewise.bench.product import Product, fresh_seed
 from tilewise.bench.progress import Progress, silent
-from tilewise.bench.trial import Trial, example_size, fits, fresh_seed, geometry, needs, try_rung
+from tilewise.bench.trial import Trial, example_size, geometry, try_rung
 from tilewise.devices import Device
 from tilewise.devices import device as resolve
 from tilewise.errors import DeviceUnavailable, TilewiseError
-from tilewise.kernels import Rung, ladder
+from tilewise.kernels import RUNGS
+from tilewise.kernels.spec import KernelSpec
+from tilewise.plan import Plan
+from tilewise.planner import list_plans, operands_of, target_of_device
+from tilewise.reference import Comparison
 from tilewise.toolchain.binary import Resources
 
 __all__ = ["Broken", "Compiled", "Demo", "Result", "TooNew", "run_demo"]
@@ -77,6 +82,30 @@ class Broken:
 
 Result = Trial | Compiled | TooNew | Broken
 
+_EXAMPLES = {True: ((4096, 4096, 4096), "bfloat16"), False: ((384, 320, 256), "float32")}  # by runs_on_gpu
+_OTHERS = 3  # of the plans that were not chosen, to be shown
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One call of tw.matmul: what was chosen, over which others, how long it took and whether it is right."""
+
+    plan: Plan
+    others: tuple[Plan, ...]
+    seconds: float
+    comparison: Comparison
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "plan": self.plan.to_dict(),
+            "others": [
+                {"kernel": one.kernel, "seconds": one.seconds, "bound": one.bound} for one in self.others
+            ],
+            "seconds": self.seconds,
+            "gflops": self.plan.problem.flops / self.seconds / 1e9,
+            "correct": self.comparison.ok,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Demo:
@@ -87,11 +116,14 @@ class Demo:
     arch: str
     missing: str | None
     seed: int
+    chosen: Chosen | None
     rungs: tuple[Result, ...]
 
     @property
     def ok(self) -> bool:
         """Whether no result was wrong, and none failed to come."""
+        if self.chosen is not None and not self.chosen.comparison.ok:
+            return False
         return not any(
             isinstance(rung, Broken) or (isinstance(rung, Trial) and not rung.comparison.ok)
             for rung in self.rungs
@@ -105,6 +137,7 @@ class Demo:
             "not_run_because": self.missing,
             "seed": self.seed,
             "ok": self.ok,
+            "matmul": self.chosen.to_dict() if self.chosen else None,
             "rungs": [rung.to_dict() for rung in self.rungs],
         }
 
@@ -113,24 +146,26 @@ def run_demo(
     device: Device | str | None = None,
     arch: str = "sm_90a",
     seed: int | None = None,
-    rungs: Mapping[str, Rung] = ladder,
+    rungs: Mapping[str, KernelSpec] = RUNGS,
     progress: Progress = silent,
 ) -> Demo:
-    """Multiply with every rung and check each result; with no device compile every rung for ``arch``."""
+    """Multiply as tw.matmul does, then with every rung, and check each result; with no device compile every rung."""
     target, missing = _found(device)
     chosen = fresh_seed() if seed is None else seed
     at = target.arch if target else arch
+    progress(0, len(rungs) + 1, "tw.matmul")
+    multiplied = _multiplied(target, chosen) if target else None
     results: list[Result] = []
     for i, rung in enumerate(rungs.values()):
-        progress(i, len(rungs), rung.name)
-        if not fits(rung, at):
-            results.append(TooNew(rung.name, at, needs(rung)))
+        progress(i + 1, len(rungs) + 1, rung.name)
+        if not rung.runs_on(at):
+            results.append(TooNew(rung.name, at, rung.needs))
         elif target:
             results.append(_tried(rung, target, chosen + i))
         else:
             results.append(_compiled(rung, at))
     name, title = (target.name, target.title) if target else (None, None)
-    return Demo(name, title, at, missing, chosen, tuple(results))
+    return Demo(name, title, at, missing, chosen, multiplied, tuple(results))
 
 
 def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
@@ -143,14 +178,26 @@ def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
         return None, str(error)
 
 
-def _tried(rung: Rung, device: Device, seed: int) -> Trial | Broken:
+def _multiplied(device: Device, seed: int) -> Chosen:
+    """What tw.matmul does with an example, checked and then timed."""
+    size, element = _EXAMPLES[device.runs_on_gpu]
+    product = Product(size, device, seed, element=element)
+    comparison = product.compare()
+    plans, _ = list_plans(operands_of(*size, dtype=element), target_of_device(device))
+    others = tuple(one for one in plans if one.kernel != product.plan.kernel)
+    best_of_each = {one.kernel: one for one in reversed(others)}
+    shown = sorted(best_of_each.values(), key=lambda one: one.seconds or 0.0)[:_OTHERS]
+    return Chosen(product.plan, tuple(shown), product.least_seconds(), comparison)
+
+
+def _tried(rung: KernelSpec, device: Device, seed: int) -> Trial | Broken:
     try:
-        return try_rung(rung, device, example_size(rung, device.name.startswith("gpu")), seed)
+        return try_rung(rung, device, example_size(rung, device.runs_on_gpu), seed)
     except TilewiseError as error:  # one rung that fails does not keep the others from being shown
         return Broken(rung.name, device.name, device.arch, str(error))
 
 
-def _compiled(rung: Rung, arch: str) -> Compiled:
+def _compiled(rung: KernelSpec, arch: str) -> Compiled:
     launch = geometry(rung, example_size(rung, on_gpu=True), {})
     start = time.perf_counter()
     resources = rung.kernel(arch, entry=launch.entry).resources

@@ -193,7 +193,7 @@ def _look_at_devices(report: Report) -> None:
 
 
 def _driver_version() -> str:
-    from tilewise.devices._gpu_driver import check, driver
+    from tilewise.devices.gpu.driver import check, driver
 
     version = int(check(driver().cuDriverGetVersion(), "asking for the driver's version"))
     return f"for CUDA {version // 1000}.{version % 1000 // 10} and older"

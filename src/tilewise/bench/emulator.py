@@ -22,14 +22,15 @@ from typing import Any
 from tilewise.bench import machine as here
 from tilewise.bench.figures import COLUMNS, Figure, cells
 from tilewise.bench.foreign import TritonProduct
-from tilewise.bench.product import Product, WrongResult
+from tilewise.bench.product import Product, WrongResult, fresh_seed
 from tilewise.bench.progress import Progress, silent
 from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
-from tilewise.bench.trial import example_size, fresh_seed
+from tilewise.bench.trial import example_size
 from tilewise.devices import device
 from tilewise.errors import ArgumentError, TilewiseError
 from tilewise.kernel import Kernel
-from tilewise.kernels import Rung, ladder
+from tilewise.kernels import RUNGS
+from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain.cache import Cache
 
 __all__ = ["FULL", "QUICK", "EmulatorFigures", "Sizes", "bench_emulator", "markdown"]
@@ -111,7 +112,7 @@ class EmulatorFigures:
 def bench_emulator(
     repeats: int = 7,
     sizes: Sizes = FULL,
-    rungs: Mapping[str, Rung] = ladder,
+    rungs: Mapping[str, KernelSpec] = RUNGS,
     progress: Progress = silent,
 ) -> EmulatorFigures:
     """Measure everything; ``rungs`` are those whose compilation is timed."""
@@ -181,13 +182,13 @@ class _Bench:
         what = f"memory of a launch beyond its arrays, {sizes.register_tiled}³"
         yield "memory", what, functools.partial(self._memory, what)
 
-    def compilations(self, rungs: Mapping[str, Rung]) -> Iterator[Part]:
+    def compilations(self, rungs: Mapping[str, KernelSpec]) -> Iterator[Part]:
         """PTX to machine code, for every rung."""
         for rung in rungs.values():
             yield rung.name, f"compile {rung.name}", functools.partial(self._compile, rung)
 
     def _rung_beside_blas(self, name: str, size: int, what: str) -> list[Figure]:
-        product = Product(ladder[name], (size, size, size), self.one, self.seed)
+        product = Product((size, size, size), self.one, self.seed, RUNGS[name])
         return self._beside_blas(name, size, what, product, *_SHARE_OF_BLAS[name])
 
     def _triton_beside_blas(self, what: str) -> list[Figure]:
@@ -231,7 +232,7 @@ class _Bench:
             return [Figure("threads", what, note="this machine has one core")]
         size = (self.sizes.register_tiled,) * 3
         both = [
-            Product(ladder["08_register_tiled"], size, where, self.seed)
+            Product(size, where, self.seed, RUNGS["08_register_tiled"])
             for where in (device("emulator", threads=2), self.one)
         ]
         for product in both:
@@ -254,7 +255,7 @@ class _Bench:
 
     def _beside_simulator(self, what: str) -> list[Figure]:
         size = self.sizes.simulated
-        product = Product(ladder["04_tiled"], (size, size, size), self.one, self.seed, tile=16)
+        product = Product((size, size, size), self.one, self.seed, RUNGS["04_tiled"], tile=16)
         product.check()
         if importlib.util.find_spec("numba") is None:
             return [Figure("simulator", what, note="numba is not installed; pip install 'tilewise[bench]'")]
@@ -299,16 +300,14 @@ class _Bench:
                 growth.append(child.about["growth"] / 2**20)
         return [Figure("memory", what, "MiB", tuple(growth), most=_MEMORY_MIB, judged=self.sizes.budgeted)]
 
-    def _compile(self, rung: Rung) -> list[Figure]:
+    def _compile(self, rung: KernelSpec) -> list[Figure]:
         """Cold, and from the disk; all kernels of the rung together."""
         from tilewise import emulator
 
-        product = Product(rung, example_size(rung, on_gpu=False), self.one, self.seed)
+        product = Product(example_size(rung, on_gpu=False), self.one, self.seed, rung)
         product.check()
-        work = []
-        for kernel, launch in product.steps:
-            binary = kernel.build()
-            work.append((binary.ptx, kernel.entry_in(binary), launch.block, emulator.host()))
+        host = emulator.host()
+        work = [(item.binary.ptx, item.entry, item.launch.block, host) for item in product.launches]
         lines = sum(item[0].count("\n") + 1 for item in work)
         with tempfile.TemporaryDirectory(prefix="tilewise-bench-", ignore_cleanup_errors=True) as folder:
             disk = Cache(Path(folder))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from importlib import resources
 
-from tilewise.bench.product import WrongResult
-from tilewise.bench.trial import random_operands
+from tilewise.bench.product import WrongResult, random_operands
 from tilewise.devices import Device
 from tilewise.errors import ArgumentError
 from tilewise.kernel import Kernel

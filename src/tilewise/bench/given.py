@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from tilewise.bench.trial import fresh_seed
+from tilewise.bench.product import fresh_seed
 from tilewise.devices import Device
+from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.kernel import Kernel
 from tilewise.toolchain.signature import read_entries
+
+if TYPE_CHECKING:
+    from tilewise.instruments.findings import Finding
+    from tilewise.instruments.profile import Profile
 
 __all__ = ["FileLaunch", "Words", "argument", "open_launch", "triple"]
 
@@ -34,6 +40,9 @@ _KERNEL = re.compile(
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
 )
 _EXAMPLES = "such as f32[640,448], new:f32[64], zeros:f32[64], data.npy, 42, 0.5 or null"
+
+# Grid, block, arguments, shared bytes and cluster, as a kernel's call takes them.
+_Called = tuple[tuple[int, ...], tuple[int, ...], list[Any], int, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,37 @@ class FileLaunch:
 
     def start(self, device: Device, timeout: float | None = None) -> None:
         """Make the arguments and launch; the same seed makes the same numbers."""
+        with self._named_as_given():
+            self.kernel(*self._launch(device), device, timeout)
+
+    def profile(
+        self,
+        gpu: str | None = None,
+        *,
+        cache: bool = False,
+        sample: int | None = None,
+        timeout: float | None = None,
+    ) -> Profile:
+        """The same launch on the emulator, counted as on a GPU: see :meth:`tilewise.Kernel.profile`."""
+        with self._named_as_given():
+            return self.kernel.profile(*self._launch(open_emulator()), gpu, timeout, cache, sample)
+
+    def check(self, order: str | int = "late", timeout: float | None = None) -> list[Finding]:
+        """The same launch on the emulator, checked: see :meth:`tilewise.Kernel.check`."""
+        with self._named_as_given():
+            return self.kernel.check(*self._launch(open_emulator()), order, timeout)
+
+    def _launch(self, device: Device) -> _Called:
+        """What a kernel is called with, its arguments made on a device."""
         rng = np.random.default_rng(self.seed)
         args = [argument(word, rng, device) for word in self.words]
+        return self.grid, self.block, args, self.shared, self.cluster
+
+    @contextlib.contextmanager
+    def _named_as_given(self) -> Iterator[None]:
+        """Errors about arguments name them as they stand on the command line."""
         try:
-            self.kernel(self.grid, self.block, args, self.shared, self.cluster, device, timeout)
+            yield
         except ArgumentError as error:
             raise self._in_words(error) from None
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewise.bench.given import Words, open_launch
-from tilewise.bench.trial import fresh_seed, random_operands
+from tilewise.bench.product import fresh_seed, random_operands
 from tilewise.errors import DeviceUnavailable, ToolError
 from tilewise.instruments.profile import Profile, shown
 
@@ -146,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
         found = Product(**json.loads(described))
         m, n, k = found.size
         rung = tw.ladder[found.rung]
-        element = rung.element(rung.complete(found.settings))
+        element = rung.spec.element(rung.spec.complete(found.settings))
         a, b = (gpu.array(array) for array in random_operands(element, (m, n, k), fresh_seed()))
         rung(a, b, device=gpu, **found.settings)
     gpu.synchronize()

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewise.bench.trial import Size, example_size, fits, geometry, needs
-from tilewise.kernels.rung import Rung
+from tilewise.bench.product import Size
+from tilewise.bench.trial import example_size, geometry
+from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain.nvrtc import version
 
 __all__ = ["ARCHS", "RungCard", "card", "markdown"]
@@ -55,20 +56,19 @@ def _listed(values: tuple[int | str, ...]) -> str:
     return f"{values[0]}…{values[-1]}" if len(values) > _MANY else "|".join(map(str, values))
 
 
-def card(rung: Rung) -> RungCard:
+def card(rung: KernelSpec) -> RungCard:
     """What there is to say of a rung."""
     size = example_size(rung, on_gpu=True)
     launch = geometry(rung, size, {})
-    elements = tuple(map(str, rung.settings.get("element", ())))
     return RungCard(
         name=rung.name,
         title=rung.title,
         about="\n".join(_header(rung.source)),
         rows=rung.rows,
-        least=needs(rung),
+        least=rung.needs,
         only=rung.arch is not None,
-        operand_types=elements or (rung.operand_type,),
-        result_types=tuple(map(str, rung.settings.get("result", ()))) or elements or rung.result_types,
+        operand_types=rung.element_types,
+        result_types=tuple(map(str, rung.settings.get("result", ()))) or rung.element_types,
         settings=rung.settings,
         entries=rung.entries,
         example=size,
@@ -86,7 +86,7 @@ def _header(source: str) -> Iterator[str]:
             yield text
 
 
-def markdown(rungs: Mapping[str, Rung]) -> str:
+def markdown(rungs: Mapping[str, KernelSpec]) -> str:
     """The table of ``docs/ladder.md``, from compiling every rung for every arch of :data:`ARCHS`."""
     head = ["rung", "kernel", "shared bytes", *ARCHS]
     lines = [
@@ -104,13 +104,13 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _resource_rows(rung: Rung) -> Iterator[list[str]]:
+def _resource_rows(rung: KernelSpec) -> Iterator[list[str]]:
     first = geometry(rung, example_size(rung, on_gpu=True), rung.complete({}))
     for entry in rung.entries:
         dynamic = first.dynamic_shared if entry == first.entry else 0
         shared, cells = set(), []
         for arch in ARCHS:
-            if not fits(rung, arch):
+            if not rung.runs_on(arch):
                 cells.append("–")
                 continue
             resources = rung.kernel(arch, entry=entry).resources

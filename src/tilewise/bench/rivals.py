@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.bench.trial import random_operands
+from tilewise.bench.product import random_operands
 from tilewise.errors import ToolError
 from tilewise.reference import compare, poisoned
 
@@ -159,14 +159,13 @@ def _memory(size: int) -> tuple[dict[str, Any], Once]:
     from tilewise import emulator
     from tilewise.bench.product import Product
     from tilewise.devices import device
-    from tilewise.kernels import ladder
+    from tilewise.kernels import RUNGS
     from tilewise.toolchain import cache
 
-    product = Product(ladder["08_register_tiled"], (size, size, size), device("emulator"), _SEED)
-    for kernel, launch in product.steps:
-        binary = kernel.build()
+    product = Product((size, size, size), device("emulator"), _SEED, RUNGS["08_register_tiled"])
+    for item in product.launches:
         emulator.build_kernel(
-            binary.ptx, kernel.entry_in(binary), launch.block, emulator.host(), cache.default()
+            item.binary.ptx, item.entry, item.launch.block, emulator.host(), cache.default()
         )
     before = _status("VmRSS")
     # NOTE: not getrusage: after an exec its peak begins at that of the process before. And the peak so far is

@@ -16,9 +16,9 @@ from typing import Any
 
 from tilewise.bench import machine as here
 from tilewise.bench.progress import Progress, silent
-from tilewise.bench.trial import fits
 from tilewise.errors import ArgumentError, ToolError
-from tilewise.kernels import Rung, ladder
+from tilewise.kernels import RUNGS
+from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain.compile import check_arch
 from tilewise.toolchain.nvrtc import version
 
@@ -87,7 +87,7 @@ class ToolchainTimes:
 def bench_toolchain(
     archs: Sequence[str] = ARCHS,
     repeats: int = 5,
-    rungs: Mapping[str, Rung] = ladder,
+    rungs: Mapping[str, KernelSpec] = RUNGS,
     progress: Progress = silent,
 ) -> ToolchainTimes:
     """Time the compilation of every rung for every arch that it runs on; the cache in use is left alone."""
@@ -95,7 +95,7 @@ def bench_toolchain(
         raise ArgumentError("repeats", "must be at least 1", repeats)
     for arch in archs:
         check_arch(arch)
-    work = [(rung, arch) for rung in rungs.values() for arch in archs if fits(rung, arch)]
+    work = [(rung, arch) for rung in rungs.values() for arch in archs if rung.runs_on(arch)]
     progress(0, len(work) + 1, "import tilewise")
     imported = statistics.median(_import_ms() for _ in range(repeats))
     if work:
@@ -137,7 +137,7 @@ def _marked(value: float, budget: float) -> str:
     return f"**{value:.1f}**" if value > budget else f"{value:.1f}"
 
 
-def _compile_time(rung: Rung, arch: str, repeats: int) -> CompileTime:
+def _compile_time(rung: KernelSpec, arch: str, repeats: int) -> CompileTime:
     cold = []
     for _ in range(repeats):
         with _empty_cache():

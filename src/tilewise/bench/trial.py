@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import math
-import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from tilewise.devices import Array, Device
+from tilewise.bench.product import Product, Size
+from tilewise.devices import Device
 from tilewise.errors import ArgumentError, LaunchError
-from tilewise.kernels.rung import Operand, Rung, Settings, Step, operand
+from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.launch import Dim3
-from tilewise.reference import Comparison, compare, poisoned
+from tilewise.operands import Operands
+from tilewise.planner import Target, choose, target_of, target_of_device
+from tilewise.planner.listing import operands_of
+from tilewise.reference import Comparison
 from tilewise.toolchain.binary import Resources
 
-__all__ = [
-    "Geometry",
-    "Size",
-    "Trial",
-    "dtype_named",
-    "example_size",
-    "fits",
-    "fresh_seed",
-    "geometry",
-    "random_operands",
-    "try_rung",
-]
-
-Size = tuple[int, int, int]  # m, n, k
+__all__ = ["Geometry", "Trial", "example_size", "geometry", "try_rung"]
 
 # Tried from the largest down: sizes that are no multiples of any tile, to show that edges are right, then
 # whole multiples for the rungs that want them, and at the end what one block or one thread can do.
@@ -40,8 +26,6 @@ _ON_GPU: tuple[Size, ...] = ((1000, 900, 800), (1024, 896, 768))
 _ON_EMULATOR: tuple[Size, ...] = ((200, 180, 160), (256, 256, 128))
 _SMALL: tuple[Size, ...] = ((30, 34, 500), (32, 32, 32), (16, 16, 16))
 _FLOPS_PER_THREAD = 2**20  # more of them one after the other would keep the reader waiting
-_REPEATS = 3
-_LONG = 1.0  # seconds: a launch that takes longer is timed once
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,136 +92,64 @@ class Trial:
         }
 
 
-def fresh_seed() -> int:
-    """A seed nobody chose, short enough to be typed again."""
-    return secrets.randbelow(2**31)
-
-
-def dtype_named(name: str) -> np.dtype[Any]:
-    """The NumPy type of an element type's name, ml_dtypes' ones included."""
-    try:
-        found: np.dtype[Any] = np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        found = np.dtype(getattr(ml_dtypes, name))
-    return found
-
-
-def random_operands(element: str, size: Size, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """A and B of an element type, from the normal distribution."""
-    m, n, k = size
-    random = np.random.default_rng(seed)
-    dtype = dtype_named(element)
-    return random.standard_normal((m, k)).astype(dtype), random.standard_normal((k, n)).astype(dtype)
-
-
-def fits(rung: Rung, arch: str) -> bool:
-    """Whether the rung can run on devices of this arch."""
-    return rung.runs_on(arch)
-
-
-def needs(rung: Rung) -> str:
-    """The least arch that the rung runs on, or the only one."""
-    return rung.needs
-
-
-def geometry(rung: Rung, size: Size, settings: Mapping[str, Any], multiprocessors: int = 1) -> Geometry:
-    """How the rung would launch for a size, with no device and no matrices."""
-    m, n, k = size
-    complete = _complete(rung, size, settings, multiprocessors)
-    a = Operand(0, m, k, k, rung.element(complete))
-    b = Operand(0, k, n, n, rung.element(complete))
-    c = Operand(0, m, n, n, rung.result_type(complete))
-    return _geometry(rung, rung.steps(a, b, c, 0, complete))
-
-
-def example_size(rung: Rung, on_gpu: bool, settings: Mapping[str, Any] | None = None) -> Size:
-    """A size that the rung takes and that does not keep a reader waiting."""
-    refusal: ArgumentError | None = None
-    for size in (*(_ON_GPU if on_gpu else _ON_EMULATOR), *_SMALL):
-        try:
-            rung.rule(*size, rung.complete(settings or {}))
-        except ArgumentError as error:
-            refusal = error
-            continue
-        if 2 * math.prod(size) <= _FLOPS_PER_THREAD * geometry(rung, size, settings or {}).threads:
-            return size
-    raise refusal or LaunchError("rung", "must take one of the example sizes", rung.name)
-
-
-def try_rung(
-    rung: Rung, device: Device, size: Size, seed: int, settings: Mapping[str, Any] | None = None
-) -> Trial:
-    """Multiply once with every output poisoned beforehand, compare with float64, and only then time."""
-    given = dict(settings or {})
-    complete = _complete(rung, size, given, device.multiprocessors)
-    a, b = random_operands(rung.element(complete), size, seed)
-    left, right = device.array(a), device.array(b)
-    out = device.array(poisoned((size[0], size[1]), dtype_named(rung.result_type(complete))))
-    rung(left, right, out=out, device=device, **given)
-    partial_sums = complete.get("split", 0)
-    comparison = compare(
-        out.numpy(),
-        a,
-        b,
-        accumulate=rung.accumulate(complete),
-        terms=partial_sums if isinstance(partial_sums, int) else 0,
-    )
-    first, launch = _prepared(rung, device, left, right, out, complete)
-    return Trial(
-        rung=rung.name,
-        device=device.name,
-        arch=device.arch,
-        size=size,
-        settings=complete,
-        seed=seed,
-        geometry=first,
-        resources=rung.kernel(device.arch, entry=first.entry, **complete).resources,
-        comparison=comparison,
-        seconds=_best(device, launch),
-    )
-
-
-def _complete(rung: Rung, size: Size, given: Mapping[str, Any], multiprocessors: int) -> dict[str, int | str]:
-    chosen = rung.choose(*size, multiprocessors) if rung.choose else None
-    return rung.complete(given, chosen)
-
-
-def _geometry(rung: Rung, steps: list[Step]) -> Geometry:
-    first = next((step for step in steps if step.entry == rung.entries[0]), steps[0])
+def geometry(
+    spec: KernelSpec, size: Size, settings: Mapping[str, Any], target: Target | None = None
+) -> Geometry:
+    """How the kernel would launch for a size, with no device and no matrices."""
+    operands, complete = _chosen(spec, size, settings, target or target_of("h200"))
+    steps = spec.steps(operands, complete)
+    first = next((step for step in steps if step.entry == spec.entries[0]), steps[0])
     return Geometry(first.entry, first.launch.grid, first.launch.block, first.launch.shared, len(steps))
 
 
-def _prepared(
-    rung: Rung, device: Device, a: Array, b: Array, c: Array, settings: Settings
-) -> tuple[Geometry, Callable[[], None]]:
-    """The rung's launches with everything compiled and allocated, so that only they are timed."""
-    left, right, result = operand("a", a), operand("b", b), operand("out", c)
-    size = rung.room(left, right, result, settings)
-    workspace = device.empty((size,), "uint8") if size else None
-    steps = rung.steps(left, right, result, workspace.ptr if workspace else 0, settings)
-    kernels = [rung.kernel(device.arch, entry=step.entry, **settings) for step in steps]
-
-    def launch() -> None:
-        for kernel, step in zip(kernels, steps, strict=True):
-            how = step.launch
-            kernel(how.grid, how.block, how.args, how.shared, how.cluster, device)
-        _ = workspace  # kept until the launches that use it are over
-
-    return _geometry(rung, steps), launch
+def example_size(spec: KernelSpec, on_gpu: bool, settings: Mapping[str, Any] | None = None) -> Size:
+    """A size that the kernel takes and that does not keep a reader waiting."""
+    refusal: ArgumentError | None = None
+    for size in (*(_ON_GPU if on_gpu else _ON_EMULATOR), *_SMALL):
+        operands, complete = _operands(spec, size, settings or {})
+        refused = spec.refuse(operands, complete)
+        if refused is not None:
+            refusal = refused
+        elif 2 * math.prod(size) <= _FLOPS_PER_THREAD * geometry(spec, size, settings or {}).threads:
+            return size
+    raise refusal or LaunchError("rung", "must take one of the example sizes", spec.name)
 
 
-def _best(device: Device, launch: Callable[[], None]) -> float:
-    """The least of a few times: on the device's own clock if it has one, else from the call to the end."""
-    device.synchronize()
-    own_clock = getattr(device, "time", None)
-    if own_clock is not None:
-        return float(min(own_clock(launch, repeat=_REPEATS)))
-    times: list[float] = []
-    while len(times) < _REPEATS and sum(times) < _LONG:
-        start = time.perf_counter()
-        launch()
-        device.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def try_rung(
+    spec: KernelSpec, device: Device, size: Size, seed: int, settings: Mapping[str, Any] | None = None
+) -> Trial:
+    """Multiply once with every output poisoned beforehand, compare with float64, and only then time."""
+    given = dict(settings or {})
+    product = Product(size, device, seed, spec, **given)
+    comparison = product.compare()
+    found = geometry(spec, size, given, target_of_device(device))
+    return Trial(
+        rung=spec.name,
+        device=device.name,
+        arch=device.arch,
+        size=size,
+        settings=product.settings,
+        seed=seed,
+        geometry=found,
+        resources=spec.kernel(device.arch, entry=found.entry, **product.settings).resources,
+        comparison=comparison,
+        seconds=product.least_seconds(),
+    )
+
+
+def _operands(
+    spec: KernelSpec, size: Size, given: Mapping[str, Any]
+) -> tuple[Operands, dict[str, int | str]]:
+    complete = spec.complete(given)
+    m, n, k = size
+    return operands_of(m, n, k, dtype=spec.element(complete), result=spec.result_type(complete)), complete
+
+
+def _chosen(
+    spec: KernelSpec, size: Size, given: Mapping[str, Any], target: Target
+) -> tuple[Operands, Settings]:
+    """The operands of a size, and the settings that the planner completes the given ones to."""
+    operands, complete = _operands(spec, size, given)
+    if not spec.runs_on(target.arch):
+        return operands, complete
+    return operands, choose(operands, target, specs=(spec,), given=given).settings

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from tilewise.bench.given import open_launch
 from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
-from tilewise.kernels import ladder
-from tilewise.instruments.checking import CheckingDevice
+from tilewise.devices.emulated import open_emulator
 from tilewise.instruments.findings import Finding
+from tilewise.ladder import ladder
 
 __all__ = ["check"]
 
@@ -53,10 +53,9 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 
 def _file(args: Namespace, order: str | int) -> _Checked:
     words = file_words(args, args.target)
-    device = CheckingDevice(order)
-    launch = open_launch(replace(words, arch=words.arch or device.arch))
-    launch.start(device, args.timeout)
-    return _Checked(f"{launch.kernel.name} of {args.target}", order, device.findings)
+    launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
+    findings = launch.check(order, args.timeout)
+    return _Checked(f"{launch.kernel.name} of {args.target}", order, findings)
 
 
 def _print(found: _Checked) -> None:

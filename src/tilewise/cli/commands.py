@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import Namespace
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-from tilewise.bench.demo import Broken, Compiled, Demo, Result, TooNew, run_demo
+from tilewise.bench.demo import Broken, Chosen, Compiled, Demo, Result, TooNew, run_demo
 from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
 from tilewise.bench.emulator import markdown as speed_markdown
 from tilewise.bench.figures import COLUMNS, cells
 from tilewise.bench.ladder import RungCard, card
 from tilewise.bench.ladder import markdown as resources_markdown
+from tilewise.bench.product import fresh_seed
 from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain, budget_of
 from tilewise.bench.toolchain import markdown as times_markdown
-from tilewise.bench.trial import Trial, example_size, fresh_seed, try_rung
+from tilewise.bench.trial import Trial, example_size, try_rung
 from tilewise.cli import draw
 from tilewise.cli.words import settings
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
-from tilewise.kernels import ladder as rungs
+from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
 
-__all__ = ["bench", "check", "demo", "doctor", "ladder", "profile", "run"]
+__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run"]
 
 GOOD, FAILED = 0, 1
 
@@ -41,7 +38,27 @@ def demo(args: Namespace) -> int:
     return GOOD if found.ok else FAILED
 
 
+def _print_chosen(found: Chosen) -> None:
+    problem, plan = found.plan.problem, found.plan
+    rate = problem.flops / found.seconds / 1e9
+    draw.heading(f"tw.matmul(a, b), {problem}")
+    predicted = f"predicted {draw.duration(plan.seconds or 0.0)}, bound by {plan.bound}"
+    others = ", ".join(f"{one.kernel} {draw.duration(one.seconds or 0.0)}" for one in found.others)
+    draw.facts(
+        {
+            "chose": f"{plan.kernel}, block tile {plan.tiles.get('block', '')}",
+            "because": f"{predicted}; the best of others: {others or 'there are none'}",
+            "took": f"{draw.duration(found.seconds)}, {rate:,.1f} GFLOP/s",
+            "correct": f"{'yes' if found.comparison.ok else 'NO'}: {found.comparison}",
+        }
+    )
+    draw.line("tilewise plan lists every plan that was considered.")
+    draw.line()
+
+
 def _print_demo(found: Demo) -> None:
+    if found.chosen is not None:
+        _print_chosen(found.chosen)
     if found.device:
         draw.heading(f"Every rung of the ladder on {found.device}: {found.title}")
         columns = [
@@ -153,7 +170,7 @@ def run(args: Namespace) -> int:
     device = resolve(args.device)
     m, n, k = args.m, args.n, args.k
     if m is None or n is None or k is None:
-        example = example_size(rung, device.name.startswith("gpu"), chosen)
+        example = example_size(rung, device.runs_on_gpu, chosen)
         m, n, k = (given or fitting for given, fitting in zip((m, n, k), example, strict=True))
     seed = fresh_seed() if args.seed is None else args.seed
     trial = try_rung(rung, device, (m, n, k), seed, chosen)
@@ -187,6 +204,13 @@ def check(args: Namespace) -> int:
     from tilewise.cli import checking
 
     return checking.check(args)
+
+
+def plan(args: Namespace) -> int:
+    """``tilewise plan``"""
+    from tilewise.cli import planning
+
+    return planning.plan(args)
 
 
 def profile(args: Namespace) -> int:
@@ -241,23 +265,25 @@ def _print_report(report: Report) -> None:
 
 
 def bench(args: Namespace) -> int:
-    """``tilewise bench toolchain`` and ``tilewise bench emulator``"""
+    """``tilewise bench toolchain``, ``emulator`` and ``dispatch``"""
     if args.out and not os.path.isdir(os.path.dirname(os.path.abspath(args.out))):
         raise ArgumentError("--out", "must lie in a directory that exists", args.out)
-    option, given, other = (
-        ("--quick", args.quick, "emulator")
-        if args.what == "toolchain"
-        else ("--arch", args.arch, "toolchain")
-    )
-    if given:
-        raise ArgumentError(option, f"is for {other}", fix=f"leave it out, or measure {other}")
+    for option, given, owner in (("--quick", args.quick, "emulator"), ("--arch", args.arch, "toolchain")):
+        if given and args.what != owner:
+            raise ArgumentError(option, f"is for {owner}", fix=f"leave it out, or measure {owner}")
+    if args.what in ("dispatch", "plans"):
+        if args.markdown:
+            raise ArgumentError("--markdown", "is for toolchain and emulator", fix="leave it out")
+        from tilewise.cli import measuring
+
+        return measuring.dispatch(args) if args.what == "dispatch" else measuring.plans(args)
     return _bench_emulator(args) if args.what == "emulator" else _bench_toolchain(args)
 
 
 def _bench_toolchain(args: Namespace) -> int:
     with draw.progress("bench") as progress:
         times = bench_toolchain(args.arch or ARCHS, args.repeats, progress=progress)
-    if not _written(args, times.to_dict(), times_markdown):
+    if not draw.write_result(args, times.to_dict(), times_markdown):
         _print_times(times)
     return GOOD
 
@@ -265,20 +291,9 @@ def _bench_toolchain(args: Namespace) -> int:
 def _bench_emulator(args: Namespace) -> int:
     with draw.progress("bench") as progress:
         found = bench_emulator(args.repeats, QUICK if args.quick else FULL, progress=progress)
-    if not _written(args, found.to_dict(), speed_markdown):
+    if not draw.write_result(args, found.to_dict(), speed_markdown):
         _print_figures(found)
     return GOOD if found.ok else FAILED
-
-
-def _written(args: Namespace, result: dict[str, Any], markdown: Callable[[dict[str, Any]], str]) -> bool:
-    """Write the result wherever it was asked for; False where a person waits for it."""
-    if args.out:
-        Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if args.json:
-        draw.write_json(result)
-    elif args.markdown:
-        print(markdown(result), end="")
-    return bool(args.json or args.markdown)
 
 
 def _print_times(times: ToolchainTimes) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -18,7 +20,17 @@ from rich.text import Text
 
 from tilewise.bench.progress import Progress, silent
 
-__all__ = ["amount", "duration", "facts", "heading", "line", "progress", "table", "write_json"]
+__all__ = [
+    "amount",
+    "duration",
+    "facts",
+    "heading",
+    "line",
+    "progress",
+    "table",
+    "write_json",
+    "write_result",
+]
 
 _WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
 
@@ -125,6 +137,19 @@ def progress(title: str) -> Iterator[Progress]:
 def write_json(data: Any) -> None:
     """Print JSON that every reader takes: a number that is not finite becomes a text."""
     print(json.dumps(_finite(data), indent=2, ensure_ascii=False))
+
+
+def write_result(
+    args: Namespace, result: dict[str, Any], markdown: Callable[[dict[str, Any]], str] | None = None
+) -> bool:
+    """Write a measurement wherever it was asked for; False where a person waits for it."""
+    if args.out:
+        Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if args.json:
+        write_json(result)
+    elif args.markdown and markdown is not None:
+        print(markdown(result), end="")
+    return bool(args.json or args.markdown)
 
 
 def _finite(data: Any) -> Any:

@@ -13,13 +13,14 @@ from tilewise.errors import TilewiseError, UnknownNameError
 __all__ = ["COMMANDS", "parse"]
 
 COMMANDS = {
-    "demo": "multiply with every rung of the ladder and check each result",
+    "demo": "multiply: what tw.matmul chooses, then every rung of the ladder, each checked",
     "ladder": "list the rungs, or show one",
     "run": "multiply random matrices with one rung and check the result",
+    "plan": "choose how to multiply on a GPU that need not be here, and say why",
     "profile": "count what a launch does, in the terms of ncu",
     "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
     "doctor": "what is here, what is missing, and what to do about it",
-    "bench": "measure: how long compiling takes, how fast the emulator is",
+    "bench": "measure: what a call costs, how long compiling takes, how fast the emulator is",
 }
 
 _HELP = """\
@@ -145,6 +146,31 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "run")
 
 
+def _plan(parser: argparse.ArgumentParser) -> None:
+    for size in "mnk":
+        parser.add_argument(f"-{size}", type=_at_least(0), metavar=size.upper(), required=True)
+    parser.add_argument("--dtype", default="bfloat16", help="of A and B (%(default)s)")
+    parser.add_argument("--result", metavar="DTYPE", help="of C (default: as A and B)")
+    parser.add_argument(
+        "--gpu", default="h200", metavar="NAME", help="of the GPU table, or emulator (%(default)s)"
+    )
+    parser.add_argument(
+        "--batch", type=_at_least(0), default=1, metavar="N", help="how many products (%(default)s)"
+    )
+    parser.add_argument(
+        "--layout",
+        default="nn",
+        metavar="XY",
+        help="of A and B: n in rows, t as the transpose of rows (%(default)s)",
+    )
+    parser.add_argument("--no-copy", action="store_true", help="leave out plans that copy an operand first")
+    parser.add_argument(
+        "--most", type=_at_least(1), default=10, metavar="N", help="plans to list (%(default)s)"
+    )
+    parser.add_argument("--save", metavar="FILE", help="write the first plan as JSON, for tw.Plan.load")
+    _finish(parser, "plan")
+
+
 def _rung(parser: argparse.ArgumentParser) -> None:
     """What a rung is launched with."""
     for size in "mnk":
@@ -258,9 +284,10 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
-        choices=["toolchain", "emulator"],
+        choices=["toolchain", "emulator", "dispatch", "plans"],
         help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
-        "simulator; compile times, launches, memory",
+        "simulator; compile times, launches, memory. dispatch: what a warm tw.matmul costs the host. "
+        "plans: every plan that is proposed, measured on a GPU",
     )
     parser.add_argument(
         "--arch", action="append", metavar="ARCH", help="toolchain: compile for this one; may be repeated"
@@ -280,6 +307,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "demo": _demo,
     "ladder": _ladder,
     "run": _run,
+    "plan": _plan,
     "profile": _profile,
     "check": _check,
     "doctor": _doctor,

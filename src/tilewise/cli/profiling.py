@@ -13,14 +13,14 @@ from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
-from tilewise.kernels import ladder
 from tilewise.instruments.compare import comparison
 from tilewise.instruments.figures import EXACT
-from tilewise.instruments.launch import USUAL, ProfilingDevice, gpu_for
+from tilewise.instruments.launch import USUAL
 from tilewise.instruments.listing import listing
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import Roofline
+from tilewise.ladder import ladder
 
 __all__ = ["profile"]
 
@@ -83,10 +83,7 @@ def _profile(args: Namespace, name: str) -> Profile:
     words = file_words(args, name)
     if words.arch is None:
         words = replace(words, arch=find(args.gpu or USUAL).arch)
-    launch = open_launch(words)
-    device = ProfilingDevice(gpu_for(args.gpu, launch.kernel.arch), cache=args.cache, sample=args.sample)
-    launch.start(device, args.timeout)
-    return device.profile
+    return open_launch(words).profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
 
 
 def _plain(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> dict[str, Any]:

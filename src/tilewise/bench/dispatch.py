@@ -1,0 +1,294 @@
+"""What a warm call costs the host: our share of it, and on a GPU beside torch.matmul's, in turns.
+
+Our share is measured with the driver's functions replaced by ones that count, so that it needs no GPU. On a GPU, calls
+are timed in batches that do not fill the launch queue; nothing waits for the GPU while the clock runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tilewise import interop
+from tilewise.bench import machine as here
+from tilewise.bench.product import WrongResult, random_operands
+from tilewise.bench.progress import Progress, silent
+from tilewise.bound import BoundLaunch
+from tilewise.call_stub import CountingDriver, available, counting_entries
+from tilewise.calls import Choice, prepare
+from tilewise.describe import result_shapes
+from tilewise.devices import Device, gpu
+from tilewise.devices.emulated import open_emulator
+from tilewise.kernel import Kernel
+from tilewise.matmul import matmul, matmul_in_python
+from tilewise.warm_calls import NativeTarget, WarmCalls
+
+__all__ = ["BUDGETS", "DispatchTimes", "bench_dispatch", "counted_calls"]
+
+SIZE, ELEMENT = 64, "bfloat16"
+BUDGETS = {
+    "share_us": 0.7,  # with out=
+    "with_out": 0.45,  # of torch.matmul's time
+    "without_out": 0.60,
+    "own_us": 4.0,
+    "prepared_us": 5.0,
+}
+_BATCH = 200  # calls a clock runs over; fewer than the launch queue holds
+_ROUNDS = 25
+_SHARE_BATCH = 2_000
+_CONTEXT, _FUNCTION = 0xC0FFEE, 0x10000  # handles that mean nothing to anyone but the counting driver
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchTimes:
+    """Microseconds of host time a call: of our share the least of the rounds, of whole calls their median.
+
+    None is not measured.
+    """
+
+    date: str
+    rounds: int
+    compiled: bool  # whether the compiled call is there; else the plain Python path was measured
+    tensors: str  # what the operands were
+    share_us: float | None
+    share_alloc_us: float | None
+    python_frames: int | None  # in a warm call with out=
+    allocations: int | None  # bytes of Python memory taken by a warm call with out=
+    gpu: str | None = None
+    call_us: float | None = None
+    call_alloc_us: float | None = None
+    torch_us: float | None = None
+    torch_alloc_us: float | None = None
+    own_us: float | None = None
+    own_alloc_us: float | None = None
+    prepared_us: float | None = None
+    python_us: float | None = None
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Our calls beside torch's, of one run."""
+        pairs = {
+            "with_out": (self.call_us, self.torch_us),
+            "without_out": (self.call_alloc_us, self.torch_alloc_us),
+        }
+        return {name: ours / theirs for name, (ours, theirs) in pairs.items() if ours and theirs}
+
+    @property
+    def over_budget(self) -> list[str]:
+        """What is beyond its budget."""
+        found = {
+            "share_us": self.share_us,
+            "own_us": self.own_us,
+            "prepared_us": self.prepared_us,
+            **self.ratios,
+        }
+        return [name for name, value in found.items() if value is not None and value > BUDGETS[name]]
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "benchmark": "dispatch",
+            **fields,
+            "ratios": self.ratios,
+            "over_budget": self.over_budget,
+            "size": SIZE,
+            "element": ELEMENT,
+            "machine": here.machine(),
+            "versions": {**here.versions(), "torch": here.package_version("torch")},
+        }
+
+
+def bench_dispatch(rounds: int = _ROUNDS, progress: Progress = silent) -> DispatchTimes:
+    """Measure the parts of a warm call, and the whole of it where there is a GPU."""
+    progress(0, 2, "our share")
+    share = _measure_share(rounds)
+    progress(1, 2, "on the GPU")
+    whole = _measure_on_gpu(rounds) if gpu.count() else {}
+    today = datetime.now(UTC).date().isoformat()
+    return DispatchTimes(today, rounds, available(), **share, **whole)
+
+
+# ── our share, without a GPU ─────────────────────────────────────────────────────────────────────────────
+
+
+def counted_calls(a: Any, b: Any, out: Any, device: Device | None = None) -> tuple[WarmCalls, CountingDriver]:
+    """A compiled call like tw.matmul's that knows these operands, and the counting driver that it launches on.
+
+    What it launches is what the planner chooses for the device; calls that do not fit go the way of tw.matmul.
+    """
+    counting = counting_entries()
+    counting.set_context(_CONTEXT)
+    warm = WarmCalls("matmul", matmul.__doc__ or "", matmul)
+    views = interop.view("a", a), interop.view("b", b), interop.view("out", out)
+    shapes = result_shapes(views[0].shape, views[1].shape)
+    made = prepare(*views, shapes, device or open_emulator(), Choice())
+    target = NativeTarget(counting.entries, _CONTEXT, lambda launch: _describe(counting, launch))
+    for has_out in (True, False):
+        warm.add(made, views, has_out, target)
+    return warm, counting
+
+
+def _describe(counting: CountingDriver, launch: BoundLaunch) -> int:
+    """A number for a kernel, whose parameters the driver is to remember."""
+    function = _FUNCTION + (hash(launch.entry) & 0xFFFF)
+    parameters = launch.binary.entries[launch.entry].parameters
+    counting.describe_function(function, [parameter.size for parameter in parameters])
+    return function
+
+
+def _measure_share(rounds: int) -> dict[str, Any]:
+    if not available() or importlib.util.find_spec("torch") is None:
+        missing = "PyTorch is not installed" if available() else "no compiled call on this Python"
+        return {"tensors": f"none: {missing}", **dict.fromkeys(_SHARE_KEYS)}
+    import_torch()
+    a, b, out = _torch_operands("cpu")
+    warm, _ = counted_calls(a, b, out)  # NOTE: the builtin lives no longer than what knows its records
+    call = warm.function
+    with_out, without = lambda: call(a, b, out=out), lambda: call(a, b)
+    # The least, not the median: nothing but other work on this machine can add to it.
+    calls = {"share_us": with_out, "share_alloc_us": without}
+    times = _in_turns(calls, rounds, _SHARE_BATCH, lambda: None, min)
+    return {
+        "tensors": f"torch {here.package_version('torch')}, {SIZE}×{SIZE} {ELEMENT}, the driver replaced",
+        **times,
+        "python_frames": _count_frames(call, a, b, out),
+        "allocations": _count_bytes(call, a, b, out),
+    }
+
+
+_SHARE_KEYS = ("share_us", "share_alloc_us", "python_frames", "allocations")
+
+
+def _count_frames(call: Any, a: Any, b: Any, out: Any) -> int:
+    """Python functions entered by one call."""
+    entered = [0]
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        entered[0] += event == "call"
+
+    sys.setprofile(note)
+    try:
+        call(a, b, out=out)
+    finally:
+        sys.setprofile(None)
+    return entered[0]
+
+
+def _count_bytes(call: Any, a: Any, b: Any, out: Any) -> int:
+    """Bytes that Python's allocator hands out during one call, at most at one time."""
+    tracemalloc.start()
+    try:
+        call(a, b, out=out)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        call(a, b, out=out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak - before
+
+
+# ── the whole, on a GPU ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _measure_on_gpu(rounds: int) -> dict[str, Any]:
+    device = gpu.open(0)
+    found: dict[str, Any] = {"gpu": device.title}
+    calls: dict[str, Callable[[], Any]] = {}
+    own = [device.array(x) for x in random_operands(ELEMENT, (SIZE, SIZE, SIZE), 1)]
+    target = device.empty((SIZE, SIZE), own[0].dtype)
+    calls["own_us"] = lambda: matmul(own[0], own[1], out=target)
+    calls["own_alloc_us"] = lambda: matmul(own[0], own[1])
+    calls["prepared_us"] = _prepared_call(device)
+    if importlib.util.find_spec("torch") is not None:
+        torch = import_torch()
+        a, b, out = _torch_operands("cuda:0")
+        with torch.inference_mode(False), torch.no_grad():
+            calls["call_us"] = lambda: matmul(a, b, out=out)
+            calls["torch_us"] = lambda: torch.matmul(a, b, out=out)
+            calls["call_alloc_us"] = lambda: matmul(a, b)
+            calls["torch_alloc_us"] = lambda: torch.matmul(a, b)
+            calls["python_us"] = lambda: matmul_in_python(a, b, out=out)
+            _check_result(matmul(a, b), a, b)
+            _check_result(matmul(a, b, out=out), a, b)
+    found.update(_in_turns(calls, rounds, _BATCH, device.synchronize))
+    return found
+
+
+def _prepared_call(device: Any) -> Callable[[], Any]:
+    """A kernel of the user's own with three pointers and a number, prepared once."""
+    source = """extern "C" __global__ void axpy(int n, float f, const float *x, float *y) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] += f * x[i]; }"""
+    kernel = Kernel(source, "axpy", device.arch)
+    x, y = device.empty((SIZE * SIZE,), "float32"), device.empty((SIZE * SIZE,), "float32")
+    call: Callable[[], Any] = kernel.bind(16, 256, (SIZE * SIZE, 2.0, x, y), device=device)
+    return call
+
+
+def _check_result(result: Any, a: Any, b: Any) -> None:
+    values = [x.float().cpu().numpy() for x in (result, a, b)]
+    difference = abs(values[0] - values[1] @ values[2]).max()
+    if not difference < 0.25:  # sums of 64 products of normal numbers, rounded to bfloat16
+        raise WrongResult(f"tw.matmul is wrong on the GPU: off by {difference}")
+
+
+# ── clocks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_turns(
+    calls: dict[str, Callable[[], Any]],
+    rounds: int,
+    batch: int,
+    settle: Callable[[], Any],
+    pick: Callable[[list[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Microseconds of each call, picked from rounds in which all take turns; without the loop's own time."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():  # what comes with a first call
+        call()
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            settle()
+            turns = itertools.repeat(None, batch)
+            start = time.perf_counter_ns()
+            for _ in turns:
+                call()
+            times[name].append((time.perf_counter_ns() - start) / batch / 1000)
+    empty = _empty_turn(batch)
+    return {name: max(pick(values) - empty, 0.0) for name, values in times.items()}
+
+
+def _empty_turn(batch: int) -> float:
+    """Microseconds of a turn that calls a lambda which does nothing: the loop's own."""
+
+    def nothing() -> None: ...
+
+    values = []
+    for _ in range(5):
+        start = time.perf_counter_ns()
+        for _ in itertools.repeat(None, batch):
+            nothing()
+        values.append((time.perf_counter_ns() - start) / batch / 1000)
+    return min(values)
+
+
+def import_torch() -> Any:
+    """PyTorch, whose tensors are measured; only here and only where it is installed."""
+    return importlib.import_module("torch")
+
+
+def _torch_operands(place: str) -> tuple[Any, Any, Any]:
+    torch = import_torch()
+    dtype = getattr(torch, ELEMENT)
+    a, b = (torch.randn(SIZE, SIZE).to(dtype).to(place) for _ in range(2))
+    return a, b, torch.empty(SIZE, SIZE, dtype=dtype, device=place)

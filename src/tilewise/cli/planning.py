@@ -1,0 +1,55 @@
+"""``tilewise plan``: which kernel multiplies a problem best on a GPU, and what the others would take."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from tilewise.cli import draw
+from tilewise.plan import Plan
+from tilewise.planner import Refusal, list_plans, operands_of, plan_rows, target_of
+
+__all__ = ["plan"]
+
+
+def plan(args: Namespace) -> int:
+    """``tilewise plan``"""
+    operands = operands_of(
+        args.m, args.n, args.k, dtype=args.dtype, batch=args.batch, result=args.result, layout=args.layout
+    )
+    plans, refusals = list_plans(operands, target_of(args.gpu), copy=False if args.no_copy else None)
+    if args.save:
+        plans[0].save(args.save)
+    if args.json:
+        draw.write_json(
+            {
+                "plans": [one.to_dict() for one in plans[: args.most]],
+                "refused": [{"kernel": one.kernel, "why": str(one.error)} for one in refusals],
+            }
+        )
+    else:
+        _print(plans, refusals, args.most)
+    return 0
+
+
+def _print(plans: list[Plan], refusals: list[Refusal], most: int) -> None:
+    draw.heading(str(plans[0]))
+    draw.line()
+    draw.heading(f"the plans considered, the fastest first ({min(most, len(plans))} of {len(plans)})")
+    rows = [
+        [
+            row.kernel,
+            row.block,
+            row.settings,
+            f"{row.microseconds:,.1f}",
+            f"{row.tflops:,.1f}",
+            row.bound,
+            row.copies,
+        ]
+        for row in plan_rows(plans[:most])
+    ]
+    columns = ["kernel", "block tile", "settings", "predicted µs", "TFLOP/s", "bound by", "copies"]
+    draw.table(columns, rows, right=["predicted µs", "TFLOP/s"])
+    if refusals:
+        draw.line()
+        draw.heading("kernels that cannot")
+        draw.facts({one.kernel: str(one.error) for one in refusals})

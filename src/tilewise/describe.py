@@ -1,0 +1,135 @@
+"""Describe: two arrays by NumPy's rules of matmul → operands of a product, and the shape of its result.
+
+One-dimensional operands, stacks and broadcasting; no array is touched.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from tilewise.errors import ArgumentError
+from tilewise.interop.view import View
+from tilewise.operands import Operand, Operands, alignment_of
+from tilewise.problem import ELEMENT_BYTES
+
+__all__ = ["Shapes", "describe", "result_shapes"]
+
+_SHAPES = 1024  # pairs that are remembered
+
+
+class Shapes(NamedTuple):
+    """What multiplying two arrays gives, by their shapes alone."""
+
+    stack: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    result: tuple[int, ...]  # without the axes that one-dimensional operands have not
+
+
+class _Axis(NamedTuple):
+    """One axis of a stack: how many, and the strides of A, B and C along it."""
+
+    size: int
+    a: int
+    b: int
+    c: int
+
+
+@functools.lru_cache(_SHAPES)
+def result_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> Shapes:
+    """The sizes of a product by NumPy's rules; an error that names both shapes where they do not fit."""
+    for argument, shape in (("a", a), ("b", b)):
+        if not shape:
+            raise ArgumentError(argument, "must have at least one dimension", "a scalar", "use * for scalars")
+    left = a if len(a) > 1 else (1, *a)
+    right = b if len(b) > 1 else (*b, 1)
+    k = left[-1]
+    if right[-2] != k:
+        rule = f"must have as many rows as a has columns ({k})"
+        raise ArgumentError("b", rule, f"shapes {tuple(a)} and {tuple(b)}")
+    stack = _broadcast(left[:-2], right[:-2], a, b)
+    m, n = left[-2], right[-1]
+    rows = (m,) if len(a) > 1 else ()
+    columns = (n,) if len(b) > 1 else ()
+    return Shapes(stack, m, n, k, (*stack, *rows, *columns))
+
+
+def _broadcast(
+    left: tuple[int, ...], right: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[int, ...]:
+    if left == right:
+        return left
+    length = max(len(left), len(right))
+    padded = [(1,) * (length - len(stack)) + stack for stack in (left, right)]
+    found = []
+    for one, other in zip(*padded, strict=True):
+        if one != other and 1 not in (one, other):
+            shapes = f"shapes {tuple(a)} and {tuple(b)}"
+            raise ArgumentError("a and b", "must have stacks that broadcast", shapes)
+        found.append(other if one == 1 else one)
+    return tuple(found)
+
+
+def describe(a: View, b: View, c: View, shapes: Shapes) -> Operands:
+    """The operands of the product of two arrays, written to a third, its stack as short as strides allow."""
+    stack, m, n, k, _ = shapes
+    a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
+    b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
+    c_strides = list(c.strides)
+    c_columns = c_strides.pop() if len(b.shape) > 1 else 1
+    c_rows = c_strides.pop() if len(a.shape) > 1 else n
+    axes = [
+        _Axis(size, _step(a, i, len(stack)), _step(b, i, len(stack)), c_strides[i])
+        for i, size in enumerate(stack)
+    ]
+    axes = _merged([axis for axis in axes if axis.size != 1])
+    if axes and _joins_rows(axes[-1], m, a_rows, c_rows):  # one matrix with more rows, times the same B
+        last = axes.pop()
+        if m == 1:
+            a_rows, c_rows = last.a, last.c
+        m *= last.size
+    sizes = tuple(axis.size for axis in axes)
+
+    def operand(
+        name: str, view: View, rows: int, columns: int, strides: tuple[int, int], which: int
+    ) -> Operand:
+        steps = tuple(int(axis[which]) for axis in axes)
+        item = int(ELEMENT_BYTES[view.dtype])
+        aligned = alignment_of(view.ptr, *(step * item for step in steps))
+        # NOTE: an axis of one element may have any stride: plans for such operands are the same.
+        row_stride = strides[0] if rows > 1 else columns
+        column_stride = strides[1] if columns > 1 else 1
+        return Operand(name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned)
+
+    return Operands(
+        operand("a", a, m, k, (a_rows, a_columns), 1),
+        operand("b", b, k, n, (b_rows, b_columns), 2),
+        operand("c", c, m, n, (c_rows, c_columns), 3),
+        sizes,
+    )
+
+
+def _step(view: View, axis: int, axes: int) -> int:
+    """The stride of an operand along an axis of the stack: 0 where it is broadcast."""
+    own = axis - (axes - max(len(view.shape) - 2, 0))
+    return view.strides[own] if own >= 0 and view.shape[own] != 1 else 0
+
+
+def _merged(axes: list[_Axis]) -> list[_Axis]:
+    """Axes that one stride of each operand can walk become one."""
+    merged: list[_Axis] = []
+    for axis in axes:
+        if merged:
+            last = merged[-1]
+            if all(last[i] == axis[i] * axis.size for i in (1, 2, 3)):
+                merged[-1] = _Axis(last.size * axis.size, *axis[1:])
+                continue
+        merged.append(axis)
+    return merged
+
+
+def _joins_rows(axis: _Axis, m: int, a_rows: int, c_rows: int) -> bool:
+    """Whether the matrices along this axis are one tall A, with one tall C, and share B."""
+    return axis.b == 0 and (m == 1 or (axis.a == m * a_rows and axis.c == m * c_rows))

@@ -1,0 +1,58 @@
+"""Host arrays of any library: written to by way of NumPy, and multiplied on a GPU by way of copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise import interop
+from tilewise.calls import Choice, numpy_of, prepare, start
+from tilewise.describe import Shapes
+from tilewise.devices import Device
+from tilewise.devices.emulated import EmulatedArray
+from tilewise.interop import HOST, View
+
+__all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
+
+
+def overwrite(result: View, values: npt.NDArray[Any]) -> None:
+    """Write values into a host array, in its element type."""
+    target = numpy_of(result)
+    target[...] = np.reshape(values, target.shape)
+    if isinstance(result.owner, EmulatedArray):
+        result.owner.fill(target)  # it notes which of its elements are set
+
+
+def needs_own_memory(result: View, left: View, choice: Choice) -> bool:
+    """Whether a product cannot be written into a host array as it is: for its element type, or for how it lies."""
+    if result.space != HOST:
+        return False
+    if choice.kernels is not None and not any(spec.strided for spec in choice.kernels):
+        return not _has_rows(result) or _needs_cast(result, left, choice)
+    return _needs_cast(result, left, choice)
+
+
+def _needs_cast(result: View, left: View, choice: Choice) -> bool:
+    if choice.settings or result.dtype == choice.result_type(left.dtype):
+        return False
+    return result.dtype != "float32" or left.dtype not in ("float16", "bfloat16")
+
+
+def _has_rows(result: View) -> bool:
+    """Whether the last axis is dense, and steps along the one before do not go back into a row."""
+    rows, columns = (1, 1, *result.shape)[-2:]
+    row_step, column_step = (0, 0, *result.strides)[-2:]
+    return (columns <= 1 or column_step == 1) and (rows <= 1 or row_step >= columns)
+
+
+def multiply_staged(
+    left: View, right: View, shapes: Shapes, where: Device, choice: Choice
+) -> npt.NDArray[Any]:
+    """The product of host arrays, multiplied on a GPU: copied there, and the result back."""
+    x, y = (interop.view(name, where.array(numpy_of(one))) for name, one in (("a", left), ("b", right)))
+    made = where.empty(shapes.result, interop.numpy_dtype(choice.result_type(left.dtype)))
+    target = interop.view("out", made)
+    start(prepare(x, y, target, shapes, where, choice), x, y, target, where, (None,))
+    return made.numpy()

@@ -1,0 +1,202 @@
+"""tw.matmul: the front door. Any array in, an array of the same kind out.
+
+view (what each array is, without a copy) → describe (the product, by NumPy's rules) → choose (a plan) → bind (compiled,
+its arguments laid out) → call. A product whose like came before finds its bound in a table and goes straight to the
+last step.
+
+NOTE: this module has the name of its function, which is what the package shows under that name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilewise import interop
+from tilewise.calls import (
+    Choice,
+    Made,
+    check_out,
+    find_made,
+    find_overlap,
+    numpy_of,
+    overlap_error,
+    prepare,
+    start,
+)
+from tilewise.describe import result_shapes
+from tilewise.devices import Device, gpu
+from tilewise.devices import device as resolve
+from tilewise.errors import ArgumentError
+from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
+from tilewise.interop import HOST, Common, View
+from tilewise.kernels.spec import KernelSpec
+from tilewise.plan import Plan
+from tilewise.warm_calls import WarmCalls, can_compile
+
+__all__ = ["matmul", "matmul_in_python", "multiply"]
+
+ArrayT = TypeVar("ArrayT")
+_OPEN = Choice()
+
+
+def matmul(
+    a: ArrayT,
+    b: Any,
+    out: Any = None,
+    *,
+    device: Device | str | None = None,
+    plan: Plan | None = None,
+    copy: bool | None = None,
+) -> ArrayT:
+    """Multiply matrices: C[m, n] = A[m, k] · B[k, n].
+
+    ``a`` and ``b`` are arrays of NumPy, PyTorch, CuPy, JAX, of anything with DLPack or the CUDA array interface, or
+    tilewise's own, in float16, bfloat16, float32 or float64, of any sizes and strides. They may be of different
+    libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as in
+    ``numpy.matmul``. 16-bit types are summed in float32. The result is of the caller's kind, made by the caller's
+    library, on its current stream; nothing waits for the GPU.
+
+    ``out`` is written if given, and returned. ``device`` is where host arrays are multiplied: a GPU if there is one,
+    else the emulator. ``plan`` is how, instead of what the planner chooses. ``copy=False`` refuses plans that copy
+    an operand on the device first, because their kernel has no form for how it lies.
+
+    >>> import numpy as np, tilewise as tw
+    >>> tw.matmul(np.ones((2, 3), "float32"), np.ones((3, 4), "float32"))[0, 0]
+    np.float32(3.0)
+    """
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+    choice = _OPEN if plan is None and copy is None else Choice(plan=plan, copy=copy)
+    result: ArrayT = multiply(a, b, out, device, choice)
+    return result
+
+
+def multiply(a: Any, b: Any, out: Any, device: Device | str | None, choice: Choice) -> Any:
+    """The product of two arrays, in the way that ``choice`` leaves open."""
+    left = interop.view("a", interop.as_array("a", a))
+    right = interop.view("b", interop.as_array("b", b))
+    if out is None:
+        return _multiply_anew(left, right, device, choice)
+    _multiply_into(left, right, out, device, choice)
+    return out
+
+
+def _multiply_anew(left: View, right: View, device: Device | str | None, choice: Choice) -> Any:
+    """The product in memory of its own, made by the operands' library."""
+    common = interop.common({"a": left, "b": right})
+    where = find_device(common, device, (left, right))
+    shapes = result_shapes(left.shape, right.shape)
+    left, right = in_one_type(left, right, common, choice)
+    array = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
+    result = interop.view("out", array)
+    if common.space == HOST and where.runs_on_gpu:
+        overwrite(result, multiply_staged(left, right, shapes, where, choice))
+    else:
+        made = prepare(left, right, result, shapes, where, choice)
+        start(made, left, right, result, where, common.streams)
+        _offer(made, left, right, result, False, where, choice)
+    finished = common.library.finish(array, common.like)
+    return finished if shapes.result or type(finished) is not np.ndarray else finished[()]
+
+
+def _multiply_into(left: View, right: View, out: Any, device: Device | str | None, choice: Choice) -> None:
+    """The product, written into ``out``."""
+    result = interop.view("out", out)
+    common = interop.common({"a": left, "b": right, "out": result})
+    where = find_device(common, device, (left, right, result))
+    made = None if result.read_only else find_made(left, right, result, where, choice)
+    if made is None:
+        result = interop.view_output("out", out)
+        shapes = result_shapes(left.shape, right.shape)
+        left, right = in_one_type(left, right, common, choice)
+        check_out(result, shapes, choice.result_type(left.dtype))
+        if common.space == HOST and where.runs_on_gpu:
+            overwrite(result, multiply_staged(left, right, shapes, where, choice))
+            return
+        if needs_own_memory(result, left, choice):
+            overwrite(result, _multiply_apart(left, right, where, choice))
+            return
+        made = prepare(left, right, result, shapes, where, choice)
+    shared = find_overlap(made, left, right, result)
+    if shared and common.space == HOST:
+        overwrite(result, _multiply_apart(left, right, where, choice))
+        return
+    if shared:
+        raise overlap_error(shared)
+    start(made, left, right, result, where, common.streams)
+    _offer(made, left, right, result, True, where, choice)
+
+
+def _multiply_apart(left: View, right: View, where: Device, choice: Choice) -> Any:
+    """The product of two host arrays as a NumPy array."""
+    return multiply(numpy_of(left), numpy_of(right), None, where, choice)
+
+
+def _offer(
+    made: Made, left: View, right: View, result: View, has_out: bool, where: Device, choice: Choice
+) -> None:
+    """Let the next call of this kind skip all of the above, if it leaves everything open."""
+    if _warm is not None and where.runs_on_gpu and choice == _OPEN:
+        _warm.offer(made, (left, right, result), has_out, where)
+
+
+def in_one_type(left: View, right: View, common: Common, choice: Choice) -> tuple[View, View]:
+    """Both operands in the type that they are multiplied in; host arrays of another are converted, as by NumPy."""
+    dtype = interop.result_type(left.dtype, right.dtype, exact=common.library.name in ("torch", "jax"))
+    if left.dtype == right.dtype == dtype:
+        return left, right
+    views = {"a": left, "b": right}
+    if choice.kernels is not None:
+        _check_types(views, dtype, choice.kernels)
+    for argument, view in views.items():
+        if view.dtype == dtype:
+            continue
+        if view.space != HOST:
+            rule = f"must hold {dtype}, in which {left.dtype} and {right.dtype} are multiplied"
+            fix = "convert it: on a GPU tw.matmul makes no copy of an operand in another type"
+            raise ArgumentError(argument, rule, view.dtype, fix)
+        views[argument] = interop.view(argument, numpy_of(view).astype(interop.numpy_dtype(dtype)))
+    return views["a"], views["b"]
+
+
+def _check_types(views: dict[str, View], dtype: str, kernels: tuple[KernelSpec, ...]) -> None:
+    """Refuse the first operand of a type that the kernels do not have, if they do not have the common type either."""
+    types = dict.fromkeys(name for spec in kernels for name in spec.element_types)
+    for argument, view in views.items():
+        if dtype not in types and view.dtype not in types:
+            rule = f"must have elements of type {' or '.join(types)} for {kernels[0].name}"
+            raise ArgumentError(
+                argument, rule, view.dtype, f"convert it: {argument}.astype('{next(iter(types))}')"
+            )
+
+
+def find_device(common: Common, device: Device | str | None, views: tuple[View, ...]) -> Device:
+    """Where to multiply: the GPU that holds the arrays; for host arrays the device asked for, or the default."""
+    if common.space == HOST:
+        if device is None and common.library.name != "numpy":
+            for view in views:
+                if view.library.name == "tilewise":
+                    own: Device = view.owner.device
+                    return own
+        return resolve(device)
+    here = gpu.open(common.space[1])
+    if device is not None and resolve(device) is not here:
+        rule = f"must be {here.name}, where the operands lie, or None"
+        raise ArgumentError("device", rule, device if isinstance(device, str) else device.name)
+    return here
+
+
+# ── the compiled call ────────────────────────────────────────────────────────────────────────────────────
+
+matmul_in_python = matmul  # the whole of it, without the short way
+_uncompiled = interop.keep_out_of_dynamo(matmul)
+_SIGNATURE = "matmul($module, a, b, out=None, *, device=None, plan=None, copy=None)\n--\n\n"
+_warm = WarmCalls("matmul", _SIGNATURE + (matmul.__doc__ or ""), _uncompiled) if can_compile() else None
+globals()["matmul"] = _uncompiled if _warm is None else _warm.function
+# torch.compile leaves the builtin as it is, which is what is wanted, and warns of it.
+# NOTE: pytest puts its own filters before this one for each test; where they make errors of warnings, ignore it there.
+DYNAMO_WARNING = "Dynamo does not know how to trace the builtin .tilewise"
+warnings.filterwarnings("ignore", DYNAMO_WARNING, UserWarning)

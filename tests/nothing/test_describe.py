@@ -1,0 +1,278 @@
+"""The shape rules of a product, and what becomes of its stack: NumPy's rules without any array."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.describe import Shapes, describe, result_shapes
+from tilewise.errors import ArgumentError
+from tilewise.interop import HOST, View
+from tilewise.operands import Operand, Operands
+
+Ints = tuple[int, ...]
+
+
+def dense(shape: Ints) -> Ints:
+    """The strides of a dense array, in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def array(shape: Ints, strides: Ints | None = None, dtype: str = "float32", ptr: int = 0) -> View:
+    """An array that is nowhere: describing one reads nothing."""
+    nobody = cast(Any, None)
+    return View(ptr, shape, dense(shape) if strides is None else strides, dtype, HOST, nobody, nobody)
+
+
+def described(a: View, b: View, c: View | None = None) -> Operands:
+    shapes = result_shapes(a.shape, b.shape)
+    return describe(a, b, array(shapes.result, dtype=a.dtype) if c is None else c, shapes)
+
+
+# ── shapes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((2, 3), (3, 4), Shapes((), 2, 4, 3, (2, 4))),
+        ((3,), (3, 4), Shapes((), 1, 4, 3, (4,))),
+        ((2, 3), (3,), Shapes((), 2, 1, 3, (2,))),
+        ((3,), (3,), Shapes((), 1, 1, 3, ())),
+        ((0,), (0,), Shapes((), 1, 1, 0, ())),
+        ((5, 2, 3), (3, 4), Shapes((5,), 2, 4, 3, (5, 2, 4))),
+        ((5, 2, 3), (3,), Shapes((5,), 2, 1, 3, (5, 2))),
+        ((3,), (5, 3, 4), Shapes((5,), 1, 4, 3, (5, 4))),
+        ((5, 1, 2, 3), (6, 3, 4), Shapes((5, 6), 2, 4, 3, (5, 6, 2, 4))),
+        ((1, 2, 3), (0, 3, 4), Shapes((0,), 2, 4, 3, (0, 2, 4))),
+    ],
+)
+def test_shapes(a: Ints, b: Ints, expected: Shapes) -> None:
+    assert result_shapes(a, b) == expected
+
+
+SHAPE = st.lists(st.integers(0, 3), max_size=5).map(tuple)
+
+
+@given(SHAPE, SHAPE)
+def test_shapes_are_numpys(a: Ints, b: Ints) -> None:
+    try:
+        expected = np.matmul(np.empty(a), np.empty(b)).shape
+    except ValueError:
+        with pytest.raises(ArgumentError):
+            result_shapes(a, b)
+    else:
+        assert result_shapes(a, b).result == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ((), (3,), "a must have at least one dimension, not 'a scalar'; use * for scalars"),
+        ((3,), (), "b must have at least one dimension"),
+        ((2, 3), (4, 5), "b must have as many rows as a has columns (3), not 'shapes (2, 3) and (4, 5)'"),
+        ((3,), (4,), "b must have as many rows as a has columns (3), not 'shapes (3,) and (4,)'"),
+        (
+            (2, 2, 3),
+            (3, 3, 4),
+            "a and b must have stacks that broadcast, not 'shapes (2, 2, 3) and (3, 3, 4)'",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit(a: Ints, b: Ints, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        result_shapes(a, b)
+    assert str(caught.value).startswith(message)
+
+
+# ── every product, and no other ──────────────────────────────────────────────────────────────────────────
+
+
+@st.composite
+def strided(draw: st.DrawFn, shape: Ints) -> View:
+    """An array whose axes lie in any order, forwards or backwards, dense or with gaps, or all at one place."""
+    strides, step = [0] * len(shape), 1
+    for axis in draw(st.permutations(range(len(shape)))):
+        strides[axis] = step * draw(st.sampled_from((1, 1, 1, -1, 2, 0)))
+        step *= max(shape[axis], 1) * (abs(strides[axis]) // step or 1)
+    return array(shape, tuple(strides))
+
+
+@st.composite
+def operands(draw: st.DrawFn) -> tuple[View, View, View]:
+    stack = draw(st.lists(st.integers(1, 3), max_size=4))
+    m, n, k = (draw(st.integers(1, 3)) for _ in range(3))
+
+    def one_of(matrix: Ints) -> Ints:
+        own = stack[draw(st.integers(0, len(stack))) :]  # without the first axes, which are broadcast then
+        return (*(1 if draw(st.integers(0, 4)) == 0 else size for size in own), *matrix)
+
+    left = (k,) if draw(st.booleans()) and draw(st.booleans()) else one_of((m, k))
+    right = (k,) if draw(st.booleans()) and draw(st.booleans()) else one_of((k, n))
+    a, b = draw(strided(left)), draw(strided(right))
+    shape = result_shapes(left, right).result
+    order = draw(st.permutations(range(len(shape))))
+    steps = dense(tuple(shape[axis] for axis in order))
+    return a, b, array(shape, tuple(steps[order.index(axis)] for axis in range(len(shape))))
+
+
+Products = dict[int, list[tuple[int, int]]]
+
+
+def products_of_views(a: View, b: View, c: View) -> Products:
+    """By NumPy's rules: for the place of each element of C, the places of the elements that it is the sum of."""
+
+    def places(view: View) -> Any:
+        found = np.zeros(view.shape, np.int64)
+        for axis, step in enumerate(view.strides):
+            found += (np.arange(view.shape[axis]) * step).reshape((-1, *(1,) * (view.ndim - axis - 1)))
+        return found
+
+    left, right, at = places(a), places(b), places(c)
+    if a.ndim == 1:
+        left, at = left[None], np.expand_dims(at, -1 if b.ndim == 1 else -2)
+    if b.ndim == 1:
+        right, at = right[:, None], at[..., None]
+    stack = at.shape[:-2]
+    left = np.broadcast_to(left, (*stack, *left.shape[-2:]))
+    right = np.broadcast_to(right, (*stack, *right.shape[-2:]))
+    return {
+        int(at[(*z, i, j)]): list(
+            zip(left[(*z, i)].tolist(), right[(*z, slice(None), j)].tolist(), strict=True)
+        )
+        for z in np.ndindex(*stack)
+        for i in range(at.shape[-2])
+        for j in range(at.shape[-1])
+    }
+
+
+def products_of_operands(found: Operands) -> Products:
+    """The same, as a kernel works it out."""
+
+    def place(one: Operand, z: Ints, row: int, column: int) -> int:
+        stack = sum(i * step for i, step in zip(z, one.stack, strict=True))
+        return stack + row * one.row_stride + column * one.column_stride
+
+    m, n, k = found.sizes
+    return {
+        place(found.c, z, i, j): [(place(found.a, z, i, p), place(found.b, z, p, j)) for p in range(k)]
+        for z in itertools.product(*map(range, found.stack))
+        for i in range(m)
+        for j in range(n)
+    }
+
+
+@given(operands())
+def test_the_operands_make_the_same_products(views: tuple[View, View, View]) -> None:
+    a, b, c = views
+    found = describe(a, b, c, result_shapes(a.shape, b.shape))
+    assert products_of_operands(found) == products_of_views(a, b, c)
+    assert 1 not in found.stack
+
+
+# ── stacks as short as strides allow ─────────────────────────────────────────────────────────────────────
+
+
+def test_axes_that_one_stride_walks_become_one() -> None:
+    found = described(array((4, 5, 6, 2, 3)), array((4, 5, 6, 3, 7)))
+    assert found.stack == (120,) and found.sizes == (2, 7, 3)
+    assert (found.a.stack, found.b.stack, found.c.stack) == ((6,), (21,), (14,))
+
+
+def test_axes_stay_apart_where_an_operand_needs_two_strides() -> None:
+    a = array((4, 5, 2, 3), (60, 6, 3, 1))  # every other of ten
+    found = described(a, array((4, 5, 3, 7)))
+    assert found.stack == (4, 5)
+    assert (found.a.stack, found.b.stack, found.c.stack) == ((60, 6), (105, 21), (70, 14))
+
+
+def test_axes_of_one_element_are_dropped_whatever_their_strides() -> None:
+    a = array((1, 4, 1, 2, 3), (999, 6, -17, 3, 1))
+    found = described(a, array((4, 1, 3, 7)))
+    assert found.stack == (4,) and found.a.stack == (6,)
+
+
+def test_a_stack_times_one_matrix_is_a_tall_matrix() -> None:
+    found = described(array((4, 5, 2, 3)), array((3, 7)))
+    assert found.stack == () and found.sizes == (40, 7, 3)
+    assert (found.a.row_stride, found.c.row_stride) == (3, 7)
+    # A matrix that is repeated by stride 0 is one matrix as well.
+    assert described(array((4, 2, 3)), array((4, 3, 7), (0, 7, 1))).sizes == (8, 7, 3)
+
+
+def test_rows_of_a_stack_make_a_matrix() -> None:
+    found = described(array((4, 1, 3), (30, 99, 1)), array((3, 7)))
+    assert found.stack == () and found.sizes == (4, 7, 3)
+    assert (found.a.row_stride, found.c.row_stride) == (30, 7)
+
+
+def test_a_stack_with_gaps_stays_a_stack() -> None:
+    found = described(array((4, 2, 3), (7, 3, 1)), array((3, 7)))
+    assert found.stack == (4,) and found.sizes == (2, 7, 3)
+    assert (found.a.stack, found.b.stack) == ((7,), (0,))
+    c = array((4, 2, 7), (20, 7, 1))  # so it does where only the result has gaps
+    assert described(array((4, 2, 3)), array((3, 7)), c).stack == (4,)
+
+
+def test_only_the_innermost_axis_becomes_rows() -> None:
+    found = described(array((6, 4, 2, 3)), array((6, 1, 3, 7)))
+    assert found.stack == (6,) and found.sizes == (8, 7, 3)
+    found = described(array((6, 4, 2, 3)), array((4, 3, 7)))
+    assert found.stack == (6, 4) and found.b.stack == (0, 21)
+
+
+def test_one_matrix_times_a_stack() -> None:
+    found = described(array((2, 3)), array((4, 5, 3, 7)))
+    assert found.stack == (20,) and found.a.stack == (0,)
+
+
+def test_empty_stacks() -> None:
+    assert described(array((0, 2, 3)), array((0, 3, 7))).batch == 0
+    m, n, _ = described(array((0, 2, 3)), array((3, 7))).sizes  # no rows is nothing to do either
+    assert m * n == 0
+
+
+# ── vectors ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_vectors_are_rows_and_columns() -> None:
+    found = described(array((3,), (5,)), array((3, 7)))
+    assert found.sizes == (1, 7, 3) and found.a.column_stride == 5
+    found = described(array((2, 3)), array((3,), (-2,)))
+    assert found.sizes == (2, 1, 3)
+    assert (found.b.rows, found.b.columns, found.b.row_stride, found.b.column_stride) == (3, 1, -2, 1)
+    assert (found.c.row_stride, found.c.column_stride) == (1, 1)
+    assert described(array((3,)), array((3,))).sizes == (1, 1, 3)
+
+
+def test_a_stack_times_a_vector_is_a_tall_matrix_times_it() -> None:
+    found = described(array((4, 2, 3)), array((3,)))
+    assert found.stack == () and found.sizes == (8, 1, 3)
+
+
+# ── alignment ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("ptr", "alignment"), [(0, 16), (64, 16), (24, 8), (20, 4), (18, 2), (33, 1)])
+def test_the_address_decides_the_alignment(ptr: int, alignment: int) -> None:
+    assert described(array((2, 3), ptr=ptr), array((3, 4))).a.alignment == alignment
+
+
+def test_so_do_the_steps_of_the_stack() -> None:
+    found = described(array((4, 2, 3), ptr=32), array((4, 3, 4), ptr=32))
+    assert (found.a.alignment, found.b.alignment) == (8, 16)  # matrices of 24 and of 48 bytes
+    assert described(array((4, 2, 3), dtype="float16"), array((4, 3, 4), dtype="float16")).a.alignment == 4
+    assert (
+        described(array((2, 3)), array((4, 3, 4))).a.alignment == 16
+    )  # where it is broadcast it takes no step
+
+
+def test_strides_of_axes_of_one_element_are_the_same_for_all() -> None:
+    one, other = (described(array((1, 3), (step, 1)), array((3, 1), (1, step))) for step in (3, 1000))
+    assert one == other
