@@ -11,6 +11,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
+TORCH := 2.13.0
 
 .PHONY: demo test test-peers check format docs clean help
 .DEFAULT_GOAL := help
@@ -52,6 +53,9 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing tilewise and the development tools into $(VENV) (once) …"
+	@# PyPI's PyTorch for Linux brings gigabytes of CUDA along: the CPU build, if its index can be reached, is enough.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --timeout 10 --retries 0 \
+		--index-url https://download.pytorch.org/whl/cpu torch==$(TORCH) 2> /dev/null || true
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 

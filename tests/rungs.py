@@ -7,8 +7,10 @@ at all is an error.
 from __future__ import annotations
 
 import functools
+import re
+import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,23 +21,79 @@ import numpy.typing as npt
 
 from tests.yardstick import Memory, run
 from tests.yardstick.memory import ALL, SharedSpace
-from tilewise.kernels.rung import Operand, Rung
+from tilewise.devices.tensor_map import Description
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step
+from tilewise.operands import alignment_of
+from tilewise.slots import MapSlot, Slot
 from tilewise.toolchain.binary import Binary
-from tilewise.toolchain.compile import compile_source
+from tilewise.toolchain.compile import compile_source, own_headers
 
 Array = npt.NDArray[Any]
 
 
-def build(rung: Rung, arch: str, **settings: int | str) -> Binary:
-    """The rung's source, compiled with its defaults but for the settings given."""
-    return _build(
-        rung.name, rung.source, rung.entries, arch, tuple(rung.defines(rung.complete(settings)).items())
-    )
+@dataclass(frozen=True)
+class Placed:
+    """A matrix in memory: the address of its first element, and how many elements apart its rows are."""
+
+    address: int
+    rows: int
+    columns: int
+    pitch: int
+    dtype: str
+
+    def operand(self, name: str) -> Operand:
+        """The same as a kernel's spec knows it, which is all but the address."""
+        aligned = alignment_of(self.address)
+        return Operand(name, self.rows, self.columns, self.pitch, self.dtype, alignment=aligned)
+
+    def matrix(self) -> bytes:
+        """The bytes of ``struct Matrix`` of ``tilewise/matrix.cuh``: width, height, pitch, pointer."""
+        return struct.pack("<IIIxxxxQ", self.columns, self.rows, self.pitch, self.address)
+
+
+def operands_of(a: Placed, b: Placed, c: Placed) -> Operands:
+    return Operands(a.operand("a"), b.operand("b"), c.operand("c"))
+
+
+def place_steps(
+    spec: KernelSpec,
+    a: Placed,
+    b: Placed,
+    c: Placed,
+    workspace: int,
+    settings: Settings,
+    encode: Callable[[Description, int], bytes] | None = None,
+) -> list[Step]:
+    """The spec's launches for matrices at these addresses, their arguments the bytes that a kernel gets.
+
+    ``workspace`` is an address. ``encode`` makes the bytes of a tensor map, as a device's ``encode_map`` does;
+    without it a map stays the slot that it is.
+    """
+    operands = operands_of(a, b, c)
+    spec.check(operands, settings)
+    addresses = {"a": a.address, "b": b.address, "c": c.address, "workspace": workspace}
+
+    def filled(slot: Any) -> Any:
+        if isinstance(slot, MapSlot):
+            return slot if encode is None else slot.fill(addresses, encode)
+        assert isinstance(slot, Slot), f"an argument that is no slot: {slot!r}"
+        return slot.fill(addresses)
+
+    return [
+        replace(step, launch=replace(step.launch, args=tuple(map(filled, step.launch.args))))
+        for step in spec.steps(operands, settings)
+    ]
+
+
+def build(spec: KernelSpec, arch: str, **settings: int | str) -> Binary:
+    """The kernel's source, compiled with its defaults but for the settings given."""
+    defines = spec.defines(spec.complete(settings))
+    return _build(spec.name, spec.source, spec.entries, arch, tuple(defines.items()))
 
 
 @functools.cache
 def _build(
-    name: str, source: str, entries: tuple[str, ...], arch: str, defines: tuple[tuple[str, int], ...]
+    name: str, source: str, entries: tuple[str, ...], arch: str, defines: tuple[tuple[str, object], ...]
 ) -> Binary:
     return compile_source(source, entries, arch, defines=dict(defines), filename=f"rung_{name}.cu")
 
@@ -79,7 +137,7 @@ class Laid:
 
     buffer: Array
     matrix: Array
-    operand: Operand
+    place: Placed
 
 
 def lay(memory: Fenced, values: Array, lie: Lie) -> Laid:
@@ -87,7 +145,7 @@ def lay(memory: Fenced, values: Array, lie: Lie) -> Laid:
     pitch = columns + lie.gap
     buffer = np.full(lie.offset + rows * pitch, np.nan, values.dtype)
     if not values.size:  # an empty operand has no memory, and its address means nothing
-        return Laid(buffer, values, Operand(12, rows, columns, pitch, values.dtype.name))
+        return Laid(buffer, values, Placed(12, rows, columns, pitch, values.dtype.name))
     inside = np.zeros(buffer.size, bool)
     inside[lie.offset :].reshape(rows, pitch)[:, :columns] = True
     matrix = buffer[lie.offset :].reshape(rows, pitch)[:, :columns]
@@ -95,19 +153,19 @@ def lay(memory: Fenced, values: Array, lie: Lie) -> Laid:
     address = memory.alloc(buffer)
     memory.inside.append((address, np.repeat(inside, buffer.itemsize)))
     first = address + lie.offset * buffer.itemsize
-    return Laid(buffer, matrix, Operand(first, rows, columns, pitch, values.dtype.name))
+    return Laid(buffer, matrix, Placed(first, rows, columns, pitch, values.dtype.name))
 
 
 @dataclass
 class Product:
-    """What a rung wrote, and its accesses to global memory by width."""
+    """What a kernel wrote, and its accesses to global memory by width."""
 
     c: Array
     accesses: Counter[int]
 
 
 def multiply(
-    rung: Rung,
+    spec: KernelSpec,
     a: Array,
     b: Array,
     *,
@@ -117,13 +175,13 @@ def multiply(
     settings: Mapping[str, int | str] | None = None,
     **options: Any,
 ) -> Product:
-    """A·B by the rung; ``lies`` are those of A, B and C, ``options`` the yardstick's."""
-    binary = build(rung, arch, **(settings or {}))
+    """A·B by the kernel; ``lies`` are those of A, B and C, ``options`` the yardstick's."""
+    binary = build(spec, arch, **(settings or {}))
     memory = Fenced()
     unwritten = np.full((a.shape[0], b.shape[1]), np.nan, result)
     laid = [lay(memory, values, lie) for values, lie in zip((a, b, unwritten), lies, strict=True)]
-    operands = [one.operand for one in laid]
-    for step in rung.steps(operands[0], operands[1], operands[2], 0, rung.complete(settings or {})):
+    left, right, product = (one.place for one in laid)
+    for step in place_steps(spec, left, right, product, 0, spec.complete(settings or {})):
         launch = step.launch
         how = {"shared": launch.shared, "memory": memory, **options}
         run(binary.ptx, step.entry, launch.grid, launch.block, launch.args, **how)
@@ -132,12 +190,34 @@ def multiply(
     return Product(laid[2].matrix.copy(), memory.accesses)
 
 
-def changed(rung: Rung, folder: Path, old: str, new: str) -> Rung:
-    """The rung with a piece of its source replaced: a broken one, to see that a test notices."""
-    assert rung.source.count(old) == 1
-    file = folder / rung.file.name
-    file.write_text(rung.source.replace(old, new), encoding="utf-8")
-    return replace(rung, file=file)
+def changed(spec: KernelSpec, folder: Path, old: str, new: str, header: str | None = None) -> KernelSpec:
+    """The kernel with a piece of its source, or of a header of ours, replaced: a broken one, to see that a
+    test notices."""
+    source = spec.source
+    if header is None:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    else:
+        headers = dict(own_headers())
+        assert headers[f"tilewise/{header}"].count(old) == 1
+        headers[f"tilewise/{header}"] = headers[f"tilewise/{header}"].replace(old, new)
+        source = _flat(source, headers, set())
+    file = folder / spec.file.name
+    file.write_text(source, encoding="utf-8")
+    return replace(spec, file=file)
+
+
+def _flat(source: str, headers: Mapping[str, str], seen: set[str]) -> str:
+    """The source with the text of each header where it is first included."""
+
+    def text(include: re.Match[str]) -> str:
+        name = include[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _flat(headers[name].replace("#pragma once", ""), headers, seen)
+
+    return re.sub(r"^#include <(tilewise/.+)>$", text, source, flags=re.MULTILINE)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def counted(
         return made[0]
 
     launch = Launch(dim3("grid", grid), dim3("block", block), shared=shared)
-    device.watched(binary, entry, launch, packed.parts, None, "counted", watch)
+    device.launcher.run(binary, entry, launch, packed.parts, None, "counted", watch)
     packed.copy_back()
     return made[0].counts()
 

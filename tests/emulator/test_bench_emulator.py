@@ -21,11 +21,11 @@ from tilewise.cli import commands
 from tilewise.cli.main import main
 from tilewise.devices import device
 from tilewise.errors import ToolError
-from tilewise.kernels import ladder
+from tilewise.kernels import RUNGS as SPECS
 
 ROOT = Path(__file__).parents[2]
 TINY = Sizes(128, 48, 16)
-RUNGS = {name: ladder[name] for name in ("02_one_block", "03_simple")}
+RUNGS = {name: SPECS[name] for name in ("02_one_block", "03_simple")}
 EMULATOR = device("emulator", threads=1)
 WORK = [
     "08_register_tiled", "09_warp_tiled", "04_tiled", "10_turing_tensor_core", "12_multistage",
@@ -124,7 +124,7 @@ def test_a_wrong_result_is_never_timed(
 
 def test_a_check_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an earlier launch left right does not make a later one right."""
-    made = Product(ladder["03_simple"], (7, 8, 9), EMULATOR, 1)
+    made = Product((7, 8, 9), EMULATOR, 1, SPECS["03_simple"])
     made.check()
     monkeypatch.setattr(Product, "launch", lambda self: None)
     with pytest.raises(WrongResult, match="56 of 56 elements"):
@@ -209,7 +209,7 @@ def test_the_documented_figures_are_those_of_the_kept_result() -> None:
     text = (ROOT / "docs" / "emulator-speed.md").read_text(encoding="utf-8")
     assert result["date"] in kept.name
     assert not result["quick"]
-    assert {f"compile {name}" for name in ladder} <= {item["name"] for item in result["figures"]}
+    assert {f"compile {name}" for name in SPECS} <= {item["name"] for item in result["figures"]}
     shown = text.partition("<!-- begin: tilewise bench emulator --markdown -->\n")[2].partition(
         "<!-- end -->"
     )[0]

@@ -15,13 +15,12 @@ from tests.hardware import bulk
 from tests.hardware.bulk import TURNS, Case, Map
 from tests.hardware.keep import KEPT
 from tests.triton.compiler import golden
-from tests.triton.runs import launch, prepare
-from tilewise import gpus
+from tests.triton.runs import prepare
+from tests.triton.runs import profiled as run_profiled
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.instruments.launch import ProfilingDevice
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.compile import compile_source
 
@@ -64,16 +63,14 @@ def described(tensor: Map, address: int) -> tw.TensorMap:
 
 def profiled(case: Case) -> Profile:
     """A case on the emulator, from PTX alone."""
-    device = ProfilingDevice(gpus.find("h200"))
-    room: Any = device.array(np.zeros((8 << 20) + 2 * _ALIGNED, np.uint8))
+    room: Any = tw.device("emulator").array(np.zeros((8 << 20) + 2 * _ALIGNED, np.uint8))
     base = room.ptr + -room.ptr % _ALIGNED + case.base
     told: Any = bytes(128)
     if case.map:
         told = described(case.map, base)
     what = np.array(case.what, np.int32)
     kernel = tw.Kernel.from_ptx(ptx(), case.entry)
-    kernel(case.blocks, 32, [told, what, base], 1 << 16, device=device)
-    return device.profile
+    return kernel.profile(case.blocks, 32, [told, what, base], 1 << 16, gpu="h200")
 
 
 def moved(profile: Profile, what: Moved) -> float:
@@ -162,10 +159,14 @@ def test_a_product_in_a_profile() -> None:
         assert profile.metrics["smsp__sass_data_bytes_mem_shared_op_gmma.sum"].label == label
 
 
+# What rung 13 ran with where it was recorded: a tile for each block, two blocks to a cluster.
+PAIRS: dict[str, Any] = {"partition": "128x128x64", "cluster": 2, "tiles": 1}
+
+
 def test_a_part_of_the_clusters() -> None:
     """Whole clusters are run, and stand for the others of their kind."""
     rung = tw.ladder["13_warp_specialised"]
-    whole, part = (rung.profile(1024, 512, 256, gpu="h200", sample=blocks) for blocks in (None, 1))
+    whole, part = (rung.profile(1024, 512, 256, gpu="h200", sample=blocks, **PAIRS) for blocks in (None, 1))
     assert "sampled: 6 of 32 blocks" in part.notes[-1]
     for name in (
         NAMES["in"],
@@ -182,9 +183,7 @@ def test_a_part_of_the_clusters() -> None:
 def test_without_machine_code(key: str) -> None:
     """Kernels of Triton: bytes as their products and tiles ask for, labelled as predicted."""
     made = golden()[key]
-    device = ProfilingDevice(gpus.find("h200"))
-    launch(made, prepare(made, np.random.default_rng()), device)
-    profile = device.profile
+    profile = run_profiled(made, prepare(made, np.random.default_rng()), "h200")
     assert profile.level == "predicted"
     name = "tilewise__bytes_shared_op_gmma.sum"
     assert profile[name] > 0 and profile.metrics[name].label == "predicted"
@@ -197,7 +196,7 @@ def test_the_last_rung_on_the_gpu() -> None:
     """Rung 13 loads, multicasts, multiplies and stores in bulk: as on an H200."""
     row = next(row for row in RECORDED["rungs"] if row["case"]["rung"].startswith("13"))
     m, n, k = row["case"]["size"]
-    profile = tw.ladder["13_warp_specialised"].profile(m, n, k, gpu="h200")
+    profile = tw.ladder["13_warp_specialised"].profile(m, n, k, gpu="h200", **PAIRS)
     assert profile[NAMES["in"]] == row["counts"]["L1 read"]
     assert profile[NAMES["out"]] == row["counts"]["L2 tex written"]
     moved = {

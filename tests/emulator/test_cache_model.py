@@ -15,9 +15,8 @@ from tests.hardware.bulk import Case, Map
 from tests.hardware.keep import KEPT
 from tilewise import gpus
 from tilewise.emulator.profiling.tracing import BYPASS
-from tilewise.kernels import raster
 from tilewise.instruments.cache import Trace, traffic
-from tilewise.instruments.launch import ProfilingDevice
+from tilewise.kernels import raster
 from tilewise.toolchain.compile import compile_source
 
 K = 8
@@ -69,11 +68,10 @@ extern "C" __global__ void k(const float *a, const float *b, float *sink, unsign
 def test_orders_on_a_grid_of_any_shape(order: str) -> None:
     """A kernel that only reads its tiles' row of A and column of B, one element for each k."""
     rows, columns = 19, 13
-    device = ProfilingDevice(gpus.find("h200"), cache=True)
+    device = tw.device("emulator")
     a, b = device.array(np.zeros(rows * 256, np.float32)), device.array(np.zeros(columns * 128, np.float32))
     kernel = tw.Kernel(ORDERED, "k", "sm_90a", {"ORDER": order})
-    kernel(rows * columns, 32, [a, b, b, rows, columns], device=device)
-    trace = device.profile.trace
+    trace = kernel.profile(rows * columns, 32, [a, b, b, rows, columns], gpu="h200", cache=True).trace
     assert trace is not None
     for sms in (34, 58, 132):
         expected = raster.waves(raster.ORDERS[order], rows, columns, *TILE, sms)
@@ -84,10 +82,10 @@ def test_a_sector_is_read_from_memory_once() -> None:
     """Four blocks on two multiprocessors read one array: the L1 serves the second block of each, the L2 the other."""
     source = """extern "C" __global__ void k(const float *a, float *b) {
         b[blockIdx.x * 256 + threadIdx.x] = a[threadIdx.x]; }"""
-    device = ProfilingDevice(gpus.find("h200"), cache=True)
+    device = tw.device("emulator")
     a, b = device.array(np.zeros(256, np.float32)), device.array(np.zeros(1024, np.float32))
-    tw.Kernel(source, "k", "sm_90a")(4, 256, [a, b], device=device)
-    trace = device.profile.trace
+    profile = tw.Kernel(source, "k", "sm_90a").profile(4, 256, [a, b], gpu="h200", cache=True)
+    trace = profile.trace
     assert trace is not None
     assert trace.footprint() == 1024 and trace.footprint(writes=True) == 4096
     whole = traffic(trace, "h200", in_flight=4)
@@ -97,8 +95,8 @@ def test_a_sector_is_read_from_memory_once() -> None:
     assert whole.l2_across == 16  # half of what one part of the L2 wants belongs to the other
     other = traffic(trace, "a100", in_flight=4)  # where nothing is known of the way
     assert (other.l2_read, other.l2_hits, other.l2_across) == (4 * 32, 3 * 32, 0)
-    assert device.profile["dram__bytes_read.sum"] == 1024
-    assert device.profile.metrics["dram__bytes_read.sum"].label == "model"
+    assert profile["dram__bytes_read.sum"] == 1024
+    assert profile.metrics["dram__bytes_read.sum"].label == "model"
 
 
 def _blocks(*touched: range) -> Trace:
@@ -146,13 +144,12 @@ def test_a_multicast_is_asked_for_once(mask: int) -> None:
     """Whoever gets it; bulk copies are in the trace of the block that issues them."""
     box = Map("f16", (512, 64), (1024,), (64, 32), 128)
     case = Case("tensor_multi2", 64 * 32 * 2, step=32, mask=mask, map=box)
-    device = ProfilingDevice(gpus.find("h200"), cache=True)
-    array: Any = device.array(np.zeros((64, 512), np.float16))
+    array: Any = tw.device("emulator").array(np.zeros((64, 512), np.float16))
     tensor = tw.TensorMap(array, (32, 64), swizzle=128)
     text = compile_source(bulk.source(), bulk.ENTRIES, "sm_90a", filename="bulk.cu").ptx
     what = np.array([case.size, 0, 2, 32, 0, 0, 0, mask], np.int32)
-    tw.Kernel.from_ptx(text, case.entry)(2, 32, [tensor, what, array], 1 << 16, device=device)
-    profile = device.profile
+    kernel = tw.Kernel.from_ptx(text, case.entry)
+    profile = kernel.profile(2, 32, [tensor, what, array], 1 << 16, gpu="h200", cache=True)
     trace, model = profile.trace, profile.traffic
     assert trace is not None and model is not None and trace.clusters is not None
     sectors, kinds = trace.blocks[0]
@@ -221,10 +218,8 @@ st.u32 [%rd4], %r5;
 ret;
 }
 """
-    device = ProfilingDevice(gpus.find("a100"), cache=True)
-    array = device.array(np.zeros(512, np.float32))
-    tw.Kernel.from_ptx(text, "k")(1, 32, [array], device=device)
-    trace = device.profile.trace
+    array = tw.device("emulator").array(np.zeros(512, np.float32))
+    trace = tw.Kernel.from_ptx(text, "k").profile(1, 32, [array], gpu="a100", cache=True).trace
     assert trace is not None
     sectors, touched = trace.blocks[0]
     start = array.ptr // 32

@@ -7,8 +7,8 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
+from tests.emulator.checked import check_product
 from tests.emulator.sound import SOUND, kernel_of
-from tilewise.instruments.checking import CheckingDevice
 
 ORDERS = ("eager", "late", 1, 2)
 
@@ -26,26 +26,25 @@ def test_nothing_is_wrong(case: Case) -> None:
 @pytest.mark.parametrize("name", tw.ladder)
 def test_a_rung_is_clean(name: str) -> None:
     rung = tw.ladder[name]
-    if rung.operand_type == "float16" or name.startswith("07"):  # the second takes whole tiles only
+    element = rung.spec.element_types[0]
+    if element == "float16" or name.startswith("07"):  # the second takes whole tiles only
         m, n, k = 96, 64, 128
     else:
         m, n, k = (16, 32, 24) if name.startswith("02") else (100, 70, 129)
     generator = np.random.default_rng()
-    a = generator.standard_normal((m, k)).astype(rung.operand_type)
-    b = generator.standard_normal((k, n)).astype(rung.operand_type)
+    a = generator.standard_normal((m, k)).astype(element)
+    b = generator.standard_normal((k, n)).astype(element)
     for order in ORDERS:
-        device = CheckingDevice(order)
-        c = rung(a, b, device=device)
-        assert not device.findings, f"{order}\n" + "\n".join(map(str, device.findings))
+        c, findings = check_product(name, a, b, order)
+        assert not findings, f"{order}\n" + "\n".join(map(str, findings))
         assert np.allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=0.3)
 
 
 def test_clusters_that_take_several_tiles_each_are_clean() -> None:
     a = np.random.default_rng().standard_normal((300, 260)).astype(np.float16)
     for order in ORDERS:
-        device = CheckingDevice(order)
-        tw.ladder["13_warp_specialised"](a, a.T.copy(), device=device)
-        assert not device.findings, f"{order}\n" + "\n".join(map(str, device.findings))
+        _, findings = check_product("13_warp_specialised", a, a.T.copy(), order)
+        assert not findings, f"{order}\n" + "\n".join(map(str, findings))
 
 
 def test_there_are_enough() -> None:

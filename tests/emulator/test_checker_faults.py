@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
 from tests.emulator.faulty import CASES, kernel_of, marked
-from tilewise.instruments.checking import CheckingDevice
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError
+from tilewise.instruments.checking import Checker, check_bound
 from tilewise.instruments.findings import Finding
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -53,35 +59,29 @@ AT = 'extern "C" __global__ void at(unsigned long long p) { *(int *)p = 1; }'
 
 
 def test_a_new_array_is_unset_until_somebody_writes_it() -> None:
-    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
     new, old, result = device.empty(32, "int32"), device.array(np.arange(32)), device.empty(32, "int32")
-    kernel(1, 32, [old.numpy().astype(np.int32), new, 20], device=device)
-    assert not device.findings
-    kernel(1, 32, [new, result, 20], device=device)
-    assert not device.findings  # what a launch wrote is known in the next one
-    kernel(1, 32, [new, result, 21], device=device)
-    assert [(item.tool, item.count) for item in device.findings] == [("initcheck", 1)]
-    assert "at byte 80" in device.findings[0].array
+    assert not kernel.check(1, 32, [old.numpy().astype(np.int32), new, 20])
+    assert not kernel.check(1, 32, [new, result, 20])  # what a launch wrote is known in the next one
+    (found,) = kernel.check(1, 32, [new, result, 21])
+    assert (found.tool, found.count) == ("initcheck", 1)
+    assert "at byte 80" in found.array
 
 
 def test_a_part_that_the_host_fills_is_set() -> None:
-    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
     new, result = device.empty(32, "int32"), device.empty(32, "int32")
     new[::2].fill(np.ones(16, np.int32))
-    kernel(1, 32, [new, result, 32], device=device)
-    assert [item.count for item in device.findings] == [16]
-    device.findings.clear()
+    assert [item.count for item in kernel.check(1, 32, [new, result, 32])] == [16]
     new.fill(np.ones(32, np.int32))
-    kernel(1, 32, [new, result, 32], device=device)
-    assert not device.findings
+    assert not kernel.check(1, 32, [new, result, 32])
 
 
 def test_after_an_unchecked_launch_nothing_is_called_unset() -> None:
-    device, kernel = CheckingDevice(), tw.Kernel(COPIED, "copied", "sm_80")
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
     new, result = device.empty(32, "int32"), device.empty(32, "int32")
-    kernel(1, 32, [np.ones(32, np.int32), new, 32], device=tw.device("emulator"))
-    kernel(1, 32, [new, result, 32], device=device)
-    assert not device.findings
+    kernel(1, 32, [np.ones(32, np.int32), new, 32], device=device)
+    assert not kernel.check(1, 32, [new, result, 32])
 
 
 def test_an_array_that_was_let_go_of_is_named() -> None:
@@ -112,17 +112,47 @@ def test_findings_come_by_line_and_as_plain_data() -> None:
 
 
 def test_arrays_that_are_kept_are_told_with_their_lines() -> None:
-    kernel = tw.Kernel(COPIED, "copied", "sm_80")
-    with CheckingDevice() as device:
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
+    before = device.empty(34, "int32")
+    with Checker() as checker:
         kept, gone = device.empty(33, "int32"), device.array(np.ones(32, np.int32))
-        kernel(1, 32, [gone, kept, 32], device=device)
-        kernel(1, 32, [np.ones(32, np.int32), kept[:32], 32], device=device)
+        assert not kernel.check(1, 32, [gone, kept, 32])
+        assert not kernel.check(1, 32, [np.ones(32, np.int32), kept[:32], 32])
         del gone
-    (found,) = device.findings
+    after = device.empty(35, "int32")
+    (found,) = checker.findings
     assert (found.tool, found.kind, found.address) == ("memcheck", "leak", kept.ptr)
     assert "132 bytes" in found.message and "(33,)" in found.array
     assert found.now and found.now.file == __file__ and "device.empty(33" in found.now.text
     assert "allocation by the host" in str(found)
-    with CheckingDevice() as device:
-        kernel(1, 32, [np.ones(32, np.int32), device.empty(32, "int32"), 32], device=device)
-    assert not device.findings
+    del before, after
+    with Checker() as checker:
+        assert not kernel.check(1, 32, [np.ones(32, np.int32), device.empty(32, "int32"), 32])
+    assert not checker.findings
+
+
+HEAP = """
+__device__ int *block;
+extern "C" __global__ void heap(int take)
+{
+    if (take) block = new int;
+    else delete block;
+}"""
+
+
+def test_a_checker_remembers_the_heap_from_one_launch_to_the_next() -> None:
+    kernel = tw.Kernel(HEAP, "heap", "sm_80")
+    take, give_back = (kernel.bind(1, 1, [take], device="emulator").bound for take in (1, 0))
+    checker = Checker()
+    assert [item.kind for item in checker.check(take)] == ["leak"]
+    assert checker.check(give_back) == []
+    assert [item.kind for item in checker.check(give_back)] == ["bad-free"]
+    assert [item.kind for item in checker.findings] == ["leak", "bad-free"]
+    assert [item.kind for item in check_bound(take, {})] == ["leak"]
+
+
+def test_what_lies_on_a_gpu_is_not_checked() -> None:
+    elsewhere: Any = SimpleNamespace(name="gpu:0", runs_on_gpu=True)
+    bound = replace(tw.Kernel(AT, "at", "sm_80").bind(1, 1, [0], device="emulator").bound, device=elsewhere)
+    with pytest.raises(ArgumentError, match=r"bound must be bound on the emulator .*, not 'gpu:0'"):
+        check_bound(bound, {})

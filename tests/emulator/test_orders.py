@@ -10,8 +10,9 @@ import pytest
 
 import tilewise as tw
 from tests.nothing.test_rungs_simt import sums_in_order
+from tests.rungs import Placed, place_steps
 from tilewise.devices.emulated import open_emulator
-from tilewise.kernels.rung import operand
+from tilewise.kernels import RUNGS
 from tilewise.reference import compare, poisoned
 
 Array = npt.NDArray[Any]
@@ -58,7 +59,7 @@ BARRIER = "__syncthreads();"
 
 def without_barrier(which: int | None) -> tw.Kernel:
     """Rung 04 with tiles of 16×16, that is 8 warps a block, and one of its two barriers missing."""
-    start, middle, end = tw.ladder["04_tiled"].source.split(BARRIER)
+    start, middle, end = RUNGS["04_tiled"].source.split(BARRIER)
     first, second = ("" if which == 0 else BARRIER), ("" if which == 1 else BARRIER)
     return tw.Kernel(f"{start}{first}{middle}{second}{end}", "tiled", "sm_75", {"TILE": 16})
 
@@ -67,8 +68,11 @@ def tiled(kernel: tw.Kernel, a: Array, b: Array, order: Order) -> Array:
     device = open_emulator(order, 1)
     left, right = device.array(a), device.array(b)
     out = device.array(poisoned((a.shape[0], b.shape[1]), np.float32))
-    operands = operand("a", left), operand("b", right), operand("c", out)
-    (step,) = tw.ladder["04_tiled"].steps(*operands, 0, {"tile": 16})
+    placed = (
+        Placed(one.ptr, one.shape[0], one.shape[1], one.shape[1], "float32") for one in (left, right, out)
+    )
+    spec, (place_a, place_b, place_c) = RUNGS["04_tiled"], placed
+    (step,) = place_steps(spec, place_a, place_b, place_c, 0, spec.complete({"tile": 16}))
     kernel(step.launch.grid, step.launch.block, step.launch.args, device=device)
     return out.numpy()
 

@@ -12,11 +12,10 @@ import pytest
 
 import tilewise as tw
 from tests.triton.compiler import golden
-from tests.triton.runs import launch, prepare
+from tests.triton.runs import prepare, profiled
 from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.instruments.compare import comparison
-from tilewise.instruments.launch import ProfilingDevice
 from tilewise.instruments.metrics import chosen
 from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import Profile
@@ -214,10 +213,8 @@ def test_tritons_kernels(key: str) -> None:
     """Their PTX alone: the matrices of a product are read without conflicts, and memory is read coalesced."""
     made = golden()[key]
     run = prepare(made, np.random.default_rng())
-    device = ProfilingDevice(gpus.find("a100"))
-    launch(made, run, device)
+    profile = profiled(made, run, "a100")
     run.check()
-    profile = device.profile
     assert profile.level == "predicted" and profile.occupancy is None
     assert profile["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"] > 0
     if "matmul" in key:
@@ -382,9 +379,10 @@ ATOM = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"
 
 
 def atomics(name: str) -> Profile:
-    data = np.arange(64, dtype=np.int32) // 4
     kernel = tw.Kernel(ATOMICS, name, "sm_90a")
-    return kernel.profile(1, 64, [np.zeros(64, np.int32), data], gpu="h200")
+    elements = np.dtype(kernel.parameters[0].element)
+    data = np.arange(64, dtype=elements) // 4
+    return kernel.profile(1, 64, [np.zeros(64, elements), data], gpu="h200")
 
 
 def test_atomics_ask_for_a_sector_for_every_lane_that_wants_a_word() -> None:
@@ -471,7 +469,8 @@ def test_a_product_of_fragments_in_a_straight_line() -> None:
               "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]), "r"(y[4]), "r"(y[5]), "r"(y[6]), "r"(y[7]), "f"(0.f));
         for (int i = 0; i < 8; i++) c[threadIdx.x * 8 + i] = z[i];
     }"""
-    arrays = [np.zeros(256, np.float16), np.zeros(256, np.float16), np.zeros(256, np.float32)]
+    words = [np.zeros(256, np.float16).view(np.uint32) for _ in range(2)]
+    arrays = [*words, np.zeros(256, np.float32)]
     profile = tw.Kernel(source, "product", "sm_80").profile(3, 32, arrays, gpu="a100")
     assert profile.opcodes["HMMA"] == 3 * 2
     assert {float(item.runs.sum()) for item in profile.machine.ran if not item.instruction.never} == {3.0}

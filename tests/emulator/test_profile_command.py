@@ -13,7 +13,7 @@ import pytest
 
 from tilewise.bench.hardware import beside, find_ncu, read_raw
 from tilewise.cli.main import main
-from tilewise.kernels import ladder
+from tilewise.ladder import ladder
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 SOURCE = """

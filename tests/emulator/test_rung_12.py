@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.emulator.checked import check_product
 from tests.framed import Framed, marked
-from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArchError, ArgumentError
-from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, RUNG
-from tilewise.instruments.checking import CheckingDevice
+from tilewise.interop import numpy_dtype
+from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
@@ -25,16 +25,17 @@ SEED = int(RANDOM.integers(2**40))
 DEVICE = open_emulator()
 ORDERS = ("eager", "late", SEED)
 SMALL = "64x64x32"
+RUNG = tw.ladder["12_multistage"]
 Array = npt.NDArray[Any]
 
 
 def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
-    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     return a, b
 
 
 def multiply(a: Array, b: Array, order: str | int = "eager", **chosen: str | int) -> Array:
-    product: Array = tw.ladder["12_multistage"](a, b, device=tw.device("emulator", order=order), **chosen)
+    product: Array = RUNG(a, b, device=tw.device("emulator", order=order), **chosen)
     return product
 
 
@@ -56,7 +57,7 @@ def test_every_partition_in_every_order(partition: str, element: str, result: st
     a, b = operands(m, n, k, element)
     how: dict[str, Any] = {"partition": partition, "result": result, "stages": stages}
     results = [multiply(a, b, order, **how) for order in ORDERS]
-    assert results[0].dtype == dtype_named(result)
+    assert results[0].dtype == numpy_dtype(result)
     assert compare(results[0], a, b), (m, n, k)
     assert len({item.tobytes() for item in results}) == 1, SEED
 
@@ -86,16 +87,16 @@ def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], ele
 def test_checks_find_nothing(order: str | int) -> None:
     """No race, no read of what is still on its way, nothing read that nobody wrote."""
     for gap in (0, 1):
-        device = CheckingDevice(order)
         a, b = operands(100, 90 + gap, 300 + gap, "float16")
-        assert compare(RUNG(a, b, device=device, partition=SMALL, stages=3), a, b)
-        assert device.findings == []
+        product, findings = check_product(RUNG.name, a, b, order, partition=SMALL, stages=3)
+        assert compare(product, a, b)
+        assert findings == []
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_small_integers_are_exact(element: str) -> None:
     m, n, k = (int(size) for size in RANDOM.integers(1, 100, 3))
-    a, b = (RANDOM.integers(-3, 4, shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.integers(-3, 4, shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert (multiply(a, b, partition=SMALL, result="float32") == exact).all(), (m, n, k)
 

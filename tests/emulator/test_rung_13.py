@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.emulator.checked import check_product
 from tests.framed import Framed, marked
 from tests.rungs import changed
-from tilewise.bench.trial import dtype_named
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, Deadlock, KernelFault
-from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, RUNG
-from tilewise.instruments.checking import CheckingDevice
+from tilewise.interop import numpy_dtype
+from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, SPEC
+from tilewise.ladder import Rung
 from tilewise.reference import compare
 
 RANDOM = np.random.default_rng()
@@ -27,11 +28,12 @@ SEED = int(RANDOM.integers(2**40))
 DEVICE = open_emulator()
 ORDERS = ("eager", "late", SEED)
 SMALL = "128x128x64"
+RUNG = tw.ladder["13_warp_specialised"]
 Array = npt.NDArray[Any]
 
 
 def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
-    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     return a, b
 
 
@@ -56,9 +58,13 @@ def test_every_partition_in_every_order(partition: str, cluster: int, element: s
     a, b = operands(m, n, k, element)
     how: dict[str, Any] = {"partition": partition, "cluster": cluster, "result": result, "tiles": 2}
     results = [multiply(a, b, order, **how) for order in ORDERS]
-    assert results[0].dtype == dtype_named(result)
+    assert results[0].dtype == numpy_dtype(result)
     assert compare(results[0], a, b), (m, n, k)
     assert len({item.tobytes() for item in results}) == 1, SEED
+
+
+def broken_rung(folder: Path, old: str, new: str) -> Rung:
+    return Rung(changed(SPEC, folder, old, new))
 
 
 EDGES = st.sampled_from((1, 2, 8, 63, 64, 65, 127, 128, 129))
@@ -89,8 +95,8 @@ def test_any_size_and_any_lie(
 @pytest.mark.parametrize(
     "missing",
     [
-        "shared.full[turn.slot].wait(turn.parity);",
-        "shared.empty[turn.slot].wait(turn.parity ^ 1);",
+        "shared.ring.wait_until_full(turn);",
+        "shared.ring.wait_until_empty(turn);",
         "        wgmma::wait<1>();",
         "    wgmma::wait<0>();\n",
         "        wait_for_warpgroup(group);\n        if (storing && whole)",
@@ -99,14 +105,14 @@ def test_any_size_and_any_lie(
 def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     """What is awaited has not happened yet where the order is late, or a barrier counts too many."""
     a, b = operands(256, 128, 700, "float16")
-    broken = changed(RUNG, tmp_path, missing, "if (storing && whole)" if "storing" in missing else "")
+    broken = broken_rung(tmp_path, missing, "if (storing && whole)" if "storing" in missing else "")
     with contextlib.suppress(KernelFault):
         assert not compare(broken(a, b, device=tw.device("emulator", order="late"), partition=SMALL), a, b)
 
 
 def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> None:
     a, b = operands(256, 128, 700, "float16")
-    broken = changed(RUNG, tmp_path, "(WARPGROUP / WARP) * CLUSTER);", "(WARPGROUP / WARP) * CLUSTER + 1);")
+    broken = broken_rung(tmp_path, "(WARPGROUP / WARP) * CLUSTER);", "(WARPGROUP / WARP) * CLUSTER + 1);")
     with pytest.raises(Deadlock, match="no block gets on"):
         broken(a, b, device="emulator", partition=SMALL)
 
@@ -115,20 +121,20 @@ def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> N
 def test_checks_find_nothing(order: str | int) -> None:
     """No race, no copy to a stage still in use, nothing for the engine that was not fenced."""
     for result in ("float16", "float32"):
-        device = CheckingDevice(order)
         a, b = operands(300, 136, 520, "float16")
-        assert compare(RUNG(a, b, device=device, partition=SMALL, result=result, tiles=3), a, b)
-        assert device.findings == []
+        product, findings = check_product(RUNG.name, a, b, order, partition=SMALL, result=result, tiles=3)
+        assert compare(product, a, b)
+        assert findings == []
 
 
 @pytest.mark.parametrize(
     "missing", ["if (whole) tensor_copy::fence_stores();", "if (storing) tensor_copy::wait_until_read<1>();"]
 )
 def test_checks_find_what_results_need_not_show(missing: str, tmp_path: Path) -> None:
-    device = CheckingDevice("late")
     a, b = operands(512, 128, 100, "float16")
-    changed(RUNG, tmp_path, missing, "")(a, b, device=device, partition=SMALL, tiles=2)
-    assert {finding.tool for finding in device.findings} == {"asyncheck"}
+    broken = broken_rung(tmp_path, missing, "").spec
+    _, findings = check_product(broken, a, b, partition=SMALL, tiles=2)
+    assert {finding.tool for finding in findings} == {"asyncheck"}
 
 
 @pytest.mark.parametrize("result", ["float16", "float32"])
@@ -146,7 +152,7 @@ def test_nothing_is_written_beyond_rows_that_end_within_16_bytes(m: int, result:
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_small_integers_are_exact(element: str) -> None:
     m, n, k = (int(size) for size in RANDOM.integers(1, 200, 3))
-    a, b = (RANDOM.integers(-3, 4, shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.integers(-3, 4, shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert (multiply(a, b, partition=SMALL, result="float32") == exact).all(), (m, n, k)
 

@@ -19,13 +19,14 @@ import pytest
 
 import tilewise as tw
 from tests.nothing.test_rungs_simt import fused, sums_in_order
+from tests.rungs import Placed, place_steps
 from tilewise.devices.arguments import pack
 from tilewise.emulator import Build, Range, Runner, build, native
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
 from tilewise.emulator.native import Target
 from tilewise.emulator.ptx.parse import parse
-from tilewise.kernels.rung import Operand
+from tilewise.kernels import RUNGS
 from tilewise.launch import Launch
 from tilewise.reference import poisoned
 
@@ -124,16 +125,17 @@ def test_the_mixture_for_fewer_features(target: Target) -> None:
 @pytest.mark.parametrize("target", BELOW[-1:], ids=IDS[-1:])
 def test_rungs_for_fewer_features(name: str, target: Target) -> None:
     """On operands that no wide access fits, too."""
-    rung, kernel = tw.ladder[name], tw.ladder[name].kernel("sm_75")
+    spec = RUNGS[name]
+    kernel = spec.kernel("sm_75")
     made: Build | None = None
     for m, n, k, gap in ((9, 70, 33, 3), (130, 40, 24, 0)):
         a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((m, k + gap), (k, n + gap)))
         c = poisoned((m, n + gap), np.float32)
-        operands = [
-            Operand(values.ctypes.data, rows, columns, columns + gap, "float32")
+        left, right, result = (
+            Placed(values.ctypes.data, rows, columns, columns + gap, "float32")
             for values, rows, columns in ((a, m, k), (b, k, n), (c, m, n))
-        ]
-        (step,) = rung.steps(operands[0], operands[1], operands[2], 0, rung.complete({}))
+        )
+        (step,) = place_steps(spec, left, right, result, 0, spec.complete({}))
         made = made or build.build_kernel(kernel.ptx, step.entry, step.launch.block, target, None)
         device: Any = None  # for there are no pointers among the arguments
         packed = pack(step.entry, kernel.parameters, step.launch.args, device).parts
@@ -170,7 +172,7 @@ def opcodes(assembly: str) -> Counter[str]:
 
 @pytest.mark.parametrize("system", ARM)
 def test_arm_multiplies_whole_vectors(system: str) -> None:
-    data, assembly = for_arm(tw.ladder["04_tiled"].kernel("sm_75"), "tiled", (32, 32, 1), system)
+    data, assembly = for_arm(RUNGS["04_tiled"].kernel("sm_75"), "tiled", (32, 32, 1), system)
     assert data[:4] == (b"\x7fELF" if system == "linux" else b"\xcf\xfa\xed\xfe")
     found = opcodes(assembly)
     assert found["fmla"] == 32 * 8  # a warp's fused multiply-add is eight of four lanes

@@ -150,12 +150,12 @@ def _rung(
     shared: int = 64,
     cluster: int | None = None,
 ) -> Sample:
-    import tilewise as tw
+    from tilewise.kernels import RUNGS
     from tilewise.toolchain.compile import compile_source
 
-    rung = tw.ladder[name]
-    complete = rung.complete(settings or {})
-    built = compile_source(rung.source, rung.entries, arch, defines=rung.defines(complete))
+    spec = RUNGS[name]
+    complete = spec.complete(settings or {})
+    built = compile_source(spec.source, spec.entries, arch, defines=spec.defines(complete))
     entry = next(iter(built.entries))
     large = len(built.ptx) > 20_000
     return Sample(built.ptx, entry, cluster or 1, block, shared, cluster, 1 if large else 4)

@@ -20,11 +20,13 @@ import pytest
 
 import tilewise as tw
 from tests.framed import Framed
-from tilewise.bench.trial import dtype_named
+from tilewise.calls import Choice, ready
 from tilewise.devices import gpu
 from tilewise.devices.gpu import GpuDevice
+from tilewise.interop import numpy_dtype
 from tilewise.kernels.ladder import rung_13_warp_specialised as rung_13
-from tilewise.kernels.rung import ceil_div, operand
+from tilewise.operands import Operands, ceil_div
+from tilewise.problem import Problem
 from tilewise.reference import compare
 
 pytestmark = pytest.mark.gpu
@@ -68,7 +70,7 @@ def elements(name: str) -> tuple[str, ...]:
 
 
 def operands(m: int, n: int, k: int, element: str) -> tuple[Array, Array]:
-    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     return a, b
 
 
@@ -76,14 +78,14 @@ def checked(
     device: GpuDevice, name: str, a: Array, b: Array, gaps: tuple[int, ...] = (0,) * 6, **chosen: Any
 ) -> None:
     """Multiply among NaN into a poisoned output, and compare with float64."""
-    rung = tw.ladder[name]
-    complete = rung.complete({"element": a.dtype.name} if "element" in rung.settings else {})
+    rung, spec = tw.ladder[name], tw.ladder[name].spec
+    complete = spec.complete({"element": a.dtype.name} if "element" in spec.settings else {})
     complete.update(chosen)
     left, right = Framed(device, a, *gaps[:2]), Framed(device, b, *gaps[2:4])
-    result = dtype_named(rung.result_type(complete))
+    result = numpy_dtype(spec.result_type(complete))
     out = Framed(device, np.full((a.shape[0], b.shape[1]), np.nan, result), *gaps[4:])
     rung(left.part, right.part, out=out.part, device=device, **chosen)
-    found = compare(out.taken(), a, b, accumulate=rung.accumulate(complete))
+    found = compare(out.taken(), a, b, accumulate=spec.accumulate(complete))
     assert found, (name, a.shape, b.shape, a.dtype, gaps, chosen, str(found))
 
 
@@ -133,21 +135,11 @@ SPEEDS = [(1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192), (4096, 143
 
 
 def best(device: GpuDevice, name: str, a: Any, b: Any, out: Any, complete: Any) -> float:
-    """Seconds of the quickest of ten, everything compiled and allocated before."""
-    rung = tw.ladder[name]
-    matrices = operand("a", a), operand("b", b), operand("out", out)
-    room = rung.room(*matrices, complete)
-    workspace = device.empty((room,), "uint8") if room else None
-    steps = rung.steps(*matrices, workspace.ptr if workspace else 0, complete)
-    launches = [(rung.kernel(device.arch, entry=step.entry, **complete), step.launch) for step in steps]
-
-    def launch() -> None:
-        for kernel, how in launches:
-            kernel(how.grid, how.block, how.args, how.shared, how.cluster, device)
-
+    """Seconds of the quickest of ten, everything compiled before."""
+    call = ready(a, b, out, device, Choice(specs=(tw.ladder[name].spec,), settings=tuple(complete.items())))
     for _ in range(3):
-        launch()
-    return min(device.time(launch, repeat=10))
+        call()
+    return min(device.time(call, repeat=10))
 
 
 def timed_settings(name: str, m: int, n: int, multiprocessors: int) -> Iterator[dict[str, Any]]:
@@ -158,7 +150,8 @@ def timed_settings(name: str, m: int, n: int, multiprocessors: int) -> Iterator[
             del given["element"]
         yield given
         if "tiles" in tw.ladder[name].settings:
-            tiles = ceil_div(rung_13.clusters(m, n, str(partition), 2), multiprocessors // 2)
+            pairs = rung_13.clusters(Operands.of(Problem(m, n, 1)), {"partition": partition, "cluster": 2})
+            tiles = ceil_div(pairs, multiprocessors // 2)
             yield {**given, "tiles": min(tiles, rung_13.MOST_TILES)}
 
 
@@ -166,15 +159,15 @@ def print_speeds(names: Sequence[str]) -> None:
     """TFLOP/s on random data, each result checked."""
     device = gpu.open(0)
     for name, (m, n, k) in itertools.product(names, SPEEDS):
-        rung = tw.ladder[name]
+        spec = tw.ladder[name].spec
         for given in timed_settings(name, m, n, device.multiprocessors):
-            complete = rung.complete(given)
-            a, b = (device.array(x) for x in operands(m, n, k, rung.element(complete)))
-            out = device.empty((m, n), dtype_named(rung.result_type(complete)))
+            complete = spec.complete(given)
+            a, b = (device.array(x) for x in operands(m, n, k, spec.element(complete)))
+            out = device.empty((m, n), numpy_dtype(spec.result_type(complete)))
             seconds = best(device, name, a, b, out, complete)
             rows = slice(m // 2 - 32, m // 2 + 32)
             right = compare(
-                out[rows].numpy(), a[rows].numpy(), b.numpy(), accumulate=rung.accumulate(complete)
+                out[rows].numpy(), a[rows].numpy(), b.numpy(), accumulate=spec.accumulate(complete)
             )
             speed = 2 * m * n * k / seconds / 1e12
             print(f"{name} {m}×{n}×{k} {given}: {speed:.0f} TFLOP/s; {right}", flush=True)

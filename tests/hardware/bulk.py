@@ -447,7 +447,7 @@ def _rungs() -> None:
 
     for name, (m, n, k), settings in _RUNGS:
         rung = tw.ladder[name]
-        element = rung.element(rung.complete(settings))
+        element = rung.spec.element(rung.spec.complete(settings))
         rung(np.zeros((m, k), element), np.zeros((k, n), element), device="gpu", **settings)
 
 

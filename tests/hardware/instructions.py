@@ -133,45 +133,41 @@ class Counted(Gpu):
 
 def _copying() -> Job:
     """Rung 13, in blocks that are clusters of their own."""
-    import tilewise as tw
-    from tests.hardware.ladder import _told
-    from tilewise.devices.tensor_map import TensorMap
-    from tilewise.kernels.rung import Operand
+    from tests.hardware.ladder import argument, dense
+    from tilewise.kernels import RUNGS
+    from tilewise.slots import MapSlot
     from tilewise.toolchain.compile import compile_source
 
-    rung, (m, n, k) = tw.ladder["13_warp_specialised"], (512, 512, 256)
+    spec, (m, n, k) = RUNGS["13_warp_specialised"], (512, 512, 256)
     told = {"partition": "128x128x64", "cluster": 1, "tiles": 1, "result": "float32"}
-    complete = rung.complete(told)
+    complete = spec.complete(told)
     binary = compile_source(
-        rung.source, rung.entries, ARCH, defines=rung.defines(complete), filename=rung.file.name
+        spec.source, spec.entries, ARCH, defines=spec.defines(complete), filename=spec.file.name
     )
     shapes = {"a": (m, k, "float16"), "b": (k, n, "float16"), "c": (m, n, "float32")}
-    places = {name: 0x7E57_0000_0000 + (i << 32) for i, name in enumerate(shapes)}
-    given = [
-        Operand(places[name], rows, columns, columns, kind) for name, (rows, columns, kind) in shapes.items()
-    ]
-    (step,) = rung.steps(given[0], given[1], given[2], 0, complete)
+    given = dense(spec, (m, n, k), complete)
+    spec.check(given, complete)
+    (step,) = spec.steps(given, complete)
     args: list[Any] = []
-    for arg in step.launch.args:
-        if isinstance(arg, TensorMap):
-            name = next(name for name, place in places.items() if place == arg.array)
-            rows, columns, kind = shapes[name]
+    for slot in step.launch.args:
+        if isinstance(slot, MapSlot):
+            rows, columns, kind = shapes[slot.operand]
             size, number = (4, 7) if kind == "float32" else (2, 6)
-            inner, outer = arg.described.box
-            args.append(Map(name, number, (rows, columns), (outer, inner), columns * size, 3))
+            inner, outer = slot.described.box
+            args.append(Map(slot.operand, number, (rows, columns), (outer, inner), columns * size, 3))
         else:
-            args.append(_told(arg, places))
+            args.append(argument(slot))
     start = Start(binary.lowered[step.entry], step.launch.grid, step.launch.block, args, step.launch.shared)
     buffers: dict[str, Array] = {
         name: np.zeros((rows, columns), kind) for name, (rows, columns, kind) in shapes.items()
     }
     about = {
-        "rung": rung.name,
+        "rung": spec.name,
         "size": (m, n, k),
         "settings": told,
         "machine code": digest(binary.cubin or b""),
     }
-    return Job(f"{rung.name} {m}x{n}x{k}", binary.ptx, [start], buffers, ["c"], binary.cubin, about)
+    return Job(f"{spec.name} {m}x{n}x{k}", binary.ptx, [start], buffers, ["c"], binary.cubin, about)
 
 
 # -- on the machine with the GPU --------------------------------------------------------------------

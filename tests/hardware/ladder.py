@@ -6,17 +6,33 @@ The machine code is compiled for sm_90a by whoever makes the jobs, and goes alon
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare, digest
 
-__all__ = ["ARCH", "Case", "Size", "cases", "job", "jobs", "operands", "restored", "stored"]
+if TYPE_CHECKING:  # the machine with the GPU may have nothing of tilewise
+    from tilewise.kernels.spec import KernelSpec, Operands, Settings
+
+__all__ = [
+    "ARCH",
+    "Case",
+    "Size",
+    "argument",
+    "cases",
+    "dense",
+    "job",
+    "jobs",
+    "operands",
+    "restored",
+    "stored",
+]
 
 ARCH = "sm_90a"
 Size = tuple[int, int, int]  # m, n, k
 Case = tuple[str, Size, dict[str, int | str]]
+_BUFFERS = {"a": "a", "b": "b", "c": "c", "workspace": "w"}  # a job's, by the names of operands
 
 _SMALL: tuple[Size, ...] = ((256, 192, 128), (129, 65, 77), (64, 48, 1040))
 _ONE_BLOCK: tuple[Size, ...] = ((32, 32, 96), (17, 29, 77))
@@ -37,14 +53,14 @@ _MORE: dict[str, tuple[dict[str, int | str], ...]] = {
 
 def cases() -> Iterator[Case]:
     """Rungs, sizes and settings; nothing is left to be chosen by a GPU's number of SMs."""
-    import tilewise as tw
+    from tilewise.kernels import RUNGS
 
     for name in told():
-        rung = tw.ladder[name]
+        spec = RUNGS[name]
         for settings in _MORE.get(name, ({},)):
             for size in (*_SMALL, *_ONE_BLOCK) if name == "02_one_block" else _SMALL:
                 whole = tuple(-(-edge // 128) * 128 for edge in size)
-                fitting = [s for s in (size, whole) if _fits(rung, s, settings)]
+                fitting = [s for s in (size, whole) if _fits(spec, s, settings)]
                 if fitting:
                     m, n, k = fitting[0]
                     yield name, (m, n, k), dict(settings)
@@ -52,19 +68,24 @@ def cases() -> Iterator[Case]:
 
 def told() -> list[str]:
     """The rungs whose arguments a job can tell: numbers and matrices, no tensor maps."""
-    import tilewise as tw
+    from tilewise.kernels import RUNGS
 
-    return [name for name in tw.ladder if not name.startswith("13")]
+    return [name for name in RUNGS if not name.startswith("13")]
 
 
-def _fits(rung: Any, size: Sequence[int], settings: Mapping[str, Any]) -> bool:
-    import tilewise as tw
+def dense(spec: KernelSpec, size: Sequence[int], complete: Settings) -> Operands:
+    """The operands of a size, as they lie in a job's buffers."""
+    from tilewise.operands import Operands
+    from tilewise.problem import Problem
 
-    try:
-        rung.rule(*size, rung.complete(settings))
-    except tw.TilewiseError:
-        return False
-    return True
+    m, n, k = size
+    element = spec.element(complete)
+    return Operands.of(Problem(m, n, k, a=element, b=element, c=spec.result_type(complete)))
+
+
+def _fits(spec: KernelSpec, size: Sequence[int], settings: Mapping[str, Any]) -> bool:
+    complete = spec.complete(settings)
+    return spec.why_not(dense(spec, size, complete), complete) is None
 
 
 def operands(element: str, size: Size) -> tuple[Array, Array]:
@@ -76,36 +97,26 @@ def operands(element: str, size: Size) -> tuple[Array, Array]:
 
 def job(name: str, size: Size, settings: Mapping[str, Any], random: bool = True) -> Job:
     """A rung's launches as a job."""
-    import tilewise as tw
-    from tilewise.kernels.rung import Operand
+    from tilewise.kernels import RUNGS
     from tilewise.toolchain.compile import compile_source
 
-    rung = tw.ladder[name]
-    complete = rung.complete(settings)
+    spec = RUNGS[name]
+    complete = spec.complete(settings)
     m, n, k = size
-    element, result = rung.element(complete), rung.result_type(complete)
+    element, result = spec.element(complete), spec.result_type(complete)
     binary = compile_source(
-        rung.source, rung.entries, ARCH, defines=rung.defines(complete), filename=rung.file.name
+        spec.source, spec.entries, ARCH, defines=spec.defines(complete), filename=spec.file.name
     )
-    room = rung.workspace(m, n, k, complete)
-    shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
-    # Addresses that a step's arguments are told by afterwards.
-    stand_in = {name: 0x7E57_0000_0000 + (i << 32) for i, name in enumerate(("a", "b", "c", "w"))}
-    given = [
-        Operand(stand_in[one], *shape, shape[1], result if one == "c" else element)
-        for one, shape in shapes.items()
-    ]
+    given = dense(spec, size, complete)
+    spec.check(given, complete)
+    room = spec.workspace(given, complete)
     starts = []
-    for step in rung.steps(given[0], given[1], given[2], stand_in["w"] if room else 0, complete):
+    for step in spec.steps(given, complete):
         launch = step.launch
-        args = [_told(arg, stand_in) for arg in launch.args]
+        args = [argument(slot) for slot in launch.args]
         entry = binary.lowered[step.entry]
         starts.append(Start(entry, launch.grid, launch.block, args, launch.shared))
-    a, b = (
-        operands(element, size)
-        if random
-        else (np.zeros(shapes["a"], element), np.zeros(shapes["b"], element))
-    )
+    a, b = operands(element, size) if random else (np.zeros((m, k), element), np.zeros((k, n), element))
     buffers = {"a": a, "b": b, "c": np.full((m, n), np.nan, result), "w": np.zeros(max(room, 16), np.uint8)}
     label = f"{name} {m}x{n}x{k} {' '.join(f'{key}={value}' for key, value in settings.items())}".strip()
     about = {
@@ -117,17 +128,17 @@ def job(name: str, size: Size, settings: Mapping[str, Any], random: bool = True)
     return Job(label, binary.ptx, starts, buffers, ["c"], binary.cubin, about)
 
 
-def _told(arg: Any, stand_in: Mapping[str, int]) -> Any:
-    """An argument as a job has it."""
-    if isinstance(arg, bytes):
-        if len(arg) != 24:
-            raise ValueError(f"an argument of {len(arg)} bytes")
-        width, height, pitch = np.frombuffer(arg[:12], np.uint32).tolist()
-        address = int.from_bytes(arg[16:], "little")
-        name = next(name for name, start in stand_in.items() if start == address)
-        assert pitch == width
-        return Matrix(name, height, width)
-    return np.uint32(arg)
+def argument(slot: Any) -> Any:
+    """A launch's argument as a job has it: a matrix over a buffer, or a number."""
+    if len(slot.template) == 4:
+        assert not slot.gaps
+        return np.frombuffer(slot.template, np.uint32)[0]
+    if len(slot.template) != 24:
+        raise ValueError(f"an argument of {len(slot.template)} bytes")
+    width, height, pitch = np.frombuffer(slot.template[:12], np.uint32).tolist()
+    (gap,) = slot.gaps
+    assert (gap.offset, gap.addend, gap.size, pitch) == (16, 0, 8, width)
+    return Matrix(_BUFFERS[gap.operand], height, width)
 
 
 def jobs() -> Iterator[Job]:

@@ -35,13 +35,13 @@ def machine(name: str) -> Machine:
 
 
 class Emulated:
-    """The emulator, through tilewise's own front: a device that is given, or one with some options."""
+    """The emulator with some options, through tilewise's own front."""
 
-    def __init__(self, device: Any = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         import tilewise as tw
 
         self._tw = tw
-        self._device = device or tw.device("emulator", **options)
+        self._device = tw.device("emulator", **options)
 
     def run(self, job: Job, seconds: float = 30.0) -> dict[str, Array]:
         arrays = {name: self._device.array(array) for name, array in job.buffers.items()}
@@ -53,8 +53,12 @@ class Emulated:
                 else:
                     args.append(arrays[arg] if isinstance(arg, str) else arg)
             kernel = self._tw.Kernel.from_ptx(job.ptx, start.entry)
-            kernel(start.grid, start.block, args, start.shared, device=self._device, timeout=seconds)
+            self.start(kernel, start, args, seconds)
         return {name: arrays[name].numpy() for name in job.results}
+
+    def start(self, kernel: Any, start: Start, args: list[Any], seconds: float) -> None:
+        """Run one launch to its end."""
+        kernel(start.grid, start.block, args, start.shared, device=self._device, timeout=seconds)
 
 
 class Gpu:

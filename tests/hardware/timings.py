@@ -13,7 +13,7 @@ __all__ = ["jobs", "record"]
 SIZE = (4096, 4096, 4096)
 TURNS, WARM = 20, 3
 _FIRST = 8  # rungs before it are not meant to be fast
-_SMS = 132
+_CHOSEN = ("partition", "stages", "split")  # settings that a plan chooses
 
 
 def jobs() -> Iterator[Job]:
@@ -25,7 +25,8 @@ def jobs() -> Iterator[Job]:
         if int(name[:2]) < _FIRST:
             continue
         rung = tw.ladder[name]
-        every: list[dict[str, Any]] = [dict(rung.choose(*SIZE, _SMS))] if rung.choose else [{}]
+        plan = rung.spec.settings_of(rung.plan(*SIZE, gpu="h200"))
+        every: list[dict[str, Any]] = [{key: plan[key] for key in _CHOSEN if key in plan}]
         if name.startswith("10"):
             every = [{"partition": one} for one in rung.settings["partition"]]
         for settings in every:
@@ -65,7 +66,7 @@ def record(listed: list[Job]) -> dict[str, Any]:
                 found["rows"][job.name] = {"failed": f"{type(error).__name__}: {error}"}
         out = torch.empty((m, n), device="cuda", dtype=kind)
         library = f"cublas {element}"
-        runs[library] = lambda a=a, b=b, out=out: torch.matmul(a, b, out=out)  # type: ignore[misc]
+        runs[library] = lambda a=a, b=b, out=out: torch.matmul(a, b, out=out)  # type: ignore[misc, assignment]
         times = _timed(runs, torch)
         best = statistics.median(times[library])
         for name, listed_times in times.items():

@@ -16,13 +16,13 @@ import tilewise
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
 from tilewise.bench.machine import PACKAGES
+from tilewise.bench.product import random_operands
 from tilewise.bench.toolchain import bench_toolchain
-from tilewise.bench.trial import random_operands
 from tilewise.cli import commands, draw
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
 from tilewise.errors import DeviceError, DeviceUnavailable
-from tilewise.kernels import ladder
+from tilewise.kernels import RUNGS as SPECS
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary
 
@@ -32,13 +32,14 @@ usage: tilewise COMMAND [OPTION …]
 Matrix multiplication on NVIDIA GPUs, tile by tile.
 
 commands:
-  demo       multiply with every rung of the ladder and check each result
+  demo       multiply: what tw.matmul chooses, then every rung of the ladder, each checked
   ladder     list the rungs, or show one
   run        multiply random matrices with one rung and check the result
+  plan       choose how to multiply on a GPU that need not be here, and say why
   profile    count what a launch does, in the terms of ncu
   check      find races, unset memory, bad accesses and unsafe copies in a launch
   doctor     what is here, what is missing, and what to do about it
-  bench      measure: how long compiling takes, how fast the emulator is
+  bench      measure: what a call costs, how long compiling takes, how fast the emulator is
 
 options:
   --version  print the version
@@ -60,7 +61,7 @@ CARD_TAIL = """
 tilewise ladder 02_one_block --source prints its CUDA C++.
 """
 
-RUNGS = {name: ladder[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
+RUNGS = {name: SPECS[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_ladder_lists_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].split() == ["rung", "what", "it", "is", "from", "types", "settings"]
-    assert [line.split()[0] for line in lines[1:-2]] == [*ladder]
+    assert [line.split()[0] for line in lines[1:-2]] == [*SPECS]
     assert "04_tiled               tiles in shared memory  " in out
 
 
@@ -139,24 +140,28 @@ def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.endswith(CARD_TAIL)
     about = out.removeprefix(CARD_HEAD).removesuffix(CARD_TAIL).splitlines()
     assert about
-    assert "\n".join(f"// {line}" for line in about) in ladder["02_one_block"].source
+    assert "\n".join(f"// {line}" for line in about) in SPECS["02_one_block"].source
 
 
 def test_ladder_prints_a_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "ladder", "04_tiled", "--source") == (0, ladder["04_tiled"].source, "")
+    assert run(capsys, "ladder", "04_tiled", "--source") == (0, SPECS["04_tiled"].source, "")
 
 
 def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     code, out, err = run(capsys, "demo", "--seed", "7")
     lines = [line.split() for line in out.splitlines()]
     assert (code, err) == (0, "")
-    assert out.startswith("Every rung of the ladder on fake: NumPy, pretending\n")
+    assert out.startswith("tw.matmul(a, b), 384×320×256 float32, sums in float32\n  chose ")
+    assert lines[4][:2] == ["correct", "yes:"]
+    lines = lines[
+        lines.index(["Every", "rung", "of", "the", "ladder", "on", "fake:", "NumPy,", "pretending"]) :
+    ]
     assert lines[2][:4] == ["02_one_block", "fake", "30×34×500", "yes"]
     assert lines[3][:4] == ["04_tiled", "fake", "200×180×160", "yes"]
     assert lines[3][5:7] == ["8,192", "0"]
     assert lines[4] == ["09_warp_tiled", "sm_75", "needs", "sm_80"]
     assert "(seed 7)" in out
-    assert {entry for entry, _, _ in device.launches} == {"one_block", "tiled"}
+    assert {"one_block", "tiled"} < {entry for entry, _, _ in device.launches}
 
 
 def test_demo_without_a_device_compiles_and_says_so(
@@ -197,8 +202,8 @@ def test_a_seed_makes_a_run_again(capsys: pytest.CaptureFixture[str], device: Fa
 
 def test_ladder_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = run_json(capsys, "ladder")
-    assert [item["name"] for item in found] == [*ladder]
-    assert run_json(capsys, "ladder", "04_tiled")["source"] == ladder["04_tiled"].source
+    assert [item["name"] for item in found] == [*SPECS]
+    assert run_json(capsys, "ladder", "04_tiled")["source"] == SPECS["04_tiled"].source
 
 
 def test_demo_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -281,16 +286,19 @@ def test_a_rung_that_cannot_run_fails_the_demo_and_the_others_are_shown(
             launch: Launch,
             packed: list[bytes],
             timeout: float | None = None,
+            stream: int | None = None,
         ) -> None:
             if entry == "one_block":
                 raise DeviceError("CUDA_ERROR_LAUNCH_FAILED while running one_block")
-            super().run(binary, entry, launch, packed, timeout)
+            super().run(binary, entry, launch, packed, timeout, stream)
 
     use(monkeypatch, Tired("sm_75"))
     code, out, _ = run(capsys, "demo")
     assert code == 1
     assert "FAILED: 02_one_block: CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
-    assert out.splitlines()[3].split()[3] == "yes"
+    lines = out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("Every rung"))
+    assert lines[first + 3].split()[3] == "yes"
 
 
 WRONG_USE = {
@@ -390,7 +398,7 @@ def test_the_doctor_empties_the_cache(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    ladder["03_simple"].kernel("sm_75")
+    SPECS["03_simple"].kernel("sm_75")
     assert run_json(capsys, "doctor")["cache"]["entries"] == 1
     assert run_json(capsys, "doctor", "--clear-cache")["cache"]["entries"] == 0
 

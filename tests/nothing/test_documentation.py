@@ -18,7 +18,7 @@ from tilewise.bench.ladder import ARCHS
 from tilewise.bench.ladder import markdown as resources
 from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
-from tilewise.kernels import ladder
+from tilewise.kernels import RUNGS
 from tilewise.toolchain.nvrtc import version
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +108,7 @@ def test_the_architecture_names_files_that_are_there() -> None:
 
 def test_the_ladder_has_a_line_for_every_rung_with_its_requirements() -> None:
     text = (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8")
-    for rung in ladder.values():
+    for rung in RUNGS.values():
         line = next(line for line in text.splitlines() if line.startswith(f"| {rung.name} | "))
         told = re.sub(r"D1–D7", "D1 D2 D3 D4 D5 D6 D7", line).replace("C1–C4", "C1 C2 C3 C4")
         assert {*rung.rows} <= {*re.findall(r"[A-E]\d+", told)}, rung.name
@@ -122,9 +122,9 @@ def table(document: str, command: str) -> str:
 def test_the_resource_table_is_what_the_compiler_says() -> None:
     shown = table("docs/ladder.md", "tilewise ladder --markdown")
     assert all(arch in shown for arch in ARCHS)
-    assert all(f"| {name} | " in shown for name in ladder)
+    assert all(f"| {name} | " in shown for name in RUNGS)
     if f"NVRTC {'.'.join(map(str, version()))}," in shown:  # another version chooses other registers
-        assert shown == resources(ladder), "stale: make docs"
+        assert shown == resources(RUNGS), "stale: make docs"
 
 
 def newest(results: list[Path]) -> Path:
@@ -135,7 +135,7 @@ def test_the_compile_times_are_those_of_the_kept_result() -> None:
     kept = newest([*ROOT.glob("docs/results/toolchain-*.json")])
     result = json.loads(kept.read_text(encoding="utf-8"))
     assert result["date"] in kept.name
-    assert {row["rung"] for row in result["rungs"]} == {*ladder}
+    assert {row["rung"] for row in result["rungs"]} == {*RUNGS}
     shown = table("docs/toolchain.md", "tilewise bench toolchain --markdown")
     assert shown == toolchain.markdown(result), "stale: make docs"
     assert f"results/{kept.name}" in (ROOT / "docs" / "toolchain.md").read_text(encoding="utf-8")

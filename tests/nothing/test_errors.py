@@ -32,8 +32,8 @@ from tilewise.errors import (
     UnknownNameError,
     integer,
 )
-from tilewise.kernels import ladder
-from tilewise.kernels.rung import Operand
+from tilewise.kernels.spec import Operand
+from tilewise.ladder import ladder
 from tilewise.launch import LaunchLimits, Parameter, check_launch, dim3
 from tilewise.toolchain.compile import compile_source, read_ptx
 
@@ -331,7 +331,11 @@ CASES: dict[str, Case] = {
         ArgumentError,
         ("a must have elements of type float32", "float64", "a.astype('float32')"),
     ),
-    "operand as a list": (lambda: ladder["04_tiled"](A, [[1.0]]), ArgumentError, ("b must be", "list")),
+    "operand that is no array": (
+        lambda: ladder["04_tiled"](A, {1.0}),
+        ArgumentError,
+        ("b must be an array of NumPy", "set", "use numpy.asarray(b)"),
+    ),
     "operand of one dimension": (
         lambda: ladder["04_tiled"](A[0], A),
         ArgumentError,
@@ -346,7 +350,7 @@ CASES: dict[str, Case] = {
     "out of another kind": (
         lambda: ladder["04_tiled"](A, A, out=[1]),
         ArgumentError,
-        ("out", "same kind", "list"),
+        ("out must be an array of NumPy", "list", "use numpy.asarray(out)"),
     ),
     "out that is read-only": (
         lambda: ladder["04_tiled"](A, A, out=np.broadcast_to(np.float32(0), (16, 16))),
@@ -359,12 +363,12 @@ CASES: dict[str, Case] = {
         ("09_warp_tiled", "sm_80 or newer", "sm_75"),
     ),
     "index past 32 bits": (
-        lambda: Operand(0, 70_000, 70_000, 70_000, "float32").check_index("a"),
+        lambda: Operand("a", 70_000, 70_000, 70_000, "float32").check_index("a"),
         ArgumentError,
         ("a must span at most 4,294,967,295 elements (32-bit index)", "4,900,000,000"),
     ),
     "pitch past 32 bits": (
-        lambda: Operand(0, 2, 8, 2**32, "float32").check_index("b"),
+        lambda: Operand("b", 2, 8, 2**32, "float32").check_index("b"),
         ArgumentError,
         ("b must span at most", "32-bit index"),
     ),

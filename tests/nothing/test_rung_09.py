@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rungs import Array, Lie, build, changed, multiply, shared_conflicts
-from tilewise.kernels.ladder.rung_09_warp_tiled import RUNG
-from tilewise.kernels.rung import Operand
+from tests.rungs import Array, Lie, Placed, build, changed, multiply, place_steps, shared_conflicts
+from tilewise.kernels.ladder.rung_09_warp_tiled import SPEC
 from tilewise.reference import compare
 
 ARCH = "sm_80"
@@ -31,12 +30,12 @@ def operands(m: int, n: int, k: int) -> tuple[Array, Array]:
     n=st.integers(1, 270),
     k=st.integers(0, 43),
     lies=st.tuples(LIES, LIES, LIES),
-    raster=st.sampled_from(RUNG.settings["raster"]),
+    raster=st.sampled_from(SPEC.settings["raster"]),
 )
 @settings(max_examples=25, deadline=None)
 def test_any_shape_and_alignment(m: int, n: int, k: int, lies: tuple[Lie, Lie, Lie], raster: str) -> None:
     a, b = operands(m, n, k)
-    product = multiply(RUNG, a, b, arch=ARCH, lies=lies, settings={"raster": raster})
+    product = multiply(SPEC, a, b, arch=ARCH, lies=lies, settings={"raster": raster})
     assert compare(product.c, a, b)
 
 
@@ -45,7 +44,7 @@ def test_any_shape_and_alignment(m: int, n: int, k: int, lies: tuple[Lie, Lie, L
 )
 def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int]) -> None:
     a, b = operands(*shape)
-    assert compare(multiply(RUNG, a, b, arch=ARCH).c, a, b)
+    assert compare(multiply(SPEC, a, b, arch=ARCH).c, a, b)
 
 
 @pytest.mark.parametrize("lie", [Lie(), Lie(1, 2)])
@@ -53,7 +52,7 @@ def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie) -> None
     a, b = operands(67, 130, 51)
     orders = itertools.product(("lowest", "random"), ("late", "eager"))
     results = [
-        multiply(RUNG, a, b, arch=ARCH, lies=(lie, lie, lie), schedule=schedule, asynchronous=asynchronous).c
+        multiply(SPEC, a, b, arch=ARCH, lies=(lie, lie, lie), schedule=schedule, asynchronous=asynchronous).c
         for schedule, asynchronous in orders
     ]
     assert compare(results[0], a, b)
@@ -72,12 +71,12 @@ def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie) -> None
 )
 def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     a, b = operands(128, 256, 64)
-    broken = changed(RUNG, tmp_path, missing, "")
+    broken = changed(SPEC, tmp_path, missing, "")
     assert not compare(multiply(broken, a, b, arch=ARCH, schedule="random").c, a, b)
 
 
 def test_no_barrier_of_the_whole_block() -> None:
-    barriers = [line.split() for line in build(RUNG, ARCH).ptx.splitlines() if "bar." in line]
+    barriers = [line.split() for line in build(SPEC, ARCH).ptx.splitlines() if "bar." in line]
     assert [line[0] for line in barriers] == ["bar.sync", "bar.sync"]
     assert [line[-1] for line in barriers] == ["64;", "128;"]
 
@@ -86,7 +85,7 @@ def test_no_barrier_of_the_whole_block() -> None:
 def test_no_bank_conflicts(lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(128, 256, 24)
     with shared_conflicts(monkeypatch) as counts:
-        multiply(RUNG, a, b, arch=ARCH, lies=(lie, lie, lie))
+        multiply(SPEC, a, b, arch=ARCH, lies=(lie, lie, lie))
     warps, steps = 8, 3
     reads = 8 * 6  # for each k two pieces of A and four of B
     wide_copies, narrow_copies = (0, 8 + 4) if lie.offset else (2, 4)
@@ -98,8 +97,8 @@ def test_no_bank_conflicts(lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unpadded_rows_of_b_would_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(128, 256, 8)
-    source = RUNG.source
-    broken = changed(RUNG, tmp_path, "B_ROW = BLOCK_N + 4;", "B_ROW = BLOCK_N + 8;")
+    source = SPEC.source
+    broken = changed(SPEC, tmp_path, "B_ROW = BLOCK_N + 4;", "B_ROW = BLOCK_N + 8;")
     text = broken.source
     for start in ("static_assert(B_ROW % WARP == 4", "static_assert(sizeof(Tiles)"):
         line = next(line for line in source.splitlines() if line.startswith(start))
@@ -113,14 +112,14 @@ def test_unpadded_rows_of_b_would_conflict(tmp_path: Path, monkeypatch: pytest.M
 def test_128_bit_copies_wherever_memory_is_aligned() -> None:
     a, b = operands(128, 256, 8)
     wide = (256 * 8 + 128 * 256) // 4  # the caller's B, and C
-    assert multiply(RUNG, a, b, arch=ARCH).accesses == {16: wide, 4: 128 * 8}
+    assert multiply(SPEC, a, b, arch=ARCH).accesses == {16: wide, 4: 128 * 8}
     lie = Lie(0, 1)
-    assert set(multiply(RUNG, a, b, arch=ARCH, lies=(lie, lie, lie)).accesses) == {4}
+    assert set(multiply(SPEC, a, b, arch=ARCH, lies=(lie, lie, lie)).accesses) == {4}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
 def test_fits_the_register_file(arch: str) -> None:
-    binary = build(RUNG, arch)
+    binary = build(SPEC, arch)
     resources = binary.entries["warp_tiled"].resources
     assert resources is not None
     assert 128 < resources.registers <= 255
@@ -128,9 +127,9 @@ def test_fits_the_register_file(arch: str) -> None:
 
 
 def test_the_launch_transposes_without_a_copy() -> None:
-    a = Operand(1 << 8, 300, 70, 71, "float32")
-    b = Operand(2 << 8, 70, 500, 501, "float32")
-    c = Operand(3 << 8, 300, 500, 502, "float32")
-    (step,) = RUNG.steps(a, b, c, 0, {})
+    a = Placed(1 << 8, 300, 70, 71, "float32")
+    b = Placed(2 << 8, 70, 500, 501, "float32")
+    c = Placed(3 << 8, 300, 500, 502, "float32")
+    (step,) = place_steps(SPEC, a, b, c, 0, {})
     assert step.launch.args == (b.matrix(), a.matrix(), c.matrix())
     assert (step.launch.grid, step.launch.block, step.launch.shared) == ((6, 1, 1), (256, 1, 1), 49_664)

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rungs import Array, Lie, build, changed, multiply, shared_conflicts
+from tests.rungs import Array, Lie, Placed, build, changed, multiply, operands_of, shared_conflicts
 from tilewise.errors import ArgumentError
-from tilewise.kernels.ladder.rung_10_turing_tensor_core import PARTITIONS, RUNG, choose, cost
-from tilewise.kernels.rung import Operand
+from tilewise.kernels.ladder.rung_10_turing_tensor_core import PARTITIONS, SPEC
 from tilewise.reference import compare
 
 ARCH = "sm_75"
 RANDOM = np.random.default_rng()
 LIES = st.builds(Lie, st.integers(0, 9), st.integers(0, 9))
 PARTITION = st.sampled_from(tuple(PARTITIONS))
-RESULT = st.sampled_from(RUNG.result_types)
-VARIANTS = list(itertools.product(PARTITIONS, RUNG.settings["accumulate"], RUNG.settings["result"]))
+RESULT = st.sampled_from(SPEC.settings["result"])
+VARIANTS = list(itertools.product(PARTITIONS, SPEC.settings["accumulate"], SPEC.settings["result"]))
 
 
 def operands(m: int, n: int, k: int) -> tuple[Array, Array]:
@@ -55,7 +54,7 @@ def test_any_shape_and_alignment(
 ) -> None:
     a, b = operands(m, n, k)
     product = multiply(
-        RUNG, a, b, arch=ARCH, result=result, lies=lies, settings=chosen(partition, result=result)
+        SPEC, a, b, arch=ARCH, result=result, lies=lies, settings=chosen(partition, result=result)
     )
     assert compare(product.c, a, b)
 
@@ -70,7 +69,7 @@ def test_float16_sums_of_small_integers_are_exact(
     a, b = small_integers(m, n, k)
     how = chosen(partition, "float16", result)
     np.testing.assert_array_equal(
-        multiply(RUNG, a, b, arch=ARCH, result=result, settings=how).c,
+        multiply(SPEC, a, b, arch=ARCH, result=result, settings=how).c,
         a.astype(np.float64) @ b.astype(np.float64),
     )
 
@@ -82,7 +81,7 @@ def test_float16_sums_round_at_every_instruction() -> None:
     b = np.full((8 * 9, 1), 2.0**-12, np.float16)
     b[0] = 1
     result = {
-        accumulate: multiply(RUNG, a, b, arch=ARCH, settings=chosen(accumulate=accumulate)).c[0, 0]
+        accumulate: multiply(SPEC, a, b, arch=ARCH, settings=chosen(accumulate=accumulate)).c[0, 0]
         for accumulate in ("float32", "float16")
     }
     assert result == {"float32": 1 + 2.0**-9, "float16": 1}
@@ -94,7 +93,7 @@ def test_float16_sums_round_at_every_instruction() -> None:
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int], partition: str) -> None:
     a, b = operands(*shape)
-    assert compare(multiply(RUNG, a, b, arch=ARCH, settings=chosen(partition)).c, a, b)
+    assert compare(multiply(SPEC, a, b, arch=ARCH, settings=chosen(partition)).c, a, b)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
@@ -102,7 +101,7 @@ def test_every_order_of_threads_gives_the_same_bits(partition: str) -> None:
     a, b = operands(40, 100, 70)
     results = [
         multiply(
-            RUNG, a, b, arch=ARCH, lies=(lie,) * 3, settings=chosen(partition), schedule=schedule, seed=seed
+            SPEC, a, b, arch=ARCH, lies=(lie,) * 3, settings=chosen(partition), schedule=schedule, seed=seed
         ).c
         for lie in (Lie(), Lie(1, 1))
         for schedule, seed in (("lowest", 0), ("random", 1))
@@ -114,9 +113,9 @@ def test_every_order_of_threads_gives_the_same_bits(partition: str) -> None:
 
 def test_the_barrier_cannot_be_left_out(tmp_path: Path) -> None:
     a, b = operands(64, 64, 200)
-    broken = changed(RUNG, tmp_path, "        __syncthreads(); ", "        //")
+    broken = changed(SPEC, tmp_path, "        __syncthreads(); ", "        //")
     how = chosen("64x64x32")
-    assert compare(multiply(RUNG, a, b, arch=ARCH, settings=how, schedule="random").c, a, b)
+    assert compare(multiply(SPEC, a, b, arch=ARCH, settings=how, schedule="random").c, a, b)
     assert not compare(multiply(broken, a, b, arch=ARCH, settings=how, schedule="random").c, a, b)
 
 
@@ -127,25 +126,25 @@ def test_no_bank_conflicts(
     a, b = operands(128, 256, 64)
     how = chosen(partition, accumulate, result)
     with shared_conflicts(monkeypatch) as counts:
-        multiply(RUNG, a, b, arch=ARCH, result=result, settings=how)
+        multiply(SPEC, a, b, arch=ARCH, result=result, settings=how)
     assert 16 in counts
     assert [conflicts for _, conflicts in counts.values()] == [0] * len(counts)
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("header", "old", "new"),
     [
-        ("(chunk ^ row / 2 % A_CHUNKS)", "chunk"),
-        ("(chunk ^ k % 8)", "chunk"),
-        ("PAD = INSTRUCTION_N", "PAD = 0"),
+        ("warp_tile.cuh", "row / 2 % 4", "0"),
+        ("warp_tile.cuh", "row % 8", "0"),
+        ("row_stage.cuh", "PAD = 8", "PAD = 0"),
     ],
 )
 def test_a_plain_layout_would_conflict(
-    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    header: str, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = operands(128, 256, 32)
     with shared_conflicts(monkeypatch) as counts:
-        multiply(changed(RUNG, tmp_path, old, new), a, b, arch=ARCH, result="float16")
+        multiply(changed(SPEC, tmp_path, old, new, header), a, b, arch=ARCH, result="float16")
     assert sum(conflicts for _, conflicts in counts.values()) > 0
 
 
@@ -157,7 +156,7 @@ def test_the_widest_accesses_that_the_alignment_allows() -> None:
         (2, {4: (a.size + b.size) // 2, 2: 128 * 256}),
         (1, {2: elements}),
     ):
-        product = multiply(RUNG, a, b, arch=ARCH, result="float16", lies=(Lie(gap=gap),) * 3)
+        product = multiply(SPEC, a, b, arch=ARCH, result="float16", lies=(Lie(gap=gap),) * 3)
         assert product.accesses == widths
 
 
@@ -165,7 +164,7 @@ def test_the_widest_accesses_that_the_alignment_allows() -> None:
     ("accumulate", "kinds"), [("float32", "f32.f16.f16.f32"), ("float16", "f16.f16.f16.f16")]
 )
 def test_instructions(accumulate: str, kinds: str) -> None:
-    ptx = build(RUNG, ARCH, accumulate=accumulate).ptx
+    ptx = build(SPEC, ARCH, accumulate=accumulate).ptx
     assert ptx.count(f"mma.sync.aligned.m16n8k8.row.col.{kinds} ") == ptx.count("mma.sync") == 64
     assert ptx.count("ldmatrix.sync.aligned.m8n8.x4") == 8
     assert "cp.async" not in ptx
@@ -173,7 +172,7 @@ def test_instructions(accumulate: str, kinds: str) -> None:
 
 @pytest.mark.parametrize(("partition", "accumulate", "result"), VARIANTS)
 def test_fits_the_register_file_of_turing(partition: str, accumulate: str, result: str) -> None:
-    binary = build(RUNG, ARCH, partition=partition, accumulate=accumulate, result=result)
+    binary = build(SPEC, ARCH, partition=partition, accumulate=accumulate, result=result)
     resources = binary.entries["turing_tensor_core"].resources
     assert resources is not None
     assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ())
@@ -184,32 +183,14 @@ def test_fits_the_register_file_of_turing(partition: str, accumulate: str, resul
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
 def test_compiles_for_later_gpus(arch: str) -> None:
-    resources = build(RUNG, arch).entries["turing_tensor_core"].resources
+    resources = build(SPEC, arch).entries["turing_tensor_core"].resources
     assert resources is not None
     assert (resources.spills, resources.stack_bytes) == (0, 0)
 
 
-@given(m=st.integers(1, 9_000), n=st.integers(1, 9_000), sms=st.integers(1, 200))
-@settings(max_examples=200, deadline=None)
-def test_choice_costs_least(m: int, n: int, sms: int) -> None:
-    word = choose(m, n, 512, sms)["partition"]
-    assert cost(PARTITIONS[str(word)], m, n, sms) == min(cost(p, m, n, sms) for p in PARTITIONS.values())
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "sms", "partition"),
-    [
-        (4096, 4096, 34, "128x256x32"),  # plenty of tiles: the one that reads least
-        (512, 512, 34, "64x64x32"),  # 8 large tiles would leave 26 of the 34 SMs idle
-        (64, 8192, 34, "64x64x32"),  # taller tiles would be half padding
-        (1280, 1024, 34, "128x128x32"),  # 40 of the largest would take two rounds, 34 and 6
-    ],
-)
-def test_choice(m: int, n: int, sms: int, partition: str) -> None:
-    assert choose(m, n, 1024, sms) == {"partition": partition}
-
-
 def test_result_must_be_the_type_of_c() -> None:
-    matrix = Operand(256, 8, 8, 8, "float16")
+    matrix = Placed(256, 8, 8, 8, "float16")
+    operands = operands_of(matrix, matrix, matrix)
+    SPEC.check(operands, SPEC.complete({"result": "float16"}))
     with pytest.raises(ArgumentError, match="result must be 'float16'"):
-        RUNG.steps(matrix, matrix, matrix, 0, RUNG.complete({"result": "float32"}))
+        SPEC.check(operands, SPEC.complete({"result": "float32"}))

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rungs import Array, Lie, build, changed, multiply, shared_conflicts
-from tilewise.bench.trial import dtype_named
+from tests.rungs import Array, Lie, Placed, build, changed, multiply, place_steps, shared_conflicts
 from tilewise.errors import ArgumentError
-from tilewise.gpus import find
-from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, RUNG, choose
-from tilewise.kernels.rung import Operand
+from tilewise.interop import numpy_dtype
+from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, SPEC
 from tilewise.reference import compare
 
 ARCH = "sm_80"
@@ -26,21 +24,21 @@ VARIANTS = list(itertools.product(PARTITIONS, ("float16", "bfloat16"), ("float32
 
 
 def operands(m: int, n: int, k: int, element: str = "float16") -> tuple[Array, Array]:
-    a, b = (RANDOM.standard_normal(shape).astype(dtype_named(element)) for shape in ((m, k), (k, n)))
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     return a, b
 
 
-def product(a: Array, b: Array, rung: Any = RUNG, result: str = "float32", **how: Any) -> Any:
-    """A·B by the rung; ``how`` mixes its settings and the options of :func:`tests.rungs.multiply`."""
+def product(a: Array, b: Array, spec: Any = SPEC, result: str = "float32", **how: Any) -> Any:
+    """A·B by the kernel; ``how`` mixes its settings and the options of :func:`tests.rungs.multiply`."""
     chosen: dict[str, Any] = {name: how.pop(name) for name in ("partition", "stages") if name in how}
     partition = PARTITIONS[chosen.get("partition", "128x128x32")]
     stages = int(chosen.get("stages", 4))
     return multiply(
-        rung,
+        spec,
         a,
         b,
         arch=ARCH,
-        result=dtype_named(result),  # type: ignore[arg-type]  # NumPy knows bfloat16 by its type alone
+        result=numpy_dtype(result),  # type: ignore[arg-type]  # NumPy knows bfloat16 by its type alone
         settings={"element": a.dtype.name, "result": result, **chosen},
         shared=stages * (partition.block_m + partition.block_n) * 64,
         **how,
@@ -88,7 +86,7 @@ def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie, stages:
 @pytest.mark.parametrize("missing", ["async_copy::wait<AHEAD - 1>();", "__syncthreads(); "])
 def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     a, b = operands(128, 128, 300)
-    broken = changed(RUNG, tmp_path, missing, "")
+    broken = changed(SPEC, tmp_path, missing, "")
     assert not compare(product(a, b, broken, schedule="random").c, a, b)
 
 
@@ -101,15 +99,11 @@ def test_no_bank_conflicts(partition: str, result: str, monkeypatch: pytest.Monk
     assert [conflicts for _, conflicts in counts.values()] == [0] * len(counts)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("(chunk ^ row / 2 % A_CHUNKS)", "chunk"), ("(chunk ^ k % 8)", "chunk")]
-)
-def test_a_plain_layout_would_conflict(
-    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("swizzle", ["row / 2 % 4", "row % 8"])
+def test_a_plain_layout_would_conflict(swizzle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(128, 128, 32)
     with shared_conflicts(monkeypatch) as counts:
-        product(a, b, changed(RUNG, tmp_path, old, new))
+        product(a, b, changed(SPEC, tmp_path, swizzle, "0", "warp_tile.cuh"))
     assert sum(conflicts for _, conflicts in counts.values()) > 0
 
 
@@ -126,7 +120,7 @@ def test_the_widest_accesses_that_the_alignment_allows() -> None:
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_instructions(element: str) -> None:
-    ptx = build(RUNG, ARCH, element=element).ptx
+    ptx = build(SPEC, ARCH, element=element).ptx
     kind = {"float16": "f16", "bfloat16": "bf16"}[element]
     assert ptx.count(f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 ") == 64
     assert ptx.count("mma.sync") == 64
@@ -136,7 +130,7 @@ def test_instructions(element: str) -> None:
 
 @pytest.mark.parametrize(("partition", "element", "result"), VARIANTS)
 def test_fits_the_register_file_of_ampere(partition: str, element: str, result: str) -> None:
-    binary = build(RUNG, ARCH, partition=partition, element=element, result=result)
+    binary = build(SPEC, ARCH, partition=partition, element=element, result=result)
     resources = binary.entries["multistage"].resources
     assert resources is not None
     assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ())
@@ -150,28 +144,20 @@ def test_fits_the_register_file_of_ampere(partition: str, element: str, result: 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
 def test_compiles_for_later_gpus(arch: str) -> None:
     for partition in PARTITIONS:
-        binary = build(RUNG, arch, partition=partition)
+        binary = build(SPEC, arch, partition=partition)
         resources = binary.entries["multistage"].resources
         assert resources is not None
         assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ())
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "partition"),
-    [(8192, 8192, "128x256x32"), (64, 8192, "64x64x32"), (512, 512, "64x64x32")],
-)
-def test_choice(m: int, n: int, partition: str) -> None:
-    assert choose(m, n, 1024, find("a100").sms) == {"partition": partition}
-
-
 def test_settings_and_launch() -> None:
-    assert RUNG.complete({"element": "bfloat16"})["result"] == "bfloat16"
-    assert RUNG.complete({"element": "bfloat16", "result": "float16"})["result"] == "float16"
-    a = Operand(256, 300, 70, 71, "float16")
-    b = Operand(512, 70, 500, 501, "float16")
-    c = Operand(768, 300, 500, 502, "float16")
-    (step,) = RUNG.steps(a, b, c, 0, RUNG.complete({"stages": 3}))
+    assert SPEC.complete({"element": "bfloat16"})["result"] == "bfloat16"
+    assert SPEC.complete({"element": "bfloat16", "result": "float16"})["result"] == "float16"
+    a = Placed(256, 300, 70, 71, "float16")
+    b = Placed(512, 70, 500, 501, "float16")
+    c = Placed(768, 300, 500, 502, "float16")
+    (step,) = place_steps(SPEC, a, b, c, 0, SPEC.complete({"stages": 3}))
     assert step.launch.args == (a.matrix(), b.matrix(), c.matrix())
     assert (step.launch.grid, step.launch.block, step.launch.shared) == ((12, 1, 1), (128, 1, 1), 49_152)
     with pytest.raises(ArgumentError, match="result must be 'float16'"):
-        RUNG.steps(a, b, c, 0, RUNG.complete({"result": "float32"}))
+        place_steps(SPEC, a, b, c, 0, SPEC.complete({"result": "float32"}))

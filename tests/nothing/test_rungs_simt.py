@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import yardstick
+from tests.rungs import Placed, operands_of, place_steps
 from tests.yardstick.memory import SharedSpace
 from tilewise.errors import ArgumentError, LaunchError
-from tilewise.kernels.ladder import ladder
+from tilewise.kernels import RUNGS as LADDER
 from tilewise.kernels.ladder.rung_11_parallel_k import slices
-from tilewise.kernels.rung import Operand, Settings
+from tilewise.kernels.spec import Operands, Settings
+from tilewise.problem import Problem
 from tilewise.reference import compare, poisoned
 
 Floats = npt.NDArray[np.float32]
@@ -41,14 +43,14 @@ class Place:
 TIGHT = (Place(), Place(), Place())
 
 
-def place(memory: yardstick.Memory, values: Floats, how: Place) -> tuple[Operand, Floats, Floats]:
-    """An operand with these values, all the memory around it, and the part of that memory that it is."""
+def place(memory: yardstick.Memory, values: Floats, how: Place) -> tuple[Placed, Floats, Floats]:
+    """A matrix with these values, all the memory around it, and the part of that memory that it is."""
     rows, columns = values.shape
     pitch, first = columns + how.gap, MARGIN + how.offset
     around = np.full(first + rows * pitch + MARGIN, np.nan, np.float32)
     inside = around[first : first + rows * pitch].reshape(rows, pitch)[:, :columns]
     inside[:] = values
-    return Operand(memory.alloc(around) + 4 * first, rows, columns, pitch, "float32"), around, inside
+    return Placed(memory.alloc(around) + 4 * first, rows, columns, pitch, "float32"), around, inside
 
 
 def multiply(
@@ -62,18 +64,17 @@ def multiply(
     chosen: Settings | None = None,
 ) -> Floats:
     """A·B by a rung. Fails if anything but C is written, or anything but A and B is of influence."""
-    rung, memory = ladder[name], yardstick.Memory()
-    (m, k), n = a.shape, b.shape[1]
-    complete = rung.complete(chosen or {})
-    rung.rule(m, n, k, complete)
+    spec, memory = LADDER[name], yardstick.Memory()
+    m, n = a.shape[0], b.shape[1]
+    complete = spec.complete(chosen or {})
     left, around_a, _ = place(memory, a, places[0])
     right, around_b, _ = place(memory, b, places[1])
     result, around, c = place(memory, poisoned((m, n), np.float32), places[2])
     around_a.flags.writeable = around_b.flags.writeable = False  # the yardstick then refuses writes
-    workspace = np.full(rung.workspace(m, n, k, complete), 0xFF, np.uint8)
+    workspace = np.full(spec.workspace(operands_of(left, right, result), complete), 0xFF, np.uint8)
     address = memory.alloc(workspace) if workspace.size else 0
-    for step in rung.steps(left, right, result, address, complete):
-        ptx, launch = rung.kernel(arch, entry=step.entry, **(chosen or {})).ptx, step.launch
+    for step in place_steps(spec, left, right, result, address, complete):
+        ptx, launch = spec.kernel(arch, entry=step.entry, **(chosen or {})).ptx, step.launch
         yardstick.run(
             *(ptx, step.entry, launch.grid, launch.block, launch.args),
             shared=launch.shared,
@@ -90,6 +91,11 @@ def multiply(
 def operands(m: int, n: int, k: int, seed: int | None = None) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(seed)
     return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+
+
+def dense(m: int, n: int, k: int) -> Operands:
+    """float32 operands of these sizes that are not anywhere."""
+    return Operands.of(Problem(m, n, k))
 
 
 def fused(a: Floats, b: Floats, c: Floats) -> Floats:
@@ -138,7 +144,7 @@ def test_any_size_by_fused_multiply_adds_in_order(
 ) -> None:
     sizes = st.integers(1, 6) if name == "01_single_thread" else near(8, 16, 32)
     m, n, k = data.draw(sizes), data.draw(sizes), data.draw(sizes)
-    choices = {key: values for key, values in ladder[name].settings.items() if key != "element"}
+    choices = {key: values for key, values in LADDER[name].settings.items() if key != "element"}
     chosen = {key: data.draw(st.sampled_from(values)) for key, values in choices.items()}
     a, b = operands(m, n, k, seed)
     c = multiply(name, a, b, places, chosen=chosen)
@@ -186,7 +192,7 @@ def test_register_tiled(
     m=near(16, 128),
     n=near(16, 128),
     k=near(8, 64, 130),
-    split=st.sampled_from(ladder["11_parallel_k"].settings["split"]),
+    split=st.sampled_from(LADDER["11_parallel_k"].settings["split"]),
     places=PLACES,
     blocks=st.sampled_from(("in-order", "reversed", "random")),
     seed=SEEDS,
@@ -196,8 +202,8 @@ def test_slices_are_added_in_order_whatever_order_blocks_run_in(
 ) -> None:
     a, b = operands(m, n, k, seed)
     c = multiply("11_parallel_k", a, b, places, blocks=blocks, chosen={"split": split})
-    steps, count = -(-k // 8), slices(m, n, k, {"split": split})
-    assert count == min(split, steps) or split == 0
+    steps, count = -(-k // 8), slices(dense(m, n, k), {"split": split})
+    assert count == min(split, steps)
     expected = np.zeros_like(c)
     for slice_steps in np.array_split(np.arange(steps), count):  # the first ones get one step more, too
         of_k = slice(8 * int(slice_steps[0]), 8 * int(slice_steps[-1]) + 8)
@@ -207,14 +213,14 @@ def test_slices_are_added_in_order_whatever_order_blocks_run_in(
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_no_terms_are_zero_and_the_operands_are_not_read(name: str) -> None:
-    rung, memory = ladder[name], yardstick.Memory()
-    complete = rung.complete({})
+    spec, memory = LADDER[name], yardstick.Memory()
+    complete = spec.complete({})
     result, _, c = place(memory, poisoned((16, 32), np.float32), Place(gap=3))
     nowhere = 0xDEAD_BEE0
-    a, b = Operand(nowhere, 16, 0, 0, "float32"), Operand(nowhere, 0, 32, 32, "float32")
-    assert rung.workspace(16, 32, 0, complete) == 0
-    (step,) = rung.steps(a, b, result, 0, complete)
-    ptx, launch = rung.kernel("sm_75", entry=step.entry).ptx, step.launch
+    a, b = Placed(nowhere, 16, 0, 0, "float32"), Placed(nowhere, 0, 32, 32, "float32")
+    assert spec.workspace(operands_of(a, b, result), complete) == 0
+    (step,) = place_steps(spec, a, b, result, 0, complete)
+    ptx, launch = spec.kernel("sm_75", entry=step.entry).ptx, step.launch
     yardstick.run(ptx, step.entry, launch.grid, launch.block, launch.args, memory=memory)
     assert not c.any()
 
@@ -245,64 +251,58 @@ def test_what_is_infinite_or_nan_reaches_no_other_sums(name: str) -> None:
 def test_no_barrier_is_missing(name: str) -> None:
     """One thread runs as far as it can before the next begins: what it reads too early is wrong."""
     tile = 16 if name == "07_tiled_exact" else 8
-    chosen: Settings = {"tile": tile} if "tile" in ladder[name].settings else {}
+    chosen: Settings = {"tile": tile} if "tile" in LADDER[name].settings else {}
     a, b = operands(tile, tile, 3 * tile)
     assert compare(multiply(name, a, b, schedule="thread", chosen=chosen), a, b, terms=8)
 
 
 def test_one_block_refuses_more_elements_than_a_block_has_threads() -> None:
-    rung = ladder["02_one_block"]
-    rung.rule(32, 32, 5, {})
+    spec = LADDER["02_one_block"]
+    spec.check(dense(32, 32, 5), {})
     with pytest.raises(LaunchError, match=r"1,024.*25 × 41 = 1,025"):
-        rung.rule(25, 41, 5, {})
+        spec.check(dense(25, 41, 5), {})
 
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "argument"), [(33, 32, 32, "m"), (32, 48, 32, "n"), (32, 32, 31, "k")]
 )
 def test_whole_multiples_only(m: int, n: int, k: int, argument: str) -> None:
-    rung = ladder["07_tiled_exact"]
-    rung.rule(32, 64, 0, {"tile": 32})
+    spec = LADDER["07_tiled_exact"]
+    spec.check(dense(32, 64, 0), {"tile": 32})
     with pytest.raises(ArgumentError, match=rf"^{argument} must be a whole multiple of the tile, 32.*pad"):
-        rung.rule(m, n, k, {"tile": 32})
+        spec.check(dense(m, n, k), {"tile": 32})
 
 
-def test_the_split_follows_the_shape_and_the_gpu() -> None:
-    rung = ladder["11_parallel_k"]
-    assert rung.choose is not None
-    assert rung.choose(4096, 4096, 4096, 34) == {"split": 1}  # enough tiles for every SM
-    assert rung.choose(128, 128, 64, 132) == {"split": 1}  # too short to share out
-    assert int(rung.choose(128, 128, 65536, 132)["split"]) == 64
-    assert 1 < int(rung.choose(256, 256, 65536, 16)["split"]) < 64
-    assert rung.workspace(100, 30, 4096, {"split": 8}) == 8 * 100 * 32 * 4
-    assert len({str(rung.defines({"split": split})) for split in rung.settings["split"]}) == 1  # one binary
+def test_a_split_needs_room_for_its_slices_and_no_other_binary() -> None:
+    spec = LADDER["11_parallel_k"]
+    assert spec.workspace(dense(100, 30, 4096), {"split": 8}) == 8 * 100 * 32 * 4
+    assert len({str(spec.defines({"split": split})) for split in spec.settings["split"]}) == 1
 
 
 def test_the_published_launch() -> None:
     """640×448 by 448×352 in 32×32 tiles: a grid of 11×20 blocks."""
-    a, b, c = (Operand(0, *shape, shape[1], "float32") for shape in ((640, 448), (448, 352), (640, 352)))
     for name in ("04_tiled", "05_tiled_conflicted", "06_tiled_branchless"):
-        (step,) = ladder[name].steps(a, b, c, 0, ladder[name].complete({}))
+        (step,) = LADDER[name].steps(dense(640, 352, 448), LADDER[name].complete({}))
         assert (step.launch.grid, step.launch.block) == ((11, 20, 1), (32, 32, 1))
 
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_resources_on_every_arch(name: str) -> None:
-    rung = ladder[name]
+    spec = LADDER[name]
     most = {"02_one_block": 1024, "03_simple": 256, "08_register_tiled": 512, "11_parallel_k": 512}
     for arch in ARCHS:
-        for tile in rung.settings.get("tile", (1,)):
+        for tile in spec.settings.get("tile", (1,)):
             threads = most.get(name, int(tile) ** 2)  # that must fit on an SM together
-            chosen: Settings = {"tile": tile} if "tile" in rung.settings else {}
-            for entry in rung.entries:
-                kernel = rung.kernel(arch, entry=entry, **chosen)
+            chosen: Settings = {"tile": tile} if "tile" in spec.settings else {}
+            for entry in spec.entries:
+                kernel = spec.kernel(arch, entry=entry, **chosen)
                 found = kernel.resources
                 assert (found.spills, found.stack_bytes, kernel.warnings) == (0, 0, ())
                 assert found.registers * threads <= 65_536
 
 
 def test_the_published_resources() -> None:
-    found = {name: ladder[name].kernel("sm_75").resources for name in ("04_tiled", "06_tiled_branchless")}
+    found = {name: LADDER[name].kernel("sm_75").resources for name in ("04_tiled", "06_tiled_branchless")}
     assert [found[name].registers for name in found] == [40, 46]
     for each in found.values():
         assert (each.shared_bytes, each.constant_bytes, each.barriers) == (8192, 424, 1)
@@ -311,7 +311,7 @@ def test_the_published_resources() -> None:
 @pytest.mark.parametrize("name", ["04_tiled", "05_tiled_conflicted"])
 def test_what_the_assembler_makes_of_a_step(name: str) -> None:
     """64 scalar reads become 32 of 32 bits and 8 of 128: the published conflicts follow from these widths."""
-    counts = Counter(re.findall(r"\b(LDS|STS)(?:\.U)?(\.128|\.64)?\b", ladder[name].kernel("sm_75").sass))
+    counts = Counter(re.findall(r"\b(LDS|STS)(?:\.U)?(\.128|\.64)?\b", LADDER[name].kernel("sm_75").sass))
     assert counts == {("LDS", ""): 32, ("LDS", ".128"): 8, ("STS", ""): 2}
 
 

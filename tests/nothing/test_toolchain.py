@@ -9,7 +9,8 @@ import pytest
 from tilewise import Kernel
 from tilewise.errors import ArchError, ArgumentError, CompileError, LaunchError, ToolError
 from tilewise.gpus import arch_capability
-from tilewise.kernels import Rung, ladder
+from tilewise.kernels import RUNGS
+from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain import compile as toolchain
 from tilewise.toolchain.binary import Binary, Resources
@@ -64,17 +65,17 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("rung", ladder.values(), ids=ladder)
-def test_every_rung_compiles_without_spills_or_says_what_it_needs(rung: Rung, arch: str) -> None:
-    if not rung.runs_on(arch):
-        newer = "" if rung.arch else " or newer"
+@pytest.mark.parametrize("spec", RUNGS.values(), ids=RUNGS)
+def test_every_rung_compiles_without_spills_or_says_what_it_needs(spec: KernelSpec, arch: str) -> None:
+    if not spec.runs_on(arch):
+        newer = "" if spec.arch else " or newer"
         with pytest.raises(
-            ArchError, match=f"{rung.name} needs {rung.needs}{newer}, not {arch}; compile it for"
+            ArchError, match=f"{spec.name} needs {spec.needs}{newer}, not {arch}; compile it for"
         ):
-            rung.kernel(arch)
+            spec.kernel(arch)
         return
-    for entry in rung.entries:
-        kernel = rung.kernel(arch, entry=entry)
+    for entry in spec.entries:
+        kernel = spec.kernel(arch, entry=entry)
         assert kernel.resources.spills == 0
         assert not kernel.warnings
         assert 0 < kernel.resources.registers <= 255
@@ -87,7 +88,7 @@ def test_rung_04_takes_what_was_published() -> None:
 
     The registers are the compiler's choice, and vary a little between its versions.
     """
-    kernel = ladder["04_tiled"].kernel("sm_75")
+    kernel = RUNGS["04_tiled"].kernel("sm_75")
     found = kernel.resources
     assert (found.shared_bytes, found.barriers, found.constant_bytes, found.spills) == (8192, 1, 424, 0)
     assert 36 <= found.registers <= 44
@@ -96,7 +97,7 @@ def test_rung_04_takes_what_was_published() -> None:
 
 @pytest.mark.parametrize("tile", [8, 16, 32])
 def test_a_setting_reaches_the_source(tile: int) -> None:
-    assert ladder["04_tiled"].kernel("sm_75", tile=tile).resources.shared_bytes == 2 * 4 * tile * tile
+    assert RUNGS["04_tiled"].kernel("sm_75", tile=tile).resources.shared_bytes == 2 * 4 * tile * tile
 
 
 # ── the report ──

@@ -59,6 +59,12 @@ def launch(made: Compiled, run: Run, device: Any = "emulator", timeout: float = 
     kernel(grid, block, args, shared=made.shared, device=device, timeout=timeout)
 
 
+def profiled(made: Compiled, run: Run, gpu: str, timeout: float = 120) -> Any:
+    """The same launch, counted as on a GPU."""
+    kernel, grid, block, args = _call(made, run)
+    return kernel.profile(grid, block, args, shared=made.shared, gpu=gpu, timeout=timeout)
+
+
 def check(made: Compiled, run: Run, timeout: float = 120) -> list[Any]:
     """What is wrong with a launch."""
     kernel, grid, block, args = _call(made, run)
