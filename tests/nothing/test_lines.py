@@ -83,14 +83,16 @@ def test_shared_accesses_of_the_tiled_rung_by_line_and_width(arch: str) -> None:
     table = line_table(cubin, "tiled")
 
     def accesses(text: str, families: tuple[str, ...]) -> Counter[tuple[str, int | None]]:
-        found = table.at("rung_04_tiled.cu", line_of(TILED, text))
+        first, lines = line_of(TILED, text), TILED.splitlines()
+        last = next(line for line in range(first, len(lines) + 1) if lines[line - 1].endswith(";"))
+        found = (item for line in range(first, last + 1) for item in table.at("rung_04_tiled.cu", line))
         return Counter((item.family, item.bits) for item in found if item.family in families)
 
     shared, all_memory = ("LDS", "STS"), ("LDS", "STS", "LDG", "STG")
     assert accesses("sum += widen(a_tile", all_memory) == {("LDS", 32): 32, ("LDS", 128): 8}
     assert accesses("a_tile[threadIdx.y][threadIdx.x] =", all_memory) == {("LDG", 32): 1, ("STS", 32): 1}
     assert accesses("b_tile[threadIdx.y][threadIdx.x] =", all_memory) == {("LDG", 32): 1, ("STS", 32): 1}
-    assert accesses("c.at(row, column) = narrow(sum)", all_memory) == {("STG", 32): 1}
+    assert accesses("c.at(row, column) = narrow<Element>(sum)", all_memory) == {("STG", 32): 1}
     assert sum(item.family in shared for item in table.instructions) == 42
 
 

@@ -151,7 +151,7 @@ def _measure_share(rounds: int) -> dict[str, Any]:
         return {"tensors": f"none: {missing}", **dict.fromkeys(_SHARE_KEYS)}
     import_torch()
     a, b, out = _torch_operands("cpu")
-    warm, _ = counted_calls(a, b, out)  # NOTE: the builtin lives no longer than what knows its records
+    warm, _ = counted_calls(a, b, out)  # NOTE: without its records the builtin goes slow
     call = warm.function
     with_out, without = lambda: call(a, b, out=out), lambda: call(a, b)
     # The least, not the median: nothing but other work on this machine can add to it.

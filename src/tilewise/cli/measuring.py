@@ -50,7 +50,7 @@ def plans(args: Namespace) -> int:
         draw.line()
         count, worst = len(times.problems), times.worst
         draw.line(
-            f"the first choice is within 5 % of the best for {times.near} of {count}, at worst {worst:.2f}×"
+            f"the first choice is within 5 % of the best for {times.near:.1%} of {count}, at worst {worst:.2f}×"
         )
         if times.wrong:
             draw.line(f"WRONG: {times.wrong} plans", "bold red")

@@ -130,6 +130,8 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access
     count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
         raise unknown(instruction, "not with this type")
+    if type_ == "bf16" and instruction.opcode in ("ld", "ldu", "st"):
+        type_ = "b16"  # NOTE: LLVM moves vectors of bfloat by way of float, with a function that is nowhere
     if sum(part.split("::")[0] in _SPACES for part in instruction.parts) > 1:
         raise unknown(instruction, "more than one space")
     space = _SPACES.get(name, Space.GENERIC)
