@@ -343,9 +343,7 @@ def test_a_difference_is_noticed() -> None:
     flipped = ours["d"] ^ ours["d"].dtype.type(1)
     # NOTE: of a NaN only that it is one is compared: another bit of it is no difference.
     calm = [np.concatenate([*pieces("matrix", job, {"d": bits}).values()]) for bits in (ours["d"], flipped)]
-    seen = [
-        bits.ravel().view(flipped.dtype) for bits in calm
-    ]  # of two halves in a word only the first differs
+    seen = [bits.ravel().view(flipped.dtype) for bits in calm]  # where halves are packed: words again
     place = _RANDOM.choice(np.flatnonzero(seen[0] != seen[1]))
     theirs = {"d": ours["d"].copy()}
     theirs["d"].flat[place] = flipped.flat[place]
