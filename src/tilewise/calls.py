@@ -256,7 +256,10 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
 
 def _check_plan(plan: Plan, operands: Operands) -> None:
     problem = operands.problem()
-    for name in ("m", "n", "k", "batch", "a", "b", "c"):
+    if plan.problem.epilogue != problem.epilogue:
+        rule = "must be of a plain product: no kernel does anything to the sums yet"
+        raise ArgumentError("plan", rule, plan.problem.epilogue, "leave the epilogue out")
+    for name in ("m", "n", "k", "batch", "a", "b", "c", "accumulate"):
         want, have = getattr(plan.problem, name), getattr(problem, name)
         if want != have:
             raise ArgumentError("plan", f"must be for {name} = {have!r}, as the operands are", want)

@@ -148,8 +148,16 @@ def launches() -> list[tuple[Any, Profile]]:
 
 @pytest.fixture(scope="module")
 def ladder() -> list[tuple[Any, Profile]]:
-    """NOTE: another compiler makes other machine code, whose counts are others: then nothing is compared."""
+    """NOTE: other machine code has other counts, and is not compared: the next test says what that leaves out."""
     return launches()
+
+
+def test_the_ladder_is_the_one_that_was_measured(ladder: list[tuple[Any, Profile]]) -> None:
+    """NOTE: a skip here is to be mended by measuring again: another source or compiler made other machine code."""
+    compared = [row for row, _ in ladder]
+    left_out = sorted({row["about"]["rung"] for row in MEASURED["ladder"]["rows"] if row not in compared})
+    if left_out:
+        pytest.skip(f"other machine code than was measured, so not compared: {', '.join(left_out)}")
 
 
 def test_the_ladder_exactly(ladder: list[tuple[Any, Profile]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tilewise.devices.emulated import EmulatedArray, open_emulator
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.host_arrays import overwrite
 from tilewise.planner import plan
+from tilewise.problem import Epilogue
 from tilewise.reference import compare
 
 Array = npt.NDArray[Any]
@@ -423,6 +425,22 @@ def test_a_plan_may_widen_the_result() -> None:
 def test_a_plan_for_another_problem(change: dict[str, Any], message: str) -> None:
     problem: dict[str, Any] = {"m": 33, "n": 17, "k": 20, **change}
     other = plan(**problem, gpu="emulator")
+    with pytest.raises(ArgumentError) as caught:
+        matmul(floats(33, 20), floats(20, 17), plan=other)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epilogue": Epilogue(alpha=2.0)}, "plan must be of a plain product"),
+        ({"epilogue": Epilogue(bias=True)}, "plan must be of a plain product"),
+        ({"accumulate": "float64"}, "plan must be for accumulate = 'float32'"),
+    ],
+)
+def test_a_plan_for_more_than_is_done(change: dict[str, Any], message: str) -> None:
+    made = plan(33, 17, 20, gpu="emulator")
+    other = dataclasses.replace(made, problem=dataclasses.replace(made.problem, **change))
     with pytest.raises(ArgumentError) as caught:
         matmul(floats(33, 20), floats(20, 17), plan=other)
     assert str(caught.value).startswith(message)

@@ -53,11 +53,7 @@ print(json.dumps(answer))
 
 
 def test_without_a_gpu_it_says_why_and_imports_nothing() -> None:
-    hidden = {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": SOURCES,
-    }  # where there is one, it is hidden
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": SOURCES}  # where there is one
     ran = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, env=hidden, check=False)
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)

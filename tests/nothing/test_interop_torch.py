@@ -175,7 +175,8 @@ def test_the_remedies_work() -> None:
         torch._efficientzerotensor((2, 2)).clone(),
         ones.requires_grad_().detach(),
     ):
-        interop.view("a", mended)
+        seen = interop.view("a", mended)
+        assert (seen.ptr, seen.shape) == (mended.data_ptr(), tuple(mended.shape))
 
 
 @pytest.mark.parametrize("name", ["vmap", "grad", "functionalize"])
