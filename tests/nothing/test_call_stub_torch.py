@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -228,19 +229,32 @@ def test_threads_share_a_builtin(bench: Bench) -> None:
 
 
 def test_a_warm_call_keeps_within_its_budget() -> None:
-    """The best of many short batches: a machine that does other things too has an idle moment among them."""
+    """On a machine too slow or too busy for microseconds, the budget grows as torch's own export does beside it."""
     a, b, c = (torch.zeros(64, 64, dtype=torch.bfloat16) for _ in range(3))
     warm, driver = counted_calls(a, b, c)
-    call = warm.function
-    times: list[float] = []
+    call, export = warm.function, torch.utils.dlpack.to_dlpack
     before, patience = driver.launches(), time.monotonic() + 20
-    while len(times) < 40 or (min(times) > BUDGETS["share_us"] and time.monotonic() < patience):
-        start = time.perf_counter_ns()
-        for _ in range(500):
-            call(a, b, out=c)
-        times.append((time.perf_counter_ns() - start) / 500 / 1000)
-        time.sleep(0 if len(times) < 40 else 0.01)
-    assert driver.launches() - before == 500 * len(times)
-    assert min(times) <= BUDGETS["share_us"]
+    ours: list[float] = []
+    exports: list[float] = []
+    while len(ours) < 400 or (min(ours) > _allowed(min(exports)) and time.monotonic() < patience):
+        ours.append(_microseconds(lambda: call(a, b, out=c)))
+        exports.append(_microseconds(lambda: export(a)))
+    assert driver.launches() - before == _BATCH * len(ours)
+    assert min(ours) <= _allowed(min(exports))
     assert _count_frames(call, a, b, c) == 0
     assert _count_bytes(call, a, b, c) == 0
+
+
+_BATCH = 50  # calls a clock runs over: short enough to fit between two turns of other processes
+_EXPORT_US = 0.36  # torch.utils.dlpack.to_dlpack where the budget was set
+
+
+def _allowed(export_us: float) -> float:
+    return BUDGETS["share_us"] * max(1.0, export_us / _EXPORT_US)
+
+
+def _microseconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(_BATCH):
+        call()
+    return (time.perf_counter_ns() - start) / _BATCH / 1000
