@@ -75,7 +75,7 @@ def jobs(group: str) -> Iterator[Job]:
 
     binary = compile_source(source(), names(), ARCH, filename=_SOURCE.name)
     about = {"machine code": digest(binary.cubin or b"")}
-    listed = _ranges() if group == "slow ranges" else _launches()
+    listed = _ranges() if group == "slow ranges" else _launches(group)
     for name, label, x, w in listed:
         start = Start(name, (x.size // _THREADS, 1, 1), (_THREADS, 1, 1), ("x", "w", "y"))
         buffers = {"x": x, "w": w, "y": np.zeros_like(x)}
