@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.hardware import slow_paths
 from tests.hardware.job import Array, Job, Start, digest
 from tests.hardware.patterns import WINDOW, Pattern, global_patterns, matrix_patterns, shared_patterns
 
@@ -30,6 +31,7 @@ _GLOBAL = ("ldg", "stg", "red_global", "atom_global")
 
 # What one run of the profiler launches. Groups that matter most come first.
 GROUPS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(slow_paths.GROUPS, ()),
     "ladder": (),
     "wide loads": ("lds_64", "lds_128"),
     "programs": ("transpose_32", "transpose_33", "strides"),
@@ -104,7 +106,9 @@ _SPREAD = [
 def metrics(group: str, known: set[str] | None = None) -> list[str]:
     """What to count in a group, of those that the profiler knows."""
     wanted = [*_SHARED, *_GLOBALS]
-    if group == "ladder":
+    if group in slow_paths.GROUPS:
+        wanted = slow_paths.metrics(group)
+    elif group == "ladder":
         wanted += [*_INSTRUCTIONS, *_LAUNCH, *_SPREAD, "sm__maximum_warps_per_active_cycle_pct"]
     elif "global" in group or group == "others":
         wanted = [*_GLOBALS, *(name for name in _SHARED if "sass" in name and "conflict" not in name)]
@@ -128,6 +132,9 @@ def jobs(group: str) -> Iterator[Job]:
     """What a group launches, in order."""
     if group == "ladder":
         yield from _rungs()
+        return
+    if group in slow_paths.GROUPS:
+        yield from slow_paths.jobs(group)
         return
     from tilewise.toolchain.compile import compile_source
 

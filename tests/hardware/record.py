@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.hardware import counters
 from tests.hardware.carry import FOLDER, load
 from tests.hardware.job import Array, Job, digest
 from tests.hardware.machine import Failed, machine
@@ -183,16 +184,16 @@ def _collected(part: str, out: Path) -> dict[str, Any]:
     return {"jobs": noted, "failed": sum("failed" in entry for entry in noted)}
 
 
-def record_counters(out: Path, end: float) -> dict[str, Any]:
+def record_counters(out: Path, end: float, groups: Sequence[str]) -> dict[str, Any]:
     """Part E, group by group while there is time."""
-    from tests.hardware import counters, profile
+    from tests.hardware import profile
 
     ncu = profile.find()
     known = profile.known_metrics(ncu)
     version = subprocess.run([ncu, "--version"], capture_output=True, text=True, timeout=30).stdout
     found: dict[str, Any] = {"version": version.strip().splitlines()[-1:], "groups": {}, "seconds": {},
                              "known": sorted(name for name in known if "sass" in name or "shared" in name)}  # fmt: skip
-    for group in counters.GROUPS:
+    for group in groups:
         left, began = end - time.monotonic(), time.monotonic()
         if left < 10:
             break
@@ -242,6 +243,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[*TOGETHER, *ALONE], choices=[*TOGETHER, *ALONE])
     parser.add_argument("--device", default="gpu", choices=("gpu", "emulator"))
+    parser.add_argument("--groups", nargs="*", default=list(counters.GROUPS), choices=list(counters.GROUPS))
     parser.add_argument("--seconds", type=float, default=520.0, help="for everything")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
@@ -265,7 +267,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             if parts == ["counters"]:
-                found["parts"]["counters"] = {"groups": record_counters(given.out, end)}
+                found["parts"]["counters"] = {"groups": record_counters(given.out, end, given.groups)}
             elif parts:
                 found["parts"].update(run_parts(parts, given.device, given.out))
         except Exception:
