@@ -24,6 +24,7 @@ _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
+_ARCH = "--gpu-architecture="
 _FORMAT = "4"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
@@ -47,7 +48,7 @@ def compile_source(
     reached = dict(_reachable(source, given, [Path(folder) for folder in include_dirs]))
     all_options = [
         *_OPTIONS,
-        f"--gpu-architecture={arch}",
+        f"{_ARCH}{arch}",
         *_definitions(defines or {}),
         *(f"--include-path={folder}" for folder in include_dirs),
         *(f"--include-path={folder}" for folder in _toolkit_headers(reached)),
@@ -56,6 +57,7 @@ def compile_source(
     expressions = [name for name in names if not _IDENTIFIER.fullmatch(name)]
     used = {name: given[name] for name in reached if name in given}
     key = _key(source, filename, all_options, expressions, reached)
+    origin = _key(source, filename, [o for o in all_options if not o.startswith(_ARCH)], expressions, reached)
     binary = _load(key) if key else None
     if binary is None:
         binary = _compile(source, filename, arch, all_options, used, expressions, key)
@@ -68,7 +70,8 @@ def compile_source(
             raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
         lowered[name] = lowered.get(name) or entry_named(name, list(binary.entries))
     return Binary(
-        binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings, lowered, source, filename, key
+        *(binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings),
+        *(lowered, source, filename, key, origin),
     )
 
 
