@@ -282,14 +282,14 @@ def test_large_shared_memory_and_clusters(device: GpuDevice) -> None:
 def test_foreign_ptx_is_compiled_by_the_driver(device: GpuDevice) -> None:
     array = filled(device, 0.0)
     once = Launch((1, 1, 1), (1, 1, 1), (array,))
-    device.run(read_ptx(PTX, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+    device.run(read_ptx(PTX), "seven", once, [struct.pack("<Q", array.ptr)])
     assert array[:1].numpy()[0] == 7
     broken = PTX.replace("st.global.f32", "st.gobal.f32")
     with pytest.raises(DeviceError, match=r"compiler refuses the PTX.*ptxas"):
-        device.run(read_ptx(broken, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+        device.run(read_ptx(broken), "seven", once, [struct.pack("<Q", array.ptr)])
     newer = PTX.replace(".version 7.0", ".version 99.0")
     with pytest.raises(DeviceError, match=r"UNSUPPORTED_PTX_VERSION|[Uu]nsupported"):
-        device.run(read_ptx(newer, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+        device.run(read_ptx(newer), "seven", once, [struct.pack("<Q", array.ptr)])
 
 
 def test_what_cannot_run_is_refused(device: GpuDevice) -> None:

@@ -228,6 +228,13 @@ class EmulatedDevice:
         """Whether kernels here can use the arrays of ``other``: emulators share theirs, whatever their order."""
         return isinstance(other, EmulatedDevice)
 
+    def variable(
+        self, binary: Binary, symbol: str, shape: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> EmulatedArray:
+        """A module's variable, ``symbol`` in its PTX, as an array over its memory."""
+        (allocation,) = self.launcher.modules.find(binary, [symbol])
+        return EmulatedArray(self, allocation, allocation.bytes.view(as_dtype(dtype)).reshape(shape))
+
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``."""
         from tilewise.emulator.support.tensor_map import encode

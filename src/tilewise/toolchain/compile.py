@@ -18,7 +18,7 @@ from tilewise.toolchain.declarations import declare
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
-__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx"]
+__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx", "with_kernel"]
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
@@ -64,15 +64,10 @@ def compile_source(
         binary = replace(binary, entries=declare(binary.entries, source, reached, all_options))
         if key:
             _store(key, binary)
-    lowered = {**binary.lowered}
+    binary = replace(binary, source=source, filename=filename, key=key, origin=origin)
     for name in names:
-        if name in _templates(source) and name not in binary.entries:
-            raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
-        lowered[name] = lowered.get(name) or entry_named(name, list(binary.entries))
-    return Binary(
-        *(binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings),
-        *(lowered, source, filename, key, origin),
-    )
+        binary = with_kernel(binary, name)
+    return binary
 
 
 def _templates(source: str) -> set[str]:
@@ -80,13 +75,20 @@ def _templates(source: str) -> set[str]:
     return set(_TEMPLATE.findall(source))
 
 
-def read_ptx(ptx: str, name: str, filename: str = "kernel.ptx") -> Binary:
+def with_kernel(binary: Binary, name: str) -> Binary:
+    """The binary, with the entry noted that a user means by ``name``; refused if there is none."""
+    if name in binary.lowered:
+        return binary
+    if binary.cubin is not None and name not in binary.entries and name in _templates(binary.source):
+        raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
+    entry = entry_named(name, list(binary.entries))
+    return replace(binary, lowered={**binary.lowered, name: entry})
+
+
+def read_ptx(ptx: str, filename: str = "kernel.ptx") -> Binary:
     """A binary of foreign PTX: no machine code and no report, but entries and parameters."""
     target = read_target(ptx)
-    entries = read_entries(ptx)
-    lowered = {name: entry_named(name, list(entries))}
-    key = cache.digest("ptx", ptx)
-    return Binary(target, ptx, None, entries, (), lowered, ptx, filename, key)
+    return Binary(target, ptx, None, read_entries(ptx), (), {}, ptx, filename, cache.digest("ptx", ptx))
 
 
 def known_archs() -> list[str]:
