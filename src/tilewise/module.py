@@ -330,14 +330,12 @@ def _converted(argument: str, variable: ModuleVariable, value: Any) -> npt.NDArr
         rule = f"must be an array or bytes, as the type of {_shown(variable)} is not known"
         raise ArgumentError(argument, rule, value, "such as np.float32(0.5).tobytes()")
     try:
-        given = np.asarray(value)
-        if given.dtype.kind in "fc" and variable.dtype.kind in "iub":
-            raise ArgumentError(
-                argument, f"must be integers for {_shown(variable)}", value, "round them first"
-            )
-        return np.asarray(value, variable.dtype)
+        given, found = np.asarray(value), np.asarray(value, variable.dtype)
     except (OverflowError, TypeError, ValueError):
         raise ArgumentError(argument, f"must be {variable.dtype} for {_shown(variable)}", value) from None
+    if given.dtype.kind in "fc" and variable.dtype.kind in "iub":
+        raise ArgumentError(argument, f"must be integers for {_shown(variable)}", value, "round them first")
+    return found
 
 
 def _shaped(argument: str, variable: ModuleVariable, host: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -259,7 +259,7 @@ def test_devices_have_variables_of_their_own() -> None:
     module = fresh('__device__ int n = 4; extern "C" __global__ void k(int *out) { *out = n; }')
     first, second = EmulatedDevice(), EmulatedDevice()
     module.on(first)["n"] = 8
-    assert (module.on(first)["n"], module.on(second)["n"], module["n"]) == (8, 4, 4)
+    assert [int(variables["n"]) for variables in (module.on(first), module.on(second), module)] == [8, 4, 4]
     out = np.zeros(1, np.int32)
     for device, value in ((first, 8), (second, 4)):
         module.kernel("k")(1, 1, [out], device=device)
@@ -272,7 +272,7 @@ def test_devices_have_variables_of_their_own() -> None:
         ("__device__ __align__(16) float x[4];", ("float32", (4,))),
         ("const __device__ unsigned x[N][2];", ("uint32", (None, 2))),
         ("__constant__ uint2 x[3];", ("uint32", (3, 2))),
-        ("__constant__ int *const x;", None),
+        ("__constant__ int *const x[2];", ("uint64", (2,))),
         ("__device__ size_t x = 3;", ("uint64", ())),
         ("typedef short size_t; __device__ size_t x;", None),
         ("#define int short\n__device__ int x;", None),
@@ -295,3 +295,109 @@ def test_names_of_variables_are_shown_as_written() -> None:
         "_ZN1a1bE": "a::b",
     }
     assert {name: plain_name(name) for name in names} == names
+
+
+# -- what is read of a module --------------------------------------------------------------------
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+_FORMS = {
+    "u8": (0, 255), "s8": (-128, 127), "b8": (-128, 255), "u16": (0, 65_535), "s16": (-32_768, 32_767),
+    "u32": (0, 2**32 - 1), "s32": (-(2**31), 2**31 - 1), "b64": (-(2**63), 2**64 - 1),
+}  # fmt: skip
+_INT = (
+    str,
+    lambda n: str(n) if n < 0 else f"{n}U",
+    hex,
+    lambda n: f"0{n:o}" if n >= 0 else str(n),
+    "({})".format,
+)
+_SPACE = st.sampled_from(["", " ", "\n", "\t // one, two }\n", " /* { */ "])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_initial_values_in_every_form(data: st.DataObject) -> None:
+    """Plain numbers, which are read many at once, and expressions, comments, braces and gaps among them."""
+    from tilewise.emulator import initial_content, parse
+
+    draw = data.draw
+    rows, columns = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    nested, type_ = draw(st.booleans()), draw(st.sampled_from([*_FORMS, "f32", "f64"]))
+    wanted = np.zeros((rows, columns), f"{'f' if type_[0] == 'f' else 'u'}{int(type_[1:]) // 8}")
+    plain = draw(st.booleans())  # all in one form
+    lines = []
+    for row in range(draw(st.integers(1, rows))):
+        line = []
+        for column in range(draw(st.integers(1, columns)) if nested else columns):
+            if type_[0] == "f":
+                number = draw(
+                    st.floats(width=32 if type_ == "f32" else 64, allow_nan=False, allow_infinity=False)
+                )
+                mark = wanted.dtype.type(number).tobytes()[::-1].hex()
+                forms = [f"0{'f' if type_ == 'f32' else 'd'}{mark}", f"{number:.17e}"]
+                wanted[row, column] = number
+            else:
+                number = draw(st.integers(*_FORMS[type_]))
+                forms = [form(number) for form in _INT]
+                wanted[row, column] = np.array(number % (1 << int(type_[1:])), wanted.dtype)
+            text = forms[0] if plain else draw(st.sampled_from(forms))
+            line.append(draw(_SPACE) + text + draw(_SPACE))
+        lines.append(f"{{{','.join(line)}}}" if nested else ",".join(line))
+    size = f"[{rows}][{columns}]" if nested else f"[{rows * columns}]"
+    ptx = f"{HEAD}.global .{type_} t{size} = {{{','.join(lines)}}};"
+    found = initial_content(parse(ptx), "t")
+    assert found.size == wanted.nbytes and found.data.ljust(found.size, b"\0") == wanted.tobytes()
+
+
+def test_what_a_launch_does_not_reach_is_not_read() -> None:
+    """Bodies and tables stay as text: tokens are made of what is declared, and of the functions that are called."""
+    from tilewise.emulator import parse
+    from tilewise.emulator.ptx.tokens import tokens
+
+    table = f".global .b8 t[20000] = {{{', '.join(['7'] * 20_000)}}};\n"
+    body = "{ .reg .b32 %r; " + "add.s32 %r, %r, 1; // } \n" * 5_000 + "ret; }\n"
+    ptx = f"""{HEAD}{table}
+.func used(.param .b64 at) {{ .reg .b64 %a; ld.param.u64 %a, [at]; st.global.u32 [%a], 5; ret; }}
+.func unused() {body}
+.entry k(.param .u64 out) {{ .reg .b64 %a; ld.param.u64 %a, [out]; .param .b64 p; st.param.b64 [p], %a;
+  call used, (p); ret; }}
+.entry other() {body}"""
+    assert len(tokens(ptx)) < 100
+    out = np.zeros(1, np.int32)
+    tw.Module.from_ptx(ptx).kernel("k")(1, 1, [out], device="emulator")
+    module = parse(ptx)
+    assert out[0] == 5 and module is parse(ptx)
+    assert {name for name, function in module.functions.items() if function.unread} == {"unused", "other"}
+    other = module.function("other")
+    assert other is not None and len(other.body) == 5_001 and other.body[-1].line == ptx.count("\n") + 1
+
+
+def test_functions_are_called_through_pointers_that_another_kernel_stored() -> None:
+    """Whose address is taken where no launch has been is a candidate all the same."""
+    signature = ".callprototype (.param .b32 _) _ (.param .b32 _);"
+    functions = "".join(
+        f".func (.param .b32 r) f{i}(.param .b32 x) {{ .reg .b32 %x; ld.param.b32 %x, [x]; add.s32 %x, %x, {i}; "
+        "st.param.b32 [r], %x; ret; }\n"
+        for i in (1, 2)
+    )
+    ptx = f"""{HEAD}.global .u64 chosen;
+{functions}
+.entry use(.param .u64 out) {{ .reg .b64 %o, %f; .reg .b32 %x; .param .b32 a; .param .b32 r; proto: {signature}
+  ld.param.u64 %o, [out]; ld.global.u64 %f, [chosen]; st.param.b32 [a], 40; call (r), %f, (a), proto;
+  ld.param.b32 %x, [r]; st.global.u32 [%o], %x; ret; }}
+.entry choose() {{ .reg .b64 %f; mov.u64 %f, f2; st.global.u64 [chosen], %f; ret; }}
+// {next(_SERIAL)}"""
+    module, out = tw.Module.from_ptx(ptx), np.zeros(1, np.int32)
+    module.kernel("choose")(1, 1, [], device="emulator")
+    module.kernel("use")(1, 1, [out], device="emulator")
+    assert out[0] == 42
+
+
+def test_a_mistake_in_a_body_is_told_each_time_it_is_reached() -> None:
+    ptx = f"{HEAD}.entry good() {{ ret; }}\n.entry bad()\n{{ .reg .b32 %r;\n add.s32 %r, %r, %q; }}"
+    module = tw.Module.from_ptx(ptx)
+    for _ in range(2):
+        with pytest.raises(tw.errors.PtxError, match="PTX line 7: '%q' is not declared"):
+            module.kernel("bad")(1, 1, [], device="emulator")
+    module.kernel("good")(1, 1, [], device="emulator")
+    with pytest.raises(tw.errors.PtxError, match="PTX line 5: '}' expected, not 'the end of the text'"):
+        tw.Module.from_ptx(f"{HEAD}.entry k()\n{{ ret; // }}").kernel("k")(1, 1, [], device="emulator")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -29,6 +30,16 @@ _PLAIN = re.compile(
     r"\s*(?:(?P<int>-?(?:0[xX][0-9a-fA-F]+|0|[1-9][0-9]*))|0[fF](?P<single>[0-9a-fA-F]{8})"
     r"|0[dD](?P<double>[0-9a-fA-F]{16})|(?P<decimal>-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?))\s*"
 )
+
+
+_DECIMALS = re.compile(r"[-0-9,\s]*", re.ASCII)
+_OCTAL = re.compile(r"(?<![0-9])0[0-9]")
+_SINGLES = re.compile(r"(?:\s*0[fF][0-9a-fA-F]{8}\s*,)*\s*0[fF][0-9a-fA-F]{8}\s*", re.ASCII)
+# Bytes are not among them: few differ, and what was read before is found faster.
+_ARRAYS = {
+    **dict.fromkeys(("u16", "b16"), "H"), **dict.fromkeys(("u32", "b32"), "I"), **dict.fromkeys(("u64", "b64"), "Q"),
+    "s16": "h", "s32": "i", "s64": "q",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +114,13 @@ class _Elements:
         self.data = bytearray()
         self.addresses: dict[int, _Address] = {}  # by the number of the element
         self.known = _Known(type_)
-        self.text, self.at, self.line = "", 0, parser.now.line
+        self.text, self.at = "", 0
+        self.counted = (0, parser.now.line)  # a place in the text, and its line
 
     def read_block(self, dimensions: list[int]) -> int:
         """Read braces with what is between them; how many elements there are."""
         block = self.parser.take()
-        self.text, self.at, self.line = block.text, 1, block.line
+        self.text, self.at, self.counted = block.text, 1, (0, block.line)
         if "/" in self.text:
             self.text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", self.text)
         if not dimensions:
@@ -134,7 +146,14 @@ class _Elements:
         return PtxError(self._line_of(self.at if at is None else at), what)
 
     def _line_of(self, at: int) -> int:
-        return self.line + self.text.count("\n", 0, at)
+        """The line of a place in the text, counted from the one that was asked for last."""
+        before, line = self.counted
+        if at >= before:
+            line += self.text.count("\n", before, at)
+        else:
+            line -= self.text.count("\n", at, before)
+        self.counted = at, line
+        return line
 
     def _read(self, dimensions: list[int], start: int) -> int:
         """Lay out what is between braces, from an element on; where it ends. Braces within begin the next row."""
@@ -181,9 +200,10 @@ class _Elements:
 
     def _numbers(self, begin: int, end: int, at: int) -> int:
         """Read elements with commas between them; the number of the next one."""
-        items = self.text[begin:end].split(",")
+        piece = self.text[begin:end]
+        items = piece.split(",")
         try:
-            data = b"".join(map(self.known.__getitem__, items))
+            data = _in_bulk(piece, items, self.type) or b"".join(map(self.known.__getitem__, items))
         except KeyError:
             for item in items:
                 self.put(at, self._element(item, begin))
@@ -206,6 +226,21 @@ class _Elements:
         if part.now.text != ",":
             raise part.error("',' or '}' expected")
         return element
+
+
+def _in_bulk(piece: str, items: list[str], type_: str) -> bytes:
+    """The bytes of elements that differ and are alike in form: integers, or bits of single floats; else nothing."""
+    code = _ARRAYS.get(type_)
+    if type_ == "f32" and _SINGLES.fullmatch(piece):
+        found = array("I", bytes.fromhex("".join([item.strip()[2:] for item in items])))
+        found.byteswap()
+        return found.tobytes()
+    if code is None or not _DECIMALS.fullmatch(piece) or _OCTAL.search(piece):
+        return b""
+    try:
+        return array(code, map(int, items)).tobytes()
+    except (OverflowError, ValueError):
+        return b""
 
 
 def _scalar(parser: Parser, type_: str) -> bytes | _Address:

@@ -9,7 +9,8 @@ from tilewise.emulator.ptx.syntax import PtxError
 
 __all__ = ["Token", "Words", "integer_of", "tokens"]
 
-_BRACES = re.compile(r"""[{}]|//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
+_MARKS = re.compile(r"""[{}"/]""")
+_SKIPPED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
 
 _TOKEN = re.compile(
     r"""
@@ -69,11 +70,17 @@ def tokens(text: str, line: int = 1, outside: bool = True) -> list[Token]:
 
 def _end_of_block(text: str, start: int, line: int) -> int:
     """Where the braces end that are opened at ``start``."""
-    depth = 0
-    for found in _BRACES.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if not depth:
-            return found.end()
+    depth, at = 0, start
+    while found := _MARKS.search(text, at):
+        at = found.end()
+        if found[0] == "{":
+            depth += 1
+        elif found[0] == "}":
+            depth -= 1
+            if not depth:
+                return at
+        elif skipped := _SKIPPED.match(text, found.start()):
+            at = skipped.end()
     raise PtxError(line + text.count("\n", start), "'}' expected, not 'the end of the text'")
 
 
