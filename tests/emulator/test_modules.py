@@ -266,6 +266,28 @@ def test_devices_have_variables_of_their_own() -> None:
         assert out[0] == value
 
 
+def test_what_is_written_without_a_device_is_there_for_profiles_and_checks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a GPU is the default device, the emulator is written as well."""
+    from tilewise.devices import device as resolve
+    from tilewise.devices.emulated import EmulatedDevice
+
+    class Gpu(EmulatedDevice):
+        name, runs_on_gpu = "gpu:0", True
+
+    default = Gpu()
+    monkeypatch.setattr(
+        "tilewise.module.resolve", lambda device=None: default if device is None else resolve(device)
+    )
+    module = fresh('__constant__ int n; extern "C" __global__ void k(int *out) { *out = n; }')
+    module["n"] = 6
+    module.on(default)["n"] = 7
+    assert [int(variables["n"]) for variables in (module, module.on("emulator"))] == [7, 6]
+    out = np.zeros(1, np.int32)
+    assert module.kernel("k").check(1, 1, [out]) == [] and out[0] == 6
+
+
 @pytest.mark.parametrize(
     ("source", "known"),
     [
@@ -368,7 +390,7 @@ def test_what_a_launch_does_not_reach_is_not_read() -> None:
     assert out[0] == 5 and module is parse(ptx)
     assert {name for name, function in module.functions.items() if function.unread} == {"unused", "other"}
     other = module.function("other")
-    assert other is not None and len(other.body) == 5_001 and other.body[-1].line == ptx.count("\n") + 1
+    assert other is not None and len(other.body) == 5_001 and other.body[-1].line == ptx.count("\n")
 
 
 def test_functions_are_called_through_pointers_that_another_kernel_stored() -> None:
