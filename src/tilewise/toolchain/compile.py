@@ -15,6 +15,7 @@ from tilewise.launch import Parameter
 from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain.binary import Binary, Entry, Resources
 from tilewise.toolchain.declarations import declare
+from tilewise.toolchain.host_code import HOST_HEADERS, without_host_code
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
@@ -46,6 +47,11 @@ def compile_source(
     check_arch(arch)
     given = {**own_headers(), **(headers or {})}
     reached = dict(_reachable(source, given, [Path(folder) for folder in include_dirs]))
+    missing = {name: HOST_HEADERS[name] for name in reached if reached[name] is None and name in HOST_HEADERS}
+    if missing:  # NOTE: those that a toolkit brings are found by its own paths
+        there = [Path(folder) for folder in _toolkit_headers(reached)]
+        missing = {n: text for n, text in missing.items() if not any((path / n).is_file() for path in there)}
+        given, reached = {**given, **missing}, {**reached, **missing}
     all_options = [
         *_OPTIONS,
         f"{_ARCH}{arch}",
@@ -60,7 +66,7 @@ def compile_source(
     origin = _key(source, filename, [o for o in all_options if not o.startswith(_ARCH)], expressions, reached)
     binary = _load(key) if key else None
     if binary is None:
-        binary = _compile(source, filename, arch, all_options, used, expressions, key)
+        binary = _compile(source, filename, arch, all_options, used, expressions)
         binary = replace(binary, entries=declare(binary.entries, source, reached, all_options))
         if key:
             _store(key, binary)
@@ -205,9 +211,11 @@ def _compile(
     options: list[str],
     headers: Mapping[str, str],
     expressions: list[str],
-    key: str,
 ) -> Binary:
     output = nvrtc.compile_program(source, filename, options, headers, expressions)
+    kernels = source if output.ok else without_host_code(source)
+    if kernels != source:
+        source, output = kernels, nvrtc.compile_program(kernels, filename, options, headers, expressions)
     if not output.ok:
 
         def only_ptx() -> str:
@@ -220,7 +228,7 @@ def _compile(
     report = read_report(output.log, output.cubin)
     entries = {name: replace(entry, resources=report.get(name)) for name, entry in read_entries(ptx).items()}
     found = diagnostics.warnings(output.log)
-    return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
+    return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {})
 
 
 def _store(key: str, binary: Binary) -> None:
