@@ -113,7 +113,7 @@ def test_what_is_blanked_keeps_its_lines_and_all_else() -> None:
         "Timer",
         "on_host",
         "runs",
-        "names",
+        "*names",
         "parse",
         "twice",
         "Floats",
