@@ -53,7 +53,7 @@ def tokens(text: str, line: int = 1, outside: bool = True) -> list[Token]:
             raise PtxError(line, f"a character that PTX does not have: {text[at]!r}")
         kind = m.lastgroup or ""
         at = m.end()
-        if m[0] == "{" and (outside or (found and found[-1].text == "=")):
+        if kind == "mark" and m[0] == "{" and (outside or (found and found[-1].text == "=")):
             at = _end_of_block(text, m.start(), line)
             found.append(Token("block", text[m.start() : at], line))
             line += text.count("\n", m.start(), at)
