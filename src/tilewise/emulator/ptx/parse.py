@@ -269,9 +269,8 @@ class Parser(Words):
         function = Function(name, entry, parameters, returns, line=line)
         while self.now.kind == "dotted" and self.now.text not in _NEXT:
             self.performance(function)
-        if self.accept(";") or (
-            not entry and self.now.kind != "block"
-        ):  # once no semicolon ended a prototype
+        # Once no semicolon ended a prototype.
+        if self.accept(";") or (not entry and self.now.kind != "block"):
             function.declared_only = True
             self.result.functions.setdefault(name, function)
             return
