@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewise.ladder import ladder
     from tilewise.launch import Launch
     from tilewise.matmul import matmul
+    from tilewise.module import Module
     from tilewise.planner import Plan, plan
     from tilewise.problem import Epilogue, Problem, Tile
     from tilewise.verbs import check, profile
@@ -30,6 +31,7 @@ __all__ = [
     "Epilogue",
     "Kernel",
     "Launch",
+    "Module",
     "Plan",
     "Problem",
     "TensorMap",
@@ -51,6 +53,7 @@ _HOMES = {
     "Epilogue": "problem",
     "Kernel": "kernel",
     "Launch": "launch",
+    "Module": "module",
     "Plan": "plan",
     "Problem": "problem",
     "TensorMap": "devices.tensor_map",

@@ -60,6 +60,11 @@ class Bound:
     regions: Mapping[str, int] = field(default_factory=dict)
     shifts: tuple[Mapping[str, int], ...] = ({},)
 
+    @property
+    def binaries(self) -> list[Binary]:
+        """What its launches are of."""
+        return [launch.binary for launch in (*self.copies, *self.launches)]
+
     def packed(self, addresses: Mapping[str, int]) -> Iterator[tuple[BoundLaunch, list[bytes]]]:
         """Every launch with the bytes of its arguments, in order."""
         addresses = dict(addresses)

@@ -14,9 +14,10 @@ from tilewise.devices import device as resolve
 from tilewise.devices.arguments import Packed, pack
 from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError, integer
 from tilewise.launch import Launch, Parameter, check_block, check_launch, dim3
+from tilewise.module import Module, check_text
 from tilewise.slots import Slot
 from tilewise.toolchain.binary import Binary, Resources
-from tilewise.toolchain.compile import compile_source, read_ptx
+from tilewise.toolchain.compile import with_kernel
 
 if TYPE_CHECKING:
     from tilewise.gpus import Gpu
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tilewise.instruments.profile import Profile
 
 __all__ = ["BoundCall", "Kernel"]
-
-_DEFAULT_ARCH = "sm_90a"  # where there is no GPU to ask
 
 
 class BoundCall:
@@ -77,44 +76,39 @@ class Kernel:
         options: Sequence[str] = (),
         filename: str = "kernel.cu",
     ) -> None:
-        self._source, self._name, self._filename = _text("source", source), _text("name", name), filename
-        self._given_arch = arch
-        self._how = {
-            "defines": dict(_mapping("defines", defines)),
-            "headers": dict(_mapping("headers", headers)),
-            "include_dirs": _texts("include_dirs", include_dirs),
-            "options": _texts("options", options),
-        }
-        self._binaries: dict[str, Binary] = {}
-        self._foreign: Binary | None = None
-        self._arch = arch if arch is not None else _default_arch()
-        self.build(self._arch)
+        check_text("source", source)
+        where = {"headers": headers, "include_dirs": include_dirs, "options": options, "filename": filename}
+        names = [check_text("name", name)]
+        self._set(Module(source, arch, defines, names=names, **where), name)  # type: ignore[arg-type]  # differing types
 
     @classmethod
     def from_ptx(cls, text: str, name: str, *, filename: str = "kernel.ptx") -> Kernel:
         """A kernel from PTX that any compiler made: nvcc's, Triton's, one's own hand."""
+        return cls.of(Module.from_ptx(text, filename=filename), name)
+
+    @classmethod
+    def of(cls, module: Module, name: str) -> Kernel:
+        """A kernel of a module: see :meth:`tilewise.Module.kernel`."""
         kernel = cls.__new__(cls)
-        kernel._source, kernel._name, kernel._filename = _text("text", text), _text("name", name), filename
-        kernel._foreign = read_ptx(text, name, filename)
-        kernel._arch = kernel._foreign.arch
-        kernel._given_arch, kernel._how, kernel._binaries = kernel._arch, {}, {}
+        kernel._set(module, check_text("name", name))
         return kernel
+
+    def _set(self, module: Module, name: str) -> None:
+        self._module, self._name = module, name
+        self._binaries: dict[str, Binary] = {}
+        self.build()
+
+    @property
+    def module(self) -> Module:
+        """What it is compiled from: its ``__constant__`` and ``__device__`` variables, and the other kernels."""
+        return self._module
 
     def build(self, arch: str | None = None) -> Binary:
         """Compile for ``arch`` (the kernel's own if None) and return PTX, machine code and report."""
-        if self._foreign:
-            return self._foreign
-        target = arch if arch is not None else self._arch
+        target = self.arch if arch is None or self._module.is_foreign else arch
         binary = self._binaries.get(target)
         if binary is None:
-            binary = compile_source(
-                self._source,
-                [self._name],
-                target,
-                filename=self._filename,
-                **self._how,  # type: ignore[arg-type]  # a dict of differing types, as compile_source names them
-            )
-            self._binaries[target] = binary
+            binary = self._binaries[target] = with_kernel(self._module.build(target), self._name)
         return binary
 
     def __call__(
@@ -188,7 +182,7 @@ class Kernel:
         except DeviceUnavailable:
             self._check(self.build(), launch, None)
             raise
-        binary = self.build(None if self._given_arch is not None else arch or target.arch)
+        binary = self.build(None if self._module.given_arch is not None else arch or target.arch)
         self._check(binary, launch, target)
         packed = pack(self._name, self._entry(binary).parameters, args, target, copy=copy)
         slots = tuple(Slot(part) for part in packed.parts)
@@ -224,7 +218,7 @@ class Kernel:
         from tilewise.instruments.launch import gpu_for, profile_bound
 
         _check_timeout(timeout)
-        chosen, blocks = gpu_for(gpu, self._arch), _sample(sample)
+        chosen, blocks = gpu_for(gpu, self._module.arch), _sample(sample)
         bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", chosen.arch)
         profile = profile_bound(bound, {}, chosen, cache=cache, sample=blocks, timeout=timeout)
         packed.copy_back()
@@ -241,8 +235,8 @@ class Kernel:
         from tilewise.instruments.launch import gpu_for
         from tilewise.instruments.occupancy import occupancy
 
-        chosen = gpu_for(gpu, self._arch)
-        binary = self.build(None if self._given_arch is not None or gpu is None else chosen.arch)
+        chosen = gpu_for(gpu, self._module.arch)
+        binary = self.build(None if self._module.given_arch is not None or gpu is None else chosen.arch)
         resources: Resources | None = self._entry(binary).resources
         if resources is None:
             raise ToolError(
@@ -308,11 +302,11 @@ class Kernel:
     @property
     def arch(self) -> str:
         """The arch that :attr:`ptx`, :attr:`sass` and :attr:`resources` are for."""
-        return self._arch
+        return self._module.arch
 
     @property
     def source(self) -> str:
-        return self._source
+        return self._module.source
 
     @property
     def ptx(self) -> str:
@@ -358,7 +352,7 @@ class Kernel:
         return self.build().warnings
 
     def __repr__(self) -> str:
-        return f"<tilewise.Kernel {self._name} for {self._arch}>"
+        return f"<tilewise.Kernel {self._name} for {self._module.arch}>"
 
 
 def _check_timeout(timeout: float | None) -> None:
@@ -368,33 +362,3 @@ def _check_timeout(timeout: float | None) -> None:
 
 def _sample(blocks: int | None) -> int | None:
     return None if blocks is None else integer("sample", blocks, least=1)
-
-
-def _default_arch() -> str:
-    try:
-        return resolve().arch
-    except DeviceUnavailable:
-        return _DEFAULT_ARCH
-
-
-def _text(argument: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        shown = "an empty text" if isinstance(value, str) else type(value).__name__
-        raise ArgumentError(argument, f"must be a text that is not empty, not {shown}")
-    if "\0" in value:
-        raise ArgumentError(argument, "must not hold a NUL character")
-    return value
-
-
-def _mapping(argument: str, value: object) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ArgumentError(argument, "must map names to values", type(value).__name__)
-    return value
-
-
-def _texts(argument: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ArgumentError(argument, "must be a list of texts", type(value).__name__)
-    return tuple(str(item) for item in value)

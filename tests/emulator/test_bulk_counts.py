@@ -129,12 +129,13 @@ def test_products() -> None:
     text = compile_source(
         bulk.wgmma_source(), bulk._entries(bulk.wgmma_source()), "sm_90a", filename="w.cu"
     ).ptx
-    functions = parse(text).functions
+    module = parse(text)
     for row in RECORDED["products"]:
-        body = functions[row["case"]["entry"]].body
+        function = module.function(row["case"]["entry"])
+        assert function is not None
         (size,) = [
             shared_bytes_of(item)
-            for item in body
+            for item in function.body
             if isinstance(item, Instruction) and item.opcode == "wgmma" and item.parts[0] == "mma_async"
         ]
         counts = row["counts"]

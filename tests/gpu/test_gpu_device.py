@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewise as tw
 from tilewise.devices import gpu
 from tilewise.devices.gpu import GpuArray, GpuDevice
 from tilewise.devices.seam import Array, Device
@@ -282,14 +283,44 @@ def test_large_shared_memory_and_clusters(device: GpuDevice) -> None:
 def test_foreign_ptx_is_compiled_by_the_driver(device: GpuDevice) -> None:
     array = filled(device, 0.0)
     once = Launch((1, 1, 1), (1, 1, 1), (array,))
-    device.run(read_ptx(PTX, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+    device.run(read_ptx(PTX), "seven", once, [struct.pack("<Q", array.ptr)])
     assert array[:1].numpy()[0] == 7
     broken = PTX.replace("st.global.f32", "st.gobal.f32")
     with pytest.raises(DeviceError, match=r"compiler refuses the PTX.*ptxas"):
-        device.run(read_ptx(broken, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+        device.run(read_ptx(broken), "seven", once, [struct.pack("<Q", array.ptr)])
     newer = PTX.replace(".version 7.0", ".version 99.0")
     with pytest.raises(DeviceError, match=r"UNSUPPORTED_PTX_VERSION|[Uu]nsupported"):
-        device.run(read_ptx(newer, "seven"), "seven", once, [struct.pack("<Q", array.ptr)])
+        device.run(read_ptx(newer), "seven", once, [struct.pack("<Q", array.ptr)])
+
+
+def test_kernels_of_a_module_share_its_variables(device: GpuDevice) -> None:
+    source = """
+    __constant__ float c[4] = {1, 2, 3, 4};
+    __device__ int calls = 3;
+    __managed__ double factor = 0.5;
+    extern "C" __global__ void scale(float *x) {
+        x[threadIdx.x] *= c[threadIdx.x] * (float)factor;
+        if (threadIdx.x == 0) calls++;
+    }
+    extern "C" __global__ void look(int *out) { *out = calls; }
+    """
+    module = tw.Module(source, device.arch)
+    there = module.on(device)
+    x, out = device.array(np.full(4, 2, np.float32)), device.empty((1,), np.int32)
+    assert there["c"].tolist() == [1, 2, 3, 4] and there["calls"] == 3 and there["factor"] == 0.5
+    call = module.kernel("scale").bind(1, 4, [x], device=device)
+    call()
+    assert x.numpy().tolist() == [1, 2, 3, 4] and there["calls"] == 4
+    module["c"] = np.array([4, 3, 2, 1], np.float32)
+    module["factor"] = 1.0
+    with device.stream():
+        call()
+        assert there["calls"] == 5
+    assert x.numpy().tolist() == [4, 6, 6, 4]
+    module.kernel("look")(1, 1, [there.array("calls").ptr], device=device)  # its own address: nothing changes
+    module.kernel("look")(1, 1, [out], device=device)
+    assert out.numpy()[0] == 5
+    assert module.on("emulator")["c"].tolist() == [4, 3, 2, 1] and module.on("emulator")["calls"] == 3
 
 
 def test_what_cannot_run_is_refused(device: GpuDevice) -> None:

@@ -209,9 +209,9 @@ CASES: dict[str, Case] = {
         ("options", "list", "str"),
     ),
     "unknown option": (lambda: compiled(GOOD, options=["--no-such"]), CompileError, ("--no-such",)),
-    "text that is no PTX": (lambda: read_ptx("hello", "f"), ArgumentError, ("ptx", ".target")),
+    "text that is no PTX": (lambda: read_ptx("hello"), ArgumentError, ("ptx", ".target")),
     "PTX without the kernel": (
-        lambda: read_ptx(".version 8.0\n.target sm_75\n.entry twice() { ret; }", "twcie"),
+        lambda: Kernel.from_ptx(".version 8.0\n.target sm_75\n.entry twice() { ret; }", "twcie"),
         UnknownNameError,
         ("'twcie'", "'twice'?"),
     ),

@@ -21,6 +21,7 @@ from tilewise.devices.gpu.ledger import Ledger
 from tilewise.devices.gpu.streams import Stream, streams_entered
 from tilewise.errors import DeviceError, DeviceUnavailable, LaunchError
 from tilewise.launch import Launch, LaunchLimits
+from tilewise.toolchain.binary import Binary
 
 
 @given(st.lists(st.binary(max_size=200), max_size=12))
@@ -250,3 +251,55 @@ def test_the_arch_has_its_suffix_from_hopper_on(capability: tuple[int, int], arc
     device = object.__new__(gpu.GpuDevice)
     device._capability = capability
     assert device.arch == arch
+
+
+class LoadedLibraries:
+    """The driver and cuda.core as far as they load libraries: one number each, and the variables in them."""
+
+    def __init__(self, variables: dict[str, tuple[int, int]], managed: dict[str, tuple[int, int]]) -> None:
+        self.variables, self.managed = variables, managed
+        self.loaded: list[bytes] = []
+        self.CUresult = words.driver().CUresult
+        self.ObjectCode = SimpleNamespace(from_cubin=self._load)
+
+    def _load(self, code: bytes, name: str) -> Any:
+        self.loaded.append(code)
+        return SimpleNamespace(handle=len(self.loaded))
+
+    def _look_up(self, known: dict[str, tuple[int, int]], handle: int, name: bytes) -> tuple[Any, ...]:
+        assert handle == 1
+        if name.decode() not in known:
+            return self.CUresult.CUDA_ERROR_NOT_FOUND, None, None
+        return self.CUresult.CUDA_SUCCESS, *known[name.decode()]
+
+    def cuLibraryGetGlobal(self, handle: int, name: bytes) -> tuple[Any, ...]:  # noqa: N802  # the driver's name
+        return self._look_up(self.variables, handle, name)
+
+    def cuLibraryGetManaged(self, handle: int, name: bytes) -> tuple[Any, ...]:  # noqa: N802
+        return self._look_up(self.managed, handle, name)
+
+    def cuGetErrorString(self, status: Any) -> tuple[int, bytes]:  # noqa: N802
+        return 0, b"named symbol not found"
+
+
+def test_a_variable_is_an_array_over_the_memory_that_the_driver_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    libraries = LoadedLibraries({"c": (0x7000, 16)}, {"shared": (0x9000, 8)})
+    monkeypatch.setattr(launches, "driver", lambda: libraries)
+    monkeypatch.setattr(launches, "core", lambda: libraries)
+    monkeypatch.setattr(words, "driver", lambda: libraries)
+    device = StartedLaunches(()).device
+    device._programs = launches.Programs("gpu:0", "sm_90a", device._scope)
+    binary = Binary("sm_90a", "", b"machine code", {}, key="k")
+    array = device.variable(binary, "c", (2, 2), "float32")
+    assert (array.ptr, array.shape, array.strides, array.nbytes) == (0x7000, (2, 2), (8, 4), 16)
+    assert device.variable(binary, "shared", (), "int64").ptr == 0x9000
+    with pytest.raises(
+        DeviceError, match=r"NOT_FOUND.*while looking for the variable 'd' of kernel.cu on gpu:0"
+    ):
+        device.variable(binary, "d", (4,), "float32")
+    with pytest.raises(DeviceError, match="the variable c has 16 bytes on gpu:0, and 20 in its PTX"):
+        device.variable(binary, "c", (5,), "float32")
+    assert libraries.loaded == [b"machine code"], "it is loaded once, for its variables and for its kernels"
+    assert device._programs._codes == {"k": SimpleNamespace(handle=1)}

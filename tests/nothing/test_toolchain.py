@@ -195,15 +195,13 @@ def test_a_failing_static_assert_says_why() -> None:
 
 def test_a_header_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_toolkit_folder", lambda: "")
-    assert "or the text in headers=" in refused("#include <vector>\n__global__ void f() {}")
+    assert "or the text in headers=" in refused("#include <boost/any.hpp>\n__global__ void f() {}")
     assert "tilewise[cuda-headers]" in refused("#include <cuda_fp16.h>\n__global__ void f() {}")
 
 
-def test_a_whole_program_is_told_what_nvrtc_takes() -> None:
-    kernel = "__global__ void f(float *x) { *x = 1; }\n"
-    assert "#ifndef __CUDACC_RTC__" in refused(
-        kernel + "int main() { float *x; cudaMalloc(&x, 4); return 0; }"
-    )
+def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
+    source = '#include "own.h"\n__global__ void f(float *x) { *x = 1; }\n'
+    assert "#ifndef __CUDACC_RTC__" in refused(source, headers={"own.h": "inline int g() { return 1; }\n"})
     assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
 
 

@@ -17,7 +17,7 @@ from tilewise.devices.tensor_map import BYTES, TensorMap
 from tilewise.errors import ArgumentError
 from tilewise.launch import Parameter
 
-__all__ = ["Packed", "pack"]
+__all__ = ["Packed", "fits", "pack"]
 
 _SCRATCH = 2  # pointers that Triton adds to the parameters of a kernel
 _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
@@ -357,7 +357,7 @@ def _check_overlap(argument: str, host: npt.NDArray[Any], others: Sequence[npt.N
 
 @functools.cache
 def _fitting(element: str) -> frozenset[np.dtype[Any]]:
-    """The NumPy types of arrays that a pointer to ``element`` takes."""
+    """The NumPy types whose elements have the bits of ``element``."""
     import ml_dtypes
 
     names = {element}
@@ -373,10 +373,15 @@ def _fitting(element: str) -> frozenset[np.dtype[Any]]:
     return frozenset(np.dtype(getattr(ml_dtypes, name, name)) for name in names)
 
 
+def fits(element: str, dtype: np.dtype[Any]) -> bool:
+    """Whether elements of a NumPy type are those that C++ calls ``element``, or have their bits."""
+    return dtype in _fitting(element) or (dtype.itemsize == 1 and element in _BYTES)
+
+
 def _check_element(argument: str, parameter: Parameter, dtype: np.dtype[Any], given: Any) -> None:
     """Refuse an array whose elements are others than those that the kernel's parameter points to."""
     element = parameter.element or ""
-    if dtype in _fitting(element) or (dtype.itemsize == 1 and element in _BYTES):
+    if fits(element, dtype):
         return
     raise ArgumentError(
         argument,

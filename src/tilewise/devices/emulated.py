@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tilewise.devices import exchange
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_memory import AdoptedMemory, Allocation
+from tilewise.devices.host_modules import HostModules
 from tilewise.devices.seam import Array, Device
 from tilewise.devices.strides import as_dtype, as_shape, sliced
 from tilewise.devices.tensor_map import Description
@@ -155,9 +156,14 @@ class EmulatedDevice:
     runs_on_gpu = False
 
     def __init__(
-        self, order: str | int = "eager", threads: int | None = None, sums: str | None = None
+        self,
+        order: str | int = "eager",
+        threads: int | None = None,
+        sums: str | None = None,
+        modules: HostModules | None = None,
     ) -> None:
-        self.launcher = HostLauncher(order, threads, sums)
+        """``modules`` has the variables that kernels find; its own if not given."""
+        self.launcher = HostLauncher(order, threads, sums, modules=modules)
 
     @property
     def title(self) -> str:
@@ -221,6 +227,13 @@ class EmulatedDevice:
     def shares_memory_with(self, other: Device) -> bool:
         """Whether kernels here can use the arrays of ``other``: emulators share theirs, whatever their order."""
         return isinstance(other, EmulatedDevice)
+
+    def variable(
+        self, binary: Binary, symbol: str, shape: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> EmulatedArray:
+        """A module's variable, ``symbol`` in its PTX, as an array over its memory."""
+        (allocation,) = self.launcher.modules.find(binary, [symbol])
+        return EmulatedArray(self, allocation, allocation.bytes.view(as_dtype(dtype)).reshape(shape))
 
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``."""
@@ -300,6 +313,7 @@ def observe_arrays(listener: Callable[[Allocation], None]) -> Iterator[None]:
         _LISTENERS.remove(listener)
 
 
+_MODULES = HostModules()  # emulators share their memory, whatever their order
 _EMULATORS: dict[tuple[str | int, int | None, str | None], EmulatedDevice] = {}
 
 
@@ -307,5 +321,5 @@ def open_emulator(
     order: str | int = "eager", threads: int | None = None, sums: str | None = None
 ) -> EmulatedDevice:
     """The emulator with an order, a bound of threads and a way to add; one device for each three of them."""
-    made = EmulatedDevice(order, threads, sums)
+    made = EmulatedDevice(order, threads, sums, _MODULES)
     return _EMULATORS.setdefault(made.launcher.options, made)

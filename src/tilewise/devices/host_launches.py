@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.devices.host_memory import ALLOCATIONS, Allocation
-from tilewise.errors import ArgumentError, DeviceError, KernelFault, LaunchError, UnknownNameError, integer
+from tilewise.devices.host_memory import ALLOCATIONS
+from tilewise.devices.host_modules import HostModules
+from tilewise.errors import ArgumentError, KernelFault, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
 from tilewise.launch import Launch, check_launch
 from tilewise.toolchain import cache
@@ -38,15 +39,14 @@ _SUMS = ("fast", "hardware")
 # Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
 Watch = Callable[[Any, Launch, list[Any]], Any]
 
-_LOCK = threading.RLock()
 _BUILDING = threading.Lock()  # one compilation at a time: they hold Python's lock and LLVM's anyway
 _BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str, str], Any] = OrderedDict()
 
 
 def _unlock() -> None:
     """In a fork, nobody is left to release what another thread had locked."""
-    global _LOCK, _BUILDING
-    _LOCK, _BUILDING = threading.RLock(), threading.Lock()
+    global _BUILDING
+    _BUILDING = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -57,7 +57,8 @@ class HostLauncher:
     """Runs launches on the CPU, with the variables of the modules that they are of.
 
     ``order``, ``threads`` and ``sums`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
-    ``multiprocessors`` is how many a kernel finds that asks, the CPU threads if not given.
+    ``multiprocessors`` is how many a kernel finds that asks, the CPU threads if not given. ``modules`` has the
+    variables that kernels find, its own if not given.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class HostLauncher:
         threads: int | None = None,
         sums: str | None = None,
         multiprocessors: int | None = None,
+        modules: HostModules | None = None,
     ) -> None:
         if isinstance(order, str) and order not in _ORDERS:
             raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
@@ -74,7 +76,7 @@ class HostLauncher:
         if sums is not None and sums not in _SUMS:
             raise UnknownNameError("sums", sums, _SUMS)
         self._sums, self._multiprocessors = sums, multiprocessors
-        self._variables: dict[str, dict[str, Allocation]] = {}  # by module and name
+        self.modules = HostModules() if modules is None else modules
 
     @property
     def options(self) -> tuple[str | int, int | None, str | None]:
@@ -131,7 +133,8 @@ class HostLauncher:
         build = self.build(binary, entry, launch.block, mode)
         launch = _clustered(launch, build)
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
-        variables = self._find_variables(binary, build)
+        variables = self.modules.find(binary, build.globals)
+        constants = self.modules.find(binary, [name for name, _ in build.constants])
         ranges, held = ALLOCATIONS.reachable()
         runner = emulator.Runner(
             build,
@@ -139,6 +142,7 @@ class HostLauncher:
             packed,
             ranges,
             [item.address for item in variables],
+            [item.bytes for item in constants],
             threads=self.threads,
             order=self.order,
             timeout=timeout,
@@ -163,17 +167,14 @@ class HostLauncher:
 
     def find_heap(self, binary: Binary) -> tuple[int, int] | None:
         """The address of the heap of a module, and how many bytes of it were ever taken; None without one."""
-        variables = self._variables.get(_module(binary), {})
-        if "$heap" not in variables:
-            return None
-        return variables["$heap"].address, int(variables["$heap_used"].bytes.view("uint64")[0])
+        heap, used = (self.modules.get(binary, name) for name in ("$heap", "$heap_used"))
+        return (heap.address, int(used.bytes.view("uint64")[0])) if heap and used else None
 
     @contextlib.contextmanager
     def undo_changes(self) -> Iterator[None]:
-        """Undo at the end what launches within do to arrays and variables; what they print is dropped."""
+        """Undo at the end what launches within do to arrays; what they print is dropped."""
         _, held = ALLOCATIONS.reachable()
         before = [(item, item.bytes.copy(), item.unset) for item in held]
-        variables = {module: dict(places) for module, places in self._variables.items()}
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 yield
@@ -183,7 +184,6 @@ class HostLauncher:
                 if not np.array_equal(item.bytes, content):
                     np.copyto(item.bytes, content)
                 item.unset = unset
-            self._variables = variables
 
     def build(self, binary: Binary, entry: str, block: tuple[int, int, int], mode: str = "plain") -> Any:
         """A kernel compiled for this CPU and blocks of a shape; remembered."""
@@ -202,19 +202,6 @@ class HostLauncher:
             while len(_BUILT) > _BUILDS:
                 _BUILT.popitem(last=False)
         return build
-
-    def _find_variables(self, binary: Binary, build: Any) -> list[Allocation]:
-        """The module's own variables: made and initialised once, the same from launch to launch."""
-        with _LOCK:
-            places = self._variables.setdefault(_module(binary), {})
-            fresh = {
-                item.name: Allocation(max(item.size, 1), f"the variable {item.name}")
-                for item in build.globals
-                if item.name not in places
-            }
-            _initialise(build, fresh, {**places, **fresh})
-            places.update(fresh)
-            return [places[item.name] for item in build.globals]
 
 
 def _module(binary: Binary) -> str:
@@ -256,23 +243,6 @@ def _clustered(launch: Launch, build: Any) -> Launch:
     if build.blocks_are_clusters and cluster:
         grid = (grid[0] * cluster[0], grid[1] * cluster[1], grid[2] * cluster[2])
     return replace(launch, grid=grid, cluster=cluster)
-
-
-def _initialise(build: Any, fresh: dict[str, Allocation], places: dict[str, Allocation]) -> None:
-    for item in build.globals:
-        if item.name not in fresh:
-            continue
-        memory = fresh[item.name].bytes[: item.size]
-        first = bytes.fromhex(item.data or "")
-        memory[: len(first)] = np.frombuffer(first, np.uint8)
-        memory[len(first) :] = 0
-        for offset, name, addend in item.links:
-            if name not in places:
-                raise DeviceError(
-                    f"the variable {item.name} holds the address of {name}, which has none here"
-                )
-            address = (places[name].address + addend).to_bytes(8, "little")
-            memory[offset : offset + 8] = np.frombuffer(address, np.uint8)
 
 
 def _progress_bar(entry: str) -> Callable[[int, int], None] | None:

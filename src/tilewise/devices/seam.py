@@ -98,6 +98,10 @@ class Device(Protocol):
         """An array whose elements are not set."""
         ...
 
+    def variable(self, binary: Binary, symbol: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """A module's variable in global or constant memory, ``symbol`` in its PTX, as an array over its memory."""
+        ...
+
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know the array at ``address`` that is described."""
         ...

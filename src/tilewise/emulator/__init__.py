@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewise.emulator.analysis.places import Initial, initial_content
 from tilewise.emulator.build import Build, Store, build_kernel
 from tilewise.emulator.families import (
     addresses,
@@ -29,9 +30,25 @@ from tilewise.emulator.families import (
     wmma,
 )
 from tilewise.emulator.native import Target, host
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Module, Variable
 from tilewise.emulator.running.run import Range, RangeTable, Runner
 
-__all__ = ["Build", "Range", "RangeTable", "Runner", "Store", "Target", "build_kernel", "host"]
+__all__ = [
+    "Build",
+    "Initial",
+    "Module",
+    "Range",
+    "RangeTable",
+    "Runner",
+    "Store",
+    "Target",
+    "Variable",
+    "build_kernel",
+    "host",
+    "initial_content",
+    "parse",
+]
 
 # The tables of instructions fill in when their modules are imported.
 FAMILIES = (

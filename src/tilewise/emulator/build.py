@@ -16,7 +16,7 @@ from tilewise.emulator.analysis.program import Program, make_program
 from tilewise.emulator.lowering.lower import Lowering
 from tilewise.emulator.ptx.parse import parse
 
-__all__ = ["Build", "Global", "Store", "build_general", "build_kernel"]
+__all__ = ["Build", "Store", "build_general", "build_kernel"]
 
 
 class Store(Protocol):
@@ -25,17 +25,6 @@ class Store(Protocol):
     def get(self, kind: str, key: str) -> dict[str, bytes] | None: ...
 
     def put(self, kind: str, key: str, parts: dict[str, bytes]) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Global:
-    """A module-level variable of the global space."""
-
-    name: str
-    size: int
-    align: int
-    data: str | None  # the first of its initial bytes, in hexadecimal; the others are zero
-    links: list[list[Any]]
 
 
 @dataclass(slots=True)
@@ -50,9 +39,9 @@ class Build:
     local_bytes: int
     parameter_bytes: int
     parameters: list[tuple[int, int]]  # offset and size of each
-    constants: bytes
-    constant_links: list[tuple[int, int, int]]  # addresses in them: offset, which global, what is added
-    globals: list[Global]
+    constants: list[tuple[str, int]]  # variables in constant memory, and where each begins
+    constant_bytes: int
+    globals: list[str]  # variables in global memory that it names
     hints: int
     symbol: str
     ptx: str
@@ -177,18 +166,9 @@ def _describe(program: Program, lowering: Lowering, target: native.Target) -> Bu
         program.local_bytes,
         program.parameter_bytes,
         [(program.places[p.name].offset, p.size) for p in program.function.parameters],
-        program.constants,
-        program.constant_links,
-        [
-            Global(
-                v.name,
-                v.size,
-                v.align,
-                v.data.hex() if v.data else None,
-                [list(link[:3]) for link in v.links],
-            )
-            for v in program.globals
-        ],
+        [(variable.name, program.places[variable.name].offset) for variable in program.constants],
+        program.constant_bytes,
+        [variable.name for variable in program.globals],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
         # remember arrays for: room for every load and store twice over.
         lowering.hints * 2 + 64,
@@ -214,12 +194,11 @@ def _written(build: Build) -> dict[str, bytes]:
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "hints", "symbol", "mode", "sums", "notes", "flies", *_OF_CLUSTERS,
+            "parameters", "constants", "constant_bytes", "globals", "hints", "symbol", "mode", "sums", "notes",
+            "flies", *_OF_CLUSTERS,
         )
     }  # fmt: skip
-    about["constant_links"] = build.constant_links
-    about["globals"] = [[g.name, g.size, g.align, g.data, g.links] for g in build.globals]
-    return {"about": json.dumps(about).encode(), "constants": build.constants, "object": build.object}
+    return {"about": json.dumps(about).encode(), "object": build.object}
 
 
 def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | None:
@@ -227,17 +206,14 @@ def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | N
         about = json.loads(parts["about"])
         x, y, z = about.pop("block")
         blocks = about.pop("cluster")
-        found = [Global(*item) for item in about.pop("globals")]
-        links = [(int(at), int(which), int(more)) for at, which, more in about.pop("constant_links")]
+        constants = [(str(name), int(offset)) for name, offset in about.pop("constants")]
         parameters = [(int(offset), int(size)) for offset, size in about.pop("parameters")]
         return Build(
             **about,
             block=(x, y, z),
             cluster=tuple(blocks) if blocks else None,
             parameters=parameters,
-            globals=found,
-            constants=parts["constants"],
-            constant_links=links,
+            constants=constants,
             object=parts["object"],
             ptx=ptx,
             target=target,

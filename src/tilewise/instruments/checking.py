@@ -10,12 +10,13 @@ from typing import Any
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
+from tilewise.devices.host_modules import Kept
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.report import Range
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.instruments.advice import FAULTS, MBARRIER, WORDS
 from tilewise.instruments.findings import Access, Finding
-from tilewise.instruments.launch import check_on_host
+from tilewise.instruments.launch import check_on_host, modules_of
 from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
 from tilewise.instruments.origins import Origins
 from tilewise.launch import Launch
@@ -44,8 +45,9 @@ def check_bound(
 class Checker:
     """Checks the launches of a program, one after another: what is wrong with them gathers in ``findings``.
 
-    Variables of a module, and the heap of its kernels, live on from one launch to the next. As a context it also
-    looks at arrays: at its end it reports those that were made on the emulator meanwhile and are still there.
+    Variables of a module, and the heap of its kernels, live on from one launch to the next: they begin with what they
+    hold outside, where nothing of it is seen. As a context it also looks at arrays: at its end it reports those that
+    were made on the emulator meanwhile and are still there.
 
     >>> import tilewise as tw
     >>> with Checker() as checker:
@@ -56,7 +58,9 @@ class Checker:
 
     def __init__(self, order: str | int = "late", sums: str | None = None) -> None:
         self.findings: list[Finding] = []
-        self._launcher = HostLauncher(order, threads=1, sums=sums)
+        self._order, self._sums = order, sums
+        HostLauncher(order, sums=sums)  # refuses at once what cannot be
+        self._variables: Kept = {}
         self._arrays = HostArrays()
         self._observing = contextlib.ExitStack()
 
@@ -78,11 +82,14 @@ class Checker:
         """
         check_on_host(bound)
         found: list[Finding] = []
-        for launch, packed in bound.packed(addresses or {}):
-            more, ended = _check_launch(launch, packed, self._launcher, timeout)
-            found += more
-            if ended:
-                break
+        modules = modules_of(bound)
+        launcher = HostLauncher(self._order, threads=1, sums=self._sums, modules=modules)
+        with modules.apart(bound.binaries, self._variables):
+            for launch, packed in bound.packed(addresses or {}):
+                more, ended = _check_launch(launch, packed, launcher, timeout)
+                found += more
+                if ended:
+                    break
         self.findings += found
         return found
 

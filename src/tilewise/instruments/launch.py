@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices.emulated import EmulatedDevice
 from tilewise.devices.host_launches import HostLauncher, Watch
+from tilewise.devices.host_modules import HostModules
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.errors import ArgumentError
@@ -25,7 +27,7 @@ from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
 from tilewise.launch import Launch
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["USUAL", "gpu_for", "profile_bound"]
+__all__ = ["USUAL", "check_on_host", "gpu_for", "modules_of", "profile_bound"]
 
 USUAL = "h200"  # what the kernels are tuned on
 _MOST_TRACED = 1 << 25  # sectors that a worker writes down
@@ -45,14 +47,17 @@ def profile_bound(
 
     The profile is that of the first launch, with the others' in ``following``. The machine code is the bound's: of
     the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
-    so many blocks of each kind (``sample.py``), and the results of the others are not made.
+    so many blocks of each kind (``sample.py``), and the results of the others are not made. Variables of modules
+    begin with what they hold, and hold it again at the end.
     """
     check_on_host(bound)
-    launcher = HostLauncher(order, multiprocessors=gpu.sms)
+    modules = modules_of(bound)
+    launcher = HostLauncher(order, multiprocessors=gpu.sms, modules=modules)
     profiles = []
-    for launch, packed in bound.packed(addresses):
-        counted = _CountedLaunch(launch, packed, gpu, launcher, timeout)
-        profiles.append(counted.profile(cache, sample))
+    with modules.apart(bound.binaries, {}):
+        for launch, packed in bound.packed(addresses):
+            counted = _CountedLaunch(launch, packed, gpu, launcher, timeout)
+            profiles.append(counted.profile(cache, sample))
     if not profiles:
         raise ArgumentError(
             "a profile", "must be of at least one launch, and a product without elements has none"
@@ -66,6 +71,11 @@ def check_on_host(bound: Bound) -> None:
     if bound.device.runs_on_gpu:
         rule = "must be bound on the emulator to be profiled or checked"
         raise ArgumentError("bound", rule, bound.device.name, 'bind it with device="emulator"')
+
+
+def modules_of(bound: Bound) -> HostModules:
+    """The variables that the launches of a bound find."""
+    return bound.device.launcher.modules if isinstance(bound.device, EmulatedDevice) else HostModules()
 
 
 def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
@@ -94,7 +104,7 @@ class _CountedLaunch:
         gpu, launch, binary = self.gpu, self.launch, self.binary
         trace = None
         if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
-            with self.launcher.undo_changes():
+            with self.launcher.undo_changes(), self.launcher.modules.apart([binary], {}):
                 trace = self._trace()
         counts, static, ran = self._count(sample)
         machine = self._machine(counts)

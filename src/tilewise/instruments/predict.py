@@ -51,7 +51,8 @@ def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
         for name in names:
             found.update(_joined(groups.pop(name), name[2], aligned))
 
-    for item in parse(ptx).functions[entry].body:
+    function = parse(ptx).function(entry)
+    for item in function.body if function else ():
         if isinstance(item, Label) or item.opcode in _PARTING or _stirs(item):
             finish(*groups)
             continue

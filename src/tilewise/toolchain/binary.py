@@ -60,6 +60,12 @@ class Binary:
     source: str = ""
     filename: str = "kernel.cu"
     key: str = ""  # content address: equal keys mean equal machine code
+    origin: str = ""  # the same without the arch: equal ones mean one module, with one set of variables
+
+    @property
+    def module_key(self) -> str:
+        """What the module is known by, on a device that runs it: its content, whatever the arch."""
+        return self.origin or self.key or self.ptx
 
     def shown(self, entry: str) -> str:
         """An entry as somebody would write it: the name that was asked for, or the C++ name of a mangled one."""

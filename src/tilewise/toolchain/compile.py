@@ -15,15 +15,17 @@ from tilewise.launch import Parameter
 from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain.binary import Binary, Entry, Resources
 from tilewise.toolchain.declarations import declare
+from tilewise.toolchain.host_code import HOST_HEADERS, without_host_code
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
-__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx"]
+__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx", "with_kernel"]
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
+_ARCH = "--gpu-architecture="
 _FORMAT = "4"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
@@ -45,9 +47,14 @@ def compile_source(
     check_arch(arch)
     given = {**own_headers(), **(headers or {})}
     reached = dict(_reachable(source, given, [Path(folder) for folder in include_dirs]))
+    missing = {name: HOST_HEADERS[name] for name in reached if reached[name] is None and name in HOST_HEADERS}
+    if missing:  # NOTE: those that a toolkit brings are found by its own paths
+        there = [Path(folder) for folder in _toolkit_headers(reached)]
+        missing = {n: text for n, text in missing.items() if not any((path / n).is_file() for path in there)}
+        given, reached = {**given, **missing}, {**reached, **missing}
     all_options = [
         *_OPTIONS,
-        f"--gpu-architecture={arch}",
+        f"{_ARCH}{arch}",
         *_definitions(defines or {}),
         *(f"--include-path={folder}" for folder in include_dirs),
         *(f"--include-path={folder}" for folder in _toolkit_headers(reached)),
@@ -56,20 +63,17 @@ def compile_source(
     expressions = [name for name in names if not _IDENTIFIER.fullmatch(name)]
     used = {name: given[name] for name in reached if name in given}
     key = _key(source, filename, all_options, expressions, reached)
+    origin = _key(source, filename, [o for o in all_options if not o.startswith(_ARCH)], expressions, reached)
     binary = _load(key) if key else None
     if binary is None:
-        binary = _compile(source, filename, arch, all_options, used, expressions, key)
+        binary = _compile(source, filename, arch, all_options, used, expressions)
         binary = replace(binary, entries=declare(binary.entries, source, reached, all_options))
         if key:
             _store(key, binary)
-    lowered = {**binary.lowered}
+    binary = replace(binary, source=source, filename=filename, key=key, origin=origin)
     for name in names:
-        if name in _templates(source) and name not in binary.entries:
-            raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
-        lowered[name] = lowered.get(name) or entry_named(name, list(binary.entries))
-    return Binary(
-        binary.arch, binary.ptx, binary.cubin, binary.entries, binary.warnings, lowered, source, filename, key
-    )
+        binary = with_kernel(binary, name)
+    return binary
 
 
 def _templates(source: str) -> set[str]:
@@ -77,13 +81,20 @@ def _templates(source: str) -> set[str]:
     return set(_TEMPLATE.findall(source))
 
 
-def read_ptx(ptx: str, name: str, filename: str = "kernel.ptx") -> Binary:
+def with_kernel(binary: Binary, name: str) -> Binary:
+    """The binary, with the entry noted that a user means by ``name``; refused if there is none."""
+    if name in binary.lowered:
+        return binary
+    if binary.cubin is not None and name not in binary.entries and name in _templates(binary.source):
+        raise ArgumentError("name", "must be one instance of the template", name, f"such as '{name}<32>'")
+    entry = entry_named(name, list(binary.entries))
+    return replace(binary, lowered={**binary.lowered, name: entry})
+
+
+def read_ptx(ptx: str, filename: str = "kernel.ptx") -> Binary:
     """A binary of foreign PTX: no machine code and no report, but entries and parameters."""
     target = read_target(ptx)
-    entries = read_entries(ptx)
-    lowered = {name: entry_named(name, list(entries))}
-    key = cache.digest("ptx", ptx)
-    return Binary(target, ptx, None, entries, (), lowered, ptx, filename, key)
+    return Binary(target, ptx, None, read_entries(ptx), (), {}, ptx, filename, cache.digest("ptx", ptx))
 
 
 def known_archs() -> list[str]:
@@ -200,9 +211,11 @@ def _compile(
     options: list[str],
     headers: Mapping[str, str],
     expressions: list[str],
-    key: str,
 ) -> Binary:
     output = nvrtc.compile_program(source, filename, options, headers, expressions)
+    kernels = source if output.ok else without_host_code(source)
+    if kernels != source:
+        source, output = kernels, nvrtc.compile_program(kernels, filename, options, headers, expressions)
     if not output.ok:
 
         def only_ptx() -> str:
@@ -215,7 +228,7 @@ def _compile(
     report = read_report(output.log, output.cubin)
     entries = {name: replace(entry, resources=report.get(name)) for name, entry in read_entries(ptx).items()}
     found = diagnostics.warnings(output.log)
-    return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {}, source, filename, key)
+    return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {})
 
 
 def _store(key: str, binary: Binary) -> None:

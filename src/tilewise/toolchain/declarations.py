@@ -16,7 +16,7 @@ from tilewise.launch import Parameter
 from tilewise.toolchain.binary import Entry
 from tilewise.toolchain.mangling import CppType, Unreadable, parameter_types
 
-__all__ = ["declare"]
+__all__ = ["Scope", "declare"]
 
 _LONG = f"int{8 * struct.calcsize('l')}"  # four bytes on Windows, eight elsewhere; NVRTC follows its host
 _SIGNED = {"char": "int8", "short": "int16", "int": "int32", "long": _LONG, "long long": "int64"}
@@ -60,6 +60,8 @@ _QUALIFIERS = {"const", "volatile", "__restrict__", "__restrict", "__grid_consta
 
 _SKIPPED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*\)")
+_DIRECTIVE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _OPTION = re.compile(r"^(?:-D|--define-macro[=\s])\s*(\w+)", re.MULTILINE)
 _INCLUDING = re.compile(r"^--?(?:pre-)?include[=\s]", re.MULTILINE)  # a file that the source does not name
 _TOKEN = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*|\[[^\][]*\]|\S")
@@ -73,14 +75,14 @@ def declare(
     ``headers`` are those that the source includes, by name; ``options`` are the compiler's, for the macros in
     them.
     """
-    scope: _Scope | None = None
+    scope: Scope | None = None
     found = {}
     for name, entry in entries.items():
         declared = entry.parameters
         if name.startswith("_Z"):
             declared = _join(declared, _from_name(name))
         elif declared:
-            scope = scope or _Scope(source, headers, options)
+            scope = scope or Scope(source, headers, options)
             declared = _join(declared, scope.declarations(name))
         found[name] = replace(entry, parameters=declared)
     return found
@@ -133,7 +135,7 @@ def _of_type(type_: CppType) -> _Declared:
 # ── from the source ──
 
 
-class _Scope:
+class Scope:
     """The text that a kernel is declared in, and the names that it gives meanings of its own."""
 
     def __init__(self, source: str, headers: Mapping[str, str | None], options: Iterable[str]) -> None:
@@ -142,10 +144,21 @@ class _Scope:
         self._kernels = "\n".join(_SKIPPED.sub(" ", text) for text in texts if "__global__" in text)
         # Comments in them make a name look defined at worst.
         self._all = "\n".join(texts)
+        self._texts = texts
         given = "\n".join(options)
         self._macros = {*_MACRO.findall(self._all), *_OPTION.findall(given)}
         if _INCLUDING.search(given):
             self._kernels = ""
+
+    @property
+    def declarations_text(self) -> str:
+        """The source without comments, strings, directives and alignments."""
+        text = "\n".join(_SKIPPED.sub(" ", text) for text in self._texts)
+        return _ALIGNMENT.sub(" ", _DIRECTIVE.sub("", text))
+
+    def has_macro(self, words: Iterable[str]) -> bool:
+        """Whether one of some words means something else than itself."""
+        return not self._macros.isdisjoint(words)
 
     def declarations(self, kernel: str) -> list[_Declared]:
         """What the declarations of a kernel say of its parameters; nothing where they differ."""
@@ -174,7 +187,7 @@ class _Scope:
             behind = [plain.pop()]
         if len(behind) > 1:
             return _UNKNOWN
-        element, is_void = self._element(plain), plain == ["void"]
+        element, is_void = self.element(plain), plain == ["void"]
         shown = " ".join(text.split())
         if star == len(tokens) and not is_array:
             return _Declared(shown) if element else _UNKNOWN
@@ -182,16 +195,16 @@ class _Scope:
             return _Declared(shown, element, "const" not in base)
         return _UNKNOWN  # another name for a type, which may be const itself
 
-    def _element(self, words: list[str]) -> str | None:
+    def element(self, words: list[str]) -> str | None:
         """The element type that C++ words name, if it is one that NumPy knows."""
         if words and set(words) <= _WORDS:
             return _ELEMENTS.get(_canonical(words))
         name = words[0].removeprefix("::").removeprefix("cuda::").removeprefix("std::") if words else ""
-        if len(words) != 1 or name not in _ALIASES or self._defines(name):
+        if len(words) != 1 or name not in _ALIASES or self.defines(name):
             return None
         return _ALIASES[name]
 
-    def _defines(self, name: str) -> bool:
+    def defines(self, name: str) -> bool:
         """Whether the source gives a name of a type a meaning of its own."""
         other = rf"\b(?:struct|class|union|enum|using)\s+{name}\b|\btypedef\b[^;]*\b{name}\s*;"
         return re.search(other, self._all) is not None

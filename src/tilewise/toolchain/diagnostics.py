@@ -126,7 +126,7 @@ def failure(log: str, source: str, filename: str, arch: str, ptx: Callable[[], s
         return ArchError(
             f"{filename} needs {needed} or newer, not {arch}; compile it for {needed}\n{shown}{rest}"
         )
-    return CompileError(f"{shown}{rest}{_missing_header(errors)}{_host_code(source, errors)}")
+    return CompileError(f"{shown}{rest}{_missing_header(errors)}{_host_code(errors)}")
 
 
 def _missing_header(errors: list[Diagnostic]) -> str:
@@ -138,15 +138,12 @@ def _missing_header(errors: list[Diagnostic]) -> str:
     return ""
 
 
-def _host_code(source: str, errors: list[Diagnostic]) -> str:
-    """What to do with a program that has its host's part in the same file, as nvcc takes it."""
-    of_the_host = any(re.search(r'host function|"cuda[A-Z]\w*" is undefined', item.text) for item in errors)
-    if not of_the_host and not re.search(r"\bint\s+main\s*\(", source):
+def _host_code(errors: list[Diagnostic]) -> str:
+    """What to do about code of the host that is not told from a kernel's, such as that in a header."""
+    hosts = re.compile(r'host (?:function|variable)|"cuda[A-Z]\w*" is undefined')
+    if not any(hosts.search(item.text) for item in errors):
         return ""
-    return (
-        "\nNVRTC compiles kernels alone: put main and all other code of the host between "
-        "#ifndef __CUDACC_RTC__ and #endif"
-    )
+    return "\nNVRTC compiles kernels alone: put code of the host between #ifndef __CUDACC_RTC__ and #endif"
 
 
 def _traced(item: Diagnostic, ptx: str, source: str, filename: str) -> Diagnostic:

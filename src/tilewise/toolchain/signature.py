@@ -73,6 +73,9 @@ def entry_named(name: str, entries: list[str]) -> str:
     mangled = [entry for entry in entries if re.match(rf"_Z{len(name)}{re.escape(name)}", entry)]
     if len(mangled) == 1:
         return mangled[0]
+    written = [entry for entry in entries if "".join(readable(entry).split()) == "".join(name.split())]
+    if len(written) == 1:  # an instance of a template
+        return written[0]
     if mangled:
         known = ", ".join(mangled)
         raise ArgumentError(

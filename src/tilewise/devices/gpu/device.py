@@ -322,6 +322,18 @@ class GpuDevice:
             function.configure(launch, self.limits, 0)
         return function.address
 
+    def variable(self, binary: Binary, symbol: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> GpuArray:
+        """A module's variable, ``symbol`` in its PTX, as an array over its memory."""
+        kind = as_dtype(dtype)
+        address, nbytes = self._programs.variable(binary, symbol)
+        wanted = int(np.prod(shape, dtype=object)) * kind.itemsize
+        if nbytes != wanted:
+            raise DeviceError(
+                f"the variable {symbol} has {nbytes:,} bytes on {self.name}, and {wanted:,} in its PTX"
+            )
+        memory = Memory(self, address, self.current_stream, owner=binary)
+        return GpuArray(memory, 0, tuple(shape), contiguous(shape, kind.itemsize), kind)
+
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``, made by the driver."""
         return tensor_map.encode(self.name, self.arch, self._scope, described, address)

@@ -252,29 +252,45 @@ class Programs:
                 self._functions[key, entry] = self._find(key, binary, entry)
             return self._functions[key, entry]
 
+    def variable(self, binary: Binary, symbol: str) -> tuple[int, int]:
+        """The address and the bytes of a variable of a binary, which is loaded when it is first asked for."""
+        key = binary.key or _content(binary)
+        doing = f"looking for the variable {symbol!r} of {binary.filename} on {self._name}"
+        with self._lock, self._scope(doing):
+            code = self._codes.get(key) or _code_of(binary)
+            try:
+                found = driver().cuLibraryGetGlobal(code.handle, symbol.encode())
+                if found[0].name == "CUDA_ERROR_NOT_FOUND":  # managed variables have a list of their own
+                    found = driver().cuLibraryGetManaged(code.handle, symbol.encode())
+                address, nbytes = check(found, doing)
+            except Exception as error:
+                self._raise_with_log(error, binary, doing)
+                raise
+            self._codes[key] = code
+            return int(address), int(nbytes)
+
     def _find(self, key: str, binary: Binary, entry: str) -> Function:
         what = f"machine code for {binary.arch}" if binary.cubin is not None else "PTX"
         doing = f"loading {what} with kernel {entry!r} on {self._name} ({self._arch})"
         with self._scope(doing):
-            code = self._codes.get(key)
-            if code is None:
-                if binary.cubin is not None:
-                    code = core().ObjectCode.from_cubin(binary.cubin, name=binary.filename)
-                else:
-                    code = core().ObjectCode.from_ptx(_terminated(binary.ptx), name=binary.filename)
+            code = self._codes.get(key) or _code_of(binary)
             try:
                 kernel = code.get_kernel(entry)
                 raw = check(driver().cuKernelGetFunction(kernel.handle), doing)
                 # Drivers load late, some only at the first launch: what is wrong is to be told here.
                 check(driver().cuFuncLoad(raw), doing)
             except Exception as error:
-                said = self._compiler_log(binary.ptx) if binary.cubin is None else ""
-                if said:
-                    raise DeviceError(f"{translated(error, doing) or error}; it says: {said}") from error
+                self._raise_with_log(error, binary, doing)
                 raise
             self._codes[key] = code
             sizes = tuple(parameter.size for parameter in binary.entries[entry].parameters)
             return Function((code, kernel), raw, entry, sizes, self._name)
+
+    def _raise_with_log(self, error: Exception, binary: Binary, doing: str) -> None:
+        """Raise an error of loading a binary with what the driver's compiler says of its PTX, if it says anything."""
+        said = self._compiler_log(binary.ptx) if binary.cubin is None else ""
+        if said:
+            raise DeviceError(f"{translated(error, doing) or error}; it says: {said}") from error
 
     def _compiler_log(self, ptx: str) -> str:
         """What the driver's own PTX compiler says of ``ptx``; cuda.core does not pass it on."""
@@ -288,6 +304,13 @@ class Programs:
         if not int(status):
             cuda.cuModuleUnload(module)
         return " ".join(log.split(b"\0", 1)[0].decode(errors="replace").split())
+
+
+def _code_of(binary: Binary) -> Any:
+    """A binary as cuda.core knows it, which loads it when something of it is asked for."""
+    if binary.cubin is not None:
+        return core().ObjectCode.from_cubin(binary.cubin, name=binary.filename)
+    return core().ObjectCode.from_ptx(_terminated(binary.ptx), name=binary.filename)
 
 
 def _content(binary: Binary) -> str:

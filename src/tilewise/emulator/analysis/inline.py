@@ -7,11 +7,12 @@ between the functions whose address the module takes. Calls that would never end
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.analysis.passing import pass_in_registers
-from tilewise.emulator.ptx.library import EXTERNAL, add_library
+from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.operands import operands_in
 from tilewise.emulator.ptx.spelling import CARRY
 from tilewise.emulator.ptx.syntax import (
@@ -43,10 +44,9 @@ _FIRST_ADDRESS, _STEP = 1 << 60, 16
 
 def inlined(module: Module, entry: str) -> Function:
     """The kernel ``entry`` with every call it makes written out."""
-    function = module.functions.get(entry)
+    function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
         raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
-    add_library(module)
     return _Inliner(module, function).run()
 
 
@@ -246,7 +246,7 @@ class _Inliner:
         return tuple(self.operand(frame, operand) for operand in operands.items)
 
     def direct(self, frame: _Frame, call: _Call, name: str) -> None:
-        function = self.module.functions.get(name)
+        function = self.module.function(name)
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
         if function is None or function.declared_only:
@@ -357,7 +357,9 @@ class _Inliner:
             other, onward = self.register("pred"), self.fresh("other")
             self.make(call.line, "setp", "ne.u64", other, call.target, Immediate(self.addresses[name]))
             self.branch(call.line, onward, other)
-            self.enter(frame, call, self.module.functions[name])
+            function = self.module.function(name)
+            assert function is not None
+            self.enter(frame, call, function)
             self.branch(call.line, done)
             self.place(onward, call.line.line)
         self.make(call.line, "call:nowhere", "")
@@ -366,7 +368,8 @@ class _Inliner:
     def candidates(self, frame: _Frame, call: _Call) -> list[str]:
         """The functions that a pointer may mean: those of its table, or any of the same signature."""
         if self.taken is None:
-            self.taken = sorted(set(_addressed(self.module)), key=list(self.module.functions).index)
+            order = {name: number for number, name in enumerate(self.module.functions)}
+            self.taken = sorted(set(_addressed(self.module)), key=order.__getitem__)
         names = self.taken
         if call.choices in frame.function.tables:
             names = frame.function.tables[call.choices]
@@ -397,11 +400,19 @@ class _Inliner:
         return 0
 
 
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
+
+
 def _addressed(module: Module) -> Iterator[str]:
     """The functions whose address a module takes, in code or in the initial bytes of a variable."""
-    for variable in module.variables.values():
+    for variable in list(module.variables.values()):
         yield from (link[1] for link in variable.links if link[1] in module.functions)
-    for function in module.functions.values():
+    callable_ = {name for name, function in module.functions.items() if not function.entry}
+    for name, function in module.functions.items():
+        if function.unread:
+            if callable_.isdisjoint(_NAME.findall(function.unread)):
+                continue  # and so it stays unread
+            module.function(name)
         for item in function.body:
             if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):
                 names = (operand.name for operand in operands_in(item) if isinstance(operand, Symbol))

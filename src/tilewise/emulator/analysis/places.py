@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inline import function_addresses
 from tilewise.emulator.layout import GENERIC_CONST
 from tilewise.emulator.ptx.operands import operands_in
 from tilewise.emulator.ptx.syntax import Function, Instruction, Module, PtxError, Symbol, Variable
 
-__all__ = ["Place", "Places", "lay_out"]
+__all__ = ["Initial", "Place", "Places", "initial_content", "lay_out"]
 
 _DYNAMIC_ALIGN = 16  # of the shared memory that a launch asks for
 _MOST = {"const": 1 << 16, "local": 1 << 19, "param": 32_764}  # bytes that a GPU has of a space
@@ -32,10 +32,8 @@ class Places:
     sizes: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("shared", "local", "param", "const"), 0)
     )
-    constants: bytes = b""
-    # Addresses of globals in the constants: (offset, which global, what is added).
-    constant_links: list[tuple[int, int, int]] = field(default_factory=list)
-    globals: list[Variable] = field(default_factory=list)
+    constants: list[Variable] = field(default_factory=list)
+    globals: list[Variable] = field(default_factory=list)  # that the kernel names
 
     def put(self, variable: Variable, space: str) -> None:
         """The next place in a space."""
@@ -52,10 +50,14 @@ def lay_out(module: Module, function: Function) -> Places:
     places = Places()
     used = _used(function)
     dynamic: list[Variable] = []
-    for variable in module.variables.values():
+    _put_constants(places, module, used)
+    for variable in list(module.variables.values()):
+        if variable.space == "const":
+            continue
         if variable.space == "global":
-            places.by_name[variable.name] = Place("global", len(places.globals), variable.size)
-            places.globals.append(variable)
+            if variable.name in used:
+                places.by_name[variable.name] = Place("global", len(places.globals), variable.size)
+                places.globals.append(variable)
         elif variable.space != "shared":
             places.put(variable, variable.space)
         elif variable.name in used:
@@ -76,8 +78,6 @@ def lay_out(module: Module, function: Function) -> Places:
             owner = {"const": "the module", "local": "a thread", "param": "the kernel"}[space]
             what = f"{owner} has {places.sizes[space]:,} bytes of .{space} memory; there are at most {most:,}"
             raise PtxError(function.line, what)
-    _fill_constants(places, module)
-    places.globals = [_linked(places, module, variable) for variable in places.globals]
     return places
 
 
@@ -107,37 +107,52 @@ def _put_locals(places: Places, function: Function) -> None:
     places.sizes["local"] = _aligned(places.sizes["local"], 16)
 
 
-def _fill_constants(places: Places, module: Module) -> None:
-    data = bytearray(places.sizes["const"])
-    for variable in module.variables.values():
-        if variable.space == "const":
-            at = places.by_name[variable.name].offset
-            filled = _linked(places, module, variable)
-            first = filled.data or b""
-            data[at : at + len(first)] = first
-            for offset, name, addend, _ in filled.links:
-                places.constant_links.append((at + offset, places.by_name[name].offset, addend))
-    places.constants = bytes(data)
+def _put_constants(places: Places, module: Module, used: set[str]) -> None:
+    """Places in constant memory: the same in every kernel of the module, but for those of functions' own."""
+    own: list[Variable] = []
+    for variable in list(module.variables.values()):
+        if variable.space == "const" and (not _is_of_function(variable) or variable.name in used):
+            (own if _is_of_function(variable) else places.constants).append(variable)
+    places.constants += own
+    for variable in places.constants:
+        places.put(variable, "const")
 
 
-def _linked(places: Places, module: Module, variable: Variable) -> Variable:
-    """A variable whose initial bytes hold every address that is known before the launch: not those of globals."""
+def _is_of_function(variable: Variable) -> bool:
+    """Whether a function's body declares it, so that it is known only once that has been read."""
+    return "::" in variable.name
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """What a variable of a module begins with: ``data``, and behind it zeros.
+
+    ``links`` are the addresses of variables in global memory that belong into it: offset, name, what is added.
+    """
+
+    size: int
+    data: bytes
+    links: tuple[tuple[int, str, int], ...] = ()
+
+
+def initial_content(module: Module, name: str) -> Initial:
+    """What a variable in global or constant memory begins with, all addresses in it that are known beforehand."""
+    if name not in module.variables:  # a function's own
+        module.function(name.partition("::")[0])
+    variable = module.variables[name]
     if not variable.links:
-        return variable
-    functions = function_addresses(module)
+        return Initial(variable.size, variable.data or b"")
+    constants, functions = Places(), function_addresses(module)
+    _put_constants(constants, module, {link[1] for link in variable.links})
     data, later = bytearray(variable.data or b""), []
-    for offset, name, addend, generic in variable.links:
-        place = places.by_name.get(name)
-        if place is not None and place.space == "global":
-            later.append((offset, name, addend, generic))
+    for offset, target, addend, generic in variable.links:
+        known = module.variables.get(target)
+        if known is not None and known.space == "global":
+            later.append((offset, target, addend))
             continue
-        if place is not None and place.space == "const":
-            address = place.offset + (GENERIC_CONST if generic else 0)
-        elif name in functions:
-            address = functions[name]
-        else:
-            raise PtxError(
-                variable.line, f"{variable.name} holds the address of {name!r}, which has none here"
-            )
+        if target in constants.by_name:
+            address = constants.by_name[target].offset + (GENERIC_CONST if generic else 0)
+        else:  # parsing has seen to it that there is no other
+            address = functions[target]
         data[offset : offset + 8] = ((address + addend) % (1 << 64)).to_bytes(8, "little")
-    return replace(variable, data=bytes(data), links=tuple(later))
+    return Initial(variable.size, bytes(data), tuple(later))

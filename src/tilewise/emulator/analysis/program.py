@@ -49,8 +49,8 @@ class Program:
     shared_bytes: int  # static
     local_bytes: int  # of one thread
     parameter_bytes: int
-    constants: bytes
-    constant_links: list[tuple[int, int, int]]  # (offset, which global, what is added)
+    constants: list[Variable]
+    constant_bytes: int
     leaders: dict[int, Group]  # by id of the instruction that checks for its group
     covered: set[int]
     resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
@@ -115,7 +115,7 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
         laid.sizes["local"],
         laid.sizes["param"],
         laid.constants,
-        laid.constant_links,
+        laid.sizes["const"],
         leaders,
         covered,
         resident,

@@ -1,33 +1,55 @@
-"""The initial bytes of a variable: numbers, addresses of other variables and functions, nested in braces."""
+"""The initial bytes of a variable: numbers, addresses of other variables and functions, nested in braces.
+
+Tables may be megabytes of text. What stands between two commas and is a plain number is not cut up any further,
+and is read once however often it comes.
+"""
 
 from __future__ import annotations
 
+import re
+import struct
+from array import array
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.ptx.constants import constant
-from tilewise.emulator.ptx.syntax import Link, PtxError
+from tilewise.emulator.ptx.syntax import Link, Module, PtxError, Variable
 from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
 
 if TYPE_CHECKING:
     from tilewise.emulator.ptx.parse import Parser
 
-__all__ = ["initial_bytes"]
+__all__ = ["check_links", "initial_bytes"]
 
 _MOST_DIMENSIONS = 16
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BRACE = re.compile(r"[{}]")
+# A number without a sign for C's rules to be asked about: no octal one, no -5U.
+_PLAIN = re.compile(
+    r"\s*(?:(?P<int>-?(?:0[xX][0-9a-fA-F]+|0|[1-9][0-9]*))|0[fF](?P<single>[0-9a-fA-F]{8})"
+    r"|0[dD](?P<double>[0-9a-fA-F]{16})|(?P<decimal>-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?))\s*"
+)
 
 
-class _Scalar:
-    """One element: its bytes, and the address that belongs there."""
+_DECIMALS = re.compile(r"[-0-9,\s]*", re.ASCII)
+_OCTAL = re.compile(r"(?<![0-9])0[0-9]")
+_SINGLES = re.compile(r"(?:\s*0[fF][0-9a-fA-F]{8}\s*,)*\s*0[fF][0-9a-fA-F]{8}\s*", re.ASCII)
+# Bytes are not among them: few differ, and what was read before is found faster.
+_ARRAYS = {
+    **dict.fromkeys(("u16", "b16"), "H"), **dict.fromkeys(("u32", "b32"), "I"), **dict.fromkeys(("u64", "b64"), "Q"),
+    "s16": "h", "s32": "i", "s64": "q",
+}  # fmt: skip
 
-    def __init__(
-        self, data: bytes, name: str = "", addend: int = 0, generic: bool = False, byte: int = -1
-    ) -> None:
-        self.data, self.name, self.addend, self.generic = data, name, addend, generic
-        self.byte = byte  # which byte of the address it is, where a mask cuts it up
 
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The address that belongs into an element: of a name, or one byte of it where a mask cuts it up."""
 
-_Nested = list["_Nested | _Scalar"]
+    name: str
+    addend: int = 0
+    generic: bool = False
+    byte: int = -1
 
 
 def initial_bytes(
@@ -41,58 +63,190 @@ def initial_bytes(
     if len(dimensions) > _MOST_DIMENSIONS:
         raise parser.error("an array of so many dimensions is not supported; ';' expected")
     width, line = TYPE_BYTES[type_], parser.now.line
-    tree = _nested(parser, type_, len(dimensions))
-    scalars: dict[int, _Scalar] = {}
     inner = prod(dimensions[1:])
-    end = _place(tree, dimensions, 0, scalars) if isinstance(tree, list) else _put(tree, 0, scalars)
+    elements = _Elements(parser, type_, most)
+    if parser.now.kind == "block":
+        end = elements.read_block(dimensions)
+    else:
+        elements.put(0, _scalar(parser, type_))
+        end = 1
     count = dimensions[0] or -(-end // max(inner, 1))
     if end > count * inner or count * inner * width > most:
         raise PtxError(line, "an initialiser longer than its variable")
-    data = bytearray((max(scalars, default=-1) + 1) * width)
-    for at, scalar in scalars.items():
-        data[at * width : (at + 1) * width] = scalar.data
-    return bytes(data), _links(scalars, width, line), count * inner * width
+    return bytes(elements.data), _links(elements.addresses, width, line), count * inner * width
 
 
-def _nested(parser: Parser, type_: str, depth: int) -> _Nested | _Scalar:
-    if not parser.accept("{"):
-        return _scalar(parser, type_)
-    if not depth:
-        raise parser.error(
-            "an initialiser with more braces than its variable has dimensions: a number expected"
-        )
-    items: _Nested = []
-    while not parser.accept("}"):
-        items.append(_nested(parser, type_, depth - 1))
-        if not parser.accept(",") and parser.now.text != "}":
-            raise parser.error("',' or '}' expected")
-    return items
+class _Known(dict[str, bytes]):
+    """The bytes of plain numbers by their text; a KeyError for any other text."""
 
+    def __init__(self, type_: str) -> None:
+        super().__init__()
+        self.type = type_
 
-def _put(scalar: _Scalar, at: int, scalars: dict[int, _Scalar]) -> int:
-    scalars[at] = scalar
-    return at + 1
-
-
-def _place(items: _Nested, dimensions: list[int], start: int, scalars: dict[int, _Scalar]) -> int:
-    """Lay elements out from ``start``; where they end. Braces within begin the next row."""
-    row = prod(dimensions[1:])
-    at = start
-    for item in items:
-        if isinstance(item, list):
-            at = start + -(-(at - start) // max(row, 1)) * row
-            if _place(item, dimensions[1:], at, scalars) > at + row:
-                return 1 << 62
-            at += row
+    def __missing__(self, text: str) -> bytes:
+        found = _PLAIN.fullmatch(text)
+        if found is None:
+            raise KeyError(text)
+        if found["int"]:
+            value, width = int(found["int"], 0), 0
+            if not -(1 << 63) <= value < 1 << 64:
+                raise KeyError(text)
+        elif found["single"]:
+            value, width = int(found["single"], 16), 32
+        elif found["double"]:
+            value, width = int(found["double"], 16), 64
         else:
-            at = _put(item, at, scalars)
-    return at
+            value, width = int(struct.unpack("<Q", struct.pack("<d", float(found["decimal"])))[0]), 64
+        self[text] = data = _stored(value, width, self.type)
+        return data
 
 
-def _scalar(parser: Parser, type_: str) -> _Scalar:
+def _stored(value: int, width: int, type_: str) -> bytes:
+    size = TYPE_BYTES[type_]
+    return (literal_bits(value, width, type_) % (1 << (8 * size))).to_bytes(size, "little")
+
+
+class _Elements:
+    """The elements of a variable, laid out one after another as they are read."""
+
+    def __init__(self, parser: Parser, type_: str, most: int) -> None:
+        self.parser, self.type, self.width, self.most = parser, type_, TYPE_BYTES[type_], most
+        self.data = bytearray()
+        self.addresses: dict[int, _Address] = {}  # by the number of the element
+        self.known = _Known(type_)
+        self.text, self.at = "", 0
+        self.counted = (0, parser.now.line)  # a place in the text, and its line
+
+    def read_block(self, dimensions: list[int]) -> int:
+        """Read braces with what is between them; how many elements there are."""
+        block = self.parser.take()
+        self.text, self.at, self.counted = block.text, 1, (0, block.line)
+        if "/" in self.text:
+            self.text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", self.text)
+        if not dimensions:
+            raise self._error(
+                "an initialiser with more braces than its variable has dimensions: a number expected"
+            )
+        return self._read(dimensions, 0)
+
+    def put(self, at: int, element: bytes | _Address) -> None:
+        self._reserve(at)
+        if isinstance(element, _Address):
+            self.addresses[at] = element
+            element = bytes(self.width)
+        self.data += element
+
+    def _reserve(self, at: int) -> None:
+        """Fill up with zeros to an element."""
+        if at * self.width > self.most:
+            raise self._error("an initialiser longer than its variable")
+        self.data += bytes(at * self.width - len(self.data))
+
+    def _error(self, what: str, at: int | None = None) -> PtxError:
+        return PtxError(self._line_of(self.at if at is None else at), what)
+
+    def _line_of(self, at: int) -> int:
+        """The line of a place in the text, counted from the one that was asked for last."""
+        before, line = self.counted
+        if at >= before:
+            line += self.text.count("\n", before, at)
+        else:
+            line -= self.text.count("\n", at, before)
+        self.counted = at, line
+        return line
+
+    def _read(self, dimensions: list[int], start: int) -> int:
+        """Lay out what is between braces, from an element on; where it ends. Braces within begin the next row."""
+        row, at, behind = prod(dimensions[1:]), start, False
+        while True:
+            brace = _BRACE.search(self.text, self.at)
+            if brace is None:
+                raise self._error("'}' expected", len(self.text))
+            begin, self.at = self.at, brace.end()
+            first, last = self._bounds(begin, brace.start(), behind, brace[0] == "}")
+            if first < last:
+                at = self._numbers(first, last, at)
+            if brace[0] == "}":
+                return at
+            if len(dimensions) == 1:
+                what = "an initialiser with more braces than its variable has dimensions: a number expected"
+                raise self._error(f"{what}, not '{{'", brace.start())
+            at = start + -(-(at - start) // max(row, 1)) * row
+            if self._read(dimensions[1:], at) > at + row:
+                raise self._error("an initialiser longer than its variable")
+            at += row
+            behind = True
+
+    def _bounds(self, begin: int, end: int, behind: bool, closing: bool) -> tuple[int, int]:
+        """Where the elements between two braces are, without the commas that part them from these.
+
+        ``behind`` says that braces were closed before, ``closing`` that they are behind.
+        """
+        piece = self.text[begin:end]
+        if not piece or piece.isspace():
+            return end, end
+        if behind:
+            if not piece.lstrip().startswith(","):
+                raise self._error(f"',' or '}}' expected, not {piece.split()[0]!r}", begin)
+            begin += piece.index(",") + 1
+            if self.text[begin:end].isspace() or begin == end:
+                return end, end
+        stripped = self.text[begin:end].rstrip()
+        if stripped.endswith(","):  # before the next row, or, as in C, before the end
+            return begin, begin + len(stripped) - 1
+        if not closing:
+            raise self._error("',' or '}' expected, not '{'", end)
+        return begin, end
+
+    def _numbers(self, begin: int, end: int, at: int) -> int:
+        """Read elements with commas between them; the number of the next one."""
+        piece = self.text[begin:end]
+        items = piece.split(",")
+        try:
+            data = _in_bulk(piece, items, self.type) or b"".join(map(self.known.__getitem__, items))
+        except KeyError:
+            for item in items:
+                self.put(at, self._element(item, begin))
+                begin += len(item) + 1
+                at += 1
+            return at
+        self._reserve(at)
+        self.data += data
+        return at + len(items)
+
+    def _element(self, text: str, begin: int) -> bytes | _Address:
+        """An element that may be an expression or an address."""
+        try:
+            return self.known[text]
+        except KeyError:
+            pass
+        # The comma has errors say what stands behind the element.
+        part = type(self.parser)(f"{text},", self._line_of(begin), self.parser)
+        element = _scalar(part, self.type)
+        if part.now.text != ",":
+            raise part.error("',' or '}' expected")
+        return element
+
+
+def _in_bulk(piece: str, items: list[str], type_: str) -> bytes:
+    """The bytes of elements that differ and are alike in form: integers, or bits of single floats; else nothing."""
+    code = _ARRAYS.get(type_)
+    if type_ == "f32" and _SINGLES.fullmatch(piece):
+        found = array("I", bytes.fromhex("".join([item.strip()[2:] for item in items])))
+        found.byteswap()
+        return found.tobytes()
+    if code is None or not _DECIMALS.fullmatch(piece) or _OCTAL.search(piece):
+        return b""
+    try:
+        return array(code, map(int, items)).tobytes()
+    except (OverflowError, ValueError):
+        return b""
+
+
+def _scalar(parser: Parser, type_: str) -> bytes | _Address:
     width = TYPE_BYTES[type_]
     if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
-        return _address(parser, width, -1)
+        return _address(parser, -1)
     line = parser.now.line
     value = constant(parser)
     if parser.now.text == "(" and not value.width:  # a mask: one byte of an address
@@ -100,14 +254,13 @@ def _scalar(parser: Parser, type_: str) -> _Scalar:
         if width != 1 or value.value != 0xFF << (8 * byte):
             raise PtxError(line, "a mask of an address must take one byte of it into one byte")
         parser.expect("(")
-        scalar = _address(parser, width, byte)
+        found = _address(parser, byte)
         parser.expect(")")
-        return scalar
-    bits = literal_bits(value.value, value.width, type_)
-    return _Scalar((bits % (1 << (8 * width))).to_bytes(width, "little"))
+        return found
+    return _stored(value.value, value.width, type_)
 
 
-def _address(parser: Parser, width: int, byte: int) -> _Scalar:
+def _address(parser: Parser, byte: int) -> _Address:
     name = parser.word()
     generic = name == "generic" and parser.now.text == "("
     if generic:
@@ -116,21 +269,32 @@ def _address(parser: Parser, width: int, byte: int) -> _Scalar:
         parser.expect(")")
     else:
         name = parser.variable_name(name)
-    return _Scalar(bytes(width), name, parser.offset(), generic, byte)
+    return _Address(name, parser.offset(), generic, byte)
 
 
-def _links(scalars: dict[int, _Scalar], width: int, line: int) -> tuple[Link, ...]:
+def _links(addresses: dict[int, _Address], width: int, line: int) -> tuple[Link, ...]:
     found: list[Link] = []
-    whole = {at: scalar for at, scalar in scalars.items() if scalar.name}
-    for at, scalar in whole.items():
-        if scalar.byte < 0 and width != 8:
-            raise PtxError(line, f"the address of {scalar.name} needs 8 bytes")
-        if scalar.byte > 0:
-            first = whole.get(at - scalar.byte)
-            if first is None or (first.name, first.addend, first.byte) != (scalar.name, scalar.addend, 0):
-                raise PtxError(line, f"the address of {scalar.name} must be there with all of its 8 bytes")
-        elif scalar.byte == 0 and not all(at + i in whole and whole[at + i].byte == i for i in range(8)):
-            raise PtxError(line, f"the address of {scalar.name} must be there with all of its 8 bytes")
-        if scalar.byte <= 0:
-            found.append((at * width, scalar.name, scalar.addend, scalar.generic))
+    for at, address in addresses.items():
+        if address.byte < 0 and width != 8:
+            raise PtxError(line, f"the address of {address.name} needs 8 bytes")
+        if address.byte > 0:
+            first = addresses.get(at - address.byte)
+            if first is None or (first.name, first.addend, first.byte) != (address.name, address.addend, 0):
+                raise PtxError(line, f"the address of {address.name} must be there with all of its 8 bytes")
+        elif address.byte == 0 and not all(
+            at + i in addresses and addresses[at + i].byte == i for i in range(8)
+        ):
+            raise PtxError(line, f"the address of {address.name} must be there with all of its 8 bytes")
+        if address.byte <= 0:
+            found.append((at * width, address.name, address.addend, address.generic))
     return tuple(found)
+
+
+def check_links(module: Module, variable: Variable) -> None:
+    """Refuse addresses in a variable of what has none: a function or a variable in global or constant memory has."""
+    for _, name, _, _ in variable.links:
+        known, function = module.variables.get(name), module.functions.get(name)
+        if not (known.space in ("global", "const") if known else function and not function.entry):
+            raise PtxError(
+                variable.line, f"{variable.name} holds the address of {name!r}, which has none here"
+            )

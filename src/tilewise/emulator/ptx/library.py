@@ -30,6 +30,7 @@ EXTERNAL = {
     "__assertfail": External("call:assertfail", ("u64", "u64", "u32", "u64")),
 }
 
+_OWN = ("malloc", "free")
 HEAP_BYTES = 8 << 20  # of a module, as CUDA has it unless told otherwise
 
 _TEXT = f"""
@@ -137,17 +138,14 @@ done:
 
 def add_library(module: Module) -> None:
     """Define what a module declares and CUDA provides."""
+    wanted = [name for name in _OWN if name in module.functions and module.functions[name].declared_only]
+    if not wanted:
+        return
     library = _library()
-    wanted = [
-        name
-        for name in library.functions
-        if name in module.functions and module.functions[name].declared_only
-    ]
     for name in wanted:
         module.functions[name] = library.functions[name]
-    if wanted:
-        for name, variable in library.variables.items():
-            module.variables.setdefault(name, variable)
+    for name, variable in library.variables.items():
+        module.variables.setdefault(name, variable)
 
 
 @functools.cache
@@ -155,7 +153,7 @@ def _library() -> Module:
     from tilewise.emulator.ptx.parse import parse
 
     module = parse(_TEXT)
-    for function in module.functions.values():
+    for function in filter(None, map(module.function, _OWN)):
         for item in function.body:
             if isinstance(item, Instruction):
                 item.line = 0  # a fault here is at no line of the user's PTX

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
+import threading
 from dataclasses import replace
 from math import prod
 
@@ -17,8 +20,9 @@ from tilewise.emulator.ptx.elements import (
     special_register,
     vector_of,
 )
-from tilewise.emulator.ptx.initial import initial_bytes
+from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.labels import Labels
+from tilewise.emulator.ptx.library import add_library
 from tilewise.emulator.ptx.spelling import MARKED, spelled
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -55,24 +59,47 @@ _SPECIAL = re.compile(
 )
 
 
+_MODULES = 8  # that are remembered
+_READING = threading.RLock()
+
+
+def _unlock() -> None:
+    """In a fork, nobody is left to release what another thread had locked."""
+    global _READING
+    _READING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+@functools.lru_cache(_MODULES)
 def parse(text: str) -> Module:
-    """Read a PTX text; a mistake in it is a PtxError that names the line."""
-    return Parser(text).module()
+    """Read a PTX text, the bodies of its functions aside; a mistake in it is a PtxError that names the line.
+
+    The last modules are remembered: kernels of one module share what was read. ``Module.function`` reads a body.
+    """
+    module = Parser(text).module()
+    add_library(module)
+    for variable in module.variables.values():
+        check_links(module, variable)
+    return module
 
 
 class Parser(Words):
-    """One pass over the words of a text."""
+    """One pass over the words of a text: a module's, or, with that module's parser, those of a part of it."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.result = Module((0, 0), "", text=text)
-        self.function: Function | None = None
-        self.scopes: list[dict[str, str]] = []
+    def __init__(self, text: str, line: int = 1, outer: Parser | None = None) -> None:
+        super().__init__(text, line, outside=outer is None)
+        self.result: Module = outer.result if outer else Module((0, 0), "", text=text, read=self.read_body)
+        self.function: Function | None = outer.function if outer else None
+        self.scopes: list[dict[str, str]] = outer.scopes if outer else []
         self.location = (0, 0)
         self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
-        self.shared = Function("", False, [], [])  # holds the registers of the module
-        self.shared_names: dict[str, str] = {}
-        self.narrow = False  # whether the target has no doubles
+        # Holds the registers of the module.
+        self.shared: Function = outer.shared if outer else Function("", False, [], [])
+        self.shared_names: dict[str, str] = outer.shared_names if outer else {}
+        self.narrow: bool = bool(outer and outer.narrow)  # whether the target has no doubles
         self.labels = Labels()
         self.path: tuple[int, ...] = ()  # the blocks around what is being read
         self.serial = 0
@@ -141,7 +168,7 @@ class Parser(Words):
 
     def section(self) -> None:
         self.expect(".section")
-        while self.now.text != "{":
+        while self.now.text != "{" and self.now.kind != "block":
             if self.now.kind == "end":
                 raise self.error("'{' expected")
             self.take()
@@ -242,19 +269,41 @@ class Parser(Words):
         function = Function(name, entry, parameters, returns, line=line)
         while self.now.kind == "dotted" and self.now.text not in _NEXT:
             self.performance(function)
-        if self.accept(";") or (not entry and self.now.text != "{"):  # once no semicolon ended a prototype
+        # Once no semicolon ended a prototype.
+        if self.accept(";") or (not entry and self.now.kind != "block"):
             function.declared_only = True
             self.result.functions.setdefault(name, function)
             return
-        self.function, self.scopes, self.location = function, [dict(self.shared_names)], (0, 0)
-        self.vectors, self.labels = {}, Labels()
-        for variable in (*parameters, *returns):
+        if self.now.kind != "block":
+            raise self.error("'{' expected")
+        body = self.take()
+        function.unread, function.body_line = body.text, body.line
+        function.last_line = body.line + body.text.count("\n")
+        self.result.functions[name] = function
+
+    def read_body(self, function: Function) -> None:
+        """Read a function's body, once."""
+        with _READING:
+            if not function.unread:
+                return
+            # NOTE: whoever reads a body with a mistake in it a second time must find nothing of the first.
+            fresh = replace(function, registers={}, variables={}, body=[], tables={})
+            fresh.parameters = [replace(variable) for variable in function.parameters]
+            fresh.returns = [replace(variable) for variable in function.returns]
+            Parser(function.unread, function.body_line, self).body_of(fresh)
+            function.registers, function.variables = fresh.registers, fresh.variables
+            function.parameters, function.returns = fresh.parameters, fresh.returns
+            function.body, function.tables = fresh.body, fresh.tables
+            function.unread = ""  # the last step: others look at it without the lock
+
+    def body_of(self, function: Function) -> None:
+        """Read all words as the body of a function."""
+        self.function, self.scopes = function, [dict(self.shared_names)]
+        for variable in (*function.parameters, *function.returns):
             if variable.space == "reg":
                 self.register_parameter(function, variable)
         self.block()
         self.labels.resolve()
-        self.function = None
-        self.result.functions[name] = function
 
     def performance(self, function: Function) -> None:
         part = self.take().text
@@ -405,6 +454,7 @@ class Parser(Words):
         if self.now.text not in _SPACES:
             raise self.error("a variable expected")
         for variable in self.variables(".extern" in linkage):
+            check_links(self.result, variable)
             own = variable.space in ("local", "param")  # of each call; any other is there once
             unique = variable.name if own else f"{function.name}::{variable.name}"
             taken = {parameter.name for parameter in (*function.parameters, *function.returns)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewise.errors import PtxError
@@ -121,6 +122,9 @@ class Variable:
 
 @dataclass(slots=True)
 class Function:
+    """A function. Its body is read by :meth:`Module.function`: until then registers, variables, body and tables
+    are empty."""
+
     name: str
     entry: bool
     parameters: list[Variable]
@@ -136,13 +140,26 @@ class Function:
     explicit_cluster: bool = False  # whether every launch has to say of how many blocks a cluster is
     max_cluster: int = 0  # blocks of a cluster at most; 0: as many as the architecture allows
     blocks_are_clusters: bool = False  # whether a launch's grid counts clusters
+    unread: str = ""  # the text of its body, until that is read
+    body_line: int = 0  # of the PTX, where the body begins
+    last_line: int = 0  # and where it ends
 
 
 @dataclass(slots=True)
 class Module:
+    """A PTX text. What is declared outside of functions is there; of functions, the heads are."""
+
     version: tuple[int, int]
     target: str
     variables: dict[str, Variable] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
     text: str = ""
+    read: Callable[[Function], None] | None = None  # reads a function's body
+
+    def function(self, name: str) -> Function | None:
+        """A function with its body; None if there is no such function."""
+        found = self.functions.get(name)
+        if found is not None and found.unread and self.read:
+            self.read(found)
+        return found

@@ -9,6 +9,9 @@ from tilewise.emulator.ptx.syntax import PtxError
 
 __all__ = ["Token", "Words", "integer_of", "tokens"]
 
+_MARKS = re.compile(r"""[{}"/]""")
+_SKIPPED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
+
 _TOKEN = re.compile(
     r"""
     (?P<space>^[ \t]*\#[ \t]*(?:line\b)?[ \t]*\d[^\n]*|[ \t\r\f\v]+|//[^\n]*)
@@ -27,15 +30,19 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    kind: str
+    kind: str  # "block": braces and all that is between them, not cut up
     text: str
     line: int
 
 
-def tokens(text: str) -> list[Token]:
-    """The whole text; what it has no word for is a PtxError."""
+def tokens(text: str, line: int = 1, outside: bool = True) -> list[Token]:
+    """A text from a line on, cut up; what it has no word for is a PtxError.
+
+    An initialiser in braces stays in one piece, and ``outside`` of functions so does all that is in braces: what
+    a launch does not reach is not looked at any closer.
+    """
     found: list[Token] = []
-    at, line = 0, 1
+    at = 0
     end = len(text)
     match = _TOKEN.match
     while at < end:
@@ -46,6 +53,11 @@ def tokens(text: str) -> list[Token]:
             raise PtxError(line, f"a character that PTX does not have: {text[at]!r}")
         kind = m.lastgroup or ""
         at = m.end()
+        if kind == "mark" and m[0] == "{" and (outside or (found and found[-1].text == "=")):
+            at = _end_of_block(text, m.start(), line)
+            found.append(Token("block", text[m.start() : at], line))
+            line += text.count("\n", m.start(), at)
+            continue
         if kind == "newline":
             line += 1
         elif kind == "comment":
@@ -54,6 +66,22 @@ def tokens(text: str) -> list[Token]:
             found.append(Token(kind, m[0], line))
     found.append(Token("end", "", line))
     return found
+
+
+def _end_of_block(text: str, start: int, line: int) -> int:
+    """Where the braces end that are opened at ``start``."""
+    depth, at = 0, start
+    while found := _MARKS.search(text, at):
+        at = found.end()
+        if found[0] == "{":
+            depth += 1
+        elif found[0] == "}":
+            depth -= 1
+            if not depth:
+                return at
+        elif skipped := _SKIPPED.match(text, found.start()):
+            at = skipped.end()
+    raise PtxError(line + text.count("\n", start), "'}' expected, not 'the end of the text'")
 
 
 def integer_of(text: str) -> int:
@@ -73,8 +101,8 @@ def integer_of(text: str) -> int:
 class Words:
     """A text's words, taken one after another."""
 
-    def __init__(self, text: str) -> None:
-        self.tokens = tokens(text)
+    def __init__(self, text: str, line: int = 1, outside: bool = True) -> None:
+        self.tokens = tokens(text, line, outside)
         self.at = 0
 
     @property
@@ -99,7 +127,7 @@ class Words:
         return self.take()
 
     def error(self, what: str) -> PtxError:
-        got = self.now.text or "the end of the text"
+        got = "{" if self.now.kind == "block" else self.now.text or "the end of the text"
         return PtxError(self.now.line, f"{what}, not {got!r}")
 
     def word(self) -> str:
@@ -122,6 +150,9 @@ class Words:
         self.take()
 
     def skip_braces(self) -> None:
+        if self.now.kind == "block":
+            self.take()
+            return
         self.expect("{")
         depth = 1
         while depth:

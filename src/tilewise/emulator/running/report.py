@@ -210,7 +210,7 @@ def _room(space: Space, build: Build, shared_bytes: int) -> str:
         Space.SHARED: ("the block has", shared_bytes),
         Space.OWN: ("the block has", shared_bytes),
         Space.LOCAL: ("the thread has", build.local_bytes),
-        Space.CONST: ("the module has", len(build.constants)),
+        Space.CONST: ("the module has", build.constant_bytes),
         Space.PARAM: ("the kernel has", build.parameter_bytes),
     }
     owner, size = sizes.get(space, ("there are", 0))
@@ -245,7 +245,8 @@ def source_of(build: Build, line: int) -> tuple[str, str, int]:
     lines = build.ptx.splitlines()
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     module = parse(build.ptx)
-    for function in module.functions.values():
+    near = [name for name, item in module.functions.items() if item.body_line <= line <= item.last_line]
+    for function in filter(None, map(module.function, near)):
         for item in function.body:
             if isinstance(item, Instruction) and item.line == line and item.source:
                 return text, module.files.get(item.file, "CUDA source"), item.source

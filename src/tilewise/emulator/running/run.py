@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
@@ -231,7 +232,8 @@ class Runner:
     launch: Launch
     packed: Sequence[bytes]
     ranges: Sequence[Range] | RangeTable
-    globals: Sequence[int]
+    globals: Sequence[int]  # the addresses of the build's
+    constants: Sequence[npt.NDArray[np.uint8]] = ()  # what the build's hold
     threads: int = 1
     order: str | int = "eager"
     timeout: float | None = None
@@ -266,10 +268,9 @@ class _Work:
         self.parameters = Memory(build.parameter_bytes + 64)
         for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
             self.parameters.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
-        self.constants = Memory(len(build.constants) + 64)
-        self.constants.bytes[: len(build.constants)] = np.frombuffer(build.constants, np.uint8)
-        for offset, which, addend in build.constant_links:
-            self.constants.set(offset, runner.globals[which] + addend)
+        self.constants = Memory(build.constant_bytes + 64)
+        for (_, start), content in zip(build.constants, runner.constants, strict=True):
+            self.constants.bytes[start : start + len(content)] = content
         given = runner.ranges
         self.table_of_ranges = given if isinstance(given, RangeTable) else RangeTable(given)
         self.ranges = self.table_of_ranges.ranges
@@ -281,7 +282,7 @@ class _Work:
             build,
             self.ranges,
             self.shared_bytes,
-            (self.constants.address, len(build.constants)),
+            (self.constants.address, build.constant_bytes),
             (self.parameters.address, build.parameter_bytes),
         )
         self.context = self._context()
@@ -316,7 +317,7 @@ class _Work:
             (LAUNCH.RANGES, self.table_of_ranges.memory.address),
             (LAUNCH.RANGE_COUNT, len(self.ranges)),
             (LAUNCH.CONST, self.constants.address),
-            (LAUNCH.CONST_BYTES, len(build.constants)),
+            (LAUNCH.CONST_BYTES, build.constant_bytes),
             (LAUNCH.SHARED_BYTES, self.shared_bytes),
             (LAUNCH.LOCAL_BYTES, build.local_bytes),
             (LAUNCH.FAST, build.code.address(build.symbol)),
