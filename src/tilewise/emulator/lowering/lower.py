@@ -126,11 +126,12 @@ class Lowering(Instructions):
             self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
         for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
             self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+        read_first = self.merged | self.program.liveness.entry[0]
         for name, slot in self.registers.items():
             if name in self.program.resident:
                 offset = self.program.slots[name]
                 self.line(f"{slot} = getelementptr i8, ptr %warp, i64 {offset}")
-            else:
+            elif name in read_first:  # NOTE: of each that is emptied, LLVM looks for the end of its emptiness
                 self.store(self.zero(self.stored_type(name)), slot, 4)
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)

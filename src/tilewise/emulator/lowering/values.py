@@ -41,6 +41,7 @@ class Values(Emitter):
         self.analysis: Analysis = program.general if general else program.fast
         self.types = program.function.registers
         self.registers: dict[str, str] = {}  # name → alloca
+        self.merged: set[str] = set()  # registers that keep in some lanes what they had
         self.block: Block = program.flow.blocks[0]
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self._buffers: tuple[str, str] | None = None
@@ -191,6 +192,7 @@ class Values(Emitter):
         value = self._fit_result(value, type_, own)
         merge = self.guard is not None or (self.is_apart and register.name not in self.analysis.local)
         if merge:
+            self.merged.add(register.name)
             old = self.load(stored, slot, 4)
             if value.is_vector:
                 value = self.select(self.bits(self.mask()), value, old)
