@@ -25,6 +25,7 @@ from tilewise.emulator.ptx.types import llvm_scalar
 __all__ = ["Lowering"]
 
 _POLL = 1 << 15  # instructions in loops between looks at the stop flag
+_STRETCH = 256  # instructions in a row between looks; LLVM's time grows with the square of what lies between
 _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
 _ROUNDS = 16  # times that lanes start over from the top before other warps are let run
 
@@ -170,6 +171,8 @@ class Lowering(Instructions):
         if self.watcher:
             self.watcher.block()
         for position, instruction in enumerate(block.instructions):
+            if position and position % _STRETCH == 0:
+                self._poll("")
             if self.general and id(instruction) in self.deopts:
                 number, _ = self.deopts[id(instruction)]
                 here = self.label("at")
