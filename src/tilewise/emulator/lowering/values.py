@@ -46,6 +46,7 @@ class Values(Emitter):
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self._buffers: tuple[str, str] | None = None
         self._columns = ""
+        self.careful_functions: dict[tuple[object, ...], str] = {}  # kind of access → name
         self.hints = 0  # memory instructions so far
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
         self.full = False  # whether all 32 lanes are there wherever lanes run together
