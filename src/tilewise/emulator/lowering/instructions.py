@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.keep import Keeping
 from tilewise.emulator.lowering.outline import Outline
 from tilewise.emulator.lowering.progress import count_progress, look_before

@@ -363,7 +363,9 @@ def _careful_function(e: Lowering, access: Access, function: str) -> str:
         first = body.set("i64", f"extractelement {listed}, {lane}")
         _learn(body, access, first, "%hint")
     body.line(f"ret {answer}")
-    taken = f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
+    taken = (
+        f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
+    )
     e.add_function(name, f"define internal i32 @{name}({taken}) #0 noinline cold", body)
     return name
 

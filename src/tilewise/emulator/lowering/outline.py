@@ -52,10 +52,15 @@ class Outline:
         for i, value in enumerate(sources):
             if _is_computed(value):
                 taken.append(Value(_integer(value.type), f"%a{i}"))
-                value = taken[-1] if taken[-1].type == value.type else body.cast("bitcast", taken[-1], value.scalar)
+                value = (
+                    taken[-1]
+                    if taken[-1].type == value.type
+                    else body.cast("bitcast", taken[-1], value.scalar)
+                )
             inner.append(value)
         result = PURE[instruction.opcode].lower(body, instruction, *inner)
-        if not isinstance(result, Value) or not _LONG <= len(body.lines) or len(body.lines) * uses < _MANY:
+        length = len(body.lines)
+        if not isinstance(result, Value) or length < _LONG or length * uses < _MANY:
             return "", ""
         body.line(f"ret {_as_integer(body, result)}")
         name = f"{instruction.name}.{len(self.functions)}".replace(":", ".")
