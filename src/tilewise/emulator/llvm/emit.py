@@ -191,6 +191,10 @@ class Emitter:
         """Whether a function of the kernel's own was added under a name."""
         return name in self._functions
 
+    def share(self, whole: Emitter) -> None:
+        """Write the body of a function that belongs to the same module as ``whole``."""
+        self.declared, self.globals, self._functions = whole.declared, whole.globals, whole._functions
+
     def add_function(self, name: str, head: str, body: Emitter) -> None:
         """Add a function to the kernel's code, once, with what its body declares."""
         self._functions.add(name)

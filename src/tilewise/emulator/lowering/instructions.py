@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.keep import Keeping
+from tilewise.emulator.lowering.outline import Outline
 from tilewise.emulator.lowering.progress import count_progress, look_before
 from tilewise.emulator.lowering.tables import OTHER, PURE, Form, unknown
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, Vector
@@ -29,6 +31,10 @@ def complete(instruction: Instruction) -> Iterator[None]:
 
 class Instructions(Keeping):
     """Lowers single instructions through the tables."""
+
+    def __init__(self, program: Program, general: bool, name: str) -> None:
+        super().__init__(program, general, name)
+        self.outline = Outline(program.flow)
 
     def instruction(self, instruction: Instruction) -> None:
         self.now = instruction
@@ -79,7 +85,6 @@ class Instructions(Keeping):
         return around
 
     def _pure(self, instruction: Instruction) -> None:
-        entry = PURE[instruction.opcode]
         form = self._form(instruction)
         shape = self.result_shape(instruction)
         sources = [
@@ -88,7 +93,7 @@ class Instructions(Keeping):
         ]
         if id(instruction) in self.analysis.guarded:
             self._guard_widening(instruction, sources)
-        results = entry.lower(self, instruction, *sources)
+        results = self.outline.lowered(self, instruction, form, sources)
         values = (results,) if isinstance(results, Value) else results
         for target, value, type_ in zip(_targets(instruction), values, form.results, strict=False):
             if not isinstance(target, Register):

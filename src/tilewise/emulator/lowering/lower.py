@@ -25,6 +25,7 @@ from tilewise.emulator.ptx.types import llvm_scalar
 __all__ = ["Lowering"]
 
 _POLL = 1 << 15  # instructions in loops between looks at the stop flag
+_STRETCH = 256  # instructions in a row between looks; LLVM's time grows with the square of what lies between
 _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
 _ROUNDS = 16  # times that lanes start over from the top before other warps are let run
 
@@ -126,11 +127,12 @@ class Lowering(Instructions):
             self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
         for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
             self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+        read_first = self.merged | self.program.liveness.entry[0]
         for name, slot in self.registers.items():
             if name in self.program.resident:
                 offset = self.program.slots[name]
                 self.line(f"{slot} = getelementptr i8, ptr %warp, i64 {offset}")
-            else:
+            elif name in read_first:  # NOTE: of each that is emptied, LLVM looks for the end of its emptiness
                 self.store(self.zero(self.stored_type(name)), slot, 4)
         live = self.load("i32", self.offset("%warp", WARP.LIVE), 4)
         self.store(live, self.live, 4)
@@ -169,6 +171,8 @@ class Lowering(Instructions):
         if self.watcher:
             self.watcher.block()
         for position, instruction in enumerate(block.instructions):
+            if position and position % _STRETCH == 0:
+                self._poll("")
             if self.general and id(instruction) in self.deopts:
                 number, _ = self.deopts[id(instruction)]
                 here = self.label("at")

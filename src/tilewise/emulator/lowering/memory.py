@@ -19,7 +19,7 @@ from tilewise.emulator.layout import (
     WARP,
     Space,
 )
-from tilewise.emulator.llvm.emit import Value, join
+from tilewise.emulator.llvm.emit import Emitter, Value, join
 from tilewise.emulator.lowering.tables import unknown
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
@@ -67,6 +67,7 @@ _FLAT = (Space.GLOBAL, Space.GENERIC)
 _WORDS = {"weak", "volatile", "relaxed", "mmio", "cta", "cluster", "gpu", "sys", "cg", "cs", "v2", "v4", "v8"}
 HINT_BYTES = 16
 FIRST_HINT = 64  # in the worker's memory; what lies before is its own
+_POINTERS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
 _GAP_BYTES = 32  # read over rather than around
 
 
@@ -165,7 +166,7 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
-def _wrapped(e: Lowering, address: Value, space: Space) -> Value:
+def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
     """Addresses of all spaces but global memory have 32 bits: what goes beyond comes round again."""
     if space in (Space.GENERIC, Space.GLOBAL):
         return address
@@ -276,9 +277,13 @@ def pointers(e: Lowering, access: Access, start: str | None) -> Value:
 def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
     """Let the instruction remember the array that a global address lies in."""
     if access.space in _FLAT:
-        size = e.const("i64", access.size)
-        e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", _hint(e)))
+        _learn(e, access, pointer_bits, _hint(e))
         e.hints += 1
+
+
+def _learn(e: Emitter, access: Access, pointer_bits: Value, hint: str) -> None:
+    size = e.const("i64", access.size)
+    e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", hint))
 
 
 def resolve(e: Lowering, access: Access, write: int) -> str:
@@ -306,7 +311,7 @@ def resolve(e: Lowering, access: Access, write: int) -> str:
     return pointer.ref
 
 
-def every_address(e: Lowering, access: Access) -> Value:
+def every_address(e: Emitter, access: Access) -> Value:
     """The address of every lane."""
     if access.base.is_vector:
         return _wrapped(e, access.base, access.space)
@@ -319,25 +324,50 @@ def every_address(e: Lowering, access: Access) -> Value:
 def careful(e: Lowering, access: Access, function: str) -> str:
     """Copy lane by lane between memory and a buffer with room for each lane; returns the buffer."""
     addresses, buffer = e.buffers()
-    listed = every_address(e, access)
-    e.store(listed, addresses, 64)
-    answer = e.call(
-        function,
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        e.mask(),
-        e.const("i32", access.size),
-        e.const("i32", access.reach),
-        e.const("i32", access.line),
-        Value("ptr", buffer),
-    )
+    hint = _hint(e) if access.space in _FLAT else "null"
+    e.hints += access.space in _FLAT
+    name, line = _careful_function(e, access, function), e.const("i32", access.line)
+    room = f"ptr {addresses}, ptr {buffer}, ptr {hint}"
+    listed = ", ".join(map(str, (*e.pointers(), access.base, e.mask(), line)))
+    answer = e.set("i32", f"call i32 @{name}({listed}, {room})")
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
     e.place(good)
-    if access.space in _FLAT:
-        learn(e, access, e.first_lane(listed))
     return buffer
+
+
+def _careful_function(e: Lowering, access: Access, function: str) -> str:
+    """The name of a function of the kernel's own that is ``function`` for accesses of one kind.
+
+    What seldom runs stands once in the code, not at every access.
+    """
+    key = (function, access.space, access.lanes, access.base.type, access.size, access.reach)
+    name = e.careful_functions.setdefault(key, f"careful.{len(e.careful_functions)}")
+    if e.has_function(name):
+        return name
+    body, mask = Emitter(), Value("i32", "%mask")
+    listed = every_address(body, access._replace(base=Value(access.base.type, "%base")))
+    body.store(listed, "%addresses", 64)
+    size, reach = body.const("i32", access.size), body.const("i32", access.reach)
+    places = (Value("ptr", "%addresses"), mask, size, reach, Value("i32", "%line"), Value("ptr", "%buffer"))
+    answer = body.call(function, "i32", *e.pointers(), *places)
+    if access.space in _FLAT:
+        good, failed = body.label("good"), body.label("failed")
+        body.branch(body.compare("icmp eq", answer, body.const("i32", 0)), good, failed)
+        body.place(failed)
+        body.line(f"ret {answer}")
+        body.place(good)
+        body.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+        lane = body.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+        lane = body.op("and", lane, body.const("i32", 31))
+        first = body.set("i64", f"extractelement {listed}, {lane}")
+        _learn(body, access, first, "%hint")
+    body.line(f"ret {answer}")
+    taken = (
+        f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
+    )
+    e.add_function(name, f"define internal i32 @{name}({taken}) #0 noinline cold", body)
+    return name
 
 
 def runs_of(access: Access) -> list[tuple[int, int]]:

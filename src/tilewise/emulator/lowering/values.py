@@ -41,10 +41,12 @@ class Values(Emitter):
         self.analysis: Analysis = program.general if general else program.fast
         self.types = program.function.registers
         self.registers: dict[str, str] = {}  # name → alloca
+        self.merged: set[str] = set()  # registers that keep in some lanes what they had
         self.block: Block = program.flow.blocks[0]
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self._buffers: tuple[str, str] | None = None
         self._columns = ""
+        self.careful_functions: dict[tuple[object, ...], str] = {}  # kind of access → name
         self.hints = 0  # memory instructions so far
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
         self.full = False  # whether all 32 lanes are there wherever lanes run together
@@ -191,6 +193,7 @@ class Values(Emitter):
         value = self._fit_result(value, type_, own)
         merge = self.guard is not None or (self.is_apart and register.name not in self.analysis.local)
         if merge:
+            self.merged.add(register.name)
             old = self.load(stored, slot, 4)
             if value.is_vector:
                 value = self.select(self.bits(self.mask()), value, old)

@@ -1,0 +1,93 @@
+"""Long computations that a kernel has many of become functions of its own.
+
+One f16 multiply-add is some thirty LLVM operations on 32 lanes, and LLVM's time and the code's size grow
+with every one of them. Where a kernel has hundreds, each kind is written once and called: the call costs
+little beside what it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tilewise.emulator.analysis.flow import Flow
+from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.lowering.tables import PURE, Form, Results
+from tilewise.emulator.ptx.syntax import Immediate, Instruction
+
+__all__ = ["Outline"]
+
+_LONG = 12  # operations that a call is little beside
+_MANY = 1_500  # operations in the whole kernel that are worth the calls
+
+
+class Outline:
+    """Which pure instructions of a kernel are calls, and of what."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.uses = Counter((item.opcode, item.parts) for block in flow.blocks for item in block.instructions)
+        self.functions: dict[tuple[object, ...], tuple[str, str]] = {}  # name, type of result; or no name
+
+    def lowered(self, e: Emitter, instruction: Instruction, form: Form, sources: list[Value]) -> Results:
+        """The results of a pure instruction, computed here or by a function that is called."""
+        uses = self.uses[instruction.opcode, instruction.parts]
+        if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
+            return PURE[instruction.opcode].lower(e, instruction, *sources)
+        key = _key(instruction, form, sources)
+        if key not in self.functions:
+            self.functions[key] = self._function(e, instruction, sources, uses)
+        name, type_ = self.functions[key]
+        if not name:
+            return PURE[instruction.opcode].lower(e, instruction, *sources)
+        given = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
+        answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({given})")
+        return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
+
+    def _function(
+        self, e: Emitter, instruction: Instruction, sources: list[Value], uses: int
+    ) -> tuple[str, str]:
+        """Write a function for instructions of a kind, if that is worth while; its name and result's type."""
+        body = Emitter()
+        body.share(e)
+        taken, inner = [], []
+        for i, value in enumerate(sources):
+            if _is_computed(value):
+                taken.append(Value(_integer(value.type), f"%a{i}"))
+                value = (
+                    taken[-1]
+                    if taken[-1].type == value.type
+                    else body.cast("bitcast", taken[-1], value.scalar)
+                )
+            inner.append(value)
+        result = PURE[instruction.opcode].lower(body, instruction, *inner)
+        length = len(body.lines)
+        if not isinstance(result, Value) or length < _LONG or length * uses < _MANY:
+            return "", ""
+        body.line(f"ret {_as_integer(body, result)}")
+        name = f"{instruction.name}.{len(self.functions)}".replace(":", ".")
+        listed = ", ".join(map(str, taken))
+        e.add_function(name, f"define internal {_integer(result.type)} @{name}({listed}) #0 noinline", body)
+        return name, result.type
+
+
+def _key(instruction: Instruction, form: Form, sources: list[Value]) -> tuple[object, ...]:
+    """Whatever the lowering of a pure instruction depends on, the values that it is given at run time aside."""
+    literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
+    given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)
+    return (instruction.opcode, instruction.parts, instruction.negated, form, literal, given)
+
+
+def _is_computed(value: Value) -> bool:
+    return value.ref.startswith("%")
+
+
+def _integer(type_: str) -> str:
+    """The type as which a value is handed over.
+
+    NOTE: of functions that take vectors of half or bfloat, LLVM calls others that are nowhere.
+    """
+    return type_.replace("bfloat", "i16").replace("half", "i16")
+
+
+def _as_integer(e: Emitter, value: Value) -> Value:
+    type_ = _integer(value.type)
+    return value if type_ == value.type else e.set(type_, f"bitcast {value} to {type_}")
