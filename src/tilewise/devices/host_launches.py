@@ -10,6 +10,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -67,9 +68,7 @@ class HostLauncher:
         sums: str | None = None,
         multiprocessors: int | None = None,
     ) -> None:
-        if isinstance(order, str) and order not in _ORDERS:
-            raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
-        self.order = order if isinstance(order, str) else integer("order", order)
+        self.order = _read_order(order)
         self._threads = None if threads is None else integer("threads", threads, least=1)
         if sums is not None and sums not in _SUMS:
             raise UnknownNameError("sums", sums, _SUMS)
@@ -215,6 +214,17 @@ class HostLauncher:
             _initialise(build, fresh, {**places, **fresh})
             places.update(fresh)
             return [places[item.name] for item in build.globals]
+
+
+def _read_order(order: str | int) -> str | int:
+    """"eager", "late", or a seed, which may be given as the text of a number."""
+    if not isinstance(order, str):
+        return integer("order", order)
+    if order in _ORDERS:
+        return order
+    if re.fullmatch(r"[+-]?[0-9]+", order.strip()):
+        return int(order)
+    raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
 
 
 def _module(binary: Binary) -> str:

@@ -124,6 +124,12 @@ class LAUNCH:
     WATCH = 328  # pointer to memory where a watched launch writes down what it sees
     CHOSEN = 352  # pointer to the numbers of the clusters to run, or null for all of the grid
     EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
+    SEQUENCE = 360  # pointer to the order (u32) in which to start clusters, or null for that of their numbers
+    STARTED = 368  # with a sequence: pointer to a byte for each cluster, 1 once it was started
+    BY_NUMBER = 376  # whether what is left of the sequence is to be started by number
+    LOWEST = 384  # then: the cluster to look at next; those before it were started
+    BEGUN = 392  # clusters started so far
+    PAUSES = 400  # whether a cluster pauses at random moments, so that others take turns with it
     SIZE = 512
 
 
@@ -158,6 +164,7 @@ class BLOCK:
         400,
         404,
     )  # of a checked launch: when, by whom, in which line another block used its memory
+    TURNS = 408  # of the cluster: rounds in which a warp may have waited for other clusters, since it last stopped
     WARPS = 1024
 
 

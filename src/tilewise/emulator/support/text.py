@@ -51,6 +51,7 @@ class Outcome(IntEnum):
     GENERAL = 2  # the general build is needed
     ENDED = 3  # by a fault or the stop flag
     DEADLOCK = 4
+    PAUSED = 5  # the block can go on, and lets others have a turn
 
 
 def support_text() -> str:
