@@ -34,6 +34,7 @@ _BUILDS = 256  # kept in memory
 _BAR_AFTER = 2.0  # seconds
 _ORDERS = ("eager", "late")
 _SUMS = ("fast", "hardware")
+_WORKSPACE_BYTES = 64  # of which grid.sync() uses the first eight
 
 
 # Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
@@ -131,6 +132,7 @@ class HostLauncher:
         launch = _clustered(launch, build)
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
         variables = self._find_variables(binary, build)
+        workspace = Workspace() if launch.cooperative else None
         ranges, held = ALLOCATIONS.reachable()
         runner = emulator.Runner(
             build,
@@ -147,6 +149,7 @@ class HostLauncher:
             keep=held,
             watch=watch(build, launch, held) if watch else None,
             chosen=chosen,
+            workspace=workspace.address if workspace else 0,
         )
         try:
             runner()
@@ -214,6 +217,15 @@ class HostLauncher:
             _initialise(build, fresh, {**places, **fresh})
             places.update(fresh)
             return [places[item.name] for item in build.globals]
+
+
+class Workspace(Allocation):
+    """The memory by which the blocks of a cooperative launch meet, as drivers lay it out: its size, then zeros."""
+
+    def __init__(self) -> None:
+        super().__init__(_WORKSPACE_BYTES, "the workspace of the cooperative launch")
+        self.bytes[:] = 0
+        self.bytes[:4].view(np.uint32)[0] = _WORKSPACE_BYTES
 
 
 def _read_order(order: str | int) -> str | int:

@@ -15,9 +15,9 @@ from tilewise.launch import Dim3, Launch
 if TYPE_CHECKING:
     from tilewise.devices.gpu.streams import Stream
 
-__all__ = ["Ledger", "Shape", "shape_of"]
+__all__ = ["Ledger", "Shape", "launch_of", "shape_of"]
 
-Shape = tuple[Dim3, Dim3, int, Dim3 | None]  # grid, block, dynamic shared bytes, cluster
+Shape = tuple[Dim3, Dim3, int, Dim3 | None, bool]  # grid, block, dynamic shared bytes, cluster, cooperative
 # By a stream's handle: the launches since it was waited for, the newest one's name and shape, and the stream,
 # None for another library's that is known by its handle alone.
 _Started = tuple[int, str, "Shape | None", "Stream | None"]
@@ -25,7 +25,13 @@ _Started = tuple[int, str, "Shape | None", "Stream | None"]
 
 def shape_of(launch: Launch) -> Shape:
     """A launch without its arguments, which would live on where it is remembered."""
-    return launch.grid, launch.block, launch.shared, launch.cluster
+    return launch.grid, launch.block, launch.shared, launch.cluster, launch.cooperative
+
+
+def launch_of(shape: Shape) -> Launch:
+    """The launch of a shape, without its arguments."""
+    grid, block, shared, cluster, cooperative = shape
+    return Launch(grid, block, shared=shared, cluster=cluster, cooperative=cooperative)
 
 
 class Ledger:
@@ -73,8 +79,7 @@ class Ledger:
             return "at work"
         _, what, shape, _ = started[-1]
         if shape is not None:
-            grid, block, shared, cluster = shape
-            what += f" ({Launch(grid, block, shared=shared, cluster=cluster)})"
+            what += f" ({launch_of(shape)})"
         others = sum(item[0] for item in started) - 1
         more = f" or one of {others:,} launches before it" if others else ""
         return f"running {what}{more}"

@@ -251,6 +251,7 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+    workspace: int = 0  # of a cooperative launch: the address of the memory that its blocks meet by
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -346,6 +347,7 @@ class _Work:
             (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
             (LAUNCH.SEQUENCE, 0 if self.sequence is None else int(self.sequence.ctypes.data)),
             (LAUNCH.STARTED, int(self.started.ctypes.data)),
+            (LAUNCH.WORKSPACE, self.runner.workspace),
             (LAUNCH.PAUSES, int(self.interleaved > 1)),
         ):
             words[offset // 8] = value
@@ -377,7 +379,7 @@ class _Work:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.cluster)
+            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.runner.launch)
 
     def _end(self, number: int) -> None:
         self.over.append(number)
@@ -480,7 +482,9 @@ class _Work:
             _SPARES.give(self.build, self.shared_bytes, resident)
 
     def _most_residents(self, resident: Resident) -> int:
-        """How many clusters like this one may be there for one worker."""
+        """How many clusters like this one may be there for one worker: of a cooperative launch all."""
+        if self.runner.launch.cooperative:
+            return self.clusters
         room = _RESIDENT_BYTES // (self.runner.threads * resident.size + 1)
         return max(min(self.runner.residents // self.blocks, room), 1)
 
