@@ -128,6 +128,7 @@ class Kernel:
         timeout: float | None = None,
         *,
         cooperative: bool = False,
+        programmatic: bool = False,
     ) -> None:
         """Launch on a device.
 
@@ -136,9 +137,13 @@ class Kernel:
         structured scalar or bytes for a struct by value.
         On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
         ``cooperative`` has all blocks resident at once, as ``grid.sync()`` needs it; more blocks than fit are refused.
+        ``programmatic`` lets it begin before the launch before has ended, if that one says so
+        (``griddepcontrol.launch_dependents``); it waits for the other's results by ``griddepcontrol.wait``.
         """
         _check_timeout(timeout)
-        bound, packed = self._bind(grid, block, args, shared, cluster, device, cooperative=cooperative)
+        bound, packed = self._bind(
+            *(grid, block, args, shared, cluster, device), cooperative=cooperative, programmatic=programmatic
+        )
         bound({}, None, timeout)
         packed.copy_back()
 
@@ -152,6 +157,7 @@ class Kernel:
         device: Device | str | None = None,
         *,
         cooperative: bool = False,
+        programmatic: bool = False,
     ) -> BoundCall:
         """A launch made ready: compiled, loaded, checked, its arguments laid out. Call it as often as wanted.
 
@@ -166,7 +172,10 @@ class Kernel:
         np.float32(4.0)
         """
         bound, packed = self._bind(
-            grid, block, args, shared, cluster, device, copy=False, cooperative=cooperative
+            *(grid, block, args, shared, cluster, device),
+            copy=False,
+            cooperative=cooperative,
+            programmatic=programmatic,
         )
         return BoundCall(bound, packed)
 
@@ -182,6 +191,7 @@ class Kernel:
         *,
         copy: bool = True,
         cooperative: bool = False,
+        programmatic: bool = False,
         gpu: Gpu | None = None,
     ) -> tuple[Bound, Packed]:
         launch = Launch(
@@ -190,6 +200,7 @@ class Kernel:
             shared=integer("shared", shared),
             cluster=None if cluster is None else dim3("cluster", cluster),
             cooperative=_flag("cooperative", cooperative),
+            programmatic=_flag("programmatic", programmatic),
         )
         # NOTE: what no device could run is refused before a device is looked for, so that the error is
         # the same with a GPU and without.
@@ -241,7 +252,9 @@ class Kernel:
         _check_timeout(timeout)
         chosen, blocks = gpu_for(gpu, self._arch), _sample(sample)
         if cooperative and blocks is not None:
-            raise ArgumentError("sample", "must be None in a cooperative launch, whose blocks wait for one another", blocks)
+            raise ArgumentError(
+                "sample", "must be None in a cooperative launch, whose blocks wait for one another", blocks
+            )
         bound, packed = self._bind(
             grid, block, args, shared, cluster, "emulator", chosen.arch, cooperative=cooperative, gpu=chosen
         )
@@ -298,9 +311,7 @@ class Kernel:
         from tilewise.instruments.checking import check_bound
 
         _check_timeout(timeout)
-        bound, packed = self._bind(
-            grid, block, args, shared, cluster, "emulator", cooperative=cooperative
-        )
+        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", cooperative=cooperative)
         findings = check_bound(bound, {}, order, timeout=timeout)
         packed.copy_back()
         return findings

@@ -65,6 +65,7 @@ class Launch:
     """Grid, block, cluster, dynamic shared bytes, arguments.
 
     ``cooperative``: all blocks are resident at once, and may wait for one another (``grid.sync()``).
+    ``programmatic``: it may begin before the launch before it has ended, if that one lets it.
     """
 
     grid: Dim3
@@ -73,6 +74,7 @@ class Launch:
     shared: int = 0
     cluster: Dim3 | None = None
     cooperative: bool = False
+    programmatic: bool = False
 
     @property
     def blocks(self) -> int:
@@ -86,7 +88,8 @@ class Launch:
         cluster = f", cluster {self.cluster}" if self.cluster else ""
         shared = f", {self.shared:,} dynamic shared bytes" if self.shared else ""
         cooperative = ", cooperative" if self.cooperative else ""
-        return f"grid {self.grid} × block {self.block}{cluster}{shared}{cooperative}"
+        programmatic = ", programmatic" if self.programmatic else ""
+        return f"grid {self.grid} × block {self.block}{cluster}{shared}{cooperative}{programmatic}"
 
 
 def dim3(argument: str, value: int | Sequence[int]) -> Dim3:

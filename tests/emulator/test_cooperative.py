@@ -92,12 +92,14 @@ def test_the_checker_takes_the_barrier_for_one_and_misses_a_missing_one(
 
 
 def test_without_the_flag_the_trap_says_what_is_missing(shift: tw.Kernel) -> None:
-    with pytest.raises(tw.TilewiseError, match=r"grid.sync\(\) .* give it cooperative=True\n  in kernel shift"):
+    with pytest.raises(
+        tw.TilewiseError, match=r"grid.sync\(\) .* give it cooperative=True\n  in kernel shift"
+    ):
         shift(4, 64, arguments(4), device="emulator")
     (found,) = shift.check(4, 64, arguments(4))
     assert found.kind == "trap" and "cooperative=True" in found.message
     other = tw.Kernel('extern "C" __global__ void stop() { __trap(); }', "stop", "sm_80")
-    with pytest.raises(tw.TilewiseError, match="^the kernel trapped\n"):
+    with pytest.raises(tw.TilewiseError, match=r"^the kernel trapped\n"):
         other(1, 1, device="emulator")
 
 

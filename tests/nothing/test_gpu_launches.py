@@ -69,10 +69,10 @@ def test_memory_for_arguments_is_used_again_but_never_by_two_launches() -> None:
     assert ctypes.string_at(second.address, 8) == b"12345678"
 
 
-@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize(("cooperative", "programmatic"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("cluster", [None, (2, 3, 4)])
 def test_a_configuration_is_laid_out_as_the_drivers_own(
-    cluster: tuple[int, int, int] | None, cooperative: bool
+    cluster: tuple[int, int, int] | None, cooperative: bool, programmatic: bool
 ) -> None:
     cuda = words.driver()
     theirs = cuda.CUlaunchConfig()
@@ -89,8 +89,12 @@ def test_a_configuration_is_laid_out_as_the_drivers_own(
         listed.append(cuda.CUlaunchAttribute())
         listed[-1].id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         listed[-1].value.cooperative = 1
+    if programmatic:
+        listed.append(cuda.CUlaunchAttribute())
+        listed[-1].id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        listed[-1].value.programmaticStreamSerializationAllowed = 1
     theirs.attrs, theirs.numAttrs = listed, len(listed)
-    ours = launches.Configuration(((4, 6, 8), (32, 2, 3), 7, cluster, cooperative), 0x1234)
+    ours = launches.Configuration(((4, 6, 8), (32, 2, 3), 7, cluster, cooperative, programmatic), 0x1234)
     read, expected = (ctypes.string_at(at, 56) for at in (ours.address, theirs.getPtr()))
     assert (read[:28], read[32:40], read[48:52]) == (expected[:28], expected[32:40], expected[48:52])
     attributes = int.from_bytes(read[40:48], "little")
@@ -129,15 +133,20 @@ def test_a_cooperative_launch_of_more_blocks_than_fit_is_refused(monkeypatch: py
         CUfunction_attribute=real.CUfunction_attribute,
         cuOccupancyMaxActiveBlocksPerMultiprocessor=count_blocks,
         cuCtxGetDevice=lambda: (0, 5),
-        cuDeviceGetAttribute=lambda which, device: (0, 7 if device == 5 and which.name.endswith("COUNT") else 0),
+        cuDeviceGetAttribute=lambda which, device: (
+            0,
+            7 if device == 5 and which.name.endswith("COUNT") else 0,
+        ),
     )
     monkeypatch.setattr(launches, "driver", lambda: pretended)
     kernel = unloaded()
     for cooperative, blocks in ((True, 21), (False, 22)):
         launch = Launch((blocks, 1, 1), (64, 2, 1), shared=512, cooperative=cooperative)
-        assert kernel.configure(launch, LaunchLimits(), 1).shape[-1] is cooperative
+        assert kernel.configure(launch, LaunchLimits(), 1).shape[-2] is cooperative
     assert asked == [(128, 512)]
-    with pytest.raises(LaunchError, match="at most 21 blocks in a cooperative launch of kernel 'tiled' on gpu:0: .* 22"):
+    with pytest.raises(
+        LaunchError, match=r"at most 21 blocks in a cooperative launch of kernel 'tiled' on gpu:0: .* 22"
+    ):
         kernel.configure(Launch((22, 1, 1), (128, 1, 1), cooperative=True), LaunchLimits(), 1)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.devices.host_memory import ALLOCATIONS, Allocation
+from tilewise.devices.overlap import Changes, Snapshot, overlaps
 from tilewise.errors import ArgumentError, DeviceError, KernelFault, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
 from tilewise.launch import Launch, check_launch
@@ -75,6 +76,9 @@ class HostLauncher:
             raise UnknownNameError("sums", sums, _SUMS)
         self._sums, self._multiprocessors = sums, multiprocessors
         self._variables: dict[str, dict[str, Allocation]] = {}  # by module and name
+        self._last = (
+            threading.local()
+        )  # what each thread's last launch changed, if it lets the next one begin early
 
     @property
     def options(self) -> tuple[str | int, int | None, str | None]:
@@ -134,30 +138,45 @@ class HostLauncher:
         variables = self._find_variables(binary, build)
         workspace = Workspace() if launch.cooperative else None
         ranges, held = ALLOCATIONS.reachable()
+        before = Snapshot(held) if build.launches_dependents and overlaps(self.order) else None
+        unfinished = self._take_changes(launch)
+        memories = watch(build, launch, held) if watch else None
         runner = emulator.Runner(
             build,
             launch,
             packed,
             ranges,
             [item.address for item in variables],
-            threads=self.threads,
+            threads=1 if unfinished else self.threads,
             order=self.order,
             timeout=timeout,
             multiprocessors=self.multiprocessors,
             store=cache.default(),
             progress=_progress_bar(entry),
             keep=held,
-            watch=watch(build, launch, held) if watch else None,
+            watch=memories,
             chosen=chosen,
             workspace=workspace.address if workspace else 0,
+            awaited=unfinished.put_back if unfinished else None,
         )
         try:
+            unfinished.take_back(memories if mode == "checked" else None)
             runner()
         except KernelFault as error:
             raise _named_if_gone(error) from None
+        finally:
+            unfinished.put_back()
+        if before:
+            self._last.changes = before.changes()
         if mode != "checked":  # what this launch has written, nobody knows
             for item in held:
                 item.unset = False
+
+    def _take_changes(self, launch: Launch) -> Changes:
+        """What the launch before changed, if this one begins before its end; it is the launch before no longer."""
+        changes = getattr(self._last, "changes", Changes([]))
+        self._last.changes = Changes([])
+        return changes if launch.programmatic and overlaps(self.order) else Changes([])
 
     def resolve_clusters(self, binary: Binary, entry: str, launch: Launch) -> Launch:
         """The launch with the clusters that it asks for, or that its kernel does."""
@@ -229,7 +248,7 @@ class Workspace(Allocation):
 
 
 def _read_order(order: str | int) -> str | int:
-    """"eager", "late", or a seed, which may be given as the text of a number."""
+    """ "eager", "late", or a seed, which may be given as the text of a number."""
     if not isinstance(order, str):
         return integer("order", order)
     if order in _ORDERS:

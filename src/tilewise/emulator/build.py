@@ -64,6 +64,7 @@ class Build:
     mode: str = "plain"
     sums: str = "fast"
     finds_workspace: bool = False  # whether it asks for what only a cooperative launch has
+    launches_dependents: bool = False  # whether it lets the next launch begin before its end
     notes: list[Any] = field(default_factory=list)  # what a watcher's figures mean
     flies: bool = False  # whether some of its operations complete some time after they are issued
     cluster: tuple[int, int, int] | None = None  # what the kernel says of its clusters, as in ``Function``
@@ -200,6 +201,7 @@ def _describe(program: Program, lowering: Lowering, target: native.Target) -> Bu
         target,
         flies=_flies(program),
         finds_workspace=_finds_workspace(program),
+        launches_dependents=_launches_dependents(program),
         notes=lowering.watcher.notes if lowering.watcher else [],
         **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
     )
@@ -223,12 +225,21 @@ def _finds_workspace(program: Program) -> bool:
     )
 
 
+def _launches_dependents(program: Program) -> bool:
+    return any(
+        item.opcode == "griddepcontrol" and "launch_dependents" in item.parts
+        for block in program.flow.blocks
+        for item in block.instructions
+    )
+
+
 def _written(build: Build) -> dict[str, bytes]:
     about = {
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "hints", "symbol", "mode", "sums", "notes", "flies", "finds_workspace", *_OF_CLUSTERS,
+            "parameters", "hints", "symbol", "mode", "sums", "notes", "flies", "finds_workspace",
+            "launches_dependents", *_OF_CLUSTERS,
         )
     }  # fmt: skip
     about["constant_links"] = build.constant_links

@@ -129,6 +129,9 @@ class LAUNCH:
     BY_NUMBER = 376  # whether what is left of the sequence is to be started by number
     LOWEST = 384  # then: the cluster to look at next; those before it were started
     BEGUN = 392  # clusters started so far
+    PREREQUISITES = (
+        416  # whether the launch before is taken to be under way still, for whoever waits for its end
+    )
     WORKSPACE = 408  # of a cooperative launch: the address of the memory that its blocks meet by, or 0
     PAUSES = 400  # whether a cluster pauses at random moments, so that others take turns with it
     SIZE = 512
@@ -207,6 +210,7 @@ class WARP:
     HELD_LINE = 652  # of the PTX, where they do
     GATE = 656  # where it stopped with lanes apart: lanes at a barrier that all of them must come to
     GATE_LINE = 660  # of the PTX, where they are
+    DEPENDENT = 664  # lanes that wait for the end of the launch before
     PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in support_wgmma.py
     HEADER = 768  # then come the masks of waiting lanes by block
 

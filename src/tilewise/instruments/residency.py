@@ -27,9 +27,7 @@ def check_cooperative(gpu: Gpu, name: str, launch: Launch, resources: Resources 
     registers, static, barriers = 0, 0, 0
     if resources is not None:
         registers, static, barriers = resources.registers, resources.shared_bytes, resources.barriers
-    filled = occupancy(
-        gpu, launch.threads_per_block, registers, static + launch.shared, barriers=barriers
-    )
+    filled = occupancy(gpu, launch.threads_per_block, registers, static + launch.shared, barriers=barriers)
     fitting = filled.blocks * gpu.sms
     if launch.blocks <= fitting:
         return

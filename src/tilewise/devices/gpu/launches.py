@@ -22,6 +22,7 @@ _ALIGN = 64  # of an argument in host memory; the most that a parameter asks for
 _LOG_BYTES = 16 * 1024
 _CLUSTER_PORTABLE = 8
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _CONFIGURATIONS = 256  # remembered of a kernel
 
@@ -68,11 +69,12 @@ class Configuration:
     __slots__ = ("_attributes", "_config", "address", "shape")
 
     def __init__(self, shape: Shape, stream_handle: int) -> None:
-        grid, block, shared, cluster, cooperative = self.shape = shape
+        grid, block, shared, cluster, cooperative, programmatic = self.shape = shape
         triple = ctypes.c_uint32 * 3
         self._config = _Config(triple(*grid), triple(*block), shared, stream_handle)
         found = [_Attribute(_CLUSTER_DIMENSION, 0, triple(*cluster))] if cluster is not None else []
         found += [_Attribute(_COOPERATIVE, 0, triple(1))] if cooperative else []
+        found += [_Attribute(_PROGRAMMATIC, 0, triple(1))] if programmatic else []
         self._attributes = (_Attribute * len(found))(*found)
         if found:
             self._config.attributes = ctypes.addressof(self._attributes)
@@ -195,7 +197,7 @@ class Function:
                     self._clusters_raised = True
 
     def check_cooperative(self, launch: Launch) -> None:
-        """Refuse a cooperative launch of more blocks than the current GPU holds; call it with the context current."""
+        """Refuse a cooperative launch of more blocks than the GPU holds; call it with the context current."""
         cuda, doing = driver(), f"asking how many blocks of kernel {self.entry!r} fit on {self.device_name}"
         held = check(
             cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -209,8 +211,8 @@ class Function:
             raise LaunchError(
                 "grid",
                 f"must have at most {held * count:,} blocks in a cooperative launch of kernel {self.entry!r} on "
-                f"{self.device_name}: each of its {count} multiprocessors holds {held}, of {self.registers} registers a "
-                f"thread and {self.static + launch.shared:,} shared bytes",
+                f"{self.device_name}: each of its {count} multiprocessors holds {held}, of {self.registers} registers "
+                f"a thread and {self.static + launch.shared:,} shared bytes",
                 f"{' × '.join(map(str, launch.grid))} = {launch.blocks:,}",
                 "let each block do several blocks' work; kernel.occupancy says what bounds them",
             )
@@ -249,7 +251,9 @@ def start(launch_kernel: Launcher, function: Function, configuration: Configurat
     """Start a launch of arguments that ``pointers`` is the address of; call it with the context current."""
     status = launch_kernel(configuration.address, function.address, pointers, None)
     if status:
-        doing = f"starting kernel {function.entry!r} ({launch_of(configuration.shape)}) on {function.device_name}"
+        doing = (
+            f"starting kernel {function.entry!r} ({launch_of(configuration.shape)}) on {function.device_name}"
+        )
         raise DeviceError(explain(driver().CUresult(status), doing))
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "Shape", "launch_of", "shape_of"]
 
-Shape = tuple[Dim3, Dim3, int, Dim3 | None, bool]  # grid, block, dynamic shared bytes, cluster, cooperative
+# Grid, block, dynamic shared bytes, cluster, whether it is cooperative, whether it is programmatic.
+Shape = tuple[Dim3, Dim3, int, Dim3 | None, bool, bool]
 # By a stream's handle: the launches since it was waited for, the newest one's name and shape, and the stream,
 # None for another library's that is known by its handle alone.
 _Started = tuple[int, str, "Shape | None", "Stream | None"]
@@ -25,13 +26,14 @@ _Started = tuple[int, str, "Shape | None", "Stream | None"]
 
 def shape_of(launch: Launch) -> Shape:
     """A launch without its arguments, which would live on where it is remembered."""
-    return launch.grid, launch.block, launch.shared, launch.cluster, launch.cooperative
+    how = launch.cooperative, launch.programmatic
+    return launch.grid, launch.block, launch.shared, launch.cluster, *how
 
 
 def launch_of(shape: Shape) -> Launch:
     """The launch of a shape, without its arguments."""
-    grid, block, shared, cluster, cooperative = shape
-    return Launch(grid, block, shared=shared, cluster=cluster, cooperative=cooperative)
+    grid, block, shared, cluster, cooperative, programmatic = shape
+    return Launch(grid, block, (), shared, cluster, cooperative, programmatic)
 
 
 class Ledger:

@@ -25,7 +25,7 @@ def order_clusters(order: str | int, clusters: int) -> npt.NDArray[np.uint32] | 
     if order == "eager" or not 1 < clusters <= MOST_PERMUTED:
         return None
     if isinstance(order, str):
-        return np.arange(clusters - 1, -1, -1, np.uint32)
+        return np.arange(clusters, dtype=np.uint32)[::-1].copy()
     numbers = np.random.default_rng(order % 2**64).permutation(clusters).astype(np.uint32)
     if order % 4 == 0:
         numbers = np.append(numbers[numbers != 0], np.uint32(0))

@@ -46,7 +46,9 @@ _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own c
 _PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
 _PICTURE_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
-_CHOSEN_FREELY = 16  # clusters of a worker that may wait for others before the next ones are started by number
+_CHOSEN_FREELY = (
+    16  # clusters of a worker that may wait for others before the next ones are started by number
+)
 _TURNS_FREELY = 8  # that may, before every other time they take their turns by number
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
@@ -156,6 +158,17 @@ class Resident:
             return "at an mbarrier that is not there"
         return told(offset, self.shared.get(owner * room + offset, 8))
 
+    def end_wait(self, build: Build) -> None:
+        """Let the lanes go on that wait for the end of the launch before."""
+        get, put = self.memory.get, self.memory.set
+        for rank, warp in product(range(self.blocks), range(build.warps)):
+            at = rank * self.stride + BLOCK.WARPS + warp * build.stride
+            if lanes := get(at + WARP.DEPENDENT):
+                put(at + WARP.DEPENDENT, 0, 4)
+                put(at + WARP.BLOCKED, get(at + WARP.BLOCKED) & ~lanes, 4)
+                if get(at + WARP.STATUS) == Status.WAITING:
+                    put(at + WARP.STATUS, Status.READY, 4)
+
     def index(self, rank: int = 0) -> tuple[int, int, int]:
         """Where a block of the cluster lies in the grid."""
         at, get = rank * self.stride, self.memory.get
@@ -251,6 +264,9 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+    awaited: Callable[[], None] | None = (
+        None  # lets the launch before end, which is taken to be under way still
+    )
     workspace: int = 0  # of a cooperative launch: the address of the memory that its blocks meet by
 
     def __call__(self) -> None:
@@ -347,6 +363,7 @@ class _Work:
             (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
             (LAUNCH.SEQUENCE, 0 if self.sequence is None else int(self.sequence.ctypes.data)),
             (LAUNCH.STARTED, int(self.started.ctypes.data)),
+            (LAUNCH.PREREQUISITES, int(self.runner.awaited is not None)),
             (LAUNCH.WORKSPACE, self.runner.workspace),
             (LAUNCH.PAUSES, int(self.interleaved > 1)),
         ):
@@ -446,6 +463,7 @@ class _Work:
 
     def _work(self, number: int) -> None:
         own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
+        seeded = not isinstance(self.runner.order, str)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
         own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
@@ -456,7 +474,7 @@ class _Work:
         awake += [self._take() for _ in range(min(self.interleaved, most) - 1)]
         draw, watch, finished, by_number = random.Random(f"{seed} {number}"), _Watch(), False, False
         while awake:
-            at = draw.randrange(len(awake)) if self.interleaved > 1 and not by_number else -1
+            at = draw.randrange(len(awake)) if seeded and not by_number else -1
             outcome = self.work(self.context.address, own.address, awake[at].memory.address)
             if outcome == Outcome.FINISHED:
                 self._give(awake.pop(at))
@@ -466,11 +484,14 @@ class _Work:
             elif outcome == Outcome.GENERAL:
                 self._generalize()
             elif outcome == Outcome.DEADLOCK:
-                raise self._deadlock(awake[at])
+                if not self.context.get(LAUNCH.PREREQUISITES):
+                    raise self._deadlock(awake[at])
+                waiting.append(awake.pop(at))
             elif outcome != Outcome.PAUSED:
                 return
             if not awake:
-                # A turn in vain takes long. Where each waits for the one before it, turns by number set all of them free.
+                # The last of the list goes first. Turns in vain take long: where each waits for the one before it,
+                # turns by number set all of them free.
                 by_number = len(waiting) > _TURNS_FREELY and not by_number
                 waiting.sort(key=_number, reverse=by_number or self.runner.order != "late")
                 if not finished:
@@ -499,6 +520,12 @@ class _Work:
             if len(residents) + fresh > min(_CHOSEN_FREELY, most // 2):
                 self.context.set(LAUNCH.BY_NUMBER, 1, 8)
             residents += [self._take() for _ in range(fresh)]
+            self.moved = time.monotonic()
+        elif self.runner.awaited and self.context.get(LAUNCH.PREREQUISITES):
+            self.runner.awaited()
+            self.context.set(LAUNCH.PREREQUISITES, 0)
+            for resident in residents:
+                resident.end_wait(self.build)
             self.moved = time.monotonic()
         elif self._given_up(residents):
             raise self._deadlock(min(residents, key=_number), asks=True)
