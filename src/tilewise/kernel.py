@@ -299,8 +299,8 @@ class Kernel:
         """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
 
         Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
-        part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, and
-        when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
+        part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, which
+        block starts next, and when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
 
         >>> import numpy as np, tilewise as tw
         >>> source = '''extern "C" __global__ void k(float *x) {

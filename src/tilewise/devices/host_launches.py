@@ -76,9 +76,8 @@ class HostLauncher:
             raise UnknownNameError("sums", sums, _SUMS)
         self._sums, self._multiprocessors = sums, multiprocessors
         self._variables: dict[str, dict[str, Allocation]] = {}  # by module and name
-        self._last = (
-            threading.local()
-        )  # what each thread's last launch changed, if it lets the next one begin early
+        # By thread: what its last launch changed, if that lets the next one begin early.
+        self._last = threading.local()
 
     @property
     def options(self) -> tuple[str | int, int | None, str | None]:
@@ -248,12 +247,12 @@ class Workspace(Allocation):
 
 
 def _read_order(order: str | int) -> str | int:
-    """ "eager", "late", or a seed, which may be given as the text of a number."""
+    """The order that is meant: "eager", "late", or a seed, which may be given as the text of a number."""
     if not isinstance(order, str):
         return integer("order", order)
     if order in _ORDERS:
         return order
-    if re.fullmatch(r"[+-]?[0-9]+", order.strip()):
+    if re.fullmatch(r"[+-]?[0-9]{1,100}", order.strip()):
         return int(order)
     raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
 

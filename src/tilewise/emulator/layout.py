@@ -129,9 +129,7 @@ class LAUNCH:
     BY_NUMBER = 376  # whether what is left of the sequence is to be started by number
     LOWEST = 384  # then: the cluster to look at next; those before it were started
     BEGUN = 392  # clusters started so far
-    PREREQUISITES = (
-        416  # whether the launch before is taken to be under way still, for whoever waits for its end
-    )
+    PREREQUISITES = 416  # whether the launch before is taken to be under way still
     WORKSPACE = 408  # of a cooperative launch: the address of the memory that its blocks meet by, or 0
     PAUSES = 400  # whether a cluster pauses at random moments, so that others take turns with it
     SIZE = 512
