@@ -120,6 +120,9 @@ class Kernel:
         cluster: int | Sequence[int] | None = None,
         device: Device | str | None = None,
         timeout: float | None = None,
+        *,
+        cooperative: bool = False,
+        programmatic: bool = False,
     ) -> None:
         """Launch on a device.
 
@@ -127,9 +130,14 @@ class Kernel:
         back after the launch), a scalar (typed by the kernel's own parameter), None for a null pointer, or a NumPy
         structured scalar or bytes for a struct by value.
         On a GPU a launch with device arrays alone is asynchronous: ``device.synchronize()`` waits for it.
+        ``cooperative`` has all blocks resident at once, as ``grid.sync()`` needs it; more blocks than fit are refused.
+        ``programmatic`` lets it begin before the launch before has ended, if that one says so
+        (``griddepcontrol.launch_dependents``); it waits for the other's results by ``griddepcontrol.wait``.
         """
         _check_timeout(timeout)
-        bound, packed = self._bind(grid, block, args, shared, cluster, device)
+        bound, packed = self._bind(
+            *(grid, block, args, shared, cluster, device), cooperative=cooperative, programmatic=programmatic
+        )
         bound({}, None, timeout)
         packed.copy_back()
 
@@ -141,6 +149,9 @@ class Kernel:
         shared: int = 0,
         cluster: int | Sequence[int] | None = None,
         device: Device | str | None = None,
+        *,
+        cooperative: bool = False,
+        programmatic: bool = False,
     ) -> BoundCall:
         """A launch made ready: compiled, loaded, checked, its arguments laid out. Call it as often as wanted.
 
@@ -154,7 +165,13 @@ class Kernel:
         >>> x.numpy()[0]
         np.float32(4.0)
         """
-        return BoundCall(*self._bind(grid, block, args, shared, cluster, device, copy=False))
+        bound, packed = self._bind(
+            *(grid, block, args, shared, cluster, device),
+            copy=False,
+            cooperative=cooperative,
+            programmatic=programmatic,
+        )
+        return BoundCall(bound, packed)
 
     def _bind(
         self,
@@ -167,12 +184,17 @@ class Kernel:
         arch: str | None = None,
         *,
         copy: bool = True,
+        cooperative: bool = False,
+        programmatic: bool = False,
+        gpu: Gpu | None = None,
     ) -> tuple[Bound, Packed]:
         launch = Launch(
             dim3("grid", grid),
             dim3("block", block),
             shared=integer("shared", shared),
             cluster=None if cluster is None else dim3("cluster", cluster),
+            cooperative=_flag("cooperative", cooperative),
+            programmatic=_flag("programmatic", programmatic),
         )
         # NOTE: what no device could run is refused before a device is looked for, so that the error is
         # the same with a GPU and without.
@@ -184,6 +206,8 @@ class Kernel:
             raise
         binary = self.build(None if self._module.given_arch is not None else arch or target.arch)
         self._check(binary, launch, target)
+        if cooperative and not target.runs_on_gpu:
+            self._check_cooperative(binary, launch, gpu)
         packed = pack(self._name, self._entry(binary).parameters, args, target, copy=copy)
         slots = tuple(Slot(part) for part in packed.parts)
         bound_launch = BoundLaunch(binary, self.entry_in(binary), replace(launch, args=slots))
@@ -200,6 +224,8 @@ class Kernel:
         timeout: float | None = None,
         cache: bool = False,
         sample: int | None = None,
+        *,
+        cooperative: bool = False,
     ) -> Profile:
         """Run a launch on the emulator and count what it does, as the GPU named would count it.
 
@@ -219,7 +245,13 @@ class Kernel:
 
         _check_timeout(timeout)
         chosen, blocks = gpu_for(gpu, self._module.arch), _sample(sample)
-        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", chosen.arch)
+        if cooperative and blocks is not None:
+            raise ArgumentError(
+                "sample", "must be None in a cooperative launch, whose blocks wait for one another", blocks
+            )
+        bound, packed = self._bind(
+            grid, block, args, shared, cluster, "emulator", chosen.arch, cooperative=cooperative, gpu=chosen
+        )
         profile = profile_bound(bound, {}, chosen, cache=cache, sample=blocks, timeout=timeout)
         packed.copy_back()
         return profile
@@ -255,12 +287,14 @@ class Kernel:
         cluster: int | Sequence[int] | None = None,
         order: str | int = "late",
         timeout: float | None = None,
+        *,
+        cooperative: bool = False,
     ) -> list[Finding]:
         """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
 
         Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
-        part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, and
-        when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
+        part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, which
+        block starts next, and when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
 
         >>> import numpy as np, tilewise as tw
         >>> source = '''extern "C" __global__ void k(float *x) {
@@ -271,7 +305,7 @@ class Kernel:
         from tilewise.instruments.checking import check_bound
 
         _check_timeout(timeout)
-        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator")
+        bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", cooperative=cooperative)
         findings = check_bound(bound, {}, order, timeout=timeout)
         packed.copy_back()
         return findings
@@ -287,6 +321,14 @@ class Kernel:
             from tilewise.gpus import launch_limits
 
             check_launch(launch, launch_limits(binary.arch), static)
+
+    def _check_cooperative(self, binary: Binary, launch: Launch, gpu: Gpu | None) -> None:
+        """Refuse more blocks than are resident at once on ``gpu``, or else on the GPU that the arch is of."""
+        from tilewise.instruments.launch import gpu_for
+        from tilewise.instruments.residency import check_cooperative
+
+        shown = binary.shown(self.entry_in(binary))
+        check_cooperative(gpu or gpu_for(None, binary.arch), shown, launch, self._entry(binary).resources)
 
     def entry_in(self, binary: Binary) -> str:
         """The name of this kernel in a binary, mangled as C++ does."""
@@ -358,6 +400,12 @@ class Kernel:
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
         raise ArgumentError("timeout", "must be a number of seconds above 0, or None", timeout)
+
+
+def _flag(argument: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ArgumentError(argument, "must be True or False", value)
+    return value
 
 
 def _sample(blocks: int | None) -> int | None:

@@ -62,13 +62,19 @@ class LaunchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Grid, block, cluster, dynamic shared bytes, arguments."""
+    """Grid, block, cluster, dynamic shared bytes, arguments.
+
+    ``cooperative``: all blocks are resident at once, and may wait for one another (``grid.sync()``).
+    ``programmatic``: it may begin before the launch before it has ended, if that one lets it.
+    """
 
     grid: Dim3
     block: Dim3
     args: tuple[Any, ...] = ()
     shared: int = 0
     cluster: Dim3 | None = None
+    cooperative: bool = False
+    programmatic: bool = False
 
     @property
     def blocks(self) -> int:
@@ -81,7 +87,9 @@ class Launch:
     def __str__(self) -> str:
         cluster = f", cluster {self.cluster}" if self.cluster else ""
         shared = f", {self.shared:,} dynamic shared bytes" if self.shared else ""
-        return f"grid {self.grid} × block {self.block}{cluster}{shared}"
+        cooperative = ", cooperative" if self.cooperative else ""
+        programmatic = ", programmatic" if self.programmatic else ""
+        return f"grid {self.grid} × block {self.block}{cluster}{shared}{cooperative}{programmatic}"
 
 
 def dim3(argument: str, value: int | Sequence[int]) -> Dim3:

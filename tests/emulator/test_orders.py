@@ -1,4 +1,4 @@
-"""Which warp goes next, on how many threads: what is free of races gives the same bits whatever is chosen."""
+"""Which block starts next, which warp goes next, on how many threads: what is free of races gives the same bits."""
 
 from __future__ import annotations
 
@@ -118,3 +118,136 @@ def test_orders_are_what_they_say() -> None:
     seeded = {seed: came(seed) for seed in range(6)}
     assert len({found.tobytes() for found in seeded.values()}) > 1
     assert all(np.array_equal(came(seed), found) for seed, found in seeded.items())
+
+
+# -- blocks -------------------------------------------------------------------------------------------
+TICKETS = """
+extern "C" __global__ void tickets(int *owner, int *count, int barriers)
+{
+    for (int i = 0; i < barriers; i++) __syncthreads();
+    if (threadIdx.x == 0) owner[atomicAdd(count, 1)] = blockIdx.x + gridDim.x * blockIdx.y;
+}
+"""
+
+
+def take_tickets(
+    order: Order, grid: tuple[int, int], cluster: int | None = None, barriers: int = 0
+) -> list[int]:
+    """The number of the block that drew each ticket."""
+    kernel = tw.Kernel(TICKETS, "tickets", "sm_90")
+    owner, count = np.full(grid[0] * grid[1], -1, np.int32), np.zeros(1, np.int32)
+    kernel(grid, 64, [owner, count, barriers], cluster=cluster, device=open_emulator(order, 1))
+    return [int(block) for block in owner]
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 1), (7, 1), (5, 8), (3, 50)])
+def test_every_order_runs_every_block_once(grid: tuple[int, int]) -> None:
+    blocks = list(range(grid[0] * grid[1]))
+    assert take_tickets("eager", grid) == blocks
+    assert take_tickets("late", grid) == blocks[::-1]
+    for seed in SEEDS:
+        for barriers in (0, 3):
+            drawn = take_tickets(seed, grid, barriers=barriers)
+            assert sorted(drawn) == blocks
+            assert drawn == take_tickets(seed, grid, barriers=barriers)
+    if len(blocks) > 6:  # 7! to one against equal ones
+        assert len({tuple(take_tickets(seed, grid)) for seed in range(8)}) == 8
+
+
+@pytest.mark.parametrize("order", ["late", *range(6)])
+def test_the_blocks_of_a_cluster_stay_together(order: Order) -> None:
+    drawn = take_tickets(order, (8, 3), cluster=4)
+    assert sorted(drawn) == list(range(24))
+    assert all(len({block // 4 for block in drawn[at : at + 4]}) == 1 for at in range(0, 24, 4))
+
+
+LAST = """
+extern "C" __global__ void last(int *parts, int *count, int *out, int careless)
+{
+    if (threadIdx.x) return;
+    parts[blockIdx.x] = blockIdx.x + 1;
+    __threadfence();
+    if (atomicAdd(count, 1) != gridDim.x - 1) return;
+    if (blockIdx.x != careless) __threadfence();
+    int sum = 0;
+    for (int i = 0; i < gridDim.x; i++) sum += parts[i];
+    *out = sum;
+}
+"""
+
+
+def findings_of_last(blocks: int, careless: int, order: Order) -> list[str]:
+    arrays = [np.zeros(blocks, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
+    found = tw.Kernel(LAST, "last", "sm_80").check(blocks, 32, [*arrays, careless], order=order)
+    assert arrays[2] == blocks * (blocks + 1) // 2
+    return [finding.kind for finding in found]
+
+
+@pytest.mark.parametrize("blocks", [2, 5, 40])
+def test_a_fence_that_only_the_first_block_lacks_shows_in_some_of_six_seeds(blocks: int) -> None:
+    first = int(RANDOM.integers(0, 1000))
+    found = {seed: findings_of_last(blocks, 0, seed) for seed in range(first, first + 6)}
+    assert ["read-write"] in found.values(), found
+    assert findings_of_last(blocks, 0, "late") == ["read-write"]
+    assert findings_of_last(blocks, -1, first) == []
+
+
+UPDATE = """
+extern "C" __global__ void update(int *count)
+{
+    int before = *(volatile int *)count;
+    __syncthreads();
+    if (threadIdx.x == 0) *(volatile int *)count = before + 1;
+}
+"""
+
+
+def test_blocks_take_turns_in_odd_seeds() -> None:
+    """An update that other blocks can come between."""
+    kernel = tw.Kernel(UPDATE, "update", "sm_80")
+    lost = {}
+    for seed in range(8):
+        count = np.zeros(1, np.int32)
+        kernel(16, 64, [count], device=open_emulator(seed, 1))
+        lost[seed] = int(count[0]) < 16
+    assert lost == {seed: seed % 2 == 1 for seed in range(8)}
+
+
+CHAIN = """
+extern "C" __global__ void chain(volatile int *flag, int *sum, int step)
+{
+    if (threadIdx.x) return;
+    int block = blockIdx.x, before = block - step;
+    bool waits = before >= 0 && before < gridDim.x;
+    if (waits) { while (!flag[before]); __threadfence(); }
+    sum[block] = (waits ? sum[before] : 0) + block;
+    __threadfence();
+    flag[block] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize("order", ["eager", "late", *SEEDS])
+@pytest.mark.parametrize(("blocks", "step"), [(6000, 1), (200, -1), (700, 3)])
+def test_blocks_that_wait_for_one_another_get_on_in_every_order(order: Order, blocks: int, step: int) -> None:
+    """For the one before, which no order may keep from starting; in a grid that is resident, for the one behind."""
+    flag, total = np.zeros(blocks, np.int32), np.zeros(blocks, np.int32)
+    kernel = tw.Kernel(CHAIN, "chain", "sm_80")
+    kernel(blocks, 32, [flag, total, step], device=open_emulator(order, 1), timeout=60)
+    expected = np.zeros(blocks, np.int64)
+    for block in range(blocks)[:: 1 if step > 0 else -1]:
+        before = block - step
+        expected[block] = block + (expected[before] if 0 <= before < blocks else 0)
+    assert np.array_equal(total, expected.astype(np.int32))
+
+
+@pytest.mark.parametrize("text", ["3", " 3", "+3"])
+def test_a_seed_may_be_a_text(text: str) -> None:
+    assert tw.device(order=text) is tw.device(order=3)
+    assert open_emulator(order=text).order == 3 and open_emulator(order="-12").order == -12
+
+
+@pytest.mark.parametrize("text", ["early", "", "3.5", "٣", "9" * 5000])
+def test_other_texts_are_no_seeds(text: str) -> None:
+    with pytest.raises(tw.TilewiseError, match=r"order '.* is not known"):
+        tw.device(order=text)

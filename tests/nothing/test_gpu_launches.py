@@ -70,26 +70,38 @@ def test_memory_for_arguments_is_used_again_but_never_by_two_launches() -> None:
     assert ctypes.string_at(second.address, 8) == b"12345678"
 
 
+@pytest.mark.parametrize(("cooperative", "programmatic"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("cluster", [None, (2, 3, 4)])
-def test_a_configuration_is_laid_out_as_the_drivers_own(cluster: tuple[int, int, int] | None) -> None:
+def test_a_configuration_is_laid_out_as_the_drivers_own(
+    cluster: tuple[int, int, int] | None, cooperative: bool, programmatic: bool
+) -> None:
     cuda = words.driver()
     theirs = cuda.CUlaunchConfig()
     theirs.gridDimX, theirs.gridDimY, theirs.gridDimZ = 4, 6, 8
     theirs.blockDimX, theirs.blockDimY, theirs.blockDimZ = 32, 2, 3
     theirs.sharedMemBytes, theirs.hStream = 7, cuda.CUstream(0x1234)
-    attribute = cuda.CUlaunchAttribute()
+    listed = []
     if cluster is not None:
-        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        size = attribute.value.clusterDim
+        listed.append(cuda.CUlaunchAttribute())
+        listed[-1].id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = listed[-1].value.clusterDim
         size.x, size.y, size.z = cluster
-        theirs.attrs, theirs.numAttrs = [attribute], 1
-    ours = launches.Configuration(((4, 6, 8), (32, 2, 3), 7, cluster), 0x1234)
+    if cooperative:
+        listed.append(cuda.CUlaunchAttribute())
+        listed[-1].id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        listed[-1].value.cooperative = 1
+    if programmatic:
+        listed.append(cuda.CUlaunchAttribute())
+        listed[-1].id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        listed[-1].value.programmaticStreamSerializationAllowed = 1
+    theirs.attrs, theirs.numAttrs = listed, len(listed)
+    ours = launches.Configuration(((4, 6, 8), (32, 2, 3), 7, cluster, cooperative, programmatic), 0x1234)
     read, expected = (ctypes.string_at(at, 56) for at in (ours.address, theirs.getPtr()))
     assert (read[:28], read[32:40], read[48:52]) == (expected[:28], expected[32:40], expected[48:52])
     attributes = int.from_bytes(read[40:48], "little")
-    assert bool(attributes) == (cluster is not None)
-    if attributes:
-        assert ctypes.string_at(attributes, 72) == ctypes.string_at(attribute.getPtr(), 72)
+    assert bool(attributes) == bool(listed)
+    for number, attribute in enumerate(listed):
+        assert ctypes.string_at(attributes + 72 * number, 72) == ctypes.string_at(attribute.getPtr(), 72)
 
 
 def test_the_driver_is_asked_once_for_more_than_it_gives_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +120,35 @@ def test_the_driver_is_asked_once_for_more_than_it_gives_by_itself(monkeypatch: 
     dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     large = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
     assert asked == [(dynamic, 100_000), (large, 1), (dynamic, 100_001)]
+
+
+def test_a_cooperative_launch_of_more_blocks_than_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = words.driver(), []
+
+    def count_blocks(_: Any, threads: int, shared: int) -> tuple[int, int]:
+        asked.append((threads, shared))
+        return 0, 3
+
+    pretended = SimpleNamespace(
+        CUdevice_attribute=real.CUdevice_attribute,
+        CUfunction_attribute=real.CUfunction_attribute,
+        cuOccupancyMaxActiveBlocksPerMultiprocessor=count_blocks,
+        cuCtxGetDevice=lambda: (0, 5),
+        cuDeviceGetAttribute=lambda which, device: (
+            0,
+            7 if device == 5 and which.name.endswith("COUNT") else 0,
+        ),
+    )
+    monkeypatch.setattr(launches, "driver", lambda: pretended)
+    kernel = unloaded()
+    for cooperative, blocks in ((True, 21), (False, 22)):
+        launch = Launch((blocks, 1, 1), (64, 2, 1), shared=512, cooperative=cooperative)
+        assert kernel.configure(launch, LaunchLimits(), 1).shape[-2] is cooperative
+    assert asked == [(128, 512)]
+    with pytest.raises(
+        LaunchError, match=r"at most 21 blocks in a cooperative launch of kernel 'tiled' on gpu:0: .* 22"
+    ):
+        kernel.configure(Launch((22, 1, 1), (128, 1, 1), cooperative=True), LaunchLimits(), 1)
 
 
 class StartedLaunches:

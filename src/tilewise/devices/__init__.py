@@ -29,9 +29,9 @@ def device(
 
     ``None`` asks the environment first (``TILEWISE_DEVICE``), then looks for a GPU, then takes the
     emulator and says so once. A device is given back as it is. ``order`` ("eager", "late" or a seed),
-    ``threads`` and ``sums`` are the emulator's alone: which warp goes next, how many CPU threads run blocks,
-    and whether instructions of tensor cores add as suits a CPU ("fast") or bit for bit as an H200's do
-    ("hardware").
+    ``threads`` and ``sums`` are the emulator's alone: which warp and which block go next, how many CPU threads
+    run blocks, and whether instructions of tensor cores add as suits a CPU ("fast") or bit for bit as an
+    H200's do ("hardware").
     """
     if order is not None or threads is not None or sums is not None:
         if spec not in (None, "emulator"):

@@ -146,8 +146,8 @@ class EmulatedArray:
 class EmulatedDevice:
     """Runs launches on the CPU.
 
-    ``order`` decides which warp goes next: "eager" the first that can, "late" the last, a number a
-    random one from that seed. ``threads`` bounds the CPU threads; None asks ``TILEWISE_THREADS``, then
+    ``order`` decides which warp goes next and which block starts next: "eager" the first that can, "late" the
+    last, a number a random one from that seed. ``threads`` bounds the CPU threads; None asks ``TILEWISE_THREADS``, then
     takes every core. ``sums`` decides how instructions of tensor cores add: "fast" as suits a CPU,
     "hardware" bit for bit as an H200 does; None asks ``TILEWISE_SUMS``, then is fast.
     """
@@ -179,7 +179,7 @@ class EmulatedDevice:
 
     @property
     def order(self) -> str | int:
-        """Which warp goes next."""
+        """Which warp goes next, and which block starts next."""
         return self.launcher.order
 
     @property

@@ -10,6 +10,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -20,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.devices.host_memory import ALLOCATIONS
+from tilewise.devices.host_memory import ALLOCATIONS, Allocation
 from tilewise.devices.host_modules import HostModules
+from tilewise.devices.overlap import Changes, Snapshot, overlaps
 from tilewise.errors import ArgumentError, KernelFault, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
 from tilewise.launch import Launch, check_launch
@@ -34,6 +36,7 @@ _BUILDS = 256  # kept in memory
 _BAR_AFTER = 2.0  # seconds
 _ORDERS = ("eager", "late")
 _SUMS = ("fast", "hardware")
+_WORKSPACE_BYTES = 64  # of which grid.sync() uses the first eight
 
 
 # Makes the memory of a watched launch, given the build, the launch and the allocations it may touch.
@@ -69,14 +72,14 @@ class HostLauncher:
         multiprocessors: int | None = None,
         modules: HostModules | None = None,
     ) -> None:
-        if isinstance(order, str) and order not in _ORDERS:
-            raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
-        self.order = order if isinstance(order, str) else integer("order", order)
+        self.order = _read_order(order)
         self._threads = None if threads is None else integer("threads", threads, least=1)
         if sums is not None and sums not in _SUMS:
             raise UnknownNameError("sums", sums, _SUMS)
         self._sums, self._multiprocessors = sums, multiprocessors
         self.modules = HostModules() if modules is None else modules
+        # By thread: what its last launch changed, if that lets the next one begin early.
+        self._last = threading.local()
 
     @property
     def options(self) -> tuple[str | int, int | None, str | None]:
@@ -135,7 +138,11 @@ class HostLauncher:
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
         variables = self.modules.find(binary, build.globals)
         constants = self.modules.find(binary, [name for name, _ in build.constants])
+        workspace = Workspace() if launch.cooperative else None
         ranges, held = ALLOCATIONS.reachable()
+        before = Snapshot(held) if build.launches_dependents and overlaps(self.order) else None
+        unfinished = self._take_changes(launch)
+        memories = watch(build, launch, held) if watch else None
         runner = emulator.Runner(
             build,
             launch,
@@ -143,23 +150,36 @@ class HostLauncher:
             ranges,
             [item.address for item in variables],
             [item.bytes for item in constants],
-            threads=self.threads,
+            threads=1 if unfinished else self.threads,
             order=self.order,
             timeout=timeout,
             multiprocessors=self.multiprocessors,
             store=cache.default(),
             progress=_progress_bar(entry),
             keep=held,
-            watch=watch(build, launch, held) if watch else None,
+            watch=memories,
             chosen=chosen,
+            workspace=workspace.address if workspace else 0,
+            awaited=unfinished.put_back if unfinished else None,
         )
         try:
+            unfinished.take_back(memories if mode == "checked" else None)
             runner()
         except KernelFault as error:
             raise _named_if_gone(error) from None
+        finally:
+            unfinished.put_back()
+        if before:
+            self._last.changes = before.changes()
         if mode != "checked":  # what this launch has written, nobody knows
             for item in held:
                 item.unset = False
+
+    def _take_changes(self, launch: Launch) -> Changes:
+        """What the launch before changed, if this one begins before its end; it is the launch before no longer."""
+        changes = getattr(self._last, "changes", Changes([]))
+        self._last.changes = Changes([])
+        return changes if launch.programmatic and overlaps(self.order) else Changes([])
 
     def resolve_clusters(self, binary: Binary, entry: str, launch: Launch) -> Launch:
         """The launch with the clusters that it asks for, or that its kernel does."""
@@ -202,6 +222,26 @@ class HostLauncher:
             while len(_BUILT) > _BUILDS:
                 _BUILT.popitem(last=False)
         return build
+
+
+class Workspace(Allocation):
+    """The memory by which the blocks of a cooperative launch meet, as drivers lay it out: its size, then zeros."""
+
+    def __init__(self) -> None:
+        super().__init__(_WORKSPACE_BYTES, "the workspace of the cooperative launch")
+        self.bytes[:] = 0
+        self.bytes[:4].view(np.uint32)[0] = _WORKSPACE_BYTES
+
+
+def _read_order(order: str | int) -> str | int:
+    """The order that is meant: "eager", "late", or a seed, which may be given as the text of a number."""
+    if not isinstance(order, str):
+        return integer("order", order)
+    if order in _ORDERS:
+        return order
+    if re.fullmatch(r"[+-]?[0-9]{1,100}", order.strip()):
+        return int(order)
+    raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
 
 
 def _module(binary: Binary) -> str:

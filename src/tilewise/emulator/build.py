@@ -14,7 +14,9 @@ from typing import Any, Protocol
 from tilewise.emulator import native
 from tilewise.emulator.analysis.program import Program, make_program
 from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.lowering.special import WORKSPACE_HALVES
 from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Register
 
 __all__ = ["Build", "Store", "build_general", "build_kernel"]
 
@@ -50,6 +52,8 @@ class Build:
     general_hints: int = 0
     mode: str = "plain"
     sums: str = "fast"
+    finds_workspace: bool = False  # whether it asks for what only a cooperative launch has
+    launches_dependents: bool = False  # whether it lets the next launch begin before its end
     notes: list[Any] = field(default_factory=list)  # what a watcher's figures mean
     flies: bool = False  # whether some of its operations complete some time after they are issued
     cluster: tuple[int, int, int] | None = None  # what the kernel says of its clusters, as in ``Function``
@@ -176,6 +180,8 @@ def _describe(program: Program, lowering: Lowering, target: native.Target) -> Bu
         program.module.text,
         target,
         flies=_flies(program),
+        finds_workspace=_finds_workspace(program),
+        launches_dependents=_launches_dependents(program),
         notes=lowering.watcher.notes if lowering.watcher else [],
         **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
     )
@@ -189,13 +195,31 @@ def _flies(program: Program) -> bool:
     )
 
 
+def _finds_workspace(program: Program) -> bool:
+    """Whether the kernel asks for the workspace of a cooperative launch, as ``grid.sync()`` does."""
+    return any(
+        isinstance(operand, Register) and operand.name in WORKSPACE_HALVES
+        for block in program.flow.blocks
+        for item in block.instructions
+        for operand in item.operands
+    )
+
+
+def _launches_dependents(program: Program) -> bool:
+    return any(
+        item.opcode == "griddepcontrol" and "launch_dependents" in item.parts
+        for block in program.flow.blocks
+        for item in block.instructions
+    )
+
+
 def _written(build: Build) -> dict[str, bytes]:
     about = {
         name: getattr(build, name)
         for name in (
             "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
             "parameters", "constants", "constant_bytes", "globals", "hints", "symbol", "mode", "sums", "notes",
-            "flies", *_OF_CLUSTERS,
+            "flies", "finds_workspace", "launches_dependents", *_OF_CLUSTERS,
         )
     }  # fmt: skip
     return {"about": json.dumps(about).encode(), "object": build.object}

@@ -124,6 +124,14 @@ class LAUNCH:
     WATCH = 328  # pointer to memory where a watched launch writes down what it sees
     CHOSEN = 352  # pointer to the numbers of the clusters to run, or null for all of the grid
     EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
+    SEQUENCE = 360  # pointer to the order (u32) in which to start clusters, or null for that of their numbers
+    STARTED = 368  # with a sequence: pointer to a byte for each cluster, 1 once it was started
+    BY_NUMBER = 376  # whether what is left of the sequence is to be started by number
+    LOWEST = 384  # then: the cluster to look at next; those before it were started
+    BEGUN = 392  # clusters started so far
+    PREREQUISITES = 416  # whether the launch before is taken to be under way still
+    WORKSPACE = 408  # of a cooperative launch: the address of the memory that its blocks meet by, or 0
+    PAUSES = 400  # whether a cluster pauses at random moments, so that others take turns with it
     SIZE = 512
 
 
@@ -158,6 +166,7 @@ class BLOCK:
         400,
         404,
     )  # of a checked launch: when, by whom, in which line another block used its memory
+    TURNS = 408  # of the cluster: rounds in which a warp may have waited for other clusters, since it last stopped
     WARPS = 1024
 
 
@@ -199,6 +208,7 @@ class WARP:
     HELD_LINE = 652  # of the PTX, where they do
     GATE = 656  # where it stopped with lanes apart: lanes at a barrier that all of them must come to
     GATE_LINE = 660  # of the PTX, where they are
+    DEPENDENT = 664  # lanes that wait for the end of the launch before
     PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in support_wgmma.py
     HEADER = 768  # then come the masks of waiting lanes by block
 

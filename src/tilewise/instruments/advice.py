@@ -49,6 +49,16 @@ WORDS = {
         *("initcheck", "unset", "a thread reads what nobody has written", "", "read"),
         "write it first: shared memory and new device arrays hold anything",
     ),
+    "EARLY_READ": Words(
+        *(
+            "racecheck",
+            "early-read",
+            "a thread reads what the launch before may not have written yet",
+            "",
+            "read",
+        ),
+        "put griddepcontrol.wait (cudaGridDependencySynchronize) before the first access to what that launch writes",
+    ),
     "READ_IN_FLIGHT": Words(
         *("asyncheck", "read-in-flight", "a thread reads where a copy in flight will write", _COPY),
         *("read", _WAIT),

@@ -146,6 +146,8 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
         name = "COPY_AFTER_ACCESS"
     elif hit.flags >> 8 & _PROXY and name == "READ_AFTER_WRITE":
         name = "READ_IN_FLIGHT"
+    elif name == "UNSET" and not shared and seen.checks.is_early(hit.address):
+        name = "EARLY_READ"
     words = WORDS[name]
     now = listing.access(hit.now, words.now)
     before = listing.access(hit.before, words.before) if hit.before else None

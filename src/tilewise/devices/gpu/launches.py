@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilewise.devices.gpu.driver import check, core, driver, explain, translated
-from tilewise.devices.gpu.ledger import Shape, shape_of
+from tilewise.devices.gpu.ledger import Shape, launch_of, shape_of
 from tilewise.errors import DeviceError, LaunchError, UnknownNameError
 from tilewise.launch import Dim3, Launch, LaunchLimits, check_launch
 from tilewise.toolchain.binary import Binary
@@ -21,6 +21,8 @@ __all__ = ["ArgumentBlock", "Configuration", "Function", "Launcher", "Programs",
 _ALIGN = 64  # of an argument in host memory; the most that a parameter asks for (a tensor map)
 _LOG_BYTES = 16 * 1024
 _CLUSTER_PORTABLE = 8
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _CONFIGURATIONS = 256  # remembered of a kernel
 
@@ -38,12 +40,12 @@ def launcher(address: int) -> Launcher:
 
 
 class _Attribute(ctypes.Structure):
-    """The driver's CUlaunchAttribute, of which only a cluster's size is used here."""
+    """The driver's CUlaunchAttribute. Its value is a cluster's size, or one number in the place of the first."""
 
     _fields_ = (
         ("id", ctypes.c_uint32),
         ("gap", ctypes.c_uint32),
-        ("cluster", ctypes.c_uint32 * 3),
+        ("value", ctypes.c_uint32 * 3),
         ("rest", ctypes.c_uint8 * 52),
     )
 
@@ -62,18 +64,21 @@ class _Config(ctypes.Structure):
 
 
 class Configuration:
-    """Grid, block, shared bytes, cluster and stream of a launch, laid out as the driver reads them."""
+    """Grid, block, shared bytes, attributes and stream of a launch, laid out as the driver reads them."""
 
-    __slots__ = ("_attribute", "_config", "address", "shape")
+    __slots__ = ("_attributes", "_config", "address", "shape")
 
     def __init__(self, shape: Shape, stream_handle: int) -> None:
-        grid, block, shared, cluster = self.shape = shape
+        grid, block, shared, cluster, cooperative, programmatic = self.shape = shape
         triple = ctypes.c_uint32 * 3
         self._config = _Config(triple(*grid), triple(*block), shared, stream_handle)
-        self._attribute: _Attribute | None = None
-        if cluster is not None:
-            self._attribute = _Attribute(_CLUSTER_DIMENSION, 0, triple(*cluster))
-            self._config.attributes, self._config.attribute_count = ctypes.addressof(self._attribute), 1
+        found = [_Attribute(_CLUSTER_DIMENSION, 0, triple(*cluster))] if cluster is not None else []
+        found += [_Attribute(_COOPERATIVE, 0, triple(1))] if cooperative else []
+        found += [_Attribute(_PROGRAMMATIC, 0, triple(1))] if programmatic else []
+        self._attributes = (_Attribute * len(found))(*found)
+        if found:
+            self._config.attributes = ctypes.addressof(self._attributes)
+            self._config.attribute_count = len(found)
         self.address = ctypes.addressof(self._config)
 
 
@@ -191,6 +196,27 @@ class Function:
                     check(cuda.cuFuncSetAttribute(self.raw, wanted, 1), doing)
                     self._clusters_raised = True
 
+    def check_cooperative(self, launch: Launch) -> None:
+        """Refuse a cooperative launch of more blocks than the GPU holds; call it with the context current."""
+        cuda, doing = driver(), f"asking how many blocks of kernel {self.entry!r} fit on {self.device_name}"
+        held = check(
+            cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                self.raw, launch.threads_per_block, launch.shared
+            ),
+            doing,
+        )
+        which = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        count = check(cuda.cuDeviceGetAttribute(which, check(cuda.cuCtxGetDevice(), doing)), doing)
+        if launch.blocks > held * count:
+            raise LaunchError(
+                "grid",
+                f"must have at most {held * count:,} blocks in a cooperative launch of kernel {self.entry!r} on "
+                f"{self.device_name}: each of its {count} multiprocessors holds {held}, of {self.registers} registers "
+                f"a thread and {self.static + launch.shared:,} shared bytes",
+                f"{' × '.join(map(str, launch.grid))} = {launch.blocks:,}",
+                "let each block do several blocks' work; kernel.occupancy says what bounds them",
+            )
+
     def configure(self, launch: Launch, limits: LaunchLimits, stream_handle: int) -> Configuration:
         """The checked configuration of a launch on a stream, remembered: call it with the context current."""
         key = shape_of(launch), stream_handle
@@ -199,6 +225,8 @@ class Function:
             check_launch(launch, limits, self.static)
             self.check_threads(launch)
             self.allow(launch.shared, launch.cluster)
+            if launch.cooperative:
+                self.check_cooperative(launch)
             if len(self._configurations) >= _CONFIGURATIONS:
                 self._configurations.clear()  # launches under way hold their own
             found = self._configurations[key] = Configuration(*key)
@@ -223,9 +251,9 @@ def start(launch_kernel: Launcher, function: Function, configuration: Configurat
     """Start a launch of arguments that ``pointers`` is the address of; call it with the context current."""
     status = launch_kernel(configuration.address, function.address, pointers, None)
     if status:
-        grid, block, shared, cluster = configuration.shape
-        launch = Launch(grid, block, shared=shared, cluster=cluster)
-        doing = f"starting kernel {function.entry!r} ({launch}) on {function.device_name}"
+        doing = (
+            f"starting kernel {function.entry!r} ({launch_of(configuration.shape)}) on {function.device_name}"
+        )
         raise DeviceError(explain(driver().CUresult(status), doing))
 
 

@@ -15,9 +15,10 @@ from tilewise.launch import Dim3, Launch
 if TYPE_CHECKING:
     from tilewise.devices.gpu.streams import Stream
 
-__all__ = ["Ledger", "Shape", "shape_of"]
+__all__ = ["Ledger", "Shape", "launch_of", "shape_of"]
 
-Shape = tuple[Dim3, Dim3, int, Dim3 | None]  # grid, block, dynamic shared bytes, cluster
+# Grid, block, dynamic shared bytes, cluster, whether it is cooperative, whether it is programmatic.
+Shape = tuple[Dim3, Dim3, int, Dim3 | None, bool, bool]
 # By a stream's handle: the launches since it was waited for, the newest one's name and shape, and the stream,
 # None for another library's that is known by its handle alone.
 _Started = tuple[int, str, "Shape | None", "Stream | None"]
@@ -25,7 +26,14 @@ _Started = tuple[int, str, "Shape | None", "Stream | None"]
 
 def shape_of(launch: Launch) -> Shape:
     """A launch without its arguments, which would live on where it is remembered."""
-    return launch.grid, launch.block, launch.shared, launch.cluster
+    how = launch.cooperative, launch.programmatic
+    return launch.grid, launch.block, launch.shared, launch.cluster, *how
+
+
+def launch_of(shape: Shape) -> Launch:
+    """The launch of a shape, without its arguments."""
+    grid, block, shared, cluster, cooperative, programmatic = shape
+    return Launch(grid, block, (), shared, cluster, cooperative, programmatic)
 
 
 class Ledger:
@@ -73,8 +81,7 @@ class Ledger:
             return "at work"
         _, what, shape, _ = started[-1]
         if shape is not None:
-            grid, block, shared, cluster = shape
-            what += f" ({Launch(grid, block, shared=shared, cluster=cluster)})"
+            what += f" ({launch_of(shape)})"
         others = sum(item[0] for item in started) - 1
         more = f" or one of {others:,} launches before it" if others else ""
         return f"running {what}{more}"

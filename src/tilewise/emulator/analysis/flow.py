@@ -14,7 +14,8 @@ from tilewise.emulator.ptx.syntax import Function, Immediate, Instruction, Label
 __all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
 
 EXIT = -1  # the successor of lanes that leave the kernel
-_SUSPENDING = {"bar", "barrier"}
+_SUSPENDING = {"bar", "barrier", "griddepcontrol"}
+_PASSING = {"arrive", "launch_dependents"}  # of them what nobody waits at
 _EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
 _MOST_BLOCKS = 8_192
 _MOST_IN_LOOPS = 1 << 18  # blocks of all loops together: nesting counts each of them again
@@ -200,7 +201,7 @@ def _ends_block(item: Instruction) -> bool:
         return True
     if _is_aligned(item):
         return True
-    return item.opcode in _SUSPENDING and "arrive" not in item.parts
+    return item.opcode in _SUSPENDING and not _PASSING.intersection(item.parts)
 
 
 def _is_aligned(item: Instruction) -> bool:

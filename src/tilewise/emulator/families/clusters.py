@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import other, takes, unknown, waits
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Register, Symbol
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = ["cluster_barrier", "in_own_block"]
 _OFFSET = (1 << RANK_SHIFT) - 1  # of an address: where in a block's shared memory
 _RANKS = (1 << (32 - RANK_SHIFT)) - 1  # one more than the highest rank that an address has room for
 _REGISTERS = range(24, 257, 8)
+_GRIDS = "it is griddepcontrol.launch_dependents or griddepcontrol.wait"
 _FENCES = {
     *("sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "mbarrier_init"),
     *("proxy", "alias", "async", "async::generic", "tensormap::generic"),
@@ -124,11 +125,20 @@ def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
 
 
 @other("griddepcontrol")
-def griddepcontrol(e: Lowering, instruction: Instruction) -> None:
-    """Launches that overlap: here each begins when the one before it has ended, and there is nothing to do."""
+def launch_dependents(e: Lowering, instruction: Instruction) -> None:
+    """The next launch may begin. Here it does so later, and finds what this one wrote as if it had begun now."""
     takes(instruction, 0)
-    if instruction.parts not in (("launch_dependents",), ("wait",)):
-        raise unknown(instruction, "it is griddepcontrol.launch_dependents or griddepcontrol.wait")
+    if instruction.parts != ("launch_dependents",):
+        raise unknown(instruction, _GRIDS)
+
+
+@waits("griddepcontrol")
+def await_launch(e: Lowering, instruction: Instruction) -> Value:
+    """Wait for the end of the launch before: 0 if it has ended, 1 if the lanes are held up."""
+    takes(instruction, 0)
+    if instruction.parts != ("wait",):
+        raise unknown(instruction, _GRIDS)
+    return e.call("tw_await_launch", "i32", *e.pointers(), e.mask())
 
 
 @other("membar", "fence")

@@ -14,7 +14,7 @@ from tilewise.emulator.ptx.types import llvm_scalar
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.values import Values
 
-__all__ = ["special"]
+__all__ = ["WORKSPACE_HALVES", "special"]
 
 _AXES = ("x", "y", "z")
 
@@ -46,6 +46,8 @@ _LANE_MASKS = {
     "%lanemask_gt": lambda lane: 0xFFFF_FFFF & ~((2 << lane) - 1),
     "%lanemask_ge": lambda lane: 0xFFFF_FFFF & ~((1 << lane) - 1),
 }
+# What the driver tells a cooperative launch: where the memory lies that grid.sync() counts arrivals in.
+WORKSPACE_HALVES = {"%envreg1": 32, "%envreg2": 0}  # the bit of the address from which on each has 32
 _FIXED = {
     "%tid.w": (0, "u32"),
     "%ntid.w": (1, "u32"),
@@ -58,7 +60,7 @@ _FIXED = {
     "%cluster_nctaid.w": (1, "u32"),
     "%gridid": (0, "u64"),
     "%current_graph_exec": (0, "u64"),
-    **{f"%envreg{i}": (0, "u32") for i in range(32)},
+    **{f"%envreg{i}": (0, "u32") for i in range(32) if f"%envreg{i}" not in WORKSPACE_HALVES},
     **{f"%pm{i}": (0, "u32") for i in range(8)},
     **{f"%pm{i}_64": (0, "u64") for i in range(8)},
 }
@@ -84,6 +86,9 @@ def special(e: Values, name: str) -> tuple[Value, str]:
     if name in _FIXED:
         value, type_ = _FIXED[name]
         return e.const(llvm_scalar(type_), value), type_
+    if name in WORKSPACE_HALVES:
+        address = e.load("i64", e.offset("%ctx", LAUNCH.WORKSPACE), 8)
+        return e.cast("trunc", e.op("lshr", address, e.const("i64", WORKSPACE_HALVES[name])), "i32"), "u32"
     if name in _LANE_MASKS:
         return e.lanes("i32", [_LANE_MASKS[name](lane) for lane in range(32)]), "u32"
     if name == "%warpid":

@@ -97,6 +97,8 @@ class Checks:
         every = launch.blocks * warps
         self.talks = talks and every <= _WIDEST
         self.width = every if self.talks else self.blocks * warps
+        self._expected: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp], npt.NDArray[np.uint32]]] = []
+        self._early: set[int] = set()  # addresses of words that the launch before wrote
         self.findings = Memory(_CAPACITY * FINDING.SIZE)
         row = SPOT_KEY + 4 * self.width + TAIL
         spots = 64
@@ -165,6 +167,29 @@ class Checks:
             )
             found[item.start] = missing if missing.any() else False
         return found
+
+    def expect_writes(self, address: int, places: npt.NDArray[np.intp]) -> None:
+        """Take these bytes of the array at an address as unset until the launch before, which wrote them, has ended."""
+        for item, cells in zip(self._ranges, self._cells, strict=True):
+            if cells is None or item.start != address:
+                continue
+            at = stride_of(item.size) * CELLS.STATE
+            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            words, bits = places // 4, np.uint32(1) << (places % 4).astype(np.uint32)
+            fresh = states[words] & bits == 0
+            np.bitwise_or.at(states, words[fresh], bits[fresh])
+            self._expected.append((states, words[fresh], bits[fresh]))
+            self._early |= {address + 4 * int(word) for word in np.unique(words[fresh])}
+
+    def end_launch_before(self) -> None:
+        """Take what :meth:`expect_writes` was given as written."""
+        for states, words, bits in self._expected:
+            np.bitwise_and.at(states, words, ~bits)
+        self._expected.clear()
+
+    def is_early(self, address: int) -> bool:
+        """Whether the launch before wrote to the word at an address, while this one had not waited for it."""
+        return address & ~3 in self._early
 
     # -- Memories -------------------------------------------------------------------------------
     @property

@@ -25,7 +25,7 @@ from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.tensor_map import OF_MAPS, WRONG
 from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
-from tilewise.launch import Dim3, readable
+from tilewise.launch import Dim3, Launch, readable
 
 __all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "place_of"]
 
@@ -74,14 +74,17 @@ def fault(
     ranges: Sequence[Range],
     shared_bytes: int,
     said: Said,
-    cluster: Dim3 = (1, 1, 1),
+    launch: Launch,
 ) -> KernelFault:
     """The error for a fault that compiled code recorded; ``said`` is what failed assertions say."""
+    cluster = launch.cluster or (1, 1, 1)
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
     size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
     at = _at(address, Space(space), (x, y, z), cluster)
     what = _what(FaultKind(kind), address, at, size, Space(space), bool(write), ranges, build, shared_bytes)
+    if kind == FaultKind.TRAP and build.finds_workspace and not launch.cooperative:
+        what = _NOT_COOPERATIVE
     if kind == FaultKind.ASSERT:
         what = said.get(((x, y, z), linear), what)
     found = KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
@@ -113,6 +116,9 @@ def _rank(block: Dim3, cluster: Dim3) -> str:
     return f" (rank {rank} in cluster {(x // sx, y // sy, z // sz)})"
 
 
+_NOT_COOPERATIVE = (
+    "the kernel trapped, as grid.sync() does in a launch that is not cooperative: give it cooperative=True"
+)
 # Faults of which there is nothing more to tell.
 _SAID = {
     FaultKind.TRAP: "the kernel trapped",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import struct
 import threading
 import time
@@ -26,6 +27,7 @@ from tilewise.emulator.lowering.keep import APART
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
 from tilewise.emulator.running import workers
+from tilewise.emulator.running.block_order import count_interleaved, order_clusters
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.questions import Host
@@ -45,6 +47,10 @@ _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own c
 _PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
 _PICTURE_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
+_CHOSEN_FREELY = (
+    16  # clusters of a worker that may wait for others before the next ones are started by number
+)
+_TURNS_FREELY = 8  # that may, before every other time they take their turns by number
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
 _WORDS_COUNT = LAUNCH.SIZE // 8
@@ -153,6 +159,17 @@ class Resident:
             return "at an mbarrier that is not there"
         return told(offset, self.shared.get(owner * room + offset, 8))
 
+    def end_wait(self, build: Build) -> None:
+        """Let the lanes go on that wait for the end of the launch before."""
+        get, put = self.memory.get, self.memory.set
+        for rank, warp in product(range(self.blocks), range(build.warps)):
+            at = rank * self.stride + BLOCK.WARPS + warp * build.stride
+            if lanes := get(at + WARP.DEPENDENT):
+                put(at + WARP.DEPENDENT, 0, 4)
+                put(at + WARP.BLOCKED, get(at + WARP.BLOCKED) & ~lanes, 4)
+                if get(at + WARP.STATUS) == Status.WAITING:
+                    put(at + WARP.STATUS, Status.READY, 4)
+
     def index(self, rank: int = 0) -> tuple[int, int, int]:
         """Where a block of the cluster lies in the grid."""
         at, get = rank * self.stride, self.memory.get
@@ -162,6 +179,11 @@ class Resident:
     def progress(self) -> int:
         """What its blocks have counted."""
         return sum(self.memory.get(rank * self.stride + BLOCK.PROGRESS, 8) for rank in range(self.blocks))
+
+
+def _number(resident: Resident) -> int:
+    """The number of a cluster's first block in the grid."""
+    return resident.memory.get(BLOCK.NUMBER, 8)
 
 
 class _Watch:
@@ -244,6 +266,10 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+    awaited: Callable[[], None] | None = (
+        None  # lets the launch before end, which is taken to be under way still
+    )
+    workspace: int = 0  # of a cooperative launch: the address of the memory that its blocks meet by
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -285,6 +311,9 @@ class _Work:
             (self.constants.address, build.constant_bytes),
             (self.parameters.address, build.parameter_bytes),
         )
+        self.sequence = order_clusters(runner.order, self.clusters)
+        self.started = np.zeros(0 if self.sequence is None else self.clusters, np.uint8)
+        self.interleaved = count_interleaved(runner.order, self.clusters)
         self.context = self._context()
         self.error: TilewiseError | None = None
         self.lock = threading.Lock()
@@ -333,6 +362,11 @@ class _Work:
             (LAUNCH.HOST, self.host.entry),
             (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
             (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
+            (LAUNCH.SEQUENCE, 0 if self.sequence is None else int(self.sequence.ctypes.data)),
+            (LAUNCH.STARTED, int(self.started.ctypes.data)),
+            (LAUNCH.PREREQUISITES, int(self.runner.awaited is not None)),
+            (LAUNCH.WORKSPACE, self.runner.workspace),
+            (LAUNCH.PAUSES, int(self.interleaved > 1)),
         ):
             words[offset // 8] = value
         _WORDS.pack_into(context.bytes.data, 0, *words)
@@ -363,7 +397,7 @@ class _Work:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.cluster)
+            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.runner.launch)
 
     def _end(self, number: int) -> None:
         self.over.append(number)
@@ -430,51 +464,72 @@ class _Work:
 
     def _work(self, number: int) -> None:
         own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
+        seeded = not isinstance(self.runner.order, str)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
         own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
-        residents = [self._take()]
-        at = 0
-        stuck = 0
-        watch = _Watch()
-        while True:
-            outcome = self.work(self.context.address, own.address, residents[at].memory.address)
+        awake, waiting = [self._take()], list[Resident]()
+        most = self._most_residents(awake[0])
+        if most < 2:  # no room for one that another one waits for
+            self.context.set(LAUNCH.BY_NUMBER, 1, 8)
+        awake += [self._take() for _ in range(min(self.interleaved, most) - 1)]
+        draw, watch, finished, by_number = random.Random(f"{seed} {number}"), _Watch(), False, False
+        while awake:
+            at = draw.randrange(len(awake)) if seeded and not by_number else -1
+            outcome = self.work(self.context.address, own.address, awake[at].memory.address)
             if outcome == Outcome.FINISHED:
-                self._give(residents.pop(at))
-                if not residents:
-                    return
-                stuck = 0
-                self.moved = time.monotonic()
+                self._give(awake.pop(at))
+                finished, self.moved = True, time.monotonic()
+            elif outcome == Outcome.STUCK:
+                waiting.append(awake.pop(at))
             elif outcome == Outcome.GENERAL:
                 self._generalize()
             elif outcome == Outcome.DEADLOCK:
-                raise self._deadlock(residents[at])
-            elif outcome == Outcome.STUCK:
-                stuck += 1
-                if stuck >= len(residents):
-                    stuck = 0
-                    self._more(residents, watch)
-            else:
+                if not self.context.get(LAUNCH.PREREQUISITES):
+                    raise self._deadlock(awake[at])
+                waiting.append(awake.pop(at))
+            elif outcome != Outcome.PAUSED:
                 return
-            at = (at + 1) % len(residents) if outcome != Outcome.GENERAL else at
+            if not awake:
+                # The last of the list goes first. Turns in vain take long: where each waits for the one before it,
+                # turns by number set all of them free.
+                by_number = len(waiting) > _TURNS_FREELY and not by_number
+                waiting.sort(key=_number, reverse=by_number or self.runner.order != "late")
+                if not finished:
+                    self._more(waiting, watch)
+                awake, waiting, finished = waiting, [], False
 
     def _give(self, resident: Resident) -> None:
         if not resident.checked:
             _SPARES.give(self.build, self.shared_bytes, resident)
 
+    def _most_residents(self, resident: Resident) -> int:
+        """How many clusters like this one may be there for one worker: of a cooperative launch all."""
+        if self.runner.launch.cooperative:
+            return self.clusters
+        room = _RESIDENT_BYTES // (self.runner.threads * resident.size + 1)
+        return max(min(self.runner.residents // self.blocks, room), 1)
+
     def _more(self, residents: list[Resident], watch: _Watch) -> None:
         """Every cluster of this worker may wait for another: bring in as many again, or give others time."""
-        if watch.changed(residents):
+        if watch.changed(sorted(residents, key=_number)):  # as they take turns, their order changes
             self.moved = time.monotonic()
-        room = _RESIDENT_BYTES // (self.runner.threads * residents[0].size + 1)
-        started = self.context.get(LAUNCH.NEXT, 8)
-        most = self.runner.residents // self.blocks
-        fresh = min(len(residents), most - len(residents), room - len(residents))
-        if started < self.clusters and fresh > 0:
-            residents += [self._take() for _ in range(min(fresh, self.clusters - started))]
+        most = self._most_residents(residents[0])
+        fresh = min(len(residents), most - len(residents), self.clusters - self.context.get(LAUNCH.BEGUN, 8))
+        if fresh > 0:
+            # NOTE: whoever waits for blocks of lower numbers, as GPUs start them first, must see them run in any order.
+            if len(residents) + fresh > min(_CHOSEN_FREELY, most // 2):
+                self.context.set(LAUNCH.BY_NUMBER, 1, 8)
+            residents += [self._take() for _ in range(fresh)]
+            self.moved = time.monotonic()
+        elif self.runner.awaited and self.context.get(LAUNCH.PREREQUISITES):
+            self.runner.awaited()
+            self.context.set(LAUNCH.PREREQUISITES, 0)
+            for resident in residents:
+                resident.end_wait(self.build)
             self.moved = time.monotonic()
         elif self._given_up(residents):
-            raise self._deadlock(residents[0], asks=True)
+            raise self._deadlock(min(residents, key=_number), asks=True)
         elif not watch.lively:
             time.sleep(0.0005)
 

@@ -21,6 +21,7 @@ _ROUTINES = (
     "tilewise.emulator.support.flights",
     "tilewise.emulator.support.mbarrier",
     "tilewise.emulator.support.cluster",
+    "tilewise.emulator.support.dependents",
     "tilewise.emulator.support.wgmma",
     "tilewise.emulator.checking.begin",
     "tilewise.emulator.checking.clocks",
@@ -51,6 +52,7 @@ class Outcome(IntEnum):
     GENERAL = 2  # the general build is needed
     ENDED = 3  # by a fault or the stop flag
     DEADLOCK = 4
+    PAUSED = 5  # the block can go on, and lets others have a turn
 
 
 def support_text() -> str:

@@ -71,9 +71,12 @@ entry:
   %last = sub i64 %all, 1
   %count.p = getelementptr i8, ptr %first, i64 ${BLOCK.PROGRESS}
   %seen.p = getelementptr i8, ptr %first, i64 ${BLOCK.SEEN}
+  %turns.p = getelementptr i8, ptr %first, i64 ${BLOCK.TURNS}
+  %pauses.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.PAUSES}
+  %pauses.word = load i64, ptr %pauses.p
+  %pauses = icmp ne i64 %pauses.word, 0
   br label %round
 round:
-  %turns = phi i64 [ 0, %entry ], [ %turns2, %onward ]
   %stop = load atomic i32, ptr %stop.p acquire, align 4
   %stopped = icmp ne i32 %stop, 0
   br i1 %stopped, label %ended, label %roll
@@ -177,7 +180,9 @@ next:
 over:
   ; A cluster of which some warp may wait for other clusters has its turns counted: they have to run, too.
   %asked = zext i1 %ready to i64
+  %turns = load i64, ptr %turns.p
   %turns2 = add i64 %turns, %asked
+  store i64 %turns2, ptr %turns.p
   %tired = icmp ugt i64 %turns2, ${TURNS}
   %advance = zext i1 %progress to i64
   %counted = load i64, ptr %count.p
@@ -195,7 +200,11 @@ weary:
   %torn = icmp eq i32 %some, 2
   br i1 %torn, label %ended, label %stuck
 onward:
-  br label %round
+  ; Where clusters take turns, every other round is the last for now.
+  %drawn = lshr i64 %s2, 60
+  %tails = icmp ult i64 %drawn, 8
+  %pause = and i1 %tails, %pauses
+  br i1 %pause, label %paused, label %round
 still:
   ; Nobody gets on. Something in flight may be what they wait for.
   %landed = call i32 @tw_idle(ptr %ctx, ptr %worker, ptr %first)
@@ -209,7 +218,10 @@ complete:
 whole:
   ret i32 ${Outcome.FINISHED}
 stuck:
+  store i64 0, ptr %turns.p
   ret i32 ${Outcome.STUCK}
+paused:
+  ret i32 ${Outcome.PAUSED}
 need:
   ret i32 ${Outcome.GENERAL}
 deadlock:
@@ -218,12 +230,52 @@ ended:
   ret i32 ${Outcome.ENDED}
 }
 
+; The number of the cluster to start next, or -1 if all were started. In a sequence each is marked when it is
+; started, so that those that are left can be started by number at any time.
+define i64 @tw_next(ptr %ctx) noinline {
+entry:
+  %next.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.NEXT}
+  %lowest.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.LOWEST}
+  %total.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.TOTAL}
+  %total = load i64, ptr %total.p
+  %sequence.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.SEQUENCE}
+  %sequence = load ptr, ptr %sequence.p
+  %started.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.STARTED}
+  %started = load ptr, ptr %started.p
+  %by.number.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.BY_NUMBER}
+  %plain = icmp eq ptr %sequence, null
+  br i1 %plain, label %count, label %choose
+count:
+  %number = atomicrmw add ptr %next.p, i64 1 monotonic
+  %exists = icmp ult i64 %number, %total
+  %counted = select i1 %exists, i64 %number, i64 -1
+  ret i64 %counted
+choose:
+  %by.number = load atomic i64, ptr %by.number.p monotonic, align 8
+  %ascending = icmp ne i64 %by.number, 0
+  %cursor = select i1 %ascending, ptr %lowest.p, ptr %next.p
+  %place = atomicrmw add ptr %cursor, i64 1 monotonic
+  %inside = icmp ult i64 %place, %total
+  br i1 %inside, label %look, label %none
+look:
+  %entry.p = getelementptr i32, ptr %sequence, i64 %place
+  %entry.32 = load i32, ptr %entry.p
+  %listed = zext i32 %entry.32 to i64
+  %cluster = select i1 %ascending, i64 %place, i64 %listed
+  %mark = getelementptr i8, ptr %started, i64 %cluster
+  %before = atomicrmw xchg ptr %mark, i8 1 monotonic
+  %fresh = icmp eq i8 %before, 0
+  br i1 %fresh, label %take, label %choose
+take:
+  ret i64 %cluster
+none:
+  ret i64 -1
+}
+
 define i32 @tw_work(ptr %ctx, ptr %worker, ptr %block) noinline {
 entry:
   %active.p = getelementptr i8, ptr %block, i64 ${BLOCK.ACTIVE}
-  %next.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.NEXT}
-  %total.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.TOTAL}
-  %total = load i64, ptr %total.p
+  %begun.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.BEGUN}
   %stop.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.STOP}
   %done.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.DONE}
   %blocks.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.CLUSTER}
@@ -238,10 +290,11 @@ look:
   %running = icmp ne i32 %active, 0
   br i1 %running, label %run, label %new
 new:
-  %number = atomicrmw add ptr %next.p, i64 1 monotonic
-  %exists = icmp ult i64 %number, %total
+  %number = call i64 @tw_next(ptr %ctx)
+  %exists = icmp sge i64 %number, 0
   br i1 %exists, label %init, label %finished
 init:
+  %begun = atomicrmw add ptr %begun.p, i64 1 monotonic
   %chosen.p = getelementptr i8, ptr %ctx, i64 ${LAUNCH.CHOSEN}
   %chosen = load ptr, ptr %chosen.p
   %all = icmp eq ptr %chosen, null
@@ -287,6 +340,8 @@ entry:
   store i32 0, ptr %arrived.p
   %left.p = getelementptr i8, ptr %first, i64 ${BLOCK.LEFT}
   store i32 0, ptr %left.p
+  %turns.p = getelementptr i8, ptr %first, i64 ${BLOCK.TURNS}
+  store i64 0, ptr %turns.p
   br label %loop
 loop:
   %rank = phi i64 [ 0, %entry ], [ %rank2, %loop ]

@@ -1,0 +1,24 @@
+"""Waiting for the launch before, which may be under way still when the next one begins."""
+
+from __future__ import annotations
+
+from tilewise.emulator.layout import LAUNCH, WARP
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["routines"]
+
+
+def routines() -> list[Routine]:
+    return [_await_launch()]
+
+
+def _await_launch() -> Routine:
+    """Some lanes wait for the end of the launch before: 0 if it has ended, 1 if they are held up."""
+    r = Routine("tw_await_launch", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", mask="i32")
+    warp = r["warp"]
+    with r.when(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.PREREQUISITES, "i64"), 0)):
+        r.give(r.const("i32", 0))
+    for field in (WARP.DEPENDENT, WARP.BLOCKED):
+        r.put(warp, field, r.op("or", r.field(warp, field, "i32"), r["mask"]))
+    r.give(r.const("i32", 1))
+    return r
