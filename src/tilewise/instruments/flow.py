@@ -31,6 +31,7 @@ __all__ = [
     "Line",
     "basic_blocks",
     "block_runs",
+    "following_blocks",
     "mends",
     "reached",
 ]
@@ -91,7 +92,7 @@ def basic_blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]
     return [block for block in blocks if block]
 
 
-def _following(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
+def following_blocks(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
     """Where each block may go: where it jumps to first, then what stands behind it; _OUT for the end."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     found = []
@@ -122,7 +123,7 @@ def _far(item: Instruction) -> bool:
 def reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
     """The blocks that can be reached from the first, in order: what pads the code behind its end cannot."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
-    following = _following(blocks)
+    following = following_blocks(blocks)
     seen, stack = {0}, [0] if blocks else []
     while stack:
         number = stack.pop()
@@ -293,10 +294,11 @@ class _Network:
     """
 
     def __init__(self, blocks: Sequence[Sequence[Instruction]], there: Sequence[int], diverged: bool) -> None:
-        following = _following(blocks)
+        following = following_blocks(blocks)
         inside = {*there, _OUT}
         edges = [(number, target) for number in there for target in following[number] if target in inside]
-        forks = [number for number in there if diverged and len(following[number]) > 1]
+        ways = {number: sum(target in inside for target in following[number]) for number in there}
+        forks = [number for number in there if diverged and ways[number] > 1]
         meets = [number for number in there if diverged and blocks[number][-1].family == "BSYNC"]
         self.size = len(edges) + len(forks) + len(meets)
         self.fork = {number: len(edges) + i for i, number in enumerate(forks)}

@@ -27,6 +27,7 @@ from tilewise.instruments.flow import (
     mends,
     reached,
 )
+from tilewise.instruments.slow_paths import add_detours, find_detours
 from tilewise.toolchain.lines import Instruction, LineTable
 
 __all__ = ["MEMORY", "Access", "Figures", "Machine", "Ran", "join"]
@@ -106,7 +107,15 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     if not there:
         return machine
     warps = counts.block_runs(0) * 1.0
-    runs = block_runs(blocks, there, lines, warps, _splits(counts))
+    paths = counts.slow_paths()
+    detours = [item for item in find_detours(blocks, there) if any(path.line == item.line for path in paths)]
+    aside = {number for item in detours for number in (item.call, *item.back, *item.routine)}
+    usual = [number for number in there if number not in aside]
+    runs = block_runs(blocks, usual, lines, warps, _splits(counts))
+    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
+    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in usual}
+    if detours:
+        add_detours(detours, paths, lines, blocks, runs, each)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]
     copies: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
@@ -134,11 +143,9 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             fewer = _merged(item, whole, max(widths[key]), lines.get(item.ptx))
             share, known = share * fewer, known and fewer in (1, 0.5, 0.25)
             machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
-    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     for number, item in code:
         alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
-    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in there}
     for number in there:
         after = number + 1
         if blocks[number][-1].family == "BSYNC" and after in each and runs.runs[number].any():
