@@ -44,6 +44,7 @@ FIXED = {
 }  # fmt: skip
 _MENDED = ("div.", "rem.", "sqrt.", "rsqrt.", "rcp.", "ex2.", "lg2.", "sin.", "cos.", "tanh.")
 _OWN = re.compile(r"CALL.*\$__internal")  # to a routine of the assembler's own
+_RARE = re.compile(r"CALL.*\$__internal.*(slowpath|mediumpath|div_rn_f64_full)")  # which rare operands alone need
 ONE_BY_ONE = "BRA.U.ANY"  # the end of a loop over threads
 _SINGLE = {"SYNCS", "UBLKCP", "UBLKRED", "UBLKPF", "UTMALDG", "UTMASTG", "UTMAREDG"}
 # Put in by the assembler, with the line of whatever stands beside them.
@@ -191,12 +192,21 @@ def _known(
             said[value] = runs / by
         if (lanes := _one_by_one(blocks[number], lines)) is not None:
             found[number] = lanes
-        elif not firm and _OWN.search(blocks[number][-1].text) and lines:
-            found[number] = next(iter(lines.values())).runs * 0.0  # taken for rare operands
+        elif firm and (called := _called(blocks[number][-1], lines)) is not None:
+            found[number] = called
+        elif not firm and _RARE.search(blocks[number][-1].text) and lines:
+            found[number] = next(iter(lines.values())).runs * 0.0
         elif votes:
             most = max(votes.values())
             found[number] = said[max(value for value, count in votes.items() if count == most)]
     return found
+
+
+def _called(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
+    """Of a call of a routine of the assembler's own that does all of an operation: how often that ran."""
+    if item.predicate or not _OWN.search(item.text) or _RARE.search(item.text):
+        return None
+    return own_runs(item, lines)
 
 
 def _fixed(item: Instruction, lines: Mapping[int, Line]) -> bool:

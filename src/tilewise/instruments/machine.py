@@ -148,7 +148,8 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
         alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
     for number in there:
         after = number + 1
-        if blocks[number][-1].family == "BSYNC" and after in each and runs.runs[number].any():
+        meets = blocks[number][-1].family == "BSYNC" and number not in aside
+        if meets and after in each and runs.runs[number].any():
             # Threads come here a part of a warp at a time, and go on together.
             part = float(runs.runs[after].sum() / runs.runs[number].sum())
             each[number] = min(each[number], each[after] * part)

@@ -2,7 +2,7 @@
 
 A division is a test, a few instructions for the lanes that it lets through, and a call of a routine of the
 assembler's own for the others: a *detour*. The emulator counts which classes of lanes were together in a warp
-(``emulator/profiling/slow_paths.py``). What each class does at the branches of the routine is known (``_WAYS``), so
+(``emulator/profiling/slow_paths.py``). What each class does at the branches of the routine is known (``_ROUTINES``), so
 a warp can be followed through it: lanes that part at a branch run what comes one after the other, until a ``BSYNC``
 where they wait for each other.
 
@@ -25,30 +25,33 @@ __all__ = ["Detour", "add_detours", "find_detours"]
 
 _Blocks = Sequence[Sequence[Instruction]]
 _CALLED = re.compile(r"CALL.*`\((\$__internal\w*\$__cuda_sm\d+x?_(\w+))\)")
-_KINDS = {
-    "div_rn_noftz_f32_slowpath": "div.f32", "div_rn_ftz_f32_slowpath": "div.ftz.f32", "div_rn_f64_full": "div.f64",
-    "rcp_rn_f32_slowpath": "rcp.f32", "rcp_rn_ftz_f32_slowpath": "rcp.ftz.f32", "dblrcp_rn_slowpath_v3": "rcp.f64",
-    "sqrt_rn_f32_slowpath": "sqrt.f32", "sqrt_rn_ftz_f32_slowpath": "sqrt.ftz.f32",
-    "dsqrt_rn_f64_mediumpath_v1": "sqrt.f64", "drsqrt_f64_slowpath_v2": "rsqrt.f64",
-}  # fmt: skip
+_Way = str | None  # of a class: what it does at each branch that it comes to, T to jump and F to go on
 
 _RESULTS = ("T", "FT", "FFFT", "FFFF")
 _SPECIAL = ("FT", "FFT", "FFFT", "FFFFT", "FFFFFT")
-_ROOT = ("T", "FT", "FFT", "FFF")
-# What the classes of ``CLASSES`` do at each branch that they come to: T jumps, F goes on. None: there is none of that
-# class. Of several ways, those hold that lead every class to the routine's end.
-_WAYS: dict[str, tuple[tuple[str | None, ...], ...]] = {
-    "div.f32": ((*(f"T{way}" for way in _RESULTS), *(f"FFFFFF{way}" for way in _RESULTS), *_SPECIAL),),
-    "div.ftz.f32": (("TT", "TF", "TF", "TF", None, None, None, None, *_SPECIAL),),
-    "rcp.f32": (("F", "F", "TF", "TT"),),
-    "rcp.ftz.f32": (("T", "T", "FF", "FT"),),
-    "sqrt.f32": (_ROOT,),
-    "sqrt.ftz.f32": (_ROOT,),
-    "div.f64": (("FT", "FFF", "FFT", "TT", "TFT", "TFFT", "TFFF"),),
-    "rcp.f64": (("T", "FT", "FFT", "FFF"),),
-    "sqrt.f64": (("F", "TT", "TFT", "TFFT", "TFFF"), ("T", "FT", "FFT", "FFFT", "FFFF")),
-    "rsqrt.f64": (("T", "FT", "FFT", "FFFT", "FFFF"),),
-}
+_DIVIDE = (*(f"T{way}" for way in _RESULTS), *(f"FFFFFF{way}" for way in _RESULTS), *_SPECIAL)
+_DIVIDE_FLUSHED = ("TT", "TF", "TF", "TF", None, None, None, None, *_SPECIAL)
+_INVERT_FLUSHED = ("T", "T", "T", "FF", "FT")
+_ROOT, _ROOT_DOWN = ("T", "FT", "FFT", "FFF", "FFF"), ("T", "FT", "FFT", "FFFT", "FFFF")
+# Routines: the kind of operation, and the ways of its classes, in the order of ``CLASSES``; None where there is none of
+# a class. Of several, those hold that lead every class to the routine's end.
+_ROUTINES: dict[str, tuple[str, tuple[tuple[_Way, ...], ...]]] = {
+    "div_rn_noftz_f32_slowpath": ("div.f32", (_DIVIDE,)),
+    "div_rn_ftz_f32_slowpath": ("div.ftz.f32", (_DIVIDE_FLUSHED,)),
+    "div_rn_f64_full": ("div.f64", (("FT", "FFF", "FFT", "TT", "TFT", "TFFT", "TFFF"),)),
+    "rcp_rn_f32_slowpath": ("rcp.f32", (("F", "F", "F", "TF", "TT"),)),
+    "rcp_rz_f32_slowpath": ("rcp.f32", (("FT", "FF", "FF", "TF", "TT"),)),
+    "rcp_rd_f32_slowpath": ("rcp.f32", (("FF", "FF", "FT", "TF", "TT"),)),
+    "rcp_ru_f32_slowpath": ("rcp.f32", (("FF", "FF", "FT", "TF", "TT"),)),
+    **{f"rcp_{way}_ftz_f32_slowpath": ("rcp.ftz.f32", (_INVERT_FLUSHED,)) for way in ("rn", "rz", "rd", "ru")},
+    "dblrcp_rn_slowpath_v3": ("rcp.f64", (("T", "FT", "FFT", "FFF"),)),
+    **{f"sqrt_{way}_f32_slowpath": ("sqrt.f32", (_ROOT, _ROOT_DOWN)) for way in ("rn", "rz", "rd", "ru")},
+    **{f"sqrt_{way}_ftz_f32_slowpath": ("sqrt.ftz.f32", (_ROOT, _ROOT_DOWN)) for way in ("rn", "rz", "rd", "ru")},
+    "dsqrt_rn_f64_mediumpath_v1": (
+        "sqrt.f64", (("F", "TT", "TFT", "TFFT", "TFFF"), ("T", "FT", "FFT", "FFFT", "FFFF")),
+    ),
+    "drsqrt_f64_slowpath_v2": ("rsqrt.f64", (("T", "FT", "FFT", "FFFT", "FFFF"),)),
+}  # fmt: skip
 _QUICK = 0  # the class of lanes that the test lets through
 _LONGEST = 12  # blocks from a test to where lanes meet again
 
@@ -65,7 +68,7 @@ class Detour:
     quick: list[int]  # the quick way, the place where lanes meet included
     enters: int  # where in ``quick`` lanes come back
     routine: list[int]
-    ways: tuple[str | None, ...]
+    ways: tuple[_Way, ...]
 
 
 @dataclass(slots=True)
@@ -93,16 +96,15 @@ def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
     for number in there:
         last = blocks[number][-1]
         called = _CALLED.search(last.text)
-        kind = _KINDS.get(called[2]) if called else None
-        if called is None or kind is None or last.ptx is None or len(before.get(number, ())) != 1:
+        if called is None or called[2] not in _ROUTINES or last.ptx is None or len(before.get(number, ())) != 1:
             continue
-        start = labels.get(called[1])
+        (kind, known), start = _ROUTINES[called[2]], labels.get(called[1])
         (test,) = before[number]
         others = [target for target in following[test] if target != number]
         if start is None or len(others) != 1:
             continue
         routine = _routine(start, following, blocks)
-        ways = next((ways for ways in _WAYS[kind] if _fit(ways, routine, following, blocks)), None)
+        ways = next((ways for ways in known if _fit(ways, routine, following, blocks)), None)
         around = _around(number + 1, others[0], following, blocks)
         if ways is not None and around is not None:
             back, quick, enters = around
@@ -124,7 +126,7 @@ def _routine(start: int, following: Sequence[Sequence[int]], blocks: _Blocks) ->
 
 
 def _fit(
-    ways: Iterable[str | None], routine: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
+    ways: Iterable[_Way], routine: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
 ) -> bool:
     """Whether every class comes to the routine's end with the branches that are known of it."""
     if not routine:

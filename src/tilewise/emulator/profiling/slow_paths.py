@@ -21,8 +21,8 @@ _RESULTS = ("whole", "too large", "too small", "subnormal")
 _DIVISION = (
     *_RESULTS, *(f"{name} of subnormals" for name in _RESULTS), "NaN", "zeros", "infinities", "to zero", "to infinity",
 )  # fmt: skip
-_ROOT = ("zero", "negative", "NaN", "other")
-_INVERSE = ("zero", "subnormal", "large", "special")
+_ROOT = ("zero", "negative", "NaN", "infinite", "small")
+_INVERSE = ("zero", "tiny", "subnormal", "large", "special")
 # What lanes are told apart by, of each kind of operation; the first is class 1.
 CLASSES: dict[str, tuple[str, ...]] = {
     "div.f32": _DIVISION,
@@ -38,20 +38,26 @@ CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 
+_WAYS_TO_ROUND = {
+    ("rsqrt", "f64"): ("approx",),
+    ("rcp", "f32"): ("rn", "rz", "rm", "rp"),
+    ("sqrt", "f32"): ("rn", "rz", "rm", "rp"),
+}
+
+
 class TABLE:
     """Of one instruction: lanes of each class, then sets of classes and how often there were such warps."""
 
     LANES = 0  # 16 numbers of 64 bits
     SETS = 128  # pairs: the set, how often
-    SLOTS = 64
+    SLOTS = 256
     SIZE = SETS + 16 * SLOTS
 
 
 def kind_of(instruction: Instruction) -> str | None:
     """One of ``CLASSES``, or None for an instruction that has no longer way or whose ways are not known."""
     parts = instruction.parts
-    ways = ("approx",) if instruction.opcode == "rsqrt" else ("rn",)
-    if not parts or parts[0] not in ways:
+    if not parts or parts[0] not in _WAYS_TO_ROUND.get((instruction.opcode, parts[-1]), ("rn",)):
         return None
     kind = ".".join((instruction.opcode, *parts[1:]))
     return kind if kind in CLASSES else None
@@ -151,7 +157,7 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
     apart = r.op("sub", one.exponent, other.exponent)
     slow = _any(
         r,
-        r.compare("icmp eq", other.exponent, 0),
+        r.compare("icmp ule", other.exponent, 1),
         r.compare("icmp uge", other.exponent, 252),
         r.compare("icmp ule", one.exponent, 24),
         r.compare("icmp eq", one.exponent, 255),
@@ -200,15 +206,16 @@ def _root_single(r: Routine, a: Value, flushed: bool = False) -> _Found:
     one = _Single(r, a, flushed)
     slow = r.compare("icmp ugt", r.op("sub", a, 0x0D00_0000), 0x727F_FFFF)
     below = r.op("and", one.negative, r.compare("icmp ne", one.exponent, 0))
-    return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2)], r.const(a, 4))
+    return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2), (one.infinite, 4)], r.const(a, 5))
 
 
 def _invert_single(r: Routine, a: Value) -> _Found:
     one = _Single(r, a, False)
     slow = r.compare("icmp ule", r.op("and", r.op("add", a, 0x180_0000), 0x7F80_0000), 0x1FF_FFFF)
     small = r.compare("icmp eq", one.exponent, 0)
+    tiny = r.compare("icmp ule", one.size, 0x20_0000)  # whose inverse is too large
     special = r.compare("icmp eq", one.exponent, 255)
-    return slow, _first(r, [(one.zero, 1), (small, 2), (special, 4)], r.const(a, 3))
+    return slow, _first(r, [(one.zero, 1), (tiny, 2), (small, 3), (special, 5)], r.const(a, 4))
 
 
 class _Double:
