@@ -31,6 +31,7 @@ __all__ = [
     "Line",
     "basic_blocks",
     "block_runs",
+    "calling_blocks",
     "following_blocks",
     "mends",
     "reached",
@@ -272,7 +273,7 @@ def _balanced(
     """Runs along every edge, so that what comes into a block goes out, nearest to what is known."""
     network = _Network(blocks, there, any(figures.any() for figures in splits.values()))
     equations = _Equations(network.size)
-    calls = _calls(blocks, there)
+    calls = calling_blocks(blocks, there)
     for number in there:
         begun = float(warps.sum()) if number == there[0] else 0.0
         called = sum((network.ran[caller] for caller in calls.get(number, ())), np.zeros(network.size))
@@ -344,7 +345,7 @@ class _Network:
             equations.add(unit[unsure].sum(axis=0), rest, _LOOSE / 5)
 
 
-def _calls(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:
+def calling_blocks(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:
     """The blocks that call the routine which a block begins."""
     labels = {item.label: number for number in there for item in blocks[number] if item.label}
     found: dict[int, list[int]] = {}

@@ -24,6 +24,7 @@ from tilewise.instruments.flow import (
     Line,
     basic_blocks,
     block_runs,
+    calling_blocks,
     mends,
     reached,
 )
@@ -114,6 +115,10 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     runs = block_runs(blocks, usual, lines, warps, _splits(counts))
     full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in usual}
+    for number, callers in calling_blocks(blocks, usual).items():
+        ran = [float(runs.runs[caller].sum()) for caller in callers]
+        if number in each and sum(ran):
+            each[number] = sum(each[caller] * count for caller, count in zip(callers, ran, strict=True)) / sum(ran)
     if detours:
         add_detours(detours, paths, lines, blocks, runs, each)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]
@@ -124,7 +129,8 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
         copies[key].append(float(runs.runs[number].sum()))
         widths[key].add(width_of(item))
     places: dict[int, list[Place]] = defaultdict(list)
-    for place in counts.places():
+    every = counts.places()
+    for place in every:
         places[place.line].append(place)
     spinning = {number for number, item in code if item.family == "ATOMS" and "SPIN" in item.opcode}
     if spinning:
@@ -154,7 +160,7 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             part = float(runs.runs[after].sum() / runs.runs[number].sum())
             each[number] = min(each[number], each[after] * part)
         machine.ran += _ran(number, blocks[number], lines, alike, runs, each[number])
-    machine.notes += _check(machine, counts, widths)
+    machine.notes += _check(machine, every, widths)
     return machine
 
 
@@ -366,7 +372,9 @@ def _threads(block: Sequence[Instruction], lines: Mapping[int, Line], runs: floa
     return max((float(line.threads.sum() / line.runs.sum()) for line in like), default=full)
 
 
-def _check(machine: Machine, counts: Counts, widths: Mapping[tuple[int | None, str], set[int]]) -> list[str]:
+def _check(
+    machine: Machine, places: Sequence[Place], widths: Mapping[tuple[int | None, str], set[int]]
+) -> list[str]:
     """Whether the machine code moves as many bytes as the PTX: the assembler may leave accesses out."""
     notes = []
     asking = {item.instruction.ptx for item in machine.accesses}
@@ -374,7 +382,7 @@ def _check(machine: Machine, counts: Counts, widths: Mapping[tuple[int | None, s
         here = [item for item in machine.accesses if item.space == space and item.op == op]
         moved = sum(float(item.runs.sum()) * item.bits // 8 for item in here)
         asked = 0.0
-        for place in counts.places():
+        for place in places:
             if place.action == action and not place.name.startswith(("ldmatrix", "stmatrix")):
                 asked += float((place.shared if space == "shared" else place.outside).sum()) * place.size
         if round(moved) != round(asked):
