@@ -29,6 +29,7 @@ EXACT = (
     "smsp__sass_inst_executed_op_global_ld.sum", "smsp__sass_inst_executed_op_global_st.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
     *(f"smsp__inst_executed_pipe_{pipe}.sum" for pipe in ("fma", "alu", "fp64", "xu", "cbu")),
+    *(f"launch__{name}" for name in ("registers_per_thread", "occupancy_limit_registers", "occupancy_limit_shared_mem")),
 )  # fmt: skip
 # NOTE: of doubles whose lanes part several times the hardware counts some more threads than its instructions have.
 THREADS = "smsp__thread_inst_executed.sum"
