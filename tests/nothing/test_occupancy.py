@@ -47,7 +47,9 @@ def test_no_thread_has_fewer_than_16_registers() -> None:
     assert occupancy("h200", 256, 17).limits["registers"] == 10
 
 
-@pytest.mark.parametrize(("threads", "registers", "blocks"), [(1, 32, 32), (256, 16, 32), (256, 34, 32), (1024, 32, 8)])
+@pytest.mark.parametrize(
+    ("threads", "registers", "blocks"), [(1, 32, 32), (256, 16, 32), (256, 34, 32), (1024, 32, 8)]
+)
 def test_an_h200_without_shared_memory(threads: int, registers: int, blocks: int) -> None:
     """As its profiler has it."""
     found = occupancy("h200", threads, registers)

@@ -45,7 +45,9 @@ FIXED = {
 }  # fmt: skip
 _MENDED = ("div.", "rem.", "sqrt.", "rsqrt.", "rcp.", "ex2.", "lg2.", "sin.", "cos.", "tanh.")
 _OWN = re.compile(r"CALL.*\$__internal")  # to a routine of the assembler's own
-_RARE = re.compile(r"CALL.*\$__internal.*(slowpath|mediumpath|div_rn_f64_full)")  # which rare operands alone need
+_RARE = re.compile(
+    r"CALL.*\$__internal.*(slowpath|mediumpath|div_rn_f64_full)"
+)  # which rare operands alone need
 ONE_BY_ONE = "BRA.U.ANY"  # the end of a loop over threads
 _SINGLE = {"SYNCS", "UBLKCP", "UBLKRED", "UBLKPF", "UTMALDG", "UTMASTG", "UTMAREDG"}
 # Put in by the assembler, with the line of whatever stands beside them.

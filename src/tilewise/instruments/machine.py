@@ -118,7 +118,9 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     for number, callers in calling_blocks(blocks, usual).items():
         ran = [float(runs.runs[caller].sum()) for caller in callers]
         if number in each and sum(ran):
-            each[number] = sum(each[caller] * count for caller, count in zip(callers, ran, strict=True)) / sum(ran)
+            each[number] = sum(
+                each[caller] * count for caller, count in zip(callers, ran, strict=True)
+            ) / sum(ran)
     if detours:
         add_detours(detours, paths, lines, blocks, runs, each)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]

@@ -96,7 +96,12 @@ def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
     for number in there:
         last = blocks[number][-1]
         called = _CALLED.search(last.text)
-        if called is None or called[2] not in _ROUTINES or last.ptx is None or len(before.get(number, ())) != 1:
+        if (
+            called is None
+            or called[2] not in _ROUTINES
+            or last.ptx is None
+            or len(before.get(number, ())) != 1
+        ):
             continue
         (kind, known), start = _ROUTINES[called[2]], labels.get(called[1])
         (test,) = before[number]
@@ -207,7 +212,10 @@ def _through_routine(
         steps.note(steps.runs, number, len(groups))
         last, targets = blocks[number][-1], following[number]
         meets = {name: (number, item.offset) for item in blocks[number] if (name := _begins(item))}
-        groups = [(group, given | {name: (*at, i) for name, at in meets.items()}) for i, (group, given) in enumerate(groups)]
+        groups = [
+            (group, given | {name: (*at, i) for name, at in meets.items()})
+            for i, (group, given) in enumerate(groups)
+        ]
         if last.family == "RET":
             out += [group for group, _ in groups]
         elif last.family == "BSYNC":
@@ -279,7 +287,9 @@ def _add_path(
     """What the warps of one division add."""
     total, warps = sum(path.sets.values()), path.runs * part
     quick = {*detour.quick}
-    before = {number: float(found.runs[number].sum()) * each[number] for number in detour.quick[: detour.enters]}
+    before = {
+        number: float(found.runs[number].sum()) * each[number] for number in detour.quick[: detour.enters]
+    }
     for bits, count in path.sets.items():
         classes = _Group(number for number in range(bits.bit_length()) if bits >> number & 1)
         steps, weight = _follow(detour, classes, following, blocks), count / total
