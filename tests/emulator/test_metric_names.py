@@ -31,7 +31,7 @@ def test_names_of_bulk_copies_and_of_ptx_are_known() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     check_metric_names(["smsp__inst_executed.sum", "l1tex__*", "regex:^dram", "launch__grid_size"])
     check_metric_names(None)
-    with pytest.raises(UnknownNameError, match="smsp__inst_executed.sum"):
+    with pytest.raises(UnknownNameError, match=r"smsp__inst_executed\.sum"):
         check_metric_names(["l1tex__*", "smsp__inst_execute.sum"])
 
 

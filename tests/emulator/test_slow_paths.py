@@ -126,7 +126,7 @@ def test_a_division_by_one_number(arch: str, each: int) -> None:
     scale, x = tw.Kernel(source, "scale", arch), np.linspace(1, 2, 1024, dtype=np.float32)
 
     def count(numbers: Any, divisor: float) -> float:
-        args = [numbers, np.float32([divisor]), np.zeros(1024, np.float32)]
+        args = [numbers, np.full(1, divisor, np.float32), np.zeros(1024, np.float32)]
         return scale.profile(4, 256, args)["smsp__inst_executed.sum"]
 
     assert count(x, 3.0) == 32 * each

@@ -116,11 +116,9 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in usual}
     for number, callers in calling_blocks(blocks, usual).items():
-        ran = [float(runs.runs[caller].sum()) for caller in callers]
-        if number in each and sum(ran):
-            each[number] = sum(
-                each[caller] * count for caller, count in zip(callers, ran, strict=True)
-            ) / sum(ran)
+        called = sum(float(runs.runs[caller].sum()) for caller in callers)
+        if number in each and called > 0:
+            each[number] = sum(each[caller] * float(runs.runs[caller].sum()) for caller in callers) / called
     if detours:
         add_detours(detours, paths, lines, blocks, runs, each)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]

@@ -52,15 +52,17 @@ def _of_empty_launches() -> Iterator[Sequence[str]]:
         **dict.fromkeys(("deopts", "tables", "ways"), 0),
     }
     nothing, item = np.zeros(1), Instruction(0, "NOP")
-    accesses = [Access(item, op, space, 32, *[nothing] * 7) for space in _SPACES for op in _OPS]
+    figures: Any = [nothing] * 7
+    accesses = [Access(item, op, space, 32, *figures) for space in _SPACES for op in _OPS]
     launch = Launch((1, 1, 1), (_THREADS, 1, 1))
-    figures, filled = launch_figures(launch, gpu, 0), occupancy(gpu, _THREADS, 16, grid=1)
+    said, filled = launch_figures(launch, gpu, 0), occupancy(gpu, _THREADS, 16, grid=1)
     ran = [Ran(item, 0, nothing, nothing, nothing)]
     machines = [Machine("machine code", accesses, ran, capability=one) for one in _CAPABILITIES]
     for machine in (*machines, Machine("predicted", accesses), Machine("machine code", ran=ran)):
         counts = Counts(about, np.ones((1, 64), np.int64), [])
-        yield list(make_metrics(machine, counts, filled, figures))
+        yield list(make_metrics(machine, counts, filled, said))
 
 
 def _no_traffic() -> Traffic:
-    return Traffic(**{item.name: 1 for item in fields(Traffic) if item.name != "waves"})
+    figures: dict[str, Any] = {item.name: 1 for item in fields(Traffic) if item.name != "waves"}
+    return Traffic(**figures)

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
 from tilewise.emulator.profiling.counted import SlowPath
-from tilewise.instruments.flow import BlockRuns, Figures, Line, following_blocks
+from tilewise.instruments.flow import BlockRuns, Line, following_blocks
 from tilewise.toolchain.lines import Instruction
 
 __all__ = ["Detour", "add_detours", "find_detours"]
@@ -161,7 +160,8 @@ def _around(
         one.append(number)
     if blocks[number][-1].family != "BSYNC":
         one = [quick]
-    other, number = [], back
+    other: list[int] = []
+    number = back
     while number not in one:
         if len(following[number]) != 1 or len(other) == _LONGEST:
             return None
@@ -302,12 +302,12 @@ def _add_path(
         for number, runs in steps.parted.items():
             found.parted[number] = found.parted.get(number, warps * 0.0) + warps * (weight * runs)
     lanes = [count * float(warps.sum()) / total for count in path.lanes]
-    for number, count in _lanes_by_block(detour, lanes, following, blocks).items():
-        threads[number] += count
+    for number, coming in _lanes_by_block(detour, lanes, following, blocks).items():
+        threads[number] += coming
     slow = sum(lanes[1:])
-    for number, count in before.items():
+    for number, there in before.items():
         ran = float(found.runs[number].sum())
-        each[number] = max(count - slow, 0.0) / ran if ran else 0.0
+        each[number] = max(there - slow, 0.0) / ran if ran else 0.0
 
 
 def _lanes_by_block(

@@ -11,6 +11,8 @@ as the bits of a number; how often there was which set is counted of every such 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.ptx.syntax import Instruction
@@ -167,9 +169,13 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
     result = _exponent_of_quotient(r, one, other)
     size = _first(
         r,
-        [(r.compare("icmp sgt", result, 254), 2), (r.compare("icmp sgt", result, 0), 1), (r.compare("icmp slt", result, -24), 3)],
+        [
+            (r.compare("icmp sgt", result, 254), 2),
+            (r.compare("icmp sgt", result, 0), 1),
+            (r.compare("icmp slt", result, -24), 3),
+        ],
         r.const(result, 4),
-    )  # fmt: skip
+    )
     plain = r.op("and", one.plain, other.plain)
     classes = _first(
         r,
@@ -293,7 +299,7 @@ def _inverse_root_double(r: Routine, a: Value) -> _Found:
     return slow, _first(r, cases, r.const(one.high, 5))
 
 
-_TESTS = {
+_TESTS: dict[str, Callable[..., _Found]] = {
     "div.f32": _divide_single,
     "div.ftz.f32": lambda r, a, b: _divide_single(r, a, b, True),
     "rcp.f32": _invert_single,
