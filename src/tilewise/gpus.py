@@ -80,6 +80,8 @@ class Limits:
     registers_per_sm: int = 65_536
     registers_per_block: int = 65_536
     max_registers_per_thread: int = 255
+    min_registers_per_thread: int = 16
+    """What a thread has at least, however few its kernel uses."""
     register_unit: int = 256
     """Registers are given to a warp in multiples of this: 8 for each of its threads."""
     partitions_per_sm: int = 4

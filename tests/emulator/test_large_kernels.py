@@ -98,9 +98,9 @@ def test_functions_give_the_bits_of_code_in_place(type_: str) -> None:
     random = np.random.default_rng(7)
     given = random.integers(0, 2**32, 3 * 32, dtype=np.uint32)
     if type_.startswith("f16"):  # mostly of a size at which sums neither vanish nor overflow
-        given = (given & 0x83FF83FF) | 0x38003800
+        given = (given & np.uint32(0x83FF83FF)) | np.uint32(0x38003800)
     else:
-        given = (given & 0x807F807F) | 0x3F003F00
+        given = (given & np.uint32(0x807F807F)) | np.uint32(0x3F003F00)
     given[::13] = random.integers(0, 2**32, len(given[::13]), dtype=np.uint32)  # NaN, infinities, anything
     found = []
     for looped in (False, True):

@@ -73,10 +73,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     KEPT.mkdir(parents=True, exist_ok=True)
-    found, near = kept(folder)
-    (KEPT / "hashes.json").write_text(json.dumps(found, indent=0) + "\n")
-    np.savez_compressed(KEPT / "near.npz", **near)  # type: ignore[arg-type]
     record = json.loads((folder / "record.json").read_text())
+    if set(_PARTS) & set(record["parts"]):
+        found, near = kept(folder)
+        (KEPT / "hashes.json").write_text(json.dumps(found, indent=0) + "\n")
+        np.savez_compressed(KEPT / "near.npz", **near)  # type: ignore[arg-type]
     if "ladder" in record["parts"]:
         _keep_ladder(folder, record["parts"]["ladder"]["jobs"])
     if "programs" in record["parts"]:
@@ -122,10 +123,15 @@ def _keep_programs(noted: list[dict[str, Any]]) -> None:
 
 
 def _keep_counters(counted: dict[str, Any], about: dict[str, Any]) -> None:
-    """A row for each launch; metrics that were counted and are not in a row are zero there."""
+    """A row for each launch; metrics that were counted and are not in a row are zero there.
+
+    Groups that were not recorded this time stay as they are.
+    """
     from tests.hardware import counters
 
-    groups = {}
+    file = KEPT / "counters.json"
+    before = json.loads(file.read_text()) if file.exists() else {"groups": {}}
+    groups = before["groups"]
     for group, result in counted["groups"].items():
         if "rows" not in result:
             continue
@@ -137,9 +143,12 @@ def _keep_counters(counted: dict[str, Any], about: dict[str, Any]) -> None:
                 name: int(row[name]) if row[name] % 1 == 0 else row[name] for name in names if row.get(name)
             }
             rows.append({**{name: row[name] for name in ("launch", "entry", "about")}, "counts": numbers})
-        groups[group] = {"complete": result["complete"], "metrics": names, "rows": rows}
+        of = {key: about[key] for key in ("date", "gpu")} | {"profiler": counted["version"]}
+        groups[group] = {"complete": result["complete"], "about": of, "metrics": names, "rows": rows}
+    if {*groups} > {*counted["groups"]}:  # what groups say that have nothing of their own to say
+        about, counted["version"] = before["about"], before["profiler"]
     text = json.dumps({"about": about, "profiler": counted["version"], "groups": groups})
-    (KEPT / "counters.json").write_text(text.replace('}, {"launch"', '},\n{"launch"') + "\n")
+    file.write_text(text.replace('}, {"launch"', '},\n{"launch"') + "\n")
 
 
 if __name__ == "__main__":

@@ -22,32 +22,15 @@ _SOURCE = Path(__file__).with_suffix(".cu")
 _THREADS = 256
 _COUNT = 4 * _THREADS  # elements of each array outside of "slow ranges"
 
-_CLASSES = (
-    "bit",
-    "control",
-    "conversion",
-    "fp32",
-    "fp64",
-    "integer",
-    "memory",
-    "misc",
-    "uniform",
-    "ffma",
-    "fmul",
-    "fadd",
-)
-_PIPES = ("lsu", "fma", "alu", "fp64", "xu", "adu", "cbu", "uniform", "fmaheavy", "fp16")
 _RUNS = [
     "smsp__inst_executed.sum", "smsp__sass_inst_executed.sum", "smsp__thread_inst_executed.sum",
     "smsp__thread_inst_executed_pred_on.sum",
 ]  # fmt: skip
 _MORE = [
-    "sm__sass_inst_executed_op_branch.sum", "smsp__sass_branch_targets.sum",
-    "smsp__sass_branch_targets_threads_divergent.sum",
-    *(f"smsp__sass_inst_executed_op_{op}.sum" for op in ("global_ld", "global_st", "local", "branch")),
-    *(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum" for what in ("requests", "sectors") for op in ("ld", "st")),
-    *(f"smsp__inst_executed_pipe_{pipe}.sum" for pipe in _PIPES),
-    *(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in _CLASSES),
+    "smsp__sass_branch_targets.sum", "smsp__sass_branch_targets_threads_divergent.sum",
+    *(f"smsp__sass_inst_executed_op_{op}.sum" for op in ("global_ld", "global_st")),
+    *(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st")),
+    *(f"smsp__inst_executed_pipe_{pipe}.sum" for pipe in ("fma", "alu", "fp64", "xu", "cbu")),
     *(f"launch__{name}" for name in ("registers_per_thread", "occupancy_limit_registers", "occupancy_limit_shared_mem")),
 ]  # fmt: skip
 

@@ -40,6 +40,22 @@ def test_what_a_little_less_gives() -> None:
     assert occupancy("h200", 128, 32, shared.next_shared + 1).blocks == 4
 
 
+def test_no_thread_has_fewer_than_16_registers() -> None:
+    for gpu, blocks in (("h200", 16), ("rtx-3070", 16), ("t4", 16)):
+        assert occupancy(gpu, 256, 8).limits == occupancy(gpu, 256, 16).limits
+        assert occupancy(gpu, 256, 8).limits["registers"] == blocks and occupancy(gpu, 256, 8).registers == 8
+    assert occupancy("h200", 256, 17).limits["registers"] == 10
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "blocks"), [(1, 32, 32), (256, 16, 32), (256, 34, 32), (1024, 32, 8)]
+)
+def test_an_h200_without_shared_memory(threads: int, registers: int, blocks: int) -> None:
+    """As its profiler has it."""
+    found = occupancy("h200", threads, registers)
+    assert found.limits["shared"] == blocks and found.shared_config == blocks * 1024
+
+
 @given(
     st.sampled_from(gpus.names()),
     st.integers(1, 1024),
@@ -53,7 +69,7 @@ def test_blocks_fit_and_one_more_does_not(name: str, threads: int, registers: in
     found = occupancy(gpu, threads, registers, shared)
     parts = [limits.registers_per_sm // 4] * 4
     room, warps, blocks = limits.shared_per_sm, limits.threads_per_sm // 32, 0
-    each = -(-registers // 8) * 256
+    each = -(-max(registers, 16) // 8) * 256
     needed = -(-(shared + limits.shared_reserved_per_block) // limits.shared_unit) * limits.shared_unit
     own = -(-threads // 32)
     while blocks < limits.blocks_per_sm and needed <= room and own <= warps:

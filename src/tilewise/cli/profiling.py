@@ -17,6 +17,7 @@ from tilewise.instruments.compare import comparison
 from tilewise.instruments.figures import EXACT
 from tilewise.instruments.launch import USUAL
 from tilewise.instruments.listing import listing
+from tilewise.instruments.metric_names import check_metric_names
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import Roofline
@@ -31,6 +32,7 @@ def profile(args: Namespace) -> int:
     """``tilewise profile``"""
     names = _targets(args)
     patterns = _patterns(args.metrics)
+    check_metric_names(patterns)
     profiles = [_profile(args, name) for name in names]
     if args.on == "gpu":
         return _beside(args, profiles[0], patterns)
@@ -88,7 +90,9 @@ def _profile(args: Namespace, name: str) -> Profile:
 
 def _plain(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> dict[str, Any]:
     if args.occupancy:
-        return {"kernel": found.kernel, "occupancy": found.occupancy.to_dict() if found.occupancy else None}
+        occupancy = found.occupancy.to_dict() if found.occupancy else None
+        spills = found.spills.to_dict() if found.spills else None
+        return {"kernel": found.kernel, "occupancy": occupancy, "spills": spills}
     plain = found.to_dict(patterns)
     if args.seconds is not None:
         plain["of_the_roofline"] = found.roofline.reached(args.seconds)
@@ -106,7 +110,7 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
         if item.occupancy is not None and (args.occupancy or patterns is None):
             draw.line()
             draw.heading(f"occupancy of {item.kernel}")
-            draw.facts(_occupancy(item.occupancy))
+            draw.facts(_occupancy(item.occupancy) | _spills(item))
         if patterns is None and not args.occupancy:
             draw.line()
             draw.heading(f"bytes of {item.kernel}, by level")
@@ -123,7 +127,7 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
         if patterns is None and not args.occupancy and item.machine.ran:
             draw.line()
             draw.heading(f"roofline of {item.kernel}")
-            draw.facts(_roofline(item.roofline, args.seconds))
+            draw.facts(_roofline(item.roofline, args.seconds) | _spills(item))
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:
@@ -143,6 +147,10 @@ def _occupancy(found: Occupancy) -> dict[str, str]:
         "shared bytes": less("shared", 1024, "KiB", found.next_shared),
         **({"waves": f"{found.waves:.7g}"} if found.waves is not None else {}),
     }
+
+
+def _spills(found: Profile) -> dict[str, str]:
+    return {"spills": str(found.spills)} if found.spills else {}
 
 
 def _roofline(found: Roofline, seconds: float | None) -> dict[str, str]:

@@ -31,6 +31,8 @@ __all__ = [
     "Line",
     "basic_blocks",
     "block_runs",
+    "calling_blocks",
+    "following_blocks",
     "mends",
     "reached",
 ]
@@ -43,6 +45,9 @@ FIXED = {
 }  # fmt: skip
 _MENDED = ("div.", "rem.", "sqrt.", "rsqrt.", "rcp.", "ex2.", "lg2.", "sin.", "cos.", "tanh.")
 _OWN = re.compile(r"CALL.*\$__internal")  # to a routine of the assembler's own
+_RARE = re.compile(
+    r"CALL.*\$__internal.*(slowpath|mediumpath|div_rn_f64_full)"
+)  # which rare operands alone need
 ONE_BY_ONE = "BRA.U.ANY"  # the end of a loop over threads
 _SINGLE = {"SYNCS", "UBLKCP", "UBLKRED", "UBLKPF", "UTMALDG", "UTMASTG", "UTMAREDG"}
 # Put in by the assembler, with the line of whatever stands beside them.
@@ -91,7 +96,7 @@ def basic_blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]
     return [block for block in blocks if block]
 
 
-def _following(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
+def following_blocks(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
     """Where each block may go: where it jumps to first, then what stands behind it; _OUT for the end."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     found = []
@@ -122,7 +127,7 @@ def _far(item: Instruction) -> bool:
 def reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
     """The blocks that can be reached from the first, in order: what pads the code behind its end cannot."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
-    following = _following(blocks)
+    following = following_blocks(blocks)
     seen, stack = {0}, [0] if blocks else []
     while stack:
         number = stack.pop()
@@ -190,12 +195,21 @@ def _known(
             said[value] = runs / by
         if (lanes := _one_by_one(blocks[number], lines)) is not None:
             found[number] = lanes
-        elif not firm and _OWN.search(blocks[number][-1].text) and lines:
-            found[number] = next(iter(lines.values())).runs * 0.0  # taken for rare operands
+        elif firm and (called := _called(blocks[number][-1], lines)) is not None:
+            found[number] = called
+        elif not firm and _RARE.search(blocks[number][-1].text) and lines:
+            found[number] = next(iter(lines.values())).runs * 0.0
         elif votes:
             most = max(votes.values())
             found[number] = said[max(value for value, count in votes.items() if count == most)]
     return found
+
+
+def _called(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
+    """Of a call of a routine of the assembler's own that does all of an operation: how often that ran."""
+    if item.predicate or not _OWN.search(item.text) or _RARE.search(item.text):
+        return None
+    return own_runs(item, lines)
 
 
 def _fixed(item: Instruction, lines: Mapping[int, Line]) -> bool:
@@ -261,7 +275,7 @@ def _balanced(
     """Runs along every edge, so that what comes into a block goes out, nearest to what is known."""
     network = _Network(blocks, there, any(figures.any() for figures in splits.values()))
     equations = _Equations(network.size)
-    calls = _calls(blocks, there)
+    calls = calling_blocks(blocks, there)
     for number in there:
         begun = float(warps.sum()) if number == there[0] else 0.0
         called = sum((network.ran[caller] for caller in calls.get(number, ())), np.zeros(network.size))
@@ -293,10 +307,11 @@ class _Network:
     """
 
     def __init__(self, blocks: Sequence[Sequence[Instruction]], there: Sequence[int], diverged: bool) -> None:
-        following = _following(blocks)
+        following = following_blocks(blocks)
         inside = {*there, _OUT}
         edges = [(number, target) for number in there for target in following[number] if target in inside]
-        forks = [number for number in there if diverged and len(following[number]) > 1]
+        ways = {number: sum(target in inside for target in following[number]) for number in there}
+        forks = [number for number in there if diverged and ways[number] > 1]
         meets = [number for number in there if diverged and blocks[number][-1].family == "BSYNC"]
         self.size = len(edges) + len(forks) + len(meets)
         self.fork = {number: len(edges) + i for i, number in enumerate(forks)}
@@ -332,7 +347,7 @@ class _Network:
             equations.add(unit[unsure].sum(axis=0), rest, _LOOSE / 5)
 
 
-def _calls(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:
+def calling_blocks(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:
     """The blocks that call the routine which a block begins."""
     labels = {item.label: number for number in there for item in blocks[number] if item.label}
     found: dict[int, list[int]] = {}

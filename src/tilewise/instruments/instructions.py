@@ -251,9 +251,9 @@ def _pipes(sums: _Sums) -> list[Metric]:
 
 
 def _tensor_pipes(sums: _Sums, capability: tuple[int, int] | None) -> list[Metric]:
-    """Of other GPUs, what the names of ncu say by themselves."""
-    kinds = {"hmma": ("HMMA", "QMMA"), "imma": ("IMMA", "BMMA"), "dmma": ("DMMA",)}
-    if capability is None or capability >= PIPED:
+    """Of other GPUs, what the names of ncu say by themselves: ``mma`` of warps, not the tensor memory's own."""
+    kinds = {"hmma": ("HMMA", "QMMA", "OMMA"), "imma": ("IMMA", "BMMA"), "dmma": ("DMMA",)}
+    if capability is None:
         return []
     if capability != (8, 0):
         del kinds["dmma"]  # another pipe has it

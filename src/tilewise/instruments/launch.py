@@ -27,7 +27,7 @@ from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
 from tilewise.launch import Launch
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["USUAL", "check_on_host", "gpu_for", "modules_of", "profile_bound"]
+__all__ = ["USUAL", "check_on_host", "gpu_for", "launch_figures", "modules_of", "profile_bound"]
 
 USUAL = "h200"  # what the kernels are tuned on
 _MOST_TRACED = 1 << 25  # sectors that a worker writes down
@@ -112,13 +112,14 @@ class _CountedLaunch:
         notes = [*machine.notes, *strangers(machine.ran, machine.capability)]
         if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
             notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
-        metrics = make_metrics(machine, counts, filled, _figures(launch, gpu, static))
+        metrics = make_metrics(machine, counts, filled, launch_figures(launch, gpu, static))
         if ran < launch.blocks:
             notes.append(
                 f"sampled: {ran:,} of {launch.blocks:,} blocks were run, and stand for the others of their kind"
             )
             metrics = {name: _as_sampled(metric) for name, metric in metrics.items()}
         found = Profile(self.name, launch, gpu, machine, counts, metrics, filled, binary, notes)
+        found.resources = self.resources
         if trace is not None:
             _add_traffic(found, trace)
         return found
@@ -192,7 +193,7 @@ def _add_traffic(found: Profile, trace: Trace) -> None:
         found.notes.append(f"the model of the caches lacks {trace.lost:,} sectors: the trace was full")
 
 
-def _figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
+def launch_figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
     """Of the launch itself."""
     return {
         "grid_size": float(launch.blocks),

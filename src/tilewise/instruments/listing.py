@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.instruments.machine import Access, Machine
+from tilewise.instruments.machine import Access, Machine, Ran
+from tilewise.instruments.spills import LOCAL
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import ptx_locations
@@ -26,6 +27,8 @@ class LineFigures:
     conflicts: float = 0.0
     sectors: float = 0.0
     ideal_sectors: float = 0.0
+    local: float = 0.0
+    """Instructions that load or store local memory: spilled registers, arrays that are indexed."""
 
     @property
     def excess_sectors(self) -> float:
@@ -58,6 +61,9 @@ def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures
 
     for item in counts.executed():
         at(item.line).instructions += float(item.runs.sum())
+    for ran in machine.ran:
+        if ran.instruction.ptx and ran.instruction.family in LOCAL:
+            at(ran.instruction.ptx).local += float(ran.runs.sum())
     for access in machine.accesses:
         _add(at(access.instruction.ptx or 1), access)
     return _worst_first(lines.found.values())
@@ -79,7 +85,7 @@ def by_cuda(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigure
 
     for item in machine.ran:
         if where := at(item.instruction.ptx):
-            where.instructions += float(item.runs.sum())
+            _add_runs(where, item)
     for access in machine.accesses:
         if where := at(access.instruction.ptx):
             _add(where, access)
@@ -90,11 +96,16 @@ def by_machine(machine: Machine) -> list[LineFigures]:
     """By instruction of the machine code; the line is where it lies."""
     lines = _Lines()
     for item in machine.ran:
-        made = lines.at("machine code", item.instruction.offset, item.instruction.text)
-        made.instructions += float(item.runs.sum())
+        _add_runs(lines.at("machine code", item.instruction.offset, item.instruction.text), item)
     for access in machine.accesses:
         _add(lines.at("machine code", access.instruction.offset, access.instruction.text), access)
     return _worst_first(lines.found.values())
+
+
+def _add_runs(line: LineFigures, item: Ran) -> None:
+    runs = float(item.runs.sum())
+    line.instructions += runs
+    line.local += runs * (item.instruction.family in LOCAL)
 
 
 def _add(line: LineFigures, access: Access) -> None:
@@ -121,16 +132,26 @@ class _Texts:
 
 
 def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> str:
-    """Lines with their figures as a table."""
-    rows = [["instructions", "wavefronts", "conflicts", "sectors", "ideal", "line", ""]]
-    for item in list(lines)[:most]:
-        figures = (item.instructions, item.wavefronts, item.conflicts, item.sectors, item.ideal_sectors)
+    """Lines with their figures as a table; local memory has a column where some line uses it."""
+    shown = list(lines)[:most]
+    names = ["instructions", "wavefronts", "conflicts", "sectors", "ideal_sectors"]
+    names += ["local"] if any(item.local for item in shown) else []
+    rows = [[*(name.removesuffix("_sectors") for name in names), "line", ""]]
+    for item in shown:
+        figures = [getattr(item, name) for name in names]
         place = f"{item.file}:{item.line:#x}" if item.file == "machine code" else f"{item.file}:{item.line}"
         rows.append(
             [*(f"{round(figure):,}" if figure else "" for figure in figures), place, item.text[:width]]
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+    count = len(names)
+    widths = [max(len(row[i]) for row in rows) for i in range(count + 1)]
     return "\n".join(
-        "  ".join([*(f"{row[i]:>{widths[i]}}" for i in range(5)), f"{row[5]:<{widths[5]}}", row[6]]).rstrip()
+        "  ".join(
+            [
+                *(f"{row[i]:>{widths[i]}}" for i in range(count)),
+                f"{row[count]:<{widths[count]}}",
+                row[count + 1],
+            ]
+        ).rstrip()
         for row in rows
     )

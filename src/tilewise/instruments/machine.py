@@ -24,9 +24,11 @@ from tilewise.instruments.flow import (
     Line,
     basic_blocks,
     block_runs,
+    calling_blocks,
     mends,
     reached,
 )
+from tilewise.instruments.slow_paths import add_detours, find_detours
 from tilewise.toolchain.lines import Instruction, LineTable
 
 __all__ = ["MEMORY", "Access", "Figures", "Machine", "Ran", "join"]
@@ -106,7 +108,19 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
     if not there:
         return machine
     warps = counts.block_runs(0) * 1.0
-    runs = block_runs(blocks, there, lines, warps, _splits(counts))
+    paths = counts.slow_paths()
+    detours = [item for item in find_detours(blocks, there) if any(path.line == item.line for path in paths)]
+    aside = {number for item in detours for number in (item.call, *item.back, *item.routine)}
+    usual = [number for number in there if number not in aside]
+    runs = block_runs(blocks, usual, lines, warps, _splits(counts))
+    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
+    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in usual}
+    for number, callers in calling_blocks(blocks, usual).items():
+        called = sum(float(runs.runs[caller].sum()) for caller in callers)
+        if number in each and called > 0:
+            each[number] = sum(each[caller] * float(runs.runs[caller].sum()) for caller in callers) / called
+    if detours:
+        add_detours(detours, paths, lines, blocks, runs, each)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]
     copies: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
@@ -115,7 +129,8 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
         copies[key].append(float(runs.runs[number].sum()))
         widths[key].add(width_of(item))
     places: dict[int, list[Place]] = defaultdict(list)
-    for place in counts.places():
+    every = counts.places()
+    for place in every:
         places[place.line].append(place)
     spinning = {number for number, item in code if item.family == "ATOMS" and "SPIN" in item.opcode}
     if spinning:
@@ -134,19 +149,18 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
             fewer = _merged(item, whole, max(widths[key]), lines.get(item.ptx))
             share, known = share * fewer, known and fewer in (1, 0.5, 0.25)
             machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
-    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     for number, item in code:
         alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
-    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in there}
     for number in there:
         after = number + 1
-        if blocks[number][-1].family == "BSYNC" and after in each and runs.runs[number].any():
+        meets = blocks[number][-1].family == "BSYNC" and number not in aside
+        if meets and after in each and runs.runs[number].any():
             # Threads come here a part of a warp at a time, and go on together.
             part = float(runs.runs[after].sum() / runs.runs[number].sum())
             each[number] = min(each[number], each[after] * part)
         machine.ran += _ran(number, blocks[number], lines, alike, runs, each[number])
-    machine.notes += _check(machine, counts, widths)
+    machine.notes += _check(machine, every, widths)
     return machine
 
 
@@ -358,7 +372,9 @@ def _threads(block: Sequence[Instruction], lines: Mapping[int, Line], runs: floa
     return max((float(line.threads.sum() / line.runs.sum()) for line in like), default=full)
 
 
-def _check(machine: Machine, counts: Counts, widths: Mapping[tuple[int | None, str], set[int]]) -> list[str]:
+def _check(
+    machine: Machine, places: Sequence[Place], widths: Mapping[tuple[int | None, str], set[int]]
+) -> list[str]:
     """Whether the machine code moves as many bytes as the PTX: the assembler may leave accesses out."""
     notes = []
     asking = {item.instruction.ptx for item in machine.accesses}
@@ -366,7 +382,7 @@ def _check(machine: Machine, counts: Counts, widths: Mapping[tuple[int | None, s
         here = [item for item in machine.accesses if item.space == space and item.op == op]
         moved = sum(float(item.runs.sum()) * item.bits // 8 for item in here)
         asked = 0.0
-        for place in counts.places():
+        for place in places:
             if place.action == action and not place.name.startswith(("ldmatrix", "stmatrix")):
                 asked += float((place.shared if space == "shared" else place.outside).sum()) * place.size
         if round(moved) != round(asked):

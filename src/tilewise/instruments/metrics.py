@@ -16,6 +16,7 @@ import numpy as np
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.errors import ArgumentError
+from tilewise.gpus import find
 from tilewise.instruments.bulk import BULK, bulk_metrics
 from tilewise.instruments.figures import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
 from tilewise.instruments.instructions import barrier_metrics, instruction_metrics, ptx_metrics
@@ -280,9 +281,10 @@ def _launch(occupancy: Occupancy | None, launch: Mapping[str, float]) -> list[Me
         Metric(f"launch__occupancy_limit_{names[name]}", float(limit), EXACT, "block")
         for name, limit in limits.items()
     ]
+    registers = max(occupancy.registers, find(occupancy.gpu).limits.min_registers_per_thread)
     found += [
-        Metric("launch__registers_per_thread", float(occupancy.registers)),
-        Metric("launch__registers_per_thread_allocated", float(-(-occupancy.registers // 8) * 8)),
+        Metric("launch__registers_per_thread", float(registers)),
+        Metric("launch__registers_per_thread_allocated", float(-(-registers // 8) * 8)),
         Metric("launch__shared_mem_config_size", float(occupancy.shared_config), EXACT, "byte"),
         Metric("sm__maximum_warps_per_active_cycle_pct", 100 * occupancy.ratio, EXACT, "%"),
         Metric("sm__maximum_warps_avg_per_active_cycle", float(occupancy.warps), EXACT, "warp"),

@@ -22,8 +22,9 @@ from tilewise.instruments.machine import Machine
 from tilewise.instruments.metrics import chosen
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.roofline import Roofline, roofline
+from tilewise.instruments.spills import Spills, spills_of
 from tilewise.launch import Launch
-from tilewise.toolchain.binary import Binary
+from tilewise.toolchain.binary import Binary, Resources
 
 __all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]
 
@@ -93,6 +94,8 @@ class Profile(Mapping[str, float]):
     """What that model makes of them."""
     following: list[Profile] = field(default_factory=list)
     """Profiles of the launches that came after it, where there was more than one."""
+    resources: Resources | None = None
+    """What the assembler says that the kernel takes; None for foreign PTX."""
 
     def __getitem__(self, name: str) -> float:
         if name not in self.metrics:
@@ -117,6 +120,11 @@ class Profile(Mapping[str, float]):
     def roofline(self) -> Roofline:
         """What each part of the GPU has to do, and which takes longest."""
         return roofline(self.machine, self, self.gpu)
+
+    @property
+    def spills(self) -> Spills | None:
+        """Registers that were spilled, and what that comes to; None where there is nothing of it."""
+        return spills_of(self.resources, self.machine.ran)
 
     @property
     def levels(self) -> list[Level]:
@@ -251,7 +259,7 @@ class Profile(Mapping[str, float]):
         parts = []
         self.chosen(patterns)
         for profile in self.all:
-            parts += [str(profile), ""]
+            parts += [str(profile), *([f"spills: {profile.spills}"] if profile.spills else []), ""]
             wanted = patterns or [p for p in DEFAULT if chosen(profile.metrics, [p])]
             rows = [
                 (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
@@ -282,6 +290,7 @@ class Profile(Mapping[str, float]):
             },
             "opcodes": self.opcodes,
             "occupancy": self.occupancy.to_dict() if self.occupancy else None,
+            "spills": self.spills.to_dict() if self.spills else None,
             "roofline": self.roofline.to_dict() if self.machine.ran else None,
             "levels": [asdict(level) for level in self.levels],
             "traffic": asdict(self.traffic) if self.traffic else None,

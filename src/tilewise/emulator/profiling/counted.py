@@ -22,9 +22,10 @@ from tilewise.emulator.profiling.accesses import (
 )
 from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
+from tilewise.emulator.profiling.slow_paths import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
 
-__all__ = ["Copied", "Counters", "Counts", "Executed", "Place", "Product", "Seen"]
+__all__ = ["Copied", "Counters", "Counts", "Executed", "Place", "Product", "Seen", "SlowPath"]
 
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
@@ -37,7 +38,7 @@ class Counters:
         self.build, self.multiprocessors = build, multiprocessors
         self.about: dict[str, Any] = build.notes[0]
         self._row = -(-self.about["row"] // 64) * 64
-        self._ways = WAY.SIZE * WAYS * len(self.about["points"])
+        self._ways = self.about["ways"]
         self._launch = np.array([multiprocessors, self._row], np.int64)
         self._workers: dict[int, npt.NDArray[np.uint8]] = {}
 
@@ -137,6 +138,20 @@ class Product:
     shared_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class SlowPath:
+    """The warps of a division or a root of which some lane took the longer way.
+
+    Classes of lanes are numbered as in ``slow_paths.CLASSES``; a set of them is a number with those bits.
+    """
+
+    line: int
+    kind: str
+    runs: Figures  # such warps
+    sets: Mapping[int, int]  # of classes: how many warps had lanes of those and no others
+    lanes: Sequence[int]  # by class, in those warps
+
+
 @dataclass(slots=True)
 class Counts:
     """All of it. Rows are multiprocessors."""
@@ -213,6 +228,22 @@ class Counts:
     def products(self) -> list[Product]:
         """The products of four warps."""
         return [Product(line, self.block_runs(index), size) for index, line, size in self.about["products"]]
+
+    def slow_paths(self) -> list[SlowPath]:
+        """Every instruction that may take a longer way. Rows have how often, tables what warps it were."""
+        start = self._figures_at + 8 * FIGURES * len(self.about["points"])
+        found = []
+        for number, (line, kind) in enumerate(self.about["divisions"]):
+            at = self.about["tables"] + TABLE.SIZE * number
+            tables = [memory[at : at + TABLE.SIZE].view(np.int64) for memory in self.ways]
+            lanes = sum((table[: len(CLASSES[kind]) + 1] for table in tables), np.zeros(1, np.int64))
+            sets: dict[int, int] = {}
+            for table in tables:
+                for one, many in table[TABLE.SETS // 8 :].reshape(-1, 2).tolist():
+                    if many:
+                        sets[one] = sets.get(one, 0) + many
+            found.append(SlowPath(line, kind, self._word(start + 8 * number), sets, lanes.tolist()))
+        return found
 
     @property
     def _figures_at(self) -> int:

@@ -21,6 +21,7 @@ from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.profiling.accesses import Kind
 from tilewise.emulator.profiling.copies import look, way_of
+from tilewise.emulator.profiling.slow_paths import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -46,6 +47,7 @@ class Layout:
     def __init__(self, program: Program) -> None:
         self.points: dict[int, int] = {}  # id of an instruction → the first of its places
         self.guards: dict[int, int] = {}
+        self.divisions: dict[int, int] = {}  # and roots: what may take a longer way
         count = 0
         for block in program.flow.blocks:
             for instruction in block.instructions:
@@ -54,12 +56,16 @@ class Layout:
                     count += places
                 if instruction.guard is not None:
                     self.guards[id(instruction)] = len(self.guards)
+                if kind_of(instruction):
+                    self.divisions[id(instruction)] = len(self.divisions)
         self.blocks, self.point_count = len(program.flow.blocks), count
         self.handed = 2 * self.blocks * BLOCK_COUNTS  # where warps left a block for the general build
         self.guarded = self.handed + 16 * len(program.deopts)
         self.figures = self.guarded + 16 * len(self.guards)
-        self.classes = self.figures + 8 * FIGURES * count
-        self.ways = WAY.SIZE * WAYS * count  # bytes before the first row
+        self.slow = self.figures + 8 * FIGURES * count  # warps of which some lane took the longer way
+        self.classes = self.slow + 8 * len(self.divisions)
+        self.tables = WAY.SIZE * WAYS * count  # of divisions, before the first row
+        self.ways = self.tables + TABLE.SIZE * len(self.divisions)  # bytes before the first row
 
 
 def _places(instruction: Instruction) -> int:
@@ -94,6 +100,9 @@ class Counting(Watcher):
             "points": [None] * self.layout.point_count,
             "products": _products(e.program),
             "guards": [None] * len(self.layout.guards),
+            "divisions": _divisions(e.program),
+            "tables": self.layout.tables,
+            "ways": self.layout.ways,
             "row": self.end,
         }
         self.notes = [self.about]
@@ -112,6 +121,8 @@ class Counting(Watcher):
             self.about["blocks"][e.block.index]["whole"] = whole
 
     def before(self, instruction: Instruction) -> Any:
+        if id(instruction) in self.layout.divisions:
+            return self._operands(instruction)
         return touches(self.e, instruction) if id(instruction) in self.layout.points else None
 
     def after(self, instruction: Instruction, seen: Any) -> None:
@@ -120,6 +131,9 @@ class Counting(Watcher):
         first = self.layout.points.get(id(instruction), 0)
         if way := way_of(instruction):
             self._bulk(instruction, first, way)
+        if id(instruction) in self.layout.divisions:
+            self._division(instruction, seen)
+            return
         for i, touch in enumerate(seen or ()):
             if touch.action == "fill":
                 self._copied(instruction, first + i, seen[0], touch)
@@ -180,6 +194,25 @@ class Counting(Watcher):
         some = e.compare("icmp ne", lanes, e.const("i32", 0))
         self._add(at, e.resize(some, "i64", False))
         self._add(at + 8, self._threads(lanes))
+
+    def _operands(self, instruction: Instruction) -> list[Value]:
+        """The bits of what a division divides, or of what a root is taken of, in every lane."""
+        kind = kind_of(instruction)
+        assert kind
+        count, type_ = operands_of(kind)
+        given = instruction.operands[1 : 1 + count]
+        return [self.e.cast("bitcast", self.e.read(item, type_, True), f"i{type_[1:]}") for item in given]
+
+    def _division(self, instruction: Instruction, given: list[Value]) -> None:
+        """Count the lanes that take the longer way."""
+        e, number, kind = self.e, self.layout.divisions[id(instruction)], kind_of(instruction)
+        assert kind
+        places = e.buffers()
+        for value, place in zip(given, places, strict=False):
+            e.store(value, place, 64)
+        table = Value("ptr", e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number))
+        total = Value("ptr", e.offset("%watch.row", self.layout.slow + 8 * number))
+        e.call(routine_of(kind), "void", table, total, *(Value("ptr", place) for place in places), e.mask())
 
     def _point(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
@@ -324,6 +357,16 @@ def _products(program: Program) -> list[list[int]]:
         for block in program.flow.blocks
         for item in block.instructions
         if item.opcode == "wgmma" and item.parts[:1] == ("mma_async",)
+    ]
+
+
+def _divisions(program: Program) -> list[list[Any]]:
+    """The line and kind of every instruction that may take a longer way, in order."""
+    return [
+        [item.line, kind]
+        for block in program.flow.blocks
+        for item in block.instructions
+        if (kind := kind_of(item))
     ]
 
 

@@ -32,6 +32,7 @@ _ROUTINES = (
     "tilewise.emulator.checking.copies",
     "tilewise.emulator.checking.registers",
     "tilewise.emulator.profiling.support",
+    "tilewise.emulator.profiling.slow_paths",
     "tilewise.emulator.profiling.tracing",
     "tilewise.emulator.profiling.copies",
     "tilewise.emulator.support.bulk",

@@ -1,0 +1,313 @@
+"""Which lanes take the longer way of a division or a root, told from their operands.
+
+Machine code divides and takes roots in a few instructions where a test of the operands says that nothing can
+overflow, and calls a routine of the assembler's own for the others. Which way goes through that routine is up to the
+operands again. The tests, and what tells the ways apart, are read from the machine code, which has the same ones for
+compute capabilities 7.5 to 12.0; ``FCHK``, which tests the operands of a division, is told from measurements.
+
+A lane is in one *class*: 0 if the test lets it through, else one of ``CLASSES``. A warp has a set of classes, written
+as the bits of a number; how often there was which set is counted of every such instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.ptx.syntax import Instruction
+
+__all__ = ["CLASSES", "TABLE", "kind_of", "operands_of", "routine_of", "routines"]
+
+_RESULTS = ("whole", "too large", "too small", "subnormal")
+_DIVISION = (
+    *_RESULTS, *(f"{name} of subnormals" for name in _RESULTS), "NaN", "zeros", "infinities", "to zero", "to infinity",
+)  # fmt: skip
+_ROOT = ("zero", "negative", "NaN", "infinite", "small")
+_INVERSE = ("zero", "tiny", "subnormal", "large", "special")
+# What lanes are told apart by, of each kind of operation; the first is class 1.
+CLASSES: dict[str, tuple[str, ...]] = {
+    "div.f32": _DIVISION,
+    "div.ftz.f32": _DIVISION,
+    "rcp.f32": _INVERSE,
+    "rcp.ftz.f32": _INVERSE,
+    "sqrt.f32": _ROOT,
+    "sqrt.ftz.f32": _ROOT,
+    "div.f64": ("whole", "subnormal", "subnormal, exact", "NaN above", "NaN below", "alike", "special"),
+    "rcp.f64": ("NaN", "special", "small", "large"),
+    "sqrt.f64": ("small", "zero or NaN", "negative", "infinite", "subnormal"),
+    "rsqrt.f64": ("zero", "NaN", "negative", "infinite", "subnormal"),
+}
+
+
+_WAYS_TO_ROUND = {
+    ("rsqrt", "f64"): ("approx",),
+    ("rcp", "f32"): ("rn", "rz", "rm", "rp"),
+    ("sqrt", "f32"): ("rn", "rz", "rm", "rp"),
+}
+
+
+class TABLE:
+    """Of one instruction: lanes of each class, then sets of classes and how often there were such warps."""
+
+    LANES = 0  # 16 numbers of 64 bits
+    SETS = 128  # pairs: the set, how often
+    SLOTS = 256
+    SIZE = SETS + 16 * SLOTS
+
+
+def kind_of(instruction: Instruction) -> str | None:
+    """One of ``CLASSES``, or None for an instruction that has no longer way or whose ways are not known."""
+    parts = instruction.parts
+    if not parts or parts[0] not in _WAYS_TO_ROUND.get((instruction.opcode, parts[-1]), ("rn",)):
+        return None
+    kind = ".".join((instruction.opcode, *parts[1:]))
+    return kind if kind in CLASSES else None
+
+
+def operands_of(kind: str) -> tuple[int, str]:
+    """How many operands, and their type."""
+    return 2 if kind.startswith("div") else 1, kind.rpartition(".")[2]
+
+
+def routine_of(kind: str) -> str:
+    """The name of the function that counts it."""
+    return f"tw_slow_{kind.replace('.', '_')}"
+
+
+def routines() -> list[Routine]:
+    return [_count(kind) for kind in CLASSES]
+
+
+def _count(kind: str) -> Routine:
+    """Count what lanes take the longer way; nothing is written where none does."""
+    r = Routine(routine_of(kind), "void", table="ptr", totals="ptr", a="ptr", b="ptr", mask="i32")
+    count, type_ = operands_of(kind)
+    bits = vector(f"i{type_[1:]}")
+    given = [r.load(bits, r[name].ref, 64) for name in ("a", "b")[:count]]
+    slow, classes = _TESTS[kind](r, *given)
+    lanes = r.op("and", r.bits(slow), r["mask"])
+    with r.when(r.compare("icmp eq", lanes, 0)):
+        r.give()
+    found = r.variable("i32", 0)
+    for number in range(len(CLASSES[kind]) + 1):
+        if number:
+            here = r.op("and", r.bits(r.compare("icmp eq", classes, number)), lanes)
+        else:
+            here = r.op("and", r["mask"], r.op("xor", lanes, -1))
+        some = r.resize(r.compare("icmp ne", here, 0), "i32", False)
+        found.put(r.op("or", found.get(), r.op("shl", some, number)))
+        _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.intrinsic("llvm.ctpop", here)))
+    _add(r, r["totals"], 0, r.const("i64", 1))
+    _note_set(r, r.wide(found.get()))
+    return r
+
+
+def _add(r: Routine, place: Value, offset: int, amount: Value) -> None:
+    r.put(place, offset, r.op("add", r.field(place, offset, "i64", 8), amount), 8)
+
+
+def _note_set(r: Routine, found: Value) -> None:
+    """Count a set where it stands in the table, else in the first free slot, else in the last one."""
+    slot = r.variable("i64", 0)
+    with r.loop() as loop:
+        known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64", 8)
+        right = r.op("or", r.compare("icmp eq", known, found), r.compare("icmp eq", known, 0))
+        loop.leave(r.op("or", right, r.compare("icmp eq", slot.get(), TABLE.SLOTS - 1)))
+        slot.add(1)
+    place = r.item(r["table"], slot.get(), 16)
+    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64", 8)), 8)
+    _add(r, place, TABLE.SETS + 8, r.const("i64", 1))
+
+
+# -- tests: which lanes take the longer way, and the class of each -----------------------------------------
+_Found = tuple[Value, Value]
+
+
+class _Single:
+    """A float's parts."""
+
+    def __init__(self, r: Routine, bits: Value, flushed: bool) -> None:
+        self.bits = bits
+        self.exponent = r.op("and", r.op("lshr", bits, 23), 255)
+        self.size = r.op("and", bits, 0x7FFF_FFFF)
+        self.zero = r.compare("icmp eq", self.exponent if flushed else self.size, 0)
+        self.infinite = r.compare("icmp eq", self.size, 0x7F80_0000)
+        self.nan = r.compare("icmp ugt", self.size, 0x7F80_0000)
+        self.negative = r.compare("icmp slt", bits, 0)
+        less = r.op("sub", self.exponent, 1)
+        self.plain = r.compare("icmp ult", less, 254)  # neither zero nor subnormal nor infinite nor NaN
+
+
+def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
+    """The number of the first case that holds."""
+    found = rest
+    for condition, number in reversed(cases):
+        found = r.select(condition, r.const(rest, number), found)
+    return found
+
+
+def _any(r: Routine, *conditions: Value) -> Value:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = r.op("or", found, condition)
+    return found
+
+
+def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
+    one, other = _Single(r, a, flushed), _Single(r, b, flushed)
+    apart = r.op("sub", one.exponent, other.exponent)
+    slow = _any(
+        r,
+        r.compare("icmp ule", other.exponent, 1),
+        r.compare("icmp uge", other.exponent, 252),
+        r.compare("icmp ule", one.exponent, 24),
+        r.compare("icmp eq", one.exponent, 255),
+        r.compare("icmp sge", apart, 127),
+        r.compare("icmp sle", apart, -125),
+    )
+    result = _exponent_of_quotient(r, one, other)
+    size = _first(
+        r,
+        [
+            (r.compare("icmp sgt", result, 254), 2),
+            (r.compare("icmp sgt", result, 0), 1),
+            (r.compare("icmp slt", result, -24), 3),
+        ],
+        r.const(result, 4),
+    )
+    plain = r.op("and", one.plain, other.plain)
+    classes = _first(
+        r,
+        [
+            (r.op("or", one.nan, other.nan), 9),
+            (r.op("and", one.zero, other.zero), 10),
+            (r.op("and", one.infinite, other.infinite), 11),
+            (r.op("or", other.infinite, one.zero), 12),
+            (r.op("or", one.infinite, other.zero), 13),
+        ],
+        r.select(plain, size, r.op("add", size, 4)),
+    )
+    return slow, classes
+
+
+def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
+    """The quotient's exponent, biased as floats' are, were there no limit to it."""
+    scaled = []
+    for item in (one, other):
+        number = r.cast("bitcast", item.bits, "float")
+        larger = r.cast("bitcast", r.op("fmul", number, r.real(number, 2.0**64)), "i32")
+        small = r.compare("icmp eq", item.exponent, 0)
+        bits = r.select(small, larger, item.bits)
+        exponent = r.op("and", r.op("lshr", bits, 23), 255)
+        exponent = r.select(small, r.op("sub", exponent, 64), exponent)
+        unit = r.op("or", r.op("and", bits, 0x7F_FFFF), 0x3F80_0000)
+        scaled.append((exponent, r.cast("bitcast", unit, "float")))
+    (high, above), (low, below) = scaled
+    quotient = r.cast("bitcast", r.op("fdiv", above, below), "i32")
+    return r.op("add", r.op("sub", high, low), r.op("lshr", quotient, 23))
+
+
+def _root_single(r: Routine, a: Value, flushed: bool = False) -> _Found:
+    one = _Single(r, a, flushed)
+    slow = r.compare("icmp ugt", r.op("sub", a, 0x0D00_0000), 0x727F_FFFF)
+    below = r.op("and", one.negative, r.compare("icmp ne", one.exponent, 0))
+    return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2), (one.infinite, 4)], r.const(a, 5))
+
+
+def _invert_single(r: Routine, a: Value) -> _Found:
+    one = _Single(r, a, False)
+    slow = r.compare("icmp ule", r.op("and", r.op("add", a, 0x180_0000), 0x7F80_0000), 0x1FF_FFFF)
+    small = r.compare("icmp eq", one.exponent, 0)
+    tiny = r.compare("icmp ule", one.size, 0x20_0000)  # whose inverse is too large
+    special = r.compare("icmp eq", one.exponent, 255)
+    return slow, _first(r, [(one.zero, 1), (tiny, 2), (small, 3), (special, 5)], r.const(a, 4))
+
+
+class _Double:
+    """A double's parts."""
+
+    def __init__(self, r: Routine, bits: Value) -> None:
+        self.bits, self.number = bits, r.cast("bitcast", bits, "double")
+        self.high = r.resize(r.op("lshr", bits, 32), "i32", False)
+        self.high_size = r.op("and", self.high, 0x7FFF_FFFF)
+        size = r.op("and", bits, (1 << 63) - 1)
+        self.zero = r.compare("icmp eq", size, 0)
+        self.infinite = r.compare("icmp eq", size, 0x7FF << 52)
+        self.nan = r.compare("icmp ugt", size, 0x7FF << 52)
+        self.small = r.compare("icmp ult", self.high_size, 1 << 20)  # zero or subnormal
+        self.negative = r.compare("icmp slt", bits, 0)
+
+
+def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
+    one, other = _Double(r, a), _Double(r, b)
+    quotient = r.cast("bitcast", r.op("fdiv", one.number, other.number), "i64")
+    result = r.op("and", r.resize(r.op("lshr", quotient, 32), "i32", False), 0x7FFF_FFFF)
+    whole = r.compare("icmp ugt", result, 0x10_0000)
+    slow = _any(
+        r,
+        r.compare("icmp ult", one.high_size, 0x360_0000),
+        other.small,
+        # Upper words are compared as floats: these are NaN there, or infinite times zero.
+        r.compare("icmp uge", other.high_size, 0x7F80_0000),
+        r.compare("icmp ugt", result, 0x7F80_0000),
+        r.compare("icmp ule", result, 0x10_0000),
+    )
+    number = r.const(one.high, 0)
+    alike = r.op("or", r.op("and", one.zero, other.zero), r.op("and", one.infinite, other.infinite))
+    special = _any(r, one.zero, one.infinite, other.zero, other.infinite)
+    cases = [(one.nan, 4), (other.nan, 5), (alike, 6), (special, 7), (whole, 1), (_divides(r, one, other), 3)]
+    return slow, _first(r, cases, r.const(number, 2))
+
+
+def _divides(r: Routine, one: _Double, other: _Double) -> Value:
+    """Whether the quotient is exact."""
+    units = []
+    for item in (one, other):
+        larger = r.cast("bitcast", r.op("fmul", item.number, r.real(item.number, 2.0**54)), "i64")
+        bits = r.select(item.small, larger, item.bits)
+        unit = r.op("or", r.op("and", bits, (1 << 52) - 1), 0x3FF << 52)
+        units.append(r.cast("bitcast", unit, "double"))
+    above, below = units
+    quotient = r.op("fdiv", above, below)
+    rest = r.intrinsic("llvm.fma", r.negate(quotient), below, above)
+    return r.compare("fcmp oeq", rest, r.real(rest, 0.0))
+
+
+def _invert_double(r: Routine, a: Value) -> _Found:
+    one = _Double(r, a)
+    moved = r.op("and", r.op("add", one.high, 0x30_0402), 0x7FFF_FFFF)
+    special = r.compare("icmp uge", r.op("sub", one.high_size, 1), 0x7FEF_FFFF)
+    small = r.compare("icmp ult", one.high_size, 0x100_0001)
+    classes = _first(r, [(one.nan, 1), (special, 2), (small, 3)], r.const(one.high, 4))
+    return r.compare("icmp ult", moved, 0x40_0402), classes
+
+
+def _root_double(r: Routine, a: Value) -> _Found:
+    one = _Double(r, a)
+    moved = r.op("sub", one.high, 0x350_0000)
+    small = r.compare("icmp uge", moved, 0xFCC0_0000)
+    nothing = r.op("or", one.zero, one.nan)
+    cases = [(small, 1), (nothing, 2), (one.negative, 3), (one.infinite, 4)]
+    return r.compare("icmp uge", moved, 0x7CA0_0000), _first(r, cases, r.const(one.high, 5))
+
+
+def _inverse_root_double(r: Routine, a: Value) -> _Found:
+    one = _Double(r, a)
+    slow = r.compare("icmp uge", r.op("sub", one.high, 0x10_0000), 0x7FE0_0000)
+    cases = [(one.zero, 1), (one.nan, 2), (one.negative, 3), (one.infinite, 4)]
+    return slow, _first(r, cases, r.const(one.high, 5))
+
+
+_TESTS: dict[str, Callable[..., _Found]] = {
+    "div.f32": _divide_single,
+    "div.ftz.f32": lambda r, a, b: _divide_single(r, a, b, True),
+    "rcp.f32": _invert_single,
+    "rcp.ftz.f32": _invert_single,
+    "sqrt.f32": _root_single,
+    "sqrt.ftz.f32": lambda r, a: _root_single(r, a, True),
+    "div.f64": _divide_double,
+    "rcp.f64": _invert_double,
+    "sqrt.f64": _root_double,
+    "rsqrt.f64": _inverse_root_double,
+}

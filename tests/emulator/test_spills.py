@@ -1,0 +1,67 @@
+"""Spilled registers are told where a profile is read: in the table, by line, as plain data, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.cli.main import main
+from tilewise.instruments.listing import listing
+from tilewise.instruments.profile import Profile
+
+SOURCE = """extern "C" __global__ void __launch_bounds__(1024) sums(const float *x, float *y) {
+    float s[10][10] = {};
+    for (int k = 0; k < 2; k++) {
+        float a[10], b[10];
+        for (int i = 0; i < 10; i++) a[i] = x[(k * 20 + i) * 32 + threadIdx.x];
+        for (int i = 0; i < 10; i++) b[i] = x[(k * 20 + 10 + i) * 32 + threadIdx.x];
+        for (int i = 0; i < 10; i++) for (int j = 0; j < 10; j++) s[i][j] += a[i] * b[j];
+    }
+    for (int i = 0; i < 10; i++) for (int j = 0; j < 10; j++) y[(i * 10 + j) * 32 + threadIdx.x] = s[i][j];
+}"""
+
+
+@pytest.fixture(scope="module")
+def spilled() -> Profile:
+    x, y = np.ones(40 * 32, np.float32), np.zeros(100 * 32, np.float32)
+    return tw.Kernel(SOURCE, "sums", "sm_90").profile(1, 32, [x, y])
+
+
+def test_a_table_and_plain_data_tell_spills(spilled: Profile) -> None:
+    found = spilled.spills
+    assert found and spilled.resources and found.bytes == spilled.resources.spills > 100
+    local = [item for item in spilled.machine.ran if item.instruction.family in ("LDL", "STL")]
+    assert found.local == sum(float(item.runs.sum()) for item in local) > 50
+    assert found.share == pytest.approx(found.local / spilled["smsp__inst_executed.sum"])
+    head = spilled.table().splitlines()[1]
+    assert head.startswith(f"spills: {found.bytes:,} bytes a thread") and f"{found.share:.1%}" in head
+    assert json.loads(spilled.json())["spills"]["bytes"] == found.bytes
+
+
+def test_lines_tell_where_local_memory_is_used(spilled: Profile) -> None:
+    lines = spilled.lines
+    assert sum(line.local for line in lines) > 0 and all(line.local <= line.instructions for line in lines)
+    assert listing(lines).splitlines()[0].split() == [
+        "instructions", "wavefronts", "conflicts", "sectors", "ideal", "local", "line",
+    ]  # fmt: skip
+    assert spilled.spills and sum(line.local for line in spilled.machine_lines) == spilled.spills.local
+
+
+def test_nothing_is_said_where_nothing_spilled() -> None:
+    profile = tw.ladder["05_tiled_conflicted"].profile(32, 32, 32, gpu="h200")
+    assert (
+        profile.spills is None and "spills" not in profile.table() and "local" not in listing(profile.lines)
+    )
+
+
+def test_the_command_line_tells_spills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sums.cu"
+    file.write_text(SOURCE)
+    launch = [str(file), "--grid", "1", "--block", "32", "--arg", "new:f32[1280]", "--arg", "new:f32[3200]"]
+    assert main(["profile", *launch, "--occupancy"]) == 0
+    shown = capsys.readouterr().out
+    assert "spills" in shown and "bytes a thread" in shown
