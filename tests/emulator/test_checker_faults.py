@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
 from tests.emulator.faulty import CASES, kernel_of, marked
+from tests.tensor_cases import Case as TensorCase
+from tests.tensor_cases import boxes, images
+from tests.tensor_kernels import kernel
+from tests.tensor_model import Box, rows_of
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.instruments.checking import Checker, check_bound
@@ -92,6 +98,28 @@ def test_an_array_that_was_let_go_of_is_named() -> None:
     assert (found.tool, found.kind) == ("memcheck", "use-after-free")
     assert "(1237,)" in found.message
     assert found.address == address + 8
+
+
+@given(st.one_of(boxes(stores=True), images(stores=True)), st.sampled_from(["eager", "late", 3]))
+@settings(max_examples=60, deadline=None)
+def test_all_that_a_tensor_store_writes_is_in_flight_until_it_is_waited_for(
+    case: TensorCase, order: str | int
+) -> None:
+    device = open_emulator()
+    for wait in range(3):
+        x = device.array(case.memory)
+        made = case.map(x.ptr)
+        box = Box(made.described, case.coordinates, case.at)
+        what, shared = device.array(case.numbers(box, box.end)), device.array(np.zeros(box.end, np.uint8))
+        args = [made, what, shared, x, device.empty(len(case.memory), "uint8"), len(case.memory), wait]
+        found = kernel("store_and_read").check(1, 64, args, shared=box.end, order=order)
+        unit = made.described.interleave or made.described.element.size
+        rows = rows_of(made.described, case.coordinates)
+        places = {place for row in rows for place in row.elements if place >= 0}
+        if wait == 2 or not places:
+            assert not found, told(found)
+        else:
+            assert [(item.kind, item.count) for item in found] == [("read-in-flight", unit * len(places))]
 
 
 def test_findings_come_by_line_and_as_plain_data() -> None:

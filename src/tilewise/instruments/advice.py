@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FAULTS", "MBARRIER", "WORDS", "Words"]
+__all__ = ["FAULTS", "MBARRIER", "STORE", "WORDS", "Words"]
 
 
 class Words(NamedTuple):
@@ -31,6 +31,10 @@ _WAIT = (
 _FREE = (
     "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again; if other "
     "threads use it, let them meet at a barrier behind that"
+)
+STORE = (
+    "wait first with cp.async.bulk.wait_group, in the thread that issued the bulk store: with .read it waits only "
+    "until the source has been read; other threads have to meet that thread at a barrier behind it"
 )
 MBARRIER = (
     "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"

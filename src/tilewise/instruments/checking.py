@@ -13,7 +13,7 @@ from tilewise.devices.host_launches import HostLauncher
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.report import Range
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
-from tilewise.instruments.advice import FAULTS, MBARRIER, WORDS
+from tilewise.instruments.advice import FAULTS, MBARRIER, STORE, WORDS
 from tilewise.instruments.findings import Access, Finding
 from tilewise.instruments.launch import check_on_host
 from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
@@ -150,6 +150,8 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     array = "" if shared else _array(hit.address, seen.ranges)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
     message, advice = f"{words.what} at {where}" + (f", in {array}" if array else ""), words.advice
+    if name in ("READ_IN_FLIGHT", "WRITE_IN_FLIGHT") and not shared:
+        advice = STORE
     if words.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:
         words = words._replace(kind="uninitialised-mbarrier")
         message, advice = f"a thread may use an mbarrier before it is initialised, at {where}", MBARRIER

@@ -367,7 +367,8 @@ class _Checker(Watcher):
         if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            self._call("tw_check_landed", self._number(1), self._number(left), self._number(PRODUCTS))
+            numbers = [self._number(number) for number in (left, PRODUCTS, 0)]
+            self._call("tw_check_landed", self._number(1), *numbers)
             self._call("tw_check_done", self._number(left))
         elif instruction.opcode == "wgmma":
             self._call("tw_check_ordered")
@@ -460,7 +461,8 @@ class _Checker(Watcher):
             return
         first = instruction.operands[0] if instruction.operands else None
         keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
-        self._call("tw_check_landed", self.e.mask(), self._number(keep), self._number(kind))
+        numbers = [self._number(number) for number in (keep, kind, int("read" in instruction.parts))]
+        self._call("tw_check_landed", self.e.mask(), *numbers)
 
     def _product(self, instruction: Instruction) -> None:
         from tilewise.emulator.families.wgmma import matrices_of
