@@ -261,12 +261,15 @@ class Kernel:
         cluster: int | Sequence[int] | None = None,
         order: str | int = "late",
         timeout: float | None = None,
+        *,
+        level: str = "warning",
     ) -> list[Finding]:
         """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
 
         Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
         part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, and
-        when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
+        when asynchronous work completes: ``"eager"``, ``"late"``, or a seed. ``level="info"`` also gives the races
+        that did no harm, as all of their writes were of equal values.
 
         >>> import numpy as np, tilewise as tw
         >>> source = '''extern "C" __global__ void k(float *x) {
@@ -278,7 +281,7 @@ class Kernel:
 
         _check_timeout(timeout)
         bound, packed = self._bind(grid, block, args, shared, cluster, "emulator")
-        findings = check_bound(bound, {}, order, timeout=timeout)
+        findings = check_bound(bound, {}, order, timeout=timeout, level=level)
         packed.copy_back()
         return findings
 

@@ -148,6 +148,7 @@ class HostLauncher:
             keep=held,
             watch=watch(build, launch, held) if watch else None,
             chosen=chosen,
+            labels=[parameter.label(i) for i, parameter in enumerate(binary.entries[entry].parameters)],
         )
         try:
             runner()

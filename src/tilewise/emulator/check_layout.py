@@ -183,6 +183,7 @@ LINE_BITS = 8
 WHOLE_WARP = 256  # given to an access: the lanes make it as one
 PASSED_ON = 512  # and that what is read is only written elsewhere
 BITWISE = 1024  # and that it sets or clears some bits, whatever the others are
+CONSTANT = 2048  # and that what is stored is a constant of the program
 
 LANE_BITS = 6
 SEVERAL = 32  # as a lane: more than one of the warp
@@ -224,6 +225,7 @@ class Kind(IntEnum):
     REGISTER_UNFENCED = 13  # a wgmma uses a register that was written, and no wgmma.fence lies between
     UNMADE = 14  # a copy tells an mbarrier that need not be visible to it
     BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
+    EQUAL_WRITES = 16  # two writes race, of equal values
 
 
 class FINDING:

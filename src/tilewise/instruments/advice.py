@@ -16,6 +16,7 @@ class Words(NamedTuple):
     before: str  # what the earlier access was
     now: str
     advice: str
+    level: str = "error"
 
 
 _RACE = (
@@ -43,6 +44,17 @@ MBARRIER = (
 # By the name of its kind in ``check_layout.py``, and of two that are told apart here.
 WORDS = {
     "WRITE_AFTER_WRITE": Words("racecheck", "write-write", "two threads write", "write", "write", _RACE),
+    "EQUAL_WRITES": Words(
+        *(
+            "racecheck",
+            "equal-writes",
+            "two writes race, and only their equal values hide it",
+            "write",
+            "write",
+        ),
+        "check again with values that differ; if they are always the same, one thread may write for all",
+        level="info",
+    ),
     "READ_AFTER_WRITE": Words(
         *("racecheck", "read-write", "a thread reads what another writes", "write", "read", _RACE)
     ),

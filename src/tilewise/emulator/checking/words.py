@@ -15,6 +15,7 @@ from tilewise.emulator.check_layout import (
     CELLS,
     CHECK,
     CLOCKS,
+    CONSTANT,
     DOUBTFUL,
     FOREIGN,
     LANE_BITS,
@@ -195,8 +196,11 @@ def judge(word: Word, writes: Value, stores: Value, same: Variable) -> None:
     r = word.r
     found, time, who, info = word.against((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
     kind = r.select(writes, r.const("i32", Kind.WRITE_AFTER_WRITE), r.const("i32", Kind.READ_AFTER_WRITE))
-    with r.when(found), r.unless(r.both(stores, same.get())):
-        word.report(kind, who, info)
+    with r.when(found):
+        with r.unless(r.both(stores, same.get())):
+            word.report(kind, who, info)
+        with r.otherwise(), r.unless(_one_constant(word, info)):
+            word.report(Kind.EQUAL_WRITES, who, info)
     with r.when(r.both(word.strong(word.flags), word.strong(info))):
         plain, _, writer, write = word.against((CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE), False)
         with r.when(plain):
@@ -211,6 +215,13 @@ def judge(word: Word, writes: Value, stores: Value, same: Variable) -> None:
                 word.report(Kind.WRITE_AFTER_READ, reader, reading)
     _against_state(word, writes, stores)
     _remember(word, writes, time, who, info)
+
+
+def _one_constant(word: Word, info: Value) -> Value:
+    """Whether a line always stores the same: then it cannot race with itself for the worse."""
+    r = word.r
+    constant = r.compare("icmp ne", r.op("and", r["flags"], CONSTANT), 0)
+    return r.both(constant, r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]))
 
 
 def _against_state(word: Word, writes: Value, stores: Value) -> None:

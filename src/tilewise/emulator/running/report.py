@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
@@ -27,7 +28,7 @@ from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, readable
 
-__all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "place_of"]
+__all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "name_arguments", "place_of"]
 
 CLUSTER_BARRIER = -1  # its number, among those of a block
 _LINE_SHOWN = 200  # characters of a PTX line
@@ -48,6 +49,21 @@ class Range:
     start: int
     size: int
     name: str
+
+
+def name_arguments(ranges: Sequence[Range], packed: Sequence[bytes], labels: Sequence[str]) -> list[Range]:
+    """The ranges, those named as arguments whose address one of them holds: alone, in a struct or a tensor map."""
+    starts = [item.start for item in ranges]
+    named: dict[int, list[str]] = {}
+    for data, label in zip(packed, labels, strict=True):
+        for (address,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+            i = bisect.bisect_right(starts, address) - 1
+            if i >= 0 and address < starts[i] + ranges[i].size and label not in named.setdefault(i, []):
+                named[i].append(label)
+    return [
+        replace(item, name=f"{' and '.join(named[i])}, {item.name}") if named.get(i) else item
+        for i, item in enumerate(ranges)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

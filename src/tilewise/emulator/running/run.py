@@ -28,7 +28,14 @@ from tilewise.emulator.running import workers
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.questions import Host
-from tilewise.emulator.running.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault
+from tilewise.emulator.running.report import (
+    CLUSTER_BARRIER,
+    Range,
+    Waiting,
+    deadlock,
+    fault,
+    name_arguments,
+)
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
 from tilewise.emulator.support.mbarrier import told
 from tilewise.emulator.support.text import Outcome
@@ -242,6 +249,7 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+    labels: Sequence[str] = ()  # what to call the arguments, one for each of ``packed``
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -362,7 +370,11 @@ class _Work:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.cluster)
+            runner = self.runner
+            ranges = (
+                name_arguments(self.ranges, runner.packed, runner.labels) if runner.labels else self.ranges
+            )
+            raise fault(self.build, record, ranges, self.shared_bytes, said, self.cluster)
 
     def _end(self, number: int) -> None:
         self.over.append(number)
