@@ -57,7 +57,7 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 def _file(args: Namespace, order: str | int) -> _Checked:
     words = file_words(args, args.target)
     launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
-    found = launch.check(order, args.timeout, level="info")
+    found = launch.check(order, args.timeout, level="info", lenient=args.lenient)
     findings = at_least("warning", found)
     notes = [item for item in found if item not in findings]
     return _Checked(f"{readable(launch.kernel.name)} of {args.target}", order, findings, notes)

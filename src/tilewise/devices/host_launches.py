@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 class HostLauncher:
     """Runs launches on the CPU, with the variables of the modules that they are of.
 
-    ``order``, ``threads`` and ``sums`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
+    All but ``multiprocessors`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
     ``multiprocessors`` is how many a kernel finds that asks, the CPU threads if not given.
     """
 
@@ -66,6 +66,7 @@ class HostLauncher:
         threads: int | None = None,
         sums: str | None = None,
         multiprocessors: int | None = None,
+        lenient: bool = False,
     ) -> None:
         if isinstance(order, str) and order not in _ORDERS:
             raise UnknownNameError("order", order, [*_ORDERS, "a seed such as 7"])
@@ -73,13 +74,13 @@ class HostLauncher:
         self._threads = None if threads is None else integer("threads", threads, least=1)
         if sums is not None and sums not in _SUMS:
             raise UnknownNameError("sums", sums, _SUMS)
-        self._sums, self._multiprocessors = sums, multiprocessors
+        self._sums, self._multiprocessors, self.lenient = sums, multiprocessors, bool(lenient)
         self._variables: dict[str, dict[str, Allocation]] = {}  # by module and name
 
     @property
-    def options(self) -> tuple[str | int, int | None, str | None]:
-        """Order, threads and sums as they were given."""
-        return self.order, self._threads, self._sums
+    def options(self) -> tuple[str | int, int | None, str | None, bool]:
+        """Order, threads, sums and whether it is lenient, as they were given."""
+        return self.order, self._threads, self._sums, self.lenient
 
     @property
     def threads(self) -> int:
@@ -148,6 +149,7 @@ class HostLauncher:
             keep=held,
             watch=watch(build, launch, held) if watch else None,
             chosen=chosen,
+            lenient=self.lenient,
             labels=[parameter.label(i) for i, parameter in enumerate(binary.entries[entry].parameters)],
         )
         try:

@@ -226,6 +226,8 @@ class Kind(IntEnum):
     UNMADE = 14  # a copy tells an mbarrier that need not be visible to it
     BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
     EQUAL_WRITES = 16  # two writes race, of equal values
+    OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS tells whether it is a write,
+    BLOCK_GONE = 18  # and BYTES of how many bytes
 
 
 class FINDING:

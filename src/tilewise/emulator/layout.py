@@ -124,6 +124,8 @@ class LAUNCH:
     WATCH = 328  # pointer to memory where a watched launch writes down what it sees
     CHOSEN = 352  # pointer to the numbers of the clusters to run, or null for all of the grid
     EXPLICIT = 320  # whether the launch or the kernel says of how many blocks a cluster is
+    LENIENT = 480  # whether what GPUs usually let pass does not end it
+    ZEROS = 488  # pointer to what such a read finds
     SIZE = 512
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
+from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked import Checks
-from tilewise.emulator.running.report import Range, name_arguments
+from tilewise.emulator.running.report import Range, describe_fault, name_arguments
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.instruments.advice import FAULTS, MBARRIER, STORE, WORDS
 from tilewise.instruments.findings import Access, Finding, at_least
@@ -37,17 +38,19 @@ def check_bound(
     sums: str | None = None,
     timeout: float | None = None,
     level: str = "warning",
+    lenient: bool = False,
 ) -> list[Finding]:
     """Run a bound's launches in the checked build, on operands at these addresses, and return what was found."""
-    return Checker(order, sums, level=level).check(bound, addresses, timeout)
+    return Checker(order, sums, level=level, lenient=lenient).check(bound, addresses, timeout)
 
 
 class Checker:
     """Checks the launches of a program, one after another: what is wrong with them gathers in ``findings``.
 
     Variables of a module, and the heap of its kernels, live on from one launch to the next. ``level`` is the least
-    that findings must have ("info", "warning", "error"), as of compute-sanitizer's racecheck. As a context it also
-    looks at arrays: at its end it reports those that were made on the emulator meanwhile and are still there.
+    that findings must have ("info", "warning", "error"), as of compute-sanitizer's racecheck; with ``lenient`` what
+    GPUs usually let pass does not end a launch. As a context it also looks at arrays: at its end it reports those
+    that were made on the emulator meanwhile and are still there.
 
     >>> import tilewise as tw
     >>> with Checker() as checker:
@@ -56,10 +59,17 @@ class Checker:
     'leak'
     """
 
-    def __init__(self, order: str | int = "late", sums: str | None = None, *, level: str = "warning") -> None:
+    def __init__(
+        self,
+        order: str | int = "late",
+        sums: str | None = None,
+        *,
+        level: str = "warning",
+        lenient: bool = False,
+    ) -> None:
         self.findings: list[Finding] = at_least(level, [])
         self._level = level
-        self._launcher = HostLauncher(order, threads=1, sums=sums)
+        self._launcher = HostLauncher(order, threads=1, sums=sums, lenient=lenient)
         self._arrays = HostArrays()
         self._observing = contextlib.ExitStack()
 
@@ -101,6 +111,8 @@ class _Launch:
     build: Any = None
     ranges: list[Any] = field(default_factory=list)
     held: list[Any] = field(default_factory=list)
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0  # of a block
 
     def watch(self, build: Any, shape: Launch, held: list[Any]) -> Checks:
         """The memory that the checked build writes to, of allocations that the launch may touch."""
@@ -108,6 +120,7 @@ class _Launch:
         unset = {item.address: item.unset for item in held if item.unset is not False}
         self.build, self.held = build, list(held)
         self.ranges = name_arguments(ranges, self.packed, self.labels)
+        self.cluster, self.shared_bytes = shape.cluster or (1, 1, 1), build.shared_bytes + shape.shared
         made = self.checks = Checks(shape, build.warps, ranges, unset, build.notes)
         return made
 
@@ -141,6 +154,8 @@ def _check_launch(
 # -- what was found ---------------------------------------------------------------------------------------
 def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     name, entry = hit.kind.name, readable(seen.entry)
+    if name in FAULTS:
+        return _passed_fault(hit, seen, listing)
     shared = hit.space.name == "SHARED" or hit.address >> 56
     if shared and hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
         name = "COPY_AFTER_ACCESS"
@@ -166,6 +181,19 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
         *(words.tool, words.kind, message, advice, entry, hit.count, space, hit.address),
         *(array, now, before, words.level),
     )
+
+
+def _passed_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
+    """The finding of a fault that did not end a lenient launch."""
+    tool, kind, advice = FAULTS[hit.kind.name]
+    write, place = bool(hit.flags & 1), (hit.address, hit.bytes, hit.space)
+    message = describe_fault(
+        *(FaultKind[hit.kind.name], *place, write, hit.now.block, seen.cluster),
+        *(seen.ranges, seen.build, seen.shared_bytes),
+    )
+    now = listing.access(hit.now, "write" if write else "read")
+    space = hit.space.name.lower()
+    return Finding(tool, kind, message, advice, readable(seen.entry), hit.count, space, hit.address, now=now)
 
 
 def _kept(blocks: list[Block], seen: _Launch, listing: Origins) -> list[Finding]:

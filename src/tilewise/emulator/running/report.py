@@ -28,7 +28,16 @@ from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, readable
 
-__all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "name_arguments", "place_of"]
+__all__ = [
+    "CLUSTER_BARRIER",
+    "Range",
+    "Waiting",
+    "deadlock",
+    "describe_fault",
+    "fault",
+    "name_arguments",
+    "place_of",
+]
 
 CLUSTER_BARRIER = -1  # its number, among those of a block
 _LINE_SHOWN = 200  # characters of a PTX line
@@ -96,8 +105,8 @@ def fault(
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
     size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
-    at = _at(address, Space(space), (x, y, z), cluster)
-    what = _what(FaultKind(kind), address, at, size, Space(space), bool(write), ranges, build, shared_bytes)
+    how = (FaultKind(kind), address, size, Space(space), bool(write))
+    what = describe_fault(*how, (x, y, z), cluster, ranges, build, shared_bytes)
     if kind == FaultKind.ASSERT:
         what = said.get(((x, y, z), linear), what)
     found = KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
@@ -112,6 +121,23 @@ def fault(
         FaultKind(kind).name, verb, (x, y, z), thread, line, Space(space).name.lower(), address, size, name
     )
     return found
+
+
+def describe_fault(
+    kind: FaultKind,
+    address: int,
+    size: int,
+    space: Space,
+    write: bool,
+    block: Dim3,
+    cluster: Dim3,
+    ranges: Sequence[Range],
+    build: Build,
+    shared_bytes: int,
+) -> str:
+    """What is wrong with an access of a block, in one line."""
+    at = _at(address, space, block, cluster)
+    return _what(kind, address, at, size, space, write, ranges, build, shared_bytes)
 
 
 def place_of(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:

@@ -37,6 +37,7 @@ from tilewise.emulator.running.report import (
     name_arguments,
 )
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
+from tilewise.emulator.support.lenient import ZERO_BYTES
 from tilewise.emulator.support.mbarrier import told
 from tilewise.emulator.support.text import Outcome
 from tilewise.emulator.support.wgmma import PRODUCTS
@@ -249,6 +250,7 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
+    lenient: bool = False  # whether what GPUs usually let pass does not end it
     labels: Sequence[str] = ()  # what to call the arguments, one for each of ``packed``
 
     def __call__(self) -> None:
@@ -284,6 +286,7 @@ class _Work:
         self.table = Memory(8 * len(runner.globals) + 64)
         for i, address in enumerate(runner.globals):
             self.table.set(8 * i, address)
+        self.zeros = Memory(ZERO_BYTES)
         self.shared_bytes = build.shared_bytes + launch.shared
         self.host = Host(
             build,
@@ -338,6 +341,8 @@ class _Work:
             (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
             (LAUNCH.GLOBALS, self.table.address),
             (LAUNCH.HOST, self.host.entry),
+            (LAUNCH.LENIENT, int(self.runner.lenient)),
+            (LAUNCH.ZEROS, self.zeros.address),
             (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
             (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
         ):

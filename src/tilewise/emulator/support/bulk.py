@@ -143,7 +143,7 @@ def _span() -> Routine:
     with r.when(r.compare("icmp eq", found.get(), _NULL)):
         size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        r.call("tw_fault_at", "void", *who(r), fault.get(), *given)
+        found.put(r.call("tw_pass_or_fault", "ptr", *who(r), fault.get(), *given))
     r.give(found.get())
     return r
 

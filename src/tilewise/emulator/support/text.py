@@ -21,6 +21,7 @@ _ROUTINES = (
     "tilewise.emulator.support.flights",
     "tilewise.emulator.support.mbarrier",
     "tilewise.emulator.support.cluster",
+    "tilewise.emulator.support.lenient",
     "tilewise.emulator.support.wgmma",
     "tilewise.emulator.checking.begin",
     "tilewise.emulator.checking.clocks",
