@@ -396,5 +396,9 @@ def _arrive() -> Routine:
             r.give(failed)
     data = r.at(r["flight"], FLIGHT.DATA)
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
-    r.give(r.call("tw_arrive", "i32", *who(r), data, r["mask"], line))
+    # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
+    awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
+    failed = r.call("tw_arrive", "i32", *who(r), data, r["mask"], line)
+    r.put(r["warp"], WARP.AWAITING, awaiting)
+    r.give(failed)
     return r
