@@ -241,11 +241,9 @@ def _idle() -> Routine:
 
 
 def _gust() -> Routine:
-    """If the order has a seed: now and then, complete a flight, any. In the late one: those that all wait for."""
+    """If the order has a seed: now and then, complete a flight, any."""
     r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
     none = r.const("i32", 0)
-    with r.when(_order_is(r, _LATE)):
-        r.give(r.call("tw_free_waiting", "i32", r["ctx"], r["worker"], r["block"]))
     with r.unless(_order_is(r, _SEEDED)):
         r.give(none)
     queue = _queue(r)
@@ -297,13 +295,14 @@ def _free() -> Routine:
 
 
 def _free_waiting() -> Routine:
-    """While all warps of a cluster wait at mbarriers: complete what mbarriers are told of, until one warp may go on.
+    """In the late order, while all warps of a cluster wait at mbarriers: complete what mbarriers are told of, until
+    one warp may go on.
 
     NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
     r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
     none, queue = r.const("i32", 0), _queue(r)
-    with r.when(_is_null(r, queue)):
+    with r.when(r.op("or", _is_null(r, queue), r.negation(_order_is(r, _LATE)))):
         r.give(none)
     with r.loop() as loop:
         flight = r.field(queue, QUEUE.FIRST, "ptr")
