@@ -55,6 +55,21 @@ extern "C" __global__ void store(const __grid_constant__ Map map, const int *wha
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     }
 }
+extern "C" __global__ void store_and_read(const __grid_constant__ Map map, const int *what, const unsigned char *from,
+                                          const unsigned char *array, unsigned char *out, int size, int wait) {
+    u32 at = here(tile) + what[1];
+    const int *c = what + 4;
+    for (int i = threadIdx.x; i < what[3]; i += blockDim.x) tile[i] = from[i];
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        switch (what[0]) { STORES }
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        if (wait == 1) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        if (wait == 2) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        for (int i = 0; i < size; i++) out[i] = array[i];
+    }
+}
 """
 
 
@@ -88,7 +103,8 @@ def _store(rank: int, mode: str, operation: str = "") -> str:
 
 @functools.cache
 def kernel(name: str) -> tw.Kernel:
-    """``load`` (kinds: rank, 10 more for im2col) or ``store`` (20 more and 10 for each operation)."""
+    """``load`` (kinds: rank, 10 more for im2col) or ``store`` (20 more and 10 for each operation); or
+    ``store_and_read``, which reads an array behind a store and a wait: none, for its source, for all of it."""
     loads = [_load(rank, im2col) for im2col in (False, True) for rank in range(3 if im2col else 1, 6)]
     stores = [_store(rank, "tile") for rank in range(1, 6)]
     stores += [_store(rank, "im2col_no_offs") for rank in range(3, 6)]

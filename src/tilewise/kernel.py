@@ -289,12 +289,16 @@ class Kernel:
         timeout: float | None = None,
         *,
         cooperative: bool = False,
+        level: str = "warning",
+        lenient: bool = False,
     ) -> list[Finding]:
         """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
 
         Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
         part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, which
         block starts next, and when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
+        ``level="info"`` also gives the races that did no harm, as all of their writes were of equal values. With
+        ``lenient=True`` faults that GPUs usually let pass are findings like others, and the launch goes on.
 
         >>> import numpy as np, tilewise as tw
         >>> source = '''extern "C" __global__ void k(float *x) {
@@ -306,7 +310,7 @@ class Kernel:
 
         _check_timeout(timeout)
         bound, packed = self._bind(grid, block, args, shared, cluster, "emulator", cooperative=cooperative)
-        findings = check_bound(bound, {}, order, timeout=timeout)
+        findings = check_bound(bound, {}, order, timeout=timeout, level=level, lenient=lenient)
         packed.copy_back()
         return findings
 

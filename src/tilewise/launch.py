@@ -43,6 +43,10 @@ class Parameter:
     def is_struct(self) -> bool:
         return self.type == "b8" and self.size != 1
 
+    def label(self, number: int) -> str:
+        """What to call the argument for it, the one of this number among the launch's."""
+        return f"args[{number}] ({self.declared})" if self.declared else f"args[{number}]"
+
     @property
     def is_number(self) -> bool:
         """Whether C++ says that it is a number, even one that would have room for an address."""

@@ -43,6 +43,9 @@ __device__ void await(u64 *m, int parity) { while (!over(m, parity)) {} }
     :: "r"(at(to)), "l"(from), "r"(n), "r"(at(m)) : "memory")
 #define bulk_out(to, from, n) asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n\t" \
     "cp.async.bulk.commit_group;" :: "l"(to), "r"(at(from)), "r"(n) : "memory")
+#define bulk_add(to, from, n) asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;\n\t" \
+    "cp.async.bulk.commit_group;" :: "l"(to), "r"(at(from)), "r"(n) : "memory")
+template <int n = 0> __device__ void bulk_done() { asm volatile("cp.async.bulk.wait_group %0;" :: "n"(n) : "memory"); }
 __device__ void bulk_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ u64 plain(const void *p) { return (at(p) & 0x3FFFF) >> 4 | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32; }
 #define multiply(d, a, b) asm volatile("wgmma.fence.sync.aligned;\n\t" \

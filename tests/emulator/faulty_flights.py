@@ -21,6 +21,17 @@ def _bulk(name: str, kind: str, body: str, orders: tuple[str | int, ...] = ("eag
     return Case(name, "asyncheck", kind, head + body.strip("\n"), arch="sm_90a", orders=orders)
 
 
+def _store(name: str, kind: str, body: str) -> Case:
+    """With values in ``s`` that a bulk copy may read."""
+    head = """
+    __shared__ __align__(128) int s[64];
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+"""
+    return Case(name, "asyncheck", kind, head + body.strip("\n"), arch="sm_90a")
+
+
 def _product(name: str, kind: str, body: str, fill: str = "", fenced: str = "proxy();") -> Case:
     """With the two factors of a wgmma, ``a`` and ``b``."""
     head = f"""
@@ -264,6 +275,129 @@ _BULKS = [
     ),
 ]
 
+_STORES = [
+    _store(
+        *("store_not_waited", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_done(); //+
+        y[64] = y[63]; //!
+    }
+""",
+    ),
+    _store(
+        *("store_waited_for_its_source_alone", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_read(); //-
+        bulk_done(); //+
+        y[64] = y[63]; //!
+    }
+""",
+    ),
+    _store(
+        *("store_of_the_last_group", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y + 64, s, 256);
+        bulk_out(y, s, 256); //!
+        bulk_done<1>();
+        y[128] = y[64];
+        bulk_done(); //+
+        y[129] = y[63]; //!
+    }
+""",
+    ),
+    _store(
+        *("store_waited_for_by_another_thread", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_done(); //+
+    }
+    __syncthreads();
+    bulk_done();
+    y[64 + T] = y[T]; //!
+""",
+    ),
+    _store(
+        *("store_waited_for_and_not_met", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_done();
+    }
+    __syncwarp(); //+
+    if (T == 1) y[64] = y[63]; //!
+""",
+    ),
+    _store(
+        *("written_under_a_store", "write-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_done(); //+
+        y[1] = 3; //!
+    }
+""",
+    ),
+    _store(
+        *("two_stores_to_one_place", "write-in-flight"),
+        """
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_read();
+        bulk_done(); //+
+        bulk_out(y, s, 128); //!
+        bulk_read();
+    }
+""",
+    ),
+    _store(
+        *("reduction_not_waited", "read-in-flight"),
+        """
+    if (T == 0) {
+        bulk_add(y, s, 256);
+        bulk_add(y, s, 256); //!
+        bulk_done<1>();
+        bulk_done(); //+
+        atomicAdd(y, 1);
+    }
+    __syncthreads();
+    y[64 + T] = y[T]; //!
+""",
+    ),
+    _store(
+        *("store_over_a_reduction", "write-in-flight"),
+        """
+    if (T == 0) {
+        bulk_add(y, s, 256); //!
+        bulk_done(); //+
+        bulk_out(y, s, 256); //!
+        bulk_done();
+    }
+""",
+    ),
+    _store(
+        *("loaded_under_a_store", "read-in-flight"),
+        """
+    __shared__ __align__(128) int t[64]; __shared__ u64 m;
+    if (T == 0) {
+        init(&m, 1);
+        proxy();
+        bulk_out(y, s, 256); //!
+        bulk_done(); //+
+        expect(&m, 256);
+        bulk(t, y, 256, &m); //!
+        await(&m, 0);
+        bulk_done();
+    }
+""",
+    ),
+]
+
 _PRODUCTS = [
     _product(
         *("product_without_fence", "unfenced"),
@@ -324,4 +458,4 @@ _PRODUCTS = [
     ),
 ]
 
-FLIGHTS = [*_COPIES, *_BULKS, *_PRODUCTS]
+FLIGHTS = [*_COPIES, *_BULKS, *_STORES, *_PRODUCTS]

@@ -101,3 +101,15 @@ def test_ptx_of_any_compiler(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
     assert main(["check", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_equal_writes_are_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "equal.cu"
+    path.write_text('extern "C" __global__ void equal(const int *x, int *y) { *y = x[threadIdx.x]; }\n')
+    how = [str(path), "--grid", "1", "--block", "64", "--arg", "zeros:s32[64]", "--arg", "new:s32[1]"]
+    code, out = run(capsys, *how)
+    assert (code, out.splitlines()[0][:17]) == (0, "racecheck (info):")
+    assert out.endswith("order late: nothing found, 1 note\n")
+    code, out = run(capsys, *how, "--json")
+    found = json.loads(out)
+    assert (code, found["findings"], [item["kind"] for item in found["notes"]]) == (0, [], ["equal-writes"])

@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.cases import Case, arrays
 from tests.emulator.faulty import CASES, kernel_of, marked
+from tests.tensor_cases import Case as TensorCase
+from tests.tensor_cases import boxes, images
+from tests.tensor_kernels import kernel
+from tests.tensor_model import Box, rows_of
 from tilewise.devices.emulated import open_emulator
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.checking import Checker, check_bound
 from tilewise.instruments.findings import Finding
 
@@ -94,6 +100,28 @@ def test_an_array_that_was_let_go_of_is_named() -> None:
     assert found.address == address + 8
 
 
+@given(st.one_of(boxes(stores=True), images(stores=True)), st.sampled_from(["eager", "late", 3]))
+@settings(max_examples=60, deadline=None)
+def test_all_that_a_tensor_store_writes_is_in_flight_until_it_is_waited_for(
+    case: TensorCase, order: str | int
+) -> None:
+    device = open_emulator()
+    for wait in range(3):
+        x = device.array(case.memory)
+        made = case.map(x.ptr)
+        box = Box(made.described, case.coordinates, case.at)
+        what, shared = device.array(case.numbers(box, box.end)), device.array(np.zeros(box.end, np.uint8))
+        args = [made, what, shared, x, device.empty(len(case.memory), "uint8"), len(case.memory), wait]
+        found = kernel("store_and_read").check(1, 64, args, shared=box.end, order=order)
+        unit = made.described.interleave or made.described.element.size
+        rows = rows_of(made.described, case.coordinates)
+        places = {place for row in rows for place in row.elements if place >= 0}
+        if wait == 2 or not places:
+            assert not found, told(found)
+        else:
+            assert [(item.kind, item.count) for item in found] == [("read-in-flight", unit * len(places))]
+
+
 def test_findings_come_by_line_and_as_plain_data() -> None:
     text = """extern "C" __global__ void two(int *y) {
     __shared__ int s[64], t[64];
@@ -156,3 +184,76 @@ def test_what_lies_on_a_gpu_is_not_checked() -> None:
     bound = replace(tw.Kernel(AT, "at", "sm_80").bind(1, 1, [0], device="emulator").bound, device=elsewhere)
     with pytest.raises(ArgumentError, match=r"bound must be bound on the emulator .*, not 'gpu:0'"):
         check_bound(bound, {})
+
+
+EQUAL = """extern "C" __global__ void equal(const int *x, int *y) {
+    __shared__ int s[2];
+    %s
+    __syncthreads();
+    y[threadIdx.x] = s[0] + s[1];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "noted"),
+    [
+        ("s[0] = s[1] = x[threadIdx.x];", True),
+        ("if (threadIdx.x % 32 == 5) s[0] = s[1] = x[threadIdx.x];", True),
+        ("if (threadIdx.x < 32) s[0] = s[1] = 4; else s[0] = s[1] = x[threadIdx.x];", True),
+        ("s[0] = s[1] = 4;", False),  # a constant: it can never differ
+        ("if (threadIdx.x < 2) s[threadIdx.x] = x[threadIdx.x];", False),
+    ],
+)
+def test_equal_writes_that_race_are_noted(body: str, noted: bool) -> None:
+    kernel, result = tw.Kernel(EQUAL % body, "equal", "sm_80"), np.zeros(64, np.int32)
+    for order in ("eager", "late", 5):
+        equal, different = np.full(64, 4, np.int32), np.arange(64, dtype=np.int32)
+        assert not kernel.check(1, 64, [equal, result], order=order)
+        found = kernel.check(1, 64, [equal, result], order=order, level="info")
+        assert {(item.kind, item.level) for item in found} == ({("equal-writes", "info")} if noted else set())
+        assert all(side and side.line == 3 for item in found for side in (item.now, item.before))
+        harm = kernel.check(1, 64, [different, result], order=order, level="info")
+        assert {(item.kind, item.level) for item in harm} == ({("write-write", "error")} if noted else set())
+
+
+def test_a_level_is_one_of_three() -> None:
+    with pytest.raises(ArgumentError, match="info, warning, error"):
+        tw.Kernel(COPIED, "copied", "sm_80").check(1, 1, [0, 0, 0], level="all")
+
+
+def test_a_finding_says_which_argument_and_calls_the_kernel_by_its_name() -> None:
+    text = """struct Part { int n; float *p; };
+template <int n> __global__ void shifted(const float *x, Part part, float *z) {
+    part.p[threadIdx.x ^ 1] = part.p[threadIdx.x] + x[threadIdx.x];
+    if (n == 1) z[threadIdx.x * 65] = 0;
+}"""
+    x, array = np.zeros(64, np.float32), open_emulator().array(np.ones(64, np.float32))
+    part = np.array((64, array.ptr), np.dtype([("n", "i4"), ("p", "u8")], align=True))
+    quiet, loud = (tw.Kernel(text, f"shifted<{n}>", "sm_80") for n in range(2))
+    (found,) = quiet.check(1, 64, [x, part, x.copy()])
+    assert found.kernel == "shifted<0>"
+    assert found.array.startswith("args[1]") and "args[1]" in found.message
+    ended = loud.check(1, 64, [x, part, x.copy()])[-1]
+    assert ended.kernel == "shifted<1>"
+    assert "past the end of args[2] (float *), the float32 array of shape (64,)" in ended.message
+    with pytest.raises(KernelFault, match=r"args\[2\] \(float \*\)"):
+        loud(1, 64, [x, part, x.copy()], device="emulator")
+
+
+@pytest.mark.parametrize(("given", "static"), [(0, 0), (64, 0), (0, 7), (128, 33)])
+def test_a_launch_with_too_little_shared_memory_is_told_how_much(given: int, static: int) -> None:
+    text = f"""extern "C" __global__ void lacking(int *y) {{
+    extern __shared__ int s[];
+    {f"__shared__ int t[{static}]; t[threadIdx.x % {static}] = 1;" if static else ""}
+    if (threadIdx.x == 63) s[63] = 1;
+}}"""
+    kernel = tw.Kernel(text, "lacking", "sm_80")
+    (found,) = kernel.check(1, 64, [0], shared=given)
+    assert found.kind == "out-of-bounds" and f"--shared {4 * 64}" in found.advice, found.advice
+    assert f"it has {given} bytes" in found.advice
+    assert not kernel.check(1, 64, [0], shared=4 * 64)
+    (static_only,) = tw.Kernel(
+        'extern "C" __global__ void own(int n, int *y) { __shared__ int s[8]; s[n] = 1; *y = s[n ^ 1]; }',
+        "own",
+    ).check(1, 1, [8, 0])
+    assert "shared" not in static_only.advice

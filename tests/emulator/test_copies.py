@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.emulator.cases import HEAD
 from tests.emulator.many import Array
+from tilewise.emulator.running import questions
 
 ORDERS: tuple[str | int, ...] = ("eager", "late", 3)
 LANES = np.arange(32)
@@ -100,3 +102,46 @@ def test_forms_that_there_are_not(form: str, says: str) -> None:
     whole = text("cg", 16, "side by side", "").replace("cp.async.cg.shared.global [%d], [%from], 16;", form)
     with pytest.raises(tw.errors.PtxError, match=says):
         tw.Kernel.from_ptx(whole, "k")(1, 32, [np.zeros(512, np.uint8)] * 2, device="emulator")
+
+
+TIMED = """
+    __shared__ int s[4][128]; __shared__ u64 m;
+    if (T == 0) init(&m, 128);
+    __syncthreads();
+    int sum = 0;
+    for (int phase = 0; phase < 3; phase++) {
+        for (int i = 0; i < 4; i++) {
+            cp4(s[i] + T, x + 128 * (4 * phase + i) + T);
+            asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(at(&m)) : "memory");
+        }
+        u64 state, now, over = 0;
+        asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(at(&m)) : "memory");
+        while (!over) {
+            asm volatile("{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u64 %0, 1, 0, p; }"
+                : "=l"(over) : "r"(at(&m)), "l"(state) : "memory");
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        }
+        for (int i = 0; i < 4; i++) sum += s[i][127 - T];
+        __syncthreads();
+    }
+    y[T] = sum;
+"""
+
+
+def test_copies_that_all_wait_for_are_not_asked_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'{HEAD}extern "C" __global__ void timed(int *x, int *y) {{{TIMED}}}'
+    timed, x = tw.Kernel(text, "timed", "sm_80"), np.arange(12 * 128, dtype=np.int32)
+    asked: list[int] = []
+    answer = questions.Host._answer
+
+    def count(self: questions.Host, *given: int) -> int:
+        asked.append(1)
+        return answer(self, *given)
+
+    monkeypatch.setattr(questions.Host, "_answer", count)
+    for order in ("eager", "late"):
+        asked.clear()
+        y = np.zeros(128, np.int32)
+        timed(1, 128, [x, y], device=tw.device("emulator", order=order, threads=1))
+        assert np.array_equal(y, x.reshape(12, 128).sum(0)[::-1])
+        assert len(asked) <= 4 * 3 * 3  # a few times for each of four warps and three phases

@@ -176,7 +176,10 @@ def test_memory_that_was_given_up_may_not_be_touched() -> None:
 
 def test_a_fault_names_the_array() -> None:
     x = EMULATOR.array(np.zeros(31, np.float32))
-    with pytest.raises(KernelFault, match=r"0 bytes past the end of the float32 array of shape \(31,\)"):
+    with pytest.raises(
+        KernelFault,
+        match=r"0 bytes past the end of args\[0\] \(float \*x\), the float32 array of shape \(31,\)",
+    ):
         STORE(1, 32, [x])
     STORE(1, 31, [x])  # and the device goes on
     assert np.array_equal(x.numpy(), np.arange(31))
@@ -213,7 +216,7 @@ def test_adopted_memory_is_written_where_it_lies_and_only_while_its_handle_lives
     address = host.ctypes.data
     STORE(1, 32, [address])
     assert np.array_equal(host, [*range(32), *[0] * 8])
-    with pytest.raises(KernelFault, match="0 bytes past the end of somebody's array"):
+    with pytest.raises(KernelFault, match=r"0 bytes past the end of .*somebody's array"):
         STORE(1, 33, [address])
     assert host[32] == 0
     held = weakref.ref(watched)
@@ -233,10 +236,10 @@ def test_adopted_memory_may_overlap() -> None:
     inside, across = adopted(host[16:32], "inside"), adopted(host[48:80], "across")
     copy(1, 80, [at, at])
     assert np.array_equal(host, [*range(1, 81), *range(80, 96)])
-    with pytest.raises(KernelFault, match="0 bytes past the end of the first, across"):
+    with pytest.raises(KernelFault, match=r"0 bytes past the end of .*the first, across"):
         STORE(1, 96, [at])
     del across
-    with pytest.raises(KernelFault, match="0 bytes past the end of the first"):
+    with pytest.raises(KernelFault, match=r"0 bytes past the end of .*the first"):
         STORE(1, 80, [at])
     del first
     STORE(1, 64, [at])
@@ -250,7 +253,9 @@ def test_adopted_memory_of_the_emulators_own_arrays_is_as_their_own() -> None:
     x = EMULATOR.empty(64)
     handle = EMULATOR.adopt(x.ptr + 64, 64, "a part", x)
     STORE(1, 64, [x])
-    with pytest.raises(KernelFault, match=r"past the end of the float32 array of shape \(64,\)"):
+    with pytest.raises(
+        KernelFault, match=r"past the end of args\[0\] \(float \*x\), the float32 array of shape \(64,\)"
+    ):
         STORE(1, 96, [handle.address])
     del handle
     STORE(1, 64, [x])

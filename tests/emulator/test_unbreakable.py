@@ -168,7 +168,7 @@ def test_a_fault_says_who_and_where() -> None:
         kernel(2, 32, [x, 9], device="emulator")
     said = str(caught.value)
     assert "write of 4 bytes" in said
-    assert "0 bytes past the end of the float32 array of shape (10,)" in said
+    assert "0 bytes past the end of args[0] (float *x), the float32 array of shape (10,)" in said
     assert "kernel late, block (0, 0, 0), thread (4, 0, 0)" in said
     assert "PTX line" in said
     assert "kernel.cu:6" in said

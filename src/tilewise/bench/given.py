@@ -91,10 +91,18 @@ class FileLaunch:
         with self._named_as_given():
             return self.kernel.profile(*self._launch(open_emulator()), gpu, timeout, cache, sample)
 
-    def check(self, order: str | int = "late", timeout: float | None = None) -> list[Finding]:
+    def check(
+        self,
+        order: str | int = "late",
+        timeout: float | None = None,
+        *,
+        level: str = "warning",
+        lenient: bool = False,
+    ) -> list[Finding]:
         """The same launch on the emulator, checked: see :meth:`tilewise.Kernel.check`."""
         with self._named_as_given():
-            return self.kernel.check(*self._launch(open_emulator()), order, timeout)
+            launch = self._launch(open_emulator())
+            return self.kernel.check(*launch, order, timeout, level=level, lenient=lenient)
 
     def _launch(self, device: Device) -> _Called:
         """What a kernel is called with, its arguments made on a device."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewise.bench.given import open_launch
 from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.devices.emulated import open_emulator
-from tilewise.instruments.findings import Finding
+from tilewise.instruments.findings import Finding, at_least
 from tilewise.ladder import ladder
+from tilewise.launch import readable
 
 __all__ = ["check"]
 
@@ -20,11 +21,12 @@ _EXAMPLE = (96, 64, 128)
 
 @dataclass(frozen=True)
 class _Checked:
-    """What was checked, and what was found."""
+    """What was checked, and what was found; ``notes`` are no faults of this launch."""
 
     title: str
     order: str | int
     findings: list[Finding]
+    notes: list[Finding] = field(default_factory=list)
 
 
 def check(args: Namespace) -> int:
@@ -37,6 +39,7 @@ def check(args: Namespace) -> int:
                 "target": args.target,
                 "order": found.order,
                 "findings": [item.plain() for item in found.findings],
+                "notes": [item.plain() for item in found.notes],
             }
         )
     else:
@@ -54,15 +57,19 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 def _file(args: Namespace, order: str | int) -> _Checked:
     words = file_words(args, args.target)
     launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
-    findings = launch.check(order, args.timeout)
-    return _Checked(f"{launch.kernel.name} of {args.target}", order, findings)
+    found = launch.check(order, args.timeout, level="info", lenient=args.lenient)
+    findings = at_least("warning", found)
+    notes = [item for item in found if item not in findings]
+    return _Checked(f"{readable(launch.kernel.name)} of {args.target}", order, findings, notes)
 
 
 def _print(found: _Checked) -> None:
-    for item in found.findings:
-        for i, line in enumerate(str(item).splitlines()):
-            draw.line(line, "bold red" if i == 0 else "")
-        draw.line()
-    count = len(found.findings)
+    for items, style in ((found.findings, "bold red"), (found.notes, "bold")):
+        for item in items:
+            for i, line in enumerate(str(item).splitlines()):
+                draw.line(line, style if i == 0 else "")
+            draw.line()
+    count, notes = len(found.findings), len(found.notes)
     what = f"{count} finding{'s' * (count != 1)}" if count else "nothing found"
+    what += f", {notes} note{'s' * (notes != 1)}" if notes else ""
     draw.line(f"{found.title}, order {found.order}: {what}", "bold red" if count else "green")

@@ -269,6 +269,11 @@ def _check(parser: argparse.ArgumentParser) -> None:
         metavar="ORDER",
         help="which warp goes next: eager, late or a seed (%(default)s)",
     )
+    parser.add_argument(
+        "--lenient",
+        action="store_true",
+        help="of a file: go on after faults that GPUs usually let pass",
+    )
     _rung(parser)
     _file(parser)
     _finish(parser, "check")

@@ -24,6 +24,7 @@ def device(
     order: str | int | None = None,
     threads: int | None = None,
     sums: str | None = None,
+    lenient: bool | None = None,
 ) -> Device:
     """The device to run on: ``"gpu"``, ``"gpu:1"``, ``"emulator"``, or None for a GPU if there is one.
 
@@ -31,12 +32,14 @@ def device(
     emulator and says so once. A device is given back as it is. ``order`` ("eager", "late" or a seed),
     ``threads`` and ``sums`` are the emulator's alone: which warp and which block go next, how many CPU threads
     run blocks, and whether instructions of tensor cores add as suits a CPU ("fast") or bit for bit as an
-    H200's do ("hardware").
+    H200's do ("hardware"). ``lenient`` as well: to let pass what GPUs usually do, rather than end the launch.
     """
-    if order is not None or threads is not None or sums is not None:
+    if any(option is not None for option in (order, threads, sums, lenient)):
         if spec not in (None, "emulator"):
-            raise ArgumentError("order, threads and sums", "are for the emulator", f"device {spec!r}")
-        return open_emulator("eager" if order is None else order, threads, sums)
+            raise ArgumentError(
+                "order, threads, sums and lenient", "are for the emulator", f"device {spec!r}"
+            )
+        return open_emulator("eager" if order is None else order, threads, sums, bool(lenient))
     if spec is None:
         return _default()
     if isinstance(spec, str):

@@ -149,7 +149,8 @@ class EmulatedDevice:
     ``order`` decides which warp goes next and which block starts next: "eager" the first that can, "late" the
     last, a number a random one from that seed. ``threads`` bounds the CPU threads; None asks ``TILEWISE_THREADS``, then
     takes every core. ``sums`` decides how instructions of tensor cores add: "fast" as suits a CPU,
-    "hardware" bit for bit as an H200 does; None asks ``TILEWISE_SUMS``, then is fast.
+    "hardware" bit for bit as an H200 does; None asks ``TILEWISE_SUMS``, then is fast. ``lenient`` lets
+    pass what GPUs usually do, rather than end the launch: docs/checker.md says what.
     """
 
     name = "emulator"
@@ -161,9 +162,10 @@ class EmulatedDevice:
         threads: int | None = None,
         sums: str | None = None,
         modules: HostModules | None = None,
+        lenient: bool = False,
     ) -> None:
         """``modules`` has the variables that kernels find; its own if not given."""
-        self.launcher = HostLauncher(order, threads, sums, modules=modules)
+        self.launcher = HostLauncher(order, threads, sums, modules=modules, lenient=lenient)
 
     @property
     def title(self) -> str:
@@ -314,12 +316,12 @@ def observe_arrays(listener: Callable[[Allocation], None]) -> Iterator[None]:
 
 
 _MODULES = HostModules()  # emulators share their memory, whatever their order
-_EMULATORS: dict[tuple[str | int, int | None, str | None], EmulatedDevice] = {}
+_EMULATORS: dict[tuple[str | int, int | None, str | None, bool], EmulatedDevice] = {}
 
 
 def open_emulator(
-    order: str | int = "eager", threads: int | None = None, sums: str | None = None
+    order: str | int = "eager", threads: int | None = None, sums: str | None = None, lenient: bool = False
 ) -> EmulatedDevice:
-    """The emulator with an order, a bound of threads and a way to add; one device for each three of them."""
-    made = EmulatedDevice(order, threads, sums, _MODULES)
+    """The emulator with its options; one device for each choice of them."""
+    made = EmulatedDevice(order, threads, sums, _MODULES, lenient)
     return _EMULATORS.setdefault(made.launcher.options, made)

@@ -59,7 +59,7 @@ if hasattr(os, "register_at_fork"):
 class HostLauncher:
     """Runs launches on the CPU, with the variables of the modules that they are of.
 
-    ``order``, ``threads`` and ``sums`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
+    All but ``multiprocessors`` and ``modules`` are those of :class:`tilewise.devices.emulated.EmulatedDevice`.
     ``multiprocessors`` is how many a kernel finds that asks, the CPU threads if not given. ``modules`` has the
     variables that kernels find, its own if not given.
     """
@@ -71,20 +71,21 @@ class HostLauncher:
         sums: str | None = None,
         multiprocessors: int | None = None,
         modules: HostModules | None = None,
+        lenient: bool = False,
     ) -> None:
         self.order = _read_order(order)
         self._threads = None if threads is None else integer("threads", threads, least=1)
         if sums is not None and sums not in _SUMS:
             raise UnknownNameError("sums", sums, _SUMS)
-        self._sums, self._multiprocessors = sums, multiprocessors
+        self._sums, self._multiprocessors, self.lenient = sums, multiprocessors, bool(lenient)
         self.modules = HostModules() if modules is None else modules
         # By thread: what its last launch changed, if that lets the next one begin early.
         self._last = threading.local()
 
     @property
-    def options(self) -> tuple[str | int, int | None, str | None]:
-        """Order, threads and sums as they were given."""
-        return self.order, self._threads, self._sums
+    def options(self) -> tuple[str | int, int | None, str | None, bool]:
+        """Order, threads, sums and whether it is lenient, as they were given."""
+        return self.order, self._threads, self._sums, self.lenient
 
     @property
     def threads(self) -> int:
@@ -161,6 +162,8 @@ class HostLauncher:
             chosen=chosen,
             workspace=workspace.address if workspace else 0,
             awaited=unfinished.put_back if unfinished else None,
+            lenient=self.lenient,
+            labels=[parameter.label(i) for i, parameter in enumerate(binary.entries[entry].parameters)],
         )
         try:
             unfinished.take_back(memories if mode == "checked" else None)

@@ -28,6 +28,8 @@ __all__ = [
     "SEVERAL",
     "Action",
     "Kind",
+    "StoreStep",
+    "Way",
     "stride_of",
 ]
 
@@ -108,9 +110,27 @@ class COPY:
     TIME = 24  # when they were
     PHASE = 28  # the parity of the phase of the mbarrier that they are of
     KIND = 32  # which groups they belong to
-    LEAVES = 36  # whether memory is read, not written
+    WAY = 36  # of ``Way``
+    TENSOR = 40  # of a store to global memory, whose request lies at PLACES: whether it is of a tensor
     GROUPS, PLACES = 64, 192  # by lane
-    SIZE = 320
+    REQUEST_BYTES = 256
+    SIZE = PLACES + REQUEST_BYTES
+
+
+class Way(IntEnum):
+    """What a record of copies stands for: memory that they write, or memory that they read."""
+
+    TO_SHARED = 0
+    FROM_SHARED = 1
+    TO_GLOBAL = 2  # over for its thread when it has waited for the groups, and not only for what they read
+
+
+class StoreStep(IntEnum):
+    """What is done with the destination of a store to global memory, which is walked alike in each case."""
+
+    WRITE = 0
+    CLAIM = 1  # in a checked launch, when it is issued: judge the write, and mark it as in flight
+    RELEASE = 2  # when the thread has waited for it
 
 
 COPIES = 4_096  # of a cluster; more are not followed
@@ -146,6 +166,8 @@ def stride_of(size: int) -> int:
 NEW_STATE = 0x0F0F0F0F  # nobody has written any byte
 UNSET = 0x0F  # by byte
 ARRIVING = 0x10  # a copy to here is in flight
+ALSO_ARRIVING = 0x1000  # so are others: a number of four bits
+MOST_ARRIVING = 0xF000
 LEAVING = 0x20  # copies from here are: a number of two bits
 MANY_LEAVING = 0x60
 FOREIGN = 0x80  # another block has accessed it
@@ -161,6 +183,7 @@ LINE_BITS = 8
 WHOLE_WARP = 256  # given to an access: the lanes make it as one
 PASSED_ON = 512  # and that what is read is only written elsewhere
 BITWISE = 1024  # and that it sets or clears some bits, whatever the others are
+CONSTANT = 2048  # and that what is stored is a constant of the program
 
 LANE_BITS = 6
 SEVERAL = 32  # as a lane: more than one of the warp
@@ -202,6 +225,9 @@ class Kind(IntEnum):
     REGISTER_UNFENCED = 13  # a wgmma uses a register that was written, and no wgmma.fence lies between
     UNMADE = 14  # a copy tells an mbarrier that need not be visible to it
     BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
+    EQUAL_WRITES = 16  # two writes race, of equal values
+    OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS tells whether it is a write,
+    BLOCK_GONE = 18  # and BYTES of how many bytes
 
 
 class FINDING:

@@ -132,6 +132,8 @@ class LAUNCH:
     PREREQUISITES = 416  # whether the launch before is taken to be under way still
     WORKSPACE = 408  # of a cooperative launch: the address of the memory that its blocks meet by, or 0
     PAUSES = 400  # whether a cluster pauses at random moments, so that others take turns with it
+    LENIENT = 480  # whether what GPUs usually let pass does not end it
+    ZEROS = 488  # pointer to what such a read finds
     SIZE = 512
 
 

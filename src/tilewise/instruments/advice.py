@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FAULTS", "MBARRIER", "WORDS", "Words"]
+__all__ = ["FAULTS", "MBARRIER", "STORE", "WORDS", "Words"]
 
 
 class Words(NamedTuple):
@@ -16,6 +16,7 @@ class Words(NamedTuple):
     before: str  # what the earlier access was
     now: str
     advice: str
+    level: str = "error"
 
 
 _RACE = (
@@ -32,6 +33,10 @@ _FREE = (
     "wait with cp.async.bulk.wait_group.read, or wgmma.wait_group, before the memory is used again; if other "
     "threads use it, let them meet at a barrier behind that"
 )
+STORE = (
+    "wait first with cp.async.bulk.wait_group, in the thread that issued the bulk store: with .read it waits only "
+    "until the source has been read; other threads have to meet that thread at a barrier behind it"
+)
 MBARRIER = (
     "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"
 )
@@ -39,6 +44,17 @@ MBARRIER = (
 # By the name of its kind in ``check_layout.py``, and of two that are told apart here.
 WORDS = {
     "WRITE_AFTER_WRITE": Words("racecheck", "write-write", "two threads write", "write", "write", _RACE),
+    "EQUAL_WRITES": Words(
+        *(
+            "racecheck",
+            "equal-writes",
+            "two writes race, and only their equal values hide it",
+            "write",
+            "write",
+        ),
+        "check again with values that differ; if they are always the same, one thread may write for all",
+        level="info",
+    ),
     "READ_AFTER_WRITE": Words(
         *("racecheck", "read-write", "a thread reads what another writes", "write", "read", _RACE)
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,15 +11,16 @@ from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_modules import Kept
+from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked import Checks
-from tilewise.emulator.running.report import Range
+from tilewise.emulator.running.report import Range, describe_fault, name_arguments
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
-from tilewise.instruments.advice import FAULTS, MBARRIER, WORDS
-from tilewise.instruments.findings import Access, Finding
+from tilewise.instruments.advice import FAULTS, MBARRIER, STORE, WORDS
+from tilewise.instruments.findings import Access, Finding, at_least
 from tilewise.instruments.launch import check_on_host, modules_of
 from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
 from tilewise.instruments.origins import Origins
-from tilewise.launch import Launch
+from tilewise.launch import Launch, readable
 
 __all__ = ["Checker", "check_bound"]
 
@@ -37,17 +38,21 @@ def check_bound(
     *,
     sums: str | None = None,
     timeout: float | None = None,
+    level: str = "warning",
+    lenient: bool = False,
 ) -> list[Finding]:
     """Run a bound's launches in the checked build, on operands at these addresses, and return what was found."""
-    return Checker(order, sums).check(bound, addresses, timeout)
+    return Checker(order, sums, level=level, lenient=lenient).check(bound, addresses, timeout)
 
 
 class Checker:
     """Checks the launches of a program, one after another: what is wrong with them gathers in ``findings``.
 
     Variables of a module, and the heap of its kernels, live on from one launch to the next: they begin with what they
-    hold outside, where nothing of it is seen. As a context it also looks at arrays: at its end it reports those that
-    were made on the emulator meanwhile and are still there.
+    hold outside, where nothing of it is seen. ``level`` is the least that findings must have ("info", "warning",
+    "error"), as of compute-sanitizer's racecheck; with ``lenient`` what GPUs usually let pass does not end a launch. As
+    a context it also looks at arrays: at its end it reports those that were made on the emulator meanwhile and are
+    still there.
 
     >>> import tilewise as tw
     >>> with Checker() as checker:
@@ -56,10 +61,17 @@ class Checker:
     'leak'
     """
 
-    def __init__(self, order: str | int = "late", sums: str | None = None) -> None:
-        self.findings: list[Finding] = []
-        self._order, self._sums = order, sums
-        HostLauncher(order, sums=sums)  # refuses at once what cannot be
+    def __init__(
+        self,
+        order: str | int = "late",
+        sums: str | None = None,
+        *,
+        level: str = "warning",
+        lenient: bool = False,
+    ) -> None:
+        self.findings: list[Finding] = at_least(level, [])
+        self._level = level
+        self._launcher = HostLauncher(order, threads=1, sums=sums, lenient=lenient)
         self._variables: Kept = {}
         self._arrays = HostArrays()
         self._observing = contextlib.ExitStack()
@@ -82,12 +94,11 @@ class Checker:
         """
         check_on_host(bound)
         found: list[Finding] = []
-        modules = modules_of(bound)
-        launcher = HostLauncher(self._order, threads=1, sums=self._sums, modules=modules)
+        self._launcher.modules = modules = modules_of(bound)
         with modules.apart(bound.binaries, self._variables):
             for launch, packed in bound.packed(addresses or {}):
-                more, ended = _check_launch(launch, packed, launcher, timeout)
-                found += more
+                more, ended = _check_launch(launch, packed, self._launcher, timeout)
+                found += at_least(self._level, more)
                 if ended:
                     break
         self.findings += found
@@ -99,16 +110,22 @@ class _Launch:
     """What is known of a checked launch once it runs."""
 
     entry: str
+    packed: Sequence[bytes]
+    labels: Sequence[str]  # of its arguments
     checks: Any = None
     build: Any = None
     ranges: list[Any] = field(default_factory=list)
     held: list[Any] = field(default_factory=list)
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0  # of a block
 
     def watch(self, build: Any, shape: Launch, held: list[Any]) -> Checks:
         """The memory that the checked build writes to, of allocations that the launch may touch."""
         ranges = sorted((Range(item.address, item.size, item.name) for item in held), key=lambda r: r.start)
         unset = {item.address: item.unset for item in held if item.unset is not False}
-        self.build, self.ranges, self.held = build, ranges, list(held)
+        self.build, self.held = build, list(held)
+        self.ranges = name_arguments(ranges, self.packed, self.labels)
+        self.cluster, self.shared_bytes = shape.cluster or (1, 1, 1), build.shared_bytes + shape.shared
         made = self.checks = Checks(shape, build.warps, ranges, unset, build.notes)
         return made
 
@@ -118,21 +135,22 @@ def _check_launch(
 ) -> tuple[list[Finding], bool]:
     """What was found of a launch, and whether something ended it: that is the last finding."""
     binary, entry = bound.binary, bound.entry
-    seen = _Launch(entry)
+    parameters = binary.entries[entry].parameters
+    seen = _Launch(entry, packed, [parameter.label(i) for i, parameter in enumerate(parameters)])
     ended: KernelFault | Deadlock | LaunchTimeout | None = None
     try:
         launcher.run(binary, entry, bound.launch, packed, timeout, "checked", seen.watch)
     except (KernelFault, Deadlock, LaunchTimeout) as error:
         ended = error
     if seen.checks is None:
-        return [_ended(ended, entry, None)] if ended else [], ended is not None
+        return [_ended(ended, entry)] if ended else [], ended is not None
     unset = seen.checks.unset()
     for item in seen.held:
         item.unset = unset.get(item.address, item.unset)
     listing = Origins(seen.build, binary)
     found = _folded([_finding(hit, seen, listing) for hit in seen.checks.hits()])
     if ended:
-        found.append(_ended(ended, entry, listing))
+        found.append(_ended(ended, entry, listing, bound.launch.shared))
     elif heap := launcher.find_heap(binary):
         found += _kept(blocks_kept(*heap), seen, listing)
     return _first_causes(found), ended is not None
@@ -140,7 +158,9 @@ def _check_launch(
 
 # -- what was found ---------------------------------------------------------------------------------------
 def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
-    name = hit.kind.name
+    name, entry = hit.kind.name, readable(seen.entry)
+    if name in FAULTS:
+        return _passed_fault(hit, seen, listing)
     shared = hit.space.name == "SHARED" or hit.address >> 56
     if shared and hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
         name = "COPY_AFTER_ACCESS"
@@ -153,19 +173,34 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     before = listing.access(hit.before, words.before) if hit.before else None
     if name in _NOWHERE:
         return Finding(
-            words.tool, words.kind, words.what, words.advice, seen.entry, hit.count, now=now, before=before
+            words.tool, words.kind, words.what, words.advice, entry, hit.count, now=now, before=before
         )
     space = "shared" if shared else "global"
     array = "" if shared else _array(hit.address, seen.ranges)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
     message, advice = f"{words.what} at {where}" + (f", in {array}" if array else ""), words.advice
+    if name in ("READ_IN_FLIGHT", "WRITE_IN_FLIGHT") and not shared:
+        advice = STORE
     if words.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:
         words = words._replace(kind="uninitialised-mbarrier")
         message, advice = f"a thread may use an mbarrier before it is initialised, at {where}", MBARRIER
     return Finding(
-        *(words.tool, words.kind, message, advice, seen.entry, hit.count, space, hit.address),
-        *(array, now, before),
+        *(words.tool, words.kind, message, advice, entry, hit.count, space, hit.address),
+        *(array, now, before, words.level),
     )
+
+
+def _passed_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
+    """The finding of a fault that did not end a lenient launch."""
+    tool, kind, advice = FAULTS[hit.kind.name]
+    write, place = bool(hit.flags & 1), (hit.address, hit.bytes, hit.space)
+    message = describe_fault(
+        *(FaultKind[hit.kind.name], *place, write, hit.now.block, seen.cluster),
+        *(seen.ranges, seen.build, seen.shared_bytes),
+    )
+    now = listing.access(hit.now, "write" if write else "read")
+    space = hit.space.name.lower()
+    return Finding(tool, kind, message, advice, readable(seen.entry), hit.count, space, hit.address, now=now)
 
 
 def _kept(blocks: list[Block], seen: _Launch, listing: Origins) -> list[Finding]:
@@ -180,7 +215,9 @@ def _kept(blocks: list[Block], seen: _Launch, listing: Origins) -> list[Finding]
         message = f"{blocks_of} of the kernel's heap, {size:,} bytes, never given back"
         taken = listing.access(seen.checks.side(items[0].who, line), "malloc")
         advice = "free what malloc gave, or have a later launch do so"
-        found.append(Finding("memcheck", "leak", message, advice, seen.entry, len(items), now=taken))
+        found.append(
+            Finding("memcheck", "leak", message, advice, readable(seen.entry), len(items), now=taken)
+        )
     return found
 
 
@@ -223,6 +260,8 @@ def _follows(item: Finding, other: Finding) -> bool:
         case "racecheck", kind:
             if other.tool == "asyncheck":  # a race with a copy is a copy in flight
                 return mine == theirs
+            if kind == "equal-writes":  # of values that differ at another time or place
+                return other.tool == item.tool and other.kind != kind and mine <= theirs
             return kind == "write-write" and other.kind == "read-write" and mine <= theirs
         case "initcheck", "unset":  # read before others wrote it; or no mbarrier, for that reason
             causes = other.tool in ("racecheck", "asyncheck") or other.kind == "bad-mbarrier"
@@ -250,8 +289,14 @@ def _rank(item: Finding) -> tuple[Any, ...]:
 
 
 # -- what ended the launch ----------------------------------------------------------------------------------
-def _ended(error: KernelFault | Deadlock | LaunchTimeout, entry: str, listing: Origins | None) -> Finding:
-    text = str(error)
+def _ended(
+    error: KernelFault | Deadlock | LaunchTimeout,
+    symbol: str,
+    listing: Origins | None = None,
+    dynamic: int = 0,
+) -> Finding:
+    """The finding of what ended a launch; ``dynamic`` are its bytes of dynamic shared memory."""
+    text, entry = str(error), readable(symbol)
     if isinstance(error, Deadlock):
         advice = "see who waits for what, and who never comes"
         return Finding("synccheck", "deadlock", text, advice, entry)
@@ -268,6 +313,8 @@ def _ended(error: KernelFault | Deadlock | LaunchTimeout, entry: str, listing: O
         return Finding("memcheck", "bad-free", text, advice, entry)
     tool, kind, advice = FAULTS.get(details.kind, ("memcheck", details.kind.lower().replace("_", "-"), ""))
     now = None
+    if listing is not None and kind == "out-of-bounds" and details.space in ("shared", "own"):
+        advice = listing.shared_advice(details.address + details.size, dynamic) or advice
     if listing is not None and details.line:
         what = "arrival" if tool == "synccheck" else details.what
         now = listing.at(details.line, what, details.block, details.thread)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Access", "Call", "Finding"]
+from tilewise.errors import ArgumentError
+
+__all__ = ["LEVELS", "Access", "Call", "Finding", "at_least"]
+
+LEVELS = ("info", "warning", "error")  # as compute-sanitizer's racecheck has them, the least first
 
 Dim3 = tuple[int, int, int]
 _WIDE = 100  # characters of a line that are shown
@@ -67,7 +72,8 @@ class Finding:
     """Something wrong in one launch.
 
     ``tool`` is what compute-sanitizer calls the check (``memcheck``, ``initcheck``, ``racecheck``,
-    ``synccheck``), or ``asyncheck`` for what it has no name for. ``count`` is how often it was seen.
+    ``synccheck``), or ``asyncheck`` for what it has no name for. ``count`` is how often it was seen. ``level`` is
+    "error", or "info" for what did no harm because of the values that this launch had.
     """
 
     tool: str
@@ -81,13 +87,24 @@ class Finding:
     array: str = ""
     now: Access | None = None
     before: Access | None = None
+    level: str = "error"
 
     def __str__(self) -> str:
         times = f" ({self.count:,} times)" if self.count > 1 else ""
-        parts = [f"{self.tool}: {self.message}{times}"] + [f"  in kernel {self.kernel}"] * bool(self.kernel)
+        grave = "" if self.level == "error" else f" ({self.level})"
+        parts = [f"{self.tool}{grave}: {self.message}{times}"] + [f"  in kernel {self.kernel}"] * bool(
+            self.kernel
+        )
         parts += [f"  {side}" for side in (self.now, self.before) if side is not None]
         return "\n".join([*parts, f"  → {self.advice}"] if self.advice else parts)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def at_least(level: str, found: Iterable[Finding]) -> list[Finding]:
+    """The findings of a level or a graver one."""
+    if level not in LEVELS:
+        raise ArgumentError("level", f"must be one of {', '.join(LEVELS)}", level)
+    return [item for item in found if LEVELS.index(item.level) >= LEVELS.index(level)]

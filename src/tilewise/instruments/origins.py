@@ -12,6 +12,8 @@ from tilewise.toolchain.binary import Binary
 __all__ = ["Origins"]
 
 _DEEPEST = 8  # calls within calls that are told
+_OFFSETS = (1 << 24) - 1  # of an address of shared memory: where it is in its block's
+_MOST_SHARED = 227 << 10  # bytes that any GPU gives a block
 
 
 class Origins:
@@ -22,6 +24,16 @@ class Origins:
         self._ptx = build.ptx.splitlines()
         self._sources: dict[str, list[str]] = {}
         self._from: dict[int, list[tuple[str, int]]] | None = None
+
+    def shared_advice(self, end: int, dynamic: int) -> str:
+        """What to do about an access to shared memory up to a byte beyond it, where a launch says how much there is."""
+        needed = (end & _OFFSETS) - self._build.shared_bytes
+        if ".extern .shared" not in self._build.ptx or not 0 < needed <= _MOST_SHARED:
+            return ""
+        return (
+            f"give the launch more dynamic shared memory: it has {dynamic:,} bytes, and this access needs {needed:,} "
+            f"(shared={needed}, --shared {needed}); or keep the index within what there is"
+        )
 
     def access(self, side: Any, what: str) -> Access:
         x, y, _ = self._build.block

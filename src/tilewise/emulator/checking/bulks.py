@@ -14,9 +14,20 @@ from tilewise.emulator.check_layout import (
     STRONG,
     Action,
     Kind,
+    StoreStep,
+    Way,
 )
-from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, lane_of, serial_of
-from tilewise.emulator.checking.records import BULKS, SHARED, Mark, context, phase_of, place_of, ranked
+from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, lane_of, now_of, serial_of
+from tilewise.emulator.checking.records import (
+    BULKS,
+    GLOBAL,
+    SHARED,
+    Mark,
+    context,
+    phase_of,
+    place_of,
+    ranked,
+)
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
@@ -29,7 +40,7 @@ _NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
-    return [_bulk(), _arrives(), _leaves(), _tells()]
+    return [_bulk(), _arrives(), _leaves(), _tells(), _store(), _destination()]
 
 
 def _bulk() -> Routine:
@@ -60,7 +71,7 @@ def _bulk() -> Routine:
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.SEND)):
         r.call("tw_check_leaves", "void", *context(r), near, count.get(), r.const("i64", 0), *own)
-        r.give(r.const("i32", 0))
+        r.give(_stored(r))
     with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
         r.call("tw_check_leaves", "void", *context(r), near, count.get(), ranked(r, barrier), *own)
     changes = r.op(
@@ -73,20 +84,66 @@ def _bulk() -> Routine:
     return r
 
 
+def _stored(r: Routine) -> Value:
+    """The answer of a store to global memory whose destination is followed from now on."""
+    tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
+    bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
+    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(Way.TO_GLOBAL)), r["line"])
+    copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give(zero)
+    r.put(copy, COPY.TENSOR, tensor)
+    r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
+    step = r.const("i32", int(StoreStep.CLAIM))
+    given = (tensor, r["data"], r["lane"], r["line"], step)
+    return r.call("tw_check_store", "i32", r["ctx"], r["worker"], r["block"], r["warp"], *given)
+
+
+def _store() -> Routine:
+    """A store to global memory is issued, or over: all of its destination is walked."""
+    names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
+    r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
+    given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
+    with r.unless(r.compare("icmp eq", r["tensor"], 0)):
+        r.give(r.call("tw_tensor_store", "i32", *given))
+    r.give(r.call("tw_bulk_store", "i32", *given))
+    return r
+
+
+def _destination() -> Routine:
+    """A stretch of global memory that a store will write, and its thread may count on when it has waited."""
+    names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
+    r = Routine("tw_check_destination", "void", **WHO, **names, values="ptr", step="i32")
+    space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+        landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
+        r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
+        r.give()
+    changes = r.compare("icmp ne", r["reduces"], 0)
+    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
+    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
+    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
+    r.call("tw_check_touch", "void", *context(r), *given)
+    zero = r.const("i32", 0)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
 _STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
 _ONE = {"lane": "i32", "line": "i32"}
 
 
-def _new_record(r: Routine, kind: int, leaves: int) -> Value:
+def _new_record(r: Routine, way: Way) -> Value:
     bit = r.op("shl", r.const("i32", 1), r["lane"])
     size = r.cast("trunc", r["bytes"], "i32")
-    numbers = (bit, size, r.const("i32", kind), r.const("i32", leaves), r["line"])
+    numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
     copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()
     r.put(place_of(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
     with r.unless(r.compare("icmp eq", r["barrier"], 0)):
-        bulk = r.const("i32", leaves) if leaves else r["bulk"]
+        bulk = r.const("i32", 1) if way == Way.FROM_SHARED else r["bulk"]
         r.call("tw_check_tells", "void", *context(r), r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
@@ -105,8 +162,8 @@ def _arrives() -> Routine:
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *context(r), *given)
-    _new_record(r, BULKS, 0)
-    marked = (r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    _new_record(r, Way.TO_SHARED)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -118,8 +175,8 @@ def _leaves() -> Routine:
     action = r.const("i32", int(Action.LOAD))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *context(r), *given)
-    _new_record(r, BULKS, 1)
-    marked = (r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
+    _new_record(r, Way.FROM_SHARED)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CLOCKS, COPY, Action
+from tilewise.emulator.check_layout import CLOCKS, COPY, Action, Way
 from tilewise.emulator.checking import bulks, products, records
 from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, tick
 from tilewise.emulator.checking.records import (
@@ -40,14 +40,14 @@ def _copy() -> Routine:
     zero = r.const("i32", 0)
     given = (*context(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
     r.call("tw_check", "void", *given, r.const("i32", 4))
-    numbers = (r["mask"], r["size"], r.const("i32", COPIED), zero, r["line"])
+    numbers = (r["mask"], r["size"], r.const("i32", COPIED), r.const("i32", int(Way.TO_SHARED)), r["line"])
     copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
         r.put(place_of(r, copy, lane), 0, r.cast("trunc", address, "i32"))
-        marked = (address, r.wide(r["size"]), r.const("i32", Mark.SET), zero, zero)
+        marked = (space, address, r.wide(r["size"]), r.const("i32", Mark.SET), zero, zero)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -62,11 +62,12 @@ def _commit() -> Routine:
 
 
 def _landed() -> Routine:
-    """Some lanes have waited for their groups but the last ``keep``; -1 for all.
+    """Some lanes have waited for their groups but the last ``keep``; -1 for all. With ``reads``, only until the
+    groups have read what they copy.
 
     A product is one operation of four warps: when one of them has waited for it, it is over for all.
     """
-    r = Routine("tw_check_landed", "void", **WHO, mask="i32", keep="i32", kind="i32")
+    r = Routine("tw_check_landed", "void", **WHO, mask="i32", keep="i32", kind="i32", reads="i32")
     products, first = r.compare("icmp eq", r["kind"], PRODUCTS), first_of_four(r)
     some = r.variable("i1", 0)
     with each_copy(r) as copy:
@@ -74,8 +75,10 @@ def _landed() -> Routine:
         beside = r.both(products, r.compare("icmp ult", r.op("sub", warp, first), 4))
         mine = r.op("or", r.compare("icmp eq", warp, index_of(r)), beside)
         kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), r["kind"])
+        source = r.compare("icmp eq", r.field(copy, COPY.WAY, "i32"), int(Way.FROM_SHARED))
+        meant = r.op("or", source, r.compare("icmp eq", r["reads"], 0))
         with (
-            r.when(r.both(mine, kind)),
+            r.when(r.both(mine, kind, meant)),
             r.each_lane(r.op("and", r.field(copy, COPY.LANES, "i32"), r["mask"])) as lane,
         ):
             own = r.field(r.item(r.at(copy, COPY.GROUPS), lane, 4), 0, "i32")

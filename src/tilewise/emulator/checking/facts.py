@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
-from tilewise.emulator.ptx.operands import reads
-from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
+from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
 
 __all__ = [
     "STRONG_WORDS",
     "blocks_taken",
+    "constants_in",
     "is_doubtful",
     "is_ordering",
     "of_cluster",
@@ -47,6 +48,24 @@ def blocks_taken(body: Iterable[Instruction | Label]) -> dict[str, int]:
             ):
                 found[register] = line
     return found
+
+
+def constants_in(body: Iterable[Instruction | Label]) -> set[str]:
+    """The registers to which nothing but one constant is moved."""
+    found: dict[str, int | str] = {}
+    others: set[str] = set()
+    for item in body:
+        if not isinstance(item, Instruction):
+            continue
+        for register in writes(item):
+            source = item.operands[-1] if item.opcode == "mov" else None
+            if (
+                isinstance(source, Immediate)
+                and found.setdefault(register.name, source.value) == source.value
+            ):
+                continue
+            others.add(register.name)
+    return set(found) - others
 
 
 def uses_of(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:

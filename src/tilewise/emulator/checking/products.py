@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action
+from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, Way
 from tilewise.emulator.checking.clocks import WHO, serial_of
 from tilewise.emulator.checking.records import PRODUCTS, SHARED, Mark, context, place_of, ranked
 from tilewise.emulator.layout import WARP
@@ -61,7 +61,8 @@ def _each_row(r: Routine, place: Value) -> None:
         lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
         given = (lane, place, many, space, load, flags, r["time"], _NULL)
         r.call("tw_check_touch", "void", *context(r), *given)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], place, many, r["what"], r["time"], r["who"])
+    marked = (r.const("i32", SHARED), place, many, r["what"], r["time"], r["who"])
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
 
 
 def _product() -> Routine:
@@ -72,7 +73,8 @@ def _product() -> Routine:
     with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
         r.give()
     first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
-    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), r.const("i32", 1), r["line"])
+    way = r.const("i32", int(Way.FROM_SHARED))
+    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
     copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()

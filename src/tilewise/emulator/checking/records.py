@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 from tilewise.emulator.check_layout import (
+    ALSO_ARRIVING,
     ARRIVING,
     CELLS,
     CLOCKS,
@@ -20,8 +21,11 @@ from tilewise.emulator.check_layout import (
     LANE_BITS,
     LEAVING,
     MANY_LEAVING,
+    MOST_ARRIVING,
     PLACE,
     WHOLE,
+    StoreStep,
+    Way,
 )
 from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.checking.where import is_in
@@ -32,6 +36,7 @@ from tilewise.emulator.llvm.routine import Routine
 __all__ = [
     "BULKS",
     "COPIED",
+    "GLOBAL",
     "PRODUCTS",
     "SHARED",
     "Mark",
@@ -47,7 +52,7 @@ __all__ = [
 ]
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
-SHARED = int(Space.SHARED)
+SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
 _NULL = Value("ptr", "null")
 _PHASE_BIT = 61  # of an mbarrier
 
@@ -68,26 +73,37 @@ def context(r: Routine) -> tuple[Value, Value, Value]:
 
 
 def _mark() -> Routine:
-    """What happens to each word of a stretch of shared memory."""
-    names = {"address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
+    """What happens to each word of a stretch of shared or global memory."""
+    names = {"space": "i32", "address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
     r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
     place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
     r.fill(place, 0, PLACE.SIZE)
-    with r.count(r["bytes"], 0, 4) as offset:
-        here, space = r.op("add", r["address"], offset), r.const("i32", SHARED)
-        with r.unless(is_in(r, place, here, space)):
+    at, end = r.variable("i64", r["address"]), r.op("add", r["address"], r["bytes"])
+    with r.loop() as loop:
+        here = at.get()
+        loop.leave(r.compare("icmp uge", here, end))
+        at.put(r.op("add", r.op("or", here, 3), 1))
+        with r.unless(is_in(r, place, here, r["space"])):
             r.give()
         row = r.op("and", r.op("sub", here, r.field(place, PLACE.FIRST, "i64")), -4)
         cells, stride = (r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
-        leaving = r.op("and", state, MANY_LEAVING)
+        leaving, also = r.op("and", state, MANY_LEAVING), r.op("and", state, MOST_ARRIVING)
         changed = r.variable("i32", state)
         with r.when(r.compare("icmp eq", r["what"], Mark.SET)):
-            changed.put(r.op("or", state, ARRIVING))
+            first = r.compare("icmp eq", r.op("and", state, ARRIVING), 0)
+            full = r.compare("icmp eq", also, MOST_ARRIVING)
+            more = r.select(full, state, r.op("add", state, ALSO_ARRIVING))
+            changed.put(r.select(first, r.op("or", state, ARRIVING), more))
         with r.when(r.compare("icmp eq", r["what"], Mark.LAND)):
-            changed.put(r.op("and", state, ~ARRIVING))
-            r.put(cell[CELLS.WRITTEN], 0, r["time"])
+            last = r.compare("icmp eq", also, 0)
+            fewer = r.op("sub", state, ALSO_ARRIVING)
+            changed.put(r.select(last, r.op("and", state, ~ARRIVING), fewer))
+            # NOTE: what is in shared memory may have been issued by another thread than waits for it.
+            own = r.compare("icmp eq", r.field(cell[CELLS.WRITER], 0, "i32"), r["who"])
+            with r.when(r.op("or", own, r.compare("icmp eq", r["space"], SHARED))):
+                r.put(cell[CELLS.WRITTEN], 0, r["time"])
         with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
             full = r.compare("icmp eq", leaving, MANY_LEAVING)
             changed.put(r.select(full, state, r.op("add", state, LEAVING)))
@@ -111,7 +127,7 @@ def groups_of(r: Routine, kind: Value | int) -> Value:
 
 def _record() -> Routine:
     """A free record, of some lanes of a warp; null if there are too many."""
-    numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "leaves": "i32", "line": "i32"}
+    numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "way": "i32", "line": "i32"}
     r = Routine("tw_check_record", "ptr", **WHO, **numbers)
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
@@ -134,7 +150,7 @@ def _record() -> Routine:
         (COPY.KEY, r.const("i64", 0)),
         (COPY.TIME, now_of(r)),
         (COPY.KIND, r["kind"]),
-        (COPY.LEAVES, r["leaves"]),
+        (COPY.WAY, r["way"]),
     ):
         r.put(copy, offset, value)
     r.copy(r.at(copy, COPY.GROUPS), groups_of(r, r["kind"]), 128)
@@ -205,10 +221,16 @@ def _land() -> Routine:
         given = (bits, *numbers[2:], free, r["time"], who)
         r.call("tw_check_matrix", "void", *context(r), *given)
         r.give()
+    way = r.field(copy, COPY.WAY, "i32")
+    with r.when(r.compare("icmp eq", way, int(Way.TO_GLOBAL))):
+        step, line = r.const("i32", int(StoreStep.RELEASE)), r.field(copy, COPY.LINE, "i32")
+        given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
+        r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
+        r.give()
     address = r.wide(r.field(place_of(r, copy, lane), 0, "i32"))
-    leaves = r.compare("icmp ne", r.field(copy, COPY.LEAVES, "i32"), 0)
+    leaves = r.compare("icmp eq", way, int(Way.FROM_SHARED))
     what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *given)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], r.const("i32", SHARED), *given)
     return r

@@ -15,6 +15,7 @@ from tilewise.emulator.check_layout import (
     BARRIERS_OF_BLOCK,
     BITWISE,
     BLOCKWIDE,
+    CONSTANT,
     DOUBTFUL,
     NARROW,
     PASSED_ON,
@@ -30,6 +31,7 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.facts import (
     STRONG_WORDS,
     blocks_taken,
+    constants_in,
     is_doubtful,
     is_ordering,
     of_cluster,
@@ -84,6 +86,7 @@ class _Checker(Watcher):
         self.notes.append({"registers": len(self.numbers)})
         self.taken = blocks_taken(e.program.function.body)
         self.uses = uses_of(e.program.function.body)
+        self.constants = constants_in(e.program.function.body)
         # Where lanes go on that waited apart from others of their warp.
         self.behind = {
             block.terminator.targets[0]: of_cluster(block.terminator.instruction)
@@ -204,8 +207,10 @@ class _Checker(Watcher):
             flags |= BITWISE
         if instruction.opcode == "ld" and self._is_passed_on(instruction):
             flags |= PASSED_ON
+        if instruction.opcode == "st" and self._is_constant(instruction.operands[1]):
+            flags |= CONSTANT
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
-        done = self._usual(item, instruction, action) if not flags & ~PASSED_ON else ""
+        done = self._usual(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
         addresses, values = e.buffers()
         e.store(item.addresses, addresses, 64)
         written = action == Action.STORE and self._keep_values(item, instruction, values)
@@ -225,6 +230,14 @@ class _Checker(Watcher):
         if not isinstance(target, Vector):
             return False
         return all(self.uses.get(item.name) == {"st"} for item in registers_in(target))
+
+    def _is_constant(self, source: Operand) -> bool:
+        """Whether what a store writes is the same each time."""
+        items = source.items if isinstance(source, Vector) else (source,)
+        return all(
+            isinstance(item, Immediate) or (isinstance(item, Register) and item.name in self.constants)
+            for item in items
+        )
 
     def _took(self, item: Touch, instruction: Instruction) -> None:
         """``malloc`` has found a block."""
@@ -367,7 +380,8 @@ class _Checker(Watcher):
         if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            self._call("tw_check_landed", self._number(1), self._number(left), self._number(PRODUCTS))
+            numbers = [self._number(number) for number in (left, PRODUCTS, 0)]
+            self._call("tw_check_landed", self._number(1), *numbers)
             self._call("tw_check_done", self._number(left))
         elif instruction.opcode == "wgmma":
             self._call("tw_check_ordered")
@@ -460,7 +474,8 @@ class _Checker(Watcher):
             return
         first = instruction.operands[0] if instruction.operands else None
         keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
-        self._call("tw_check_landed", self.e.mask(), self._number(keep), self._number(kind))
+        numbers = [self._number(number) for number in (keep, kind, int("read" in instruction.parts))]
+        self._call("tw_check_landed", self.e.mask(), *numbers)
 
     def _product(self, instruction: Instruction) -> None:
         from tilewise.emulator.families.wgmma import matrices_of

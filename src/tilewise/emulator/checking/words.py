@@ -15,6 +15,7 @@ from tilewise.emulator.check_layout import (
     CELLS,
     CHECK,
     CLOCKS,
+    CONSTANT,
     DOUBTFUL,
     FOREIGN,
     LANE_BITS,
@@ -89,8 +90,8 @@ class Word:
         self.who, self.bytes, self.address = who, bytes_, address
         self.born = r.cast("trunc", r.field(place, PLACE.BORN, "i64"), "i32")
         self.remote = r.compare("icmp ne", r.field(place, PLACE.OWNER, "ptr"), _NULL)
-        inside = r.compare("icmp ne", self.born, 0)
-        self.past = r.select(r.op("or", inside, self.alone), self.least, r.const("i32", 0))
+        self.inside = r.compare("icmp ne", self.born, 0)  # of shared memory
+        self.past = r.select(r.op("or", self.inside, self.alone), self.least, r.const("i32", 0))
         self.offset = r.op("sub", address, r.field(place, PLACE.FIRST, "i64"))
         row = r.op("mul", r.op("lshr", self.offset, 2), 4)
         cells, stride = (r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64"))
@@ -139,9 +140,18 @@ class Word:
         the warp made as one: it is over for all of them."""
         r = self.r
         copy = r.compare("icmp ne", r.op("and", info, PROXY), 0)
-        if reads:
+        if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
+            copy = r.both(copy, self.inside)
+        else:
             copy = r.op("or", copy, r.compare("icmp eq", r.op("and", other, _LANES), WHOLE))
         return r.both(copy, self.mine(other))
+
+    def is_copied(self, write: Value) -> Value:
+        """Whether it is a copy in flight that last wrote these bytes. To global memory it may come with part of
+        a word, whose other bytes are anybody's."""
+        r = self.r
+        meets = r.compare("icmp ne", r.op("and", r.op("and", write, self.bytes), BYTES), 0)
+        return r.op("or", self.inside, r.both(meets, r.compare("icmp ne", r.op("and", write, PROXY), 0)))
 
     def agreed(self, before: Value, other: Value) -> Value:
         """Whether both accesses are atomic, of scopes that include each other."""
@@ -186,8 +196,11 @@ def judge(word: Word, writes: Value, stores: Value, same: Variable) -> None:
     r = word.r
     found, time, who, info = word.against((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
     kind = r.select(writes, r.const("i32", Kind.WRITE_AFTER_WRITE), r.const("i32", Kind.READ_AFTER_WRITE))
-    with r.when(found), r.unless(r.both(stores, same.get())):
-        word.report(kind, who, info)
+    with r.when(found):
+        with r.unless(r.both(stores, same.get())):
+            word.report(kind, who, info)
+        with r.otherwise(), r.unless(_one_constant(word, info)):
+            word.report(Kind.EQUAL_WRITES, who, info)
     with r.when(r.both(word.strong(word.flags), word.strong(info))):
         plain, _, writer, write = word.against((CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE), False)
         with r.when(plain):
@@ -204,6 +217,13 @@ def judge(word: Word, writes: Value, stores: Value, same: Variable) -> None:
     _remember(word, writes, time, who, info)
 
 
+def _one_constant(word: Word, info: Value) -> Value:
+    """Whether a line always stores the same: then it cannot race with itself for the worse."""
+    r = word.r
+    constant = r.compare("icmp ne", r.op("and", r["flags"], CONSTANT), 0)
+    return r.both(constant, r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]))
+
+
 def _against_state(word: Word, writes: Value, stores: Value) -> None:
     """Bytes that nobody wrote, and copies in flight."""
     r = word.r
@@ -217,8 +237,8 @@ def _against_state(word: Word, writes: Value, stores: Value) -> None:
                     word.excuse.put(r.cast("zext", word.excused(r), "i32"))
             with r.unless(r.compare("icmp eq", word.excuse.get(), 1)):
                 word.report(Kind.UNSET, word.who, r.const("i32", 0))
-        arriving = r.compare("icmp ne", r.op("and", state, ARRIVING), 0)
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
+        arriving = r.both(r.compare("icmp ne", r.op("and", state, ARRIVING), 0), word.is_copied(write))
         with r.when(arriving), r.unless(word.agreed(write, writer)):
             kind = r.select(writes, r.const("i32", Kind.WRITE_IN_FLIGHT), r.const("i32", Kind.READ_IN_FLIGHT))
             word.report(kind, writer, write)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
@@ -27,7 +28,16 @@ from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, Launch, readable
 
-__all__ = ["CLUSTER_BARRIER", "Range", "Waiting", "deadlock", "fault", "place_of"]
+__all__ = [
+    "CLUSTER_BARRIER",
+    "Range",
+    "Waiting",
+    "deadlock",
+    "describe_fault",
+    "fault",
+    "name_arguments",
+    "place_of",
+]
 
 CLUSTER_BARRIER = -1  # its number, among those of a block
 _LINE_SHOWN = 200  # characters of a PTX line
@@ -48,6 +58,21 @@ class Range:
     start: int
     size: int
     name: str
+
+
+def name_arguments(ranges: Sequence[Range], packed: Sequence[bytes], labels: Sequence[str]) -> list[Range]:
+    """The ranges, those named as arguments whose address one of them holds: alone, in a struct or a tensor map."""
+    starts = [item.start for item in ranges]
+    named: dict[int, list[str]] = {}
+    for data, label in zip(packed, labels, strict=True):
+        for (address,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+            i = bisect.bisect_right(starts, address) - 1
+            if i >= 0 and address < starts[i] + ranges[i].size and label not in named.setdefault(i, []):
+                named[i].append(label)
+    return [
+        replace(item, name=f"{' and '.join(named[i])}, {item.name}") if named.get(i) else item
+        for i, item in enumerate(ranges)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +106,8 @@ def fault(
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
     size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
-    at = _at(address, Space(space), (x, y, z), cluster)
-    what = _what(FaultKind(kind), address, at, size, Space(space), bool(write), ranges, build, shared_bytes)
+    how = (FaultKind(kind), address, size, Space(space), bool(write))
+    what = describe_fault(*how, (x, y, z), cluster, ranges, build, shared_bytes)
     if kind == FaultKind.TRAP and build.finds_workspace and not launch.cooperative:
         what = _NOT_COOPERATIVE
     if kind == FaultKind.ASSERT:
@@ -99,6 +124,23 @@ def fault(
         FaultKind(kind).name, verb, (x, y, z), thread, line, Space(space).name.lower(), address, size, name
     )
     return found
+
+
+def describe_fault(
+    kind: FaultKind,
+    address: int,
+    size: int,
+    space: Space,
+    write: bool,
+    block: Dim3,
+    cluster: Dim3,
+    ranges: Sequence[Range],
+    build: Build,
+    shared_bytes: int,
+) -> str:
+    """What is wrong with an access of a block, in one line."""
+    at = _at(address, space, block, cluster)
+    return _what(kind, address, at, size, space, write, ranges, build, shared_bytes)
 
 
 def place_of(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:

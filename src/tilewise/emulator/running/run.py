@@ -31,8 +31,16 @@ from tilewise.emulator.running.block_order import count_interleaved, order_clust
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.questions import Host
-from tilewise.emulator.running.report import CLUSTER_BARRIER, Range, Waiting, deadlock, fault
+from tilewise.emulator.running.report import (
+    CLUSTER_BARRIER,
+    Range,
+    Waiting,
+    deadlock,
+    fault,
+    name_arguments,
+)
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
+from tilewise.emulator.support.lenient import ZERO_BYTES
 from tilewise.emulator.support.mbarrier import told
 from tilewise.emulator.support.text import Outcome
 from tilewise.emulator.support.wgmma import PRODUCTS
@@ -270,6 +278,8 @@ class Runner:
         None  # lets the launch before end, which is taken to be under way still
     )
     workspace: int = 0  # of a cooperative launch: the address of the memory that its blocks meet by
+    lenient: bool = False  # whether what GPUs usually let pass does not end it
+    labels: Sequence[str] = ()  # what to call the arguments, one for each of ``packed``
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
@@ -303,6 +313,7 @@ class _Work:
         self.table = Memory(8 * len(runner.globals) + 64)
         for i, address in enumerate(runner.globals):
             self.table.set(8 * i, address)
+        self.zeros = Memory(ZERO_BYTES)
         self.shared_bytes = build.shared_bytes + launch.shared
         self.host = Host(
             build,
@@ -360,6 +371,8 @@ class _Work:
             (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
             (LAUNCH.GLOBALS, self.table.address),
             (LAUNCH.HOST, self.host.entry),
+            (LAUNCH.LENIENT, int(self.runner.lenient)),
+            (LAUNCH.ZEROS, self.zeros.address),
             (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
             (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
             (LAUNCH.SEQUENCE, 0 if self.sequence is None else int(self.sequence.ctypes.data)),
@@ -397,7 +410,11 @@ class _Work:
             raise error
         if self.fault.get(FAULT.KIND):
             record, said = self.fault.bytes.tobytes(), self.host.said
-            raise fault(self.build, record, self.ranges, self.shared_bytes, said, self.runner.launch)
+            runner = self.runner
+            ranges = (
+                name_arguments(self.ranges, runner.packed, runner.labels) if runner.labels else self.ranges
+            )
+            raise fault(self.build, record, ranges, self.shared_bytes, said, runner.launch)
 
     def _end(self, number: int) -> None:
         self.over.append(number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.check_layout import PROXY, STRONG, Action
+from tilewise.emulator.check_layout import PROXY, Action, StoreStep
 from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
@@ -23,7 +23,18 @@ from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.flights import who
 from tilewise.emulator.support.tensor_map import BYTES
 
-__all__ = ["COLUMN", "EAGER", "NONE", "REQUEST", "Verb", "refuse_if", "routines", "take_map", "touch"]
+__all__ = [
+    "COLUMN",
+    "EAGER",
+    "NONE",
+    "REQUEST",
+    "Verb",
+    "follow",
+    "refuse_if",
+    "routines",
+    "take_map",
+    "touch",
+]
 
 _WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
@@ -132,7 +143,7 @@ def _span() -> Routine:
     with r.when(r.compare("icmp eq", found.get(), _NULL)):
         size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        r.call("tw_fault_at", "void", *who(r), fault.get(), *given)
+        found.put(r.call("tw_pass_or_fault", "ptr", *who(r), fault.get(), *given))
     r.give(found.get())
     return r
 
@@ -212,6 +223,7 @@ def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) 
     """Perform a copy of one lane, or only spoil where it will write."""
     answer = r.variable("i32", 0)
     data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
+    write = r.const("i32", int(StoreStep.WRITE))
     line = r.field(flight, FLIGHT.LINE, "i32")
     verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
     with r.when(r.compare("icmp eq", kind, int(Flight.TENSOR))):
@@ -219,12 +231,12 @@ def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) 
         with r.when(loads):
             answer.put(r.call("tw_tensor_load", "i32", *who(r), data, lane, line, how))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *who(r), data, lane, line))
+            answer.put(r.call("tw_tensor_store", "i32", *who(r), data, lane, line, write))
     with r.otherwise():
         with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
             answer.put(r.call("tw_bulk_load", "i32", *who(r), data, lane, line, how))
         with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *who(r), data, lane, line))
+            answer.put(r.call("tw_bulk_store", "i32", *who(r), data, lane, line, write))
         with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
             answer.put(r.call("tw_bulk_send", "i32", *who(r), data, lane, line))
         with r.when(r.compare("icmp uge", verb, Verb.WRITE)):
@@ -247,19 +259,18 @@ def _aligned(r: Routine, *addresses: Value) -> None:
         refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
 
 
-def touch(
-    r: Routine, address: Value, count: Value, reduces: Value | None = None, values: Value = _NULL
-) -> None:
-    """In a checked launch: a copy reads global memory, or changes it. The routine has ``lane`` and ``line``."""
+def touch(r: Routine, address: Value, count: Value) -> None:
+    """In a checked launch: a copy reads global memory. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
         space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
-        action = r.const("i32", int(Action.LOAD))
-        if reduces:
-            changed = r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE))
-            action = r.select(reduces, *changed)
-            flags = r.select(reduces, r.const("i32", PROXY | STRONG), flags)
-        given = (r["lane"], address, count, space, action, flags, r["line"], values)
+        given = (r["lane"], address, count, space, r.const("i32", int(Action.LOAD)), flags, r["line"], _NULL)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
+
+
+def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:
+    """In a checked launch: a stretch that a store to global memory writes, at another step than the writing."""
+    given = (r["lane"], address, count, r.cast("zext", reduces, "i32"), r["line"], values, step)
+    r.call("tw_check_destination", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
 def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
@@ -309,11 +320,16 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
 
 
 def _out() -> Routine:
-    """From shared to global memory, as it is or as operands of a reduction."""
-    r = Routine("tw_bulk_store", "i32", **_WHO, **_ONE)
-    count, target, given, place = _from_shared(r, Space.GLOBAL)
+    """From shared to global memory, as it is or as operands of a reduction; ``step`` is of ``StoreStep``."""
+    r = Routine("tw_bulk_store", "i32", **_WHO, **_ONE, step="i32")
     reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    touch(r, target, count, reduces, given)
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
+        r.give(r.const("i32", 0))
+    count, target, given, place = _from_shared(r, Space.GLOBAL)
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.CLAIM))):
+        follow(r, target, count, reduces, given, r["step"])
+        r.give(r.const("i32", 0))
     _put(r, place, given, count, Verb.REDUCE)
     r.give(r.const("i32", 0))
     return r

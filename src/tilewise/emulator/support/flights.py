@@ -2,7 +2,8 @@
 
 A copy that a kernel issues may complete at once, or not before the kernel waits for it: the hardware is free.
 Here ``order`` decides. *Eager* completes it when it is issued. *Late* leaves it until the thread waits for
-its group or, if it reports to an mbarrier, until no warp of its cluster gets on without it. A seed completes
+its group or, if it reports to an mbarrier, until no warp of its cluster gets on without it: each waits at a
+barrier, or was told by the mbarrier that it asked last that its phase is not over. A seed completes
 flights at random moments in between. What is left at a cluster's end completes then.
 
 A flight is a record in its cluster's queue. Each kind has a function that performs it, for some of the lanes
@@ -11,14 +12,26 @@ that issued it: ``performer(ctx, worker, block, warp, flight, mask) -> 0``, or a
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, QUEUE, WARP, Flight, FlightClass, Space
+from tilewise.emulator.layout import (
+    BLOCK,
+    FLIGHT,
+    LAUNCH,
+    QUEUE,
+    RANK_SHIFT,
+    WARP,
+    Flight,
+    FlightClass,
+    Space,
+    Status,
+)
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["CAPACITY", "queue_bytes", "routines"]
 
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
-_EAGER, _SEEDED = 0, 2
+_EAGER, _LATE, _SEEDED = 0, 1, 2
+PHASE = 61  # the bit of an mbarrier that is its phase's parity
 _PERFORMERS = {
     Flight.COPY: "tw_fly_copy",
     Flight.ARRIVE: "tw_fly_arrive",
@@ -37,7 +50,7 @@ def queue_bytes(capacity: int) -> int:
 def routines() -> list[Routine]:
     return [
         *(_flight(), _fly(), _drop(), _perform()),
-        *(_commit(), _await(), _idle(), _gust(), _land()),
+        *(_commit(), _await(), _idle(), _gust(), _free(), _free_waiting(), _land()),
         *(_copy(), _spoil(), _arrive()),
     ]
 
@@ -251,6 +264,65 @@ def _gust() -> Routine:
     return r
 
 
+def _free() -> Routine:
+    """Whether some warp of a cluster may get on, as far as the mbarriers tell that its warps wait at."""
+    r = Routine("tw_any_free", "i1", ctx="ptr", block="ptr")
+    first = r.field(r["block"], BLOCK.FIRST, "ptr")
+    yes, found = Value("i1", "true"), Value("ptr", r.alloca("ptr"))
+    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
+        block = r.at(first, r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+        with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as number:
+            offset = r.op("mul", r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64"), number)
+            warp = r.at(r.at(block, BLOCK.WARPS), offset)
+            ready = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32"), int(Status.READY))
+            with r.when(ready):
+                with r.when(r.compare("icmp eq", r.field(warp, WARP.AWAITING, "i32"), 0)):
+                    r.give(yes)
+                address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
+                with r.when(
+                    r.compare(
+                        "icmp ne", r.call("tw_cluster_place", "i32", r["ctx"], block, address, found), 0
+                    )
+                ):
+                    r.give(yes)
+                shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+                state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
+                phase = r.cast("trunc", r.op("and", r.op("lshr", state, PHASE), 1), "i32")
+                with r.unless(r.compare("icmp eq", phase, r.field(warp, WARP.AWAITED_PHASE, "i32"))):
+                    r.give(yes)
+    r.give(Value("i1", "false"))
+    return r
+
+
+def _free_waiting() -> Routine:
+    """In the late order, while all warps of a cluster wait at mbarriers: complete what mbarriers are told of, until
+    one warp may go on.
+
+    NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
+    """
+    r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
+    none, queue = r.const("i32", 0), _queue(r)
+    with r.when(r.op("or", _is_null(r, queue), r.negation(_order_is(r, _LATE)))):
+        r.give(none)
+    with r.loop() as loop:
+        flight = r.field(queue, QUEUE.FIRST, "ptr")
+        loop.leave(_is_null(r, flight))
+        loop.leave(r.call("tw_any_free", "i1", r["ctx"], r["block"]))
+        chosen = r.variable("ptr", flight)
+        with r.loop() as search:
+            this = chosen.get()
+            search.leave(_is_null(r, this))
+            search.leave(r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER)))
+            chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
+        loop.leave(_is_null(r, chosen.get()))
+        every = r.const("i32", -1)
+        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), every)
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+    r.give(none)
+    return r
+
+
 def _land() -> Routine:
     """At a cluster's end: complete all that is in flight."""
     r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
@@ -323,5 +395,9 @@ def _arrive() -> Routine:
             r.give(failed)
     data = r.at(r["flight"], FLIGHT.DATA)
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
-    r.give(r.call("tw_arrive", "i32", *who(r), data, r["mask"], line))
+    # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
+    awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
+    failed = r.call("tw_arrive", "i32", *who(r), data, r["mask"], line)
+    r.put(r["warp"], WARP.AWAITING, awaiting)
+    r.give(failed)
     return r

@@ -13,11 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilewise.emulator.check_layout import StoreStep
 from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
-from tilewise.emulator.support.bulk import REQUEST, Verb, complete, each_block, refuse_if, request, touch
+from tilewise.emulator.support.bulk import (
+    REQUEST,
+    Verb,
+    complete,
+    each_block,
+    follow,
+    refuse_if,
+    request,
+    touch,
+)
 from tilewise.emulator.support.flights import who
 from tilewise.emulator.support.tensor_map import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
@@ -85,8 +95,10 @@ def _load() -> Routine:
 
 
 def _store() -> Routine:
-    r = Routine("tw_tensor_store", "i32", **_WHO, data="ptr", **_ONE)
+    """``step`` is of ``StoreStep``: what is done with the rows in global memory."""
+    r = Routine("tw_tensor_store", "i32", **_WHO, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
+    r.put(plan, PLAN.STORE_STEP, r["step"])
     verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
     reduces = r.compare("icmp eq", verb, Verb.REDUCE)
     with r.when(reduces):
@@ -97,7 +109,8 @@ def _store() -> Routine:
     for axis in range(AXES):
         start = r.field(plan, PLAN.START + 8 * axis, "i64")
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
-    _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
+    with r.unless(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+        _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
     r.give(r.call("tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], verb))
     return r
 
@@ -309,7 +322,8 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 
 # -- stores ---------------------------------------------------------------------------------------------
 def _gather() -> Routine:
-    """A row from shared memory to global memory, as it is or as operands of a reduction."""
+    """A row from shared memory to global memory, as it is or as operands of a reduction; or, at other steps of a
+    store, what is followed of it."""
     r = Routine("tw_tensor_gather", "i32", **_WHO, **_ROW, verb="i32")
     plan = r["plan"]
     with r.unless(r.compare("icmp ult", r["low"], r["high"])):
@@ -318,25 +332,31 @@ def _gather() -> Routine:
     scratch = Value("ptr", r.alloca(f"[{LONGEST} x i8]", 64))
     plain = r.compare("icmp eq", r.field(plan, PLAN.SWIZZLE, "i64"), 0)
     straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
-    with r.unless(plain):
+    now = r.field(plan, PLAN.STORE_STEP, "i32")
+    writes, over = (r.compare("icmp eq", now, int(one)) for one in (StoreStep.WRITE, StoreStep.RELEASE))
+    with r.unless(r.op("or", plain, over)):
         r.call("tw_tensor_place", "void", plan, r["offset"], scratch, r.const("i32", 1))
     row = r.select(plain, straight, scratch)
+    reduces = r.compare("icmp eq", r["verb"], Verb.REDUCE)
     with r.when(r.compare("icmp eq", step, 1)):
         skip = r.op("mul", r["low"], unit)
         place, given = r.op("add", r["place"], skip), r.at(row, skip)
         exact = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
+        with r.unless(writes):
+            follow(r, place, exact, reduces, given, now)
+            r.give(r.const("i32", 0))
         # The last 16 bytes are written whole, but not beyond the array: there, on a GPU, nobody's memory lies.
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
         room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
-        touch(r, place, exact, r.compare("icmp eq", r["verb"], Verb.REDUCE), given)
         _deliver(r, _reach(r, place, count, 1), given, count)
     with r.otherwise(), r.count(r["high"], r["low"]) as i:
         far = r.op("mul", r.op("mul", i, step), unit)
-        place = r.op("add", r["place"], far)
-        touch(r, place, unit, r.compare("icmp eq", r["verb"], Verb.REDUCE), r.at(row, r.op("mul", i, unit)))
-        place = _reach(r, place, unit, 1)
-        _deliver(r, place, r.at(row, r.op("mul", i, unit)), unit)
+        place, given = r.op("add", r["place"], far), r.at(row, r.op("mul", i, unit))
+        with r.when(writes):
+            _deliver(r, _reach(r, place, unit, 1), given, unit)
+        with r.otherwise():
+            follow(r, place, unit, reduces, given, now)
     r.give(r.const("i32", 0))
     return r
 

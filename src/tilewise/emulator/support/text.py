@@ -22,6 +22,7 @@ _ROUTINES = (
     "tilewise.emulator.support.mbarrier",
     "tilewise.emulator.support.cluster",
     "tilewise.emulator.support.dependents",
+    "tilewise.emulator.support.lenient",
     "tilewise.emulator.support.wgmma",
     "tilewise.emulator.checking.begin",
     "tilewise.emulator.checking.clocks",

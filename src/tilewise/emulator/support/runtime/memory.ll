@@ -159,8 +159,8 @@ global:
   %known = call i1 @tw_find(ptr %ctx, i64 %address, i64 %wide, ptr %worker)
   br i1 %known, label %ok.global, label %out.global
 out.global:
-  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.GLOBAL}, i32 %write, i64 0)
-  ret ptr null
+  %pass.global = call ptr @tw_pass_or_fault(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.GLOBAL}, i32 %write, i64 0)
+  ret ptr %pass.global
 ok.global:
   %p = inttoptr i64 %address to ptr
   ret ptr %p
@@ -173,8 +173,8 @@ ranked:
   %there = icmp eq i32 %wrong, 0
   br i1 %there, label %other, label %nowhere
 nowhere:
-  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 %wrong, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 0)
-  ret ptr null
+  %pass.nowhere = call ptr @tw_pass_or_fault(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 %wrong, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 0)
+  ret ptr %pass.nowhere
 other:
   %owner = load ptr, ptr %found
   %offset = and i64 %address, ${OFFSETS}
@@ -184,8 +184,8 @@ other:
   %beyond = icmp ugt i64 %other.end, %other.bytes
   br i1 %beyond, label %out.other, label %ok.other
 out.other:
-  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 %other.bytes)
-  ret ptr null
+  %pass.other = call ptr @tw_pass_or_fault(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 ${Space.SHARED}, i32 %write, i64 %other.bytes)
+  ret ptr %pass.other
 ok.other:
   %other.base.p = getelementptr i8, ptr %owner, i64 ${BLOCK.SHARED}
   %other.base = load ptr, ptr %other.base.p
@@ -203,8 +203,8 @@ in.shared:
   %bad.shared = or i1 %over.shared, %wrap.shared
   br i1 %bad.shared, label %out.shared, label %ok.shared
 out.shared:
-  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 %space, i32 %write, i64 %bytes.shared)
-  ret ptr null
+  %pass.shared = call ptr @tw_pass_or_fault(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %address, i32 %size, i32 %space, i32 %write, i64 %bytes.shared)
+  ret ptr %pass.shared
 ok.shared:
   %base.p.shared = getelementptr i8, ptr %block, i64 ${BLOCK.SHARED}
   %base.shared = load ptr, ptr %base.p.shared
@@ -427,12 +427,14 @@ crooked:
 find:
   %bytes.wide = zext i32 %bytes to i64
   %known = call i1 @tw_find(ptr %ctx, i64 %source, i64 %bytes.wide, ptr %worker)
+  %there = inttoptr i64 %source to ptr
   br i1 %known, label %copy, label %outside
 outside:
-  call void @tw_fault_at(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %source, i32 %bytes, i32 ${Space.GLOBAL}, i32 0, i64 0)
-  ret i32 1
+  %pass = call ptr @tw_pass_or_fault(ptr %ctx, ptr %worker, ptr %block, ptr %warp, i32 ${FaultKind.OUT_OF_BOUNDS}, i32 %line, i32 %lane, i64 %source, i32 %bytes, i32 ${Space.GLOBAL}, i32 0, i64 0)
+  %ended = icmp eq ptr %pass, null
+  br i1 %ended, label %failed, label %copy
 copy:
-  %from = inttoptr i64 %source to ptr
+  %from = phi ptr [ %there, %find ], [ %pass, %outside ]
   call void @llvm.memcpy.p0.p0.i64(ptr %place, ptr %from, i64 %bytes.wide, i1 false)
   br label %done
 done:

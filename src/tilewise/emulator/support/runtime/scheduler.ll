@@ -178,6 +178,10 @@ next:
   %i2 = add i64 %i, 1
   br label %each
 over:
+  %freed = call i32 @tw_free_waiting(ptr %ctx, ptr %worker, ptr %first)
+  %broken = icmp ne i32 %freed, 0
+  br i1 %broken, label %ended, label %tally
+tally:
   ; A cluster of which some warp may wait for other clusters has its turns counted: they have to run, too.
   %asked = zext i1 %ready to i64
   %turns = load i64, ptr %turns.p
