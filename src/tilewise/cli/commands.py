@@ -17,7 +17,7 @@ from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolc
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, try_rung
 from tilewise.cli import draw
-from tilewise.cli.words import settings
+from tilewise.cli.words import is_file, refuse_file_options, settings
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
@@ -32,7 +32,7 @@ def demo(args: Namespace) -> int:
     with draw.progress("demo") as progress:
         found = run_demo(args.device, args.arch, args.seed, progress=progress)
     if args.json:
-        draw.write_json(found.to_dict())
+        draw.write_json("demo", found.to_dict())
     else:
         _print_demo(found)
     return GOOD if found.ok else FAILED
@@ -126,7 +126,9 @@ def ladder(args: Namespace) -> int:
             raise ArgumentError("--source", "needs the name of a rung", fix="such as 04_tiled")
         _print_rungs([card(rung) for rung in rungs.values()], args.json)
     elif args.json:
-        draw.write_json({**card(rungs[args.rung]).to_dict(), "source": rungs[args.rung].source})
+        draw.write_json(
+            "ladder", {"rungs": [{**card(rungs[args.rung]).to_dict(), "source": rungs[args.rung].source}]}
+        )
     elif args.source:
         print(rungs[args.rung].source, end="")
     else:
@@ -136,7 +138,7 @@ def ladder(args: Namespace) -> int:
 
 def _print_rungs(cards: list[RungCard], as_json: bool) -> None:
     if as_json:
-        draw.write_json([item.to_dict() for item in cards])
+        draw.write_json("ladder", {"rungs": [item.to_dict() for item in cards]})
         return
     rows = [[item.name, item.title, item.least, item.types, item.settings_text] for item in cards]
     draw.table(["rung", "what it is", "from", "types", "settings"], rows)
@@ -165,7 +167,12 @@ def _print_card(item: RungCard) -> None:
 
 def run(args: Namespace) -> int:
     """``tilewise run``"""
-    rung, chosen = rungs[args.rung], settings(args.set)
+    if is_file(args.target):
+        from tilewise.cli.running import run_kernel
+
+        return run_kernel(args, resolve(args.device))
+    refuse_file_options(args)
+    rung, chosen = rungs[args.target], settings(args.set)
     rung.complete(chosen)
     device = resolve(args.device)
     m, n, k = args.m, args.n, args.k
@@ -175,7 +182,7 @@ def run(args: Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     trial = try_rung(rung, device, (m, n, k), seed, chosen)
     if args.json:
-        draw.write_json(trial.to_dict())
+        draw.write_json("run", trial.to_dict())
     else:
         _print_trial(trial)
     return GOOD if trial.comparison.ok else FAILED
@@ -224,7 +231,7 @@ def doctor(args: Namespace) -> int:
     """``tilewise doctor``"""
     report = examine(args.clear_cache)
     if args.json:
-        draw.write_json(report.to_dict())
+        draw.write_json("doctor", report.to_dict())
     else:
         _print_report(report)
     return GOOD if report.ok else FAILED

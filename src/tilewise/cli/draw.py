@@ -21,6 +21,7 @@ from rich.text import Text
 from tilewise.bench.progress import Progress, silent
 
 __all__ = [
+    "SCHEMA",
     "amount",
     "duration",
     "facts",
@@ -28,10 +29,12 @@ __all__ = [
     "line",
     "progress",
     "table",
+    "width",
     "write_json",
     "write_result",
 ]
 
+SCHEMA = 1  # of what --json prints
 _WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
 
 
@@ -134,9 +137,18 @@ def progress(title: str) -> Iterator[Progress]:
         yield show
 
 
-def write_json(data: Any) -> None:
-    """Print JSON that every reader takes: a number that is not finite becomes a text."""
-    print(json.dumps(_finite(data), indent=2, ensure_ascii=False))
+def width() -> int:
+    """Columns that a line has: the terminal's, or 80 where there is none."""
+    return _console().width if sys.stdout.isatty() else 80
+
+
+def write_json(command: str, data: Mapping[str, Any]) -> None:
+    """Print what a command found as JSON that every reader takes: a number that is not finite becomes a text.
+
+    docs/json.md says what is in it; :data:`SCHEMA` changes whenever a program that reads it would have to.
+    """
+    whole = {"schema": SCHEMA, "command": command, **data}
+    print(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
 
 
 def write_result(
@@ -146,7 +158,7 @@ def write_result(
     if args.out:
         Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if args.json:
-        write_json(result)
+        write_json("bench", {"measured": args.what, "result": result})
     elif args.markdown and markdown is not None:
         print(markdown(result), end="")
     return bool(args.json or args.markdown)
