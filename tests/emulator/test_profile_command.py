@@ -136,7 +136,8 @@ def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tm
 )
 def test_wrong_use(capsys: pytest.CaptureFixture[str], argv: list[str], told: str) -> None:
     code, out, err = run(capsys, *argv)
-    assert (code, out) == (2, "") and told in err
+    assert code == 2 and told in err
+    assert json.loads(out)["error"]["message"] in err if "--json" in argv else not out
 
 
 @pytest.mark.parametrize(

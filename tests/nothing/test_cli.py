@@ -15,6 +15,7 @@ import pytest
 import tilewise
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
+from tilewise.bench.ladder import whole_source
 from tilewise.bench.machine import PACKAGES
 from tilewise.bench.product import random_operands
 from tilewise.bench.toolchain import bench_toolchain
@@ -22,6 +23,7 @@ from tilewise.cli import commands, draw
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
 from tilewise.errors import DeviceError, DeviceUnavailable
+from tilewise.kernel import Kernel
 from tilewise.kernels import RUNGS as SPECS
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary
@@ -34,7 +36,7 @@ Matrix multiplication on NVIDIA GPUs, tile by tile.
 commands:
   demo       multiply: what tw.matmul chooses, then every rung of the ladder, each checked
   ladder     list the rungs, or show one
-  run        multiply random matrices with one rung and check the result
+  run        multiply with one rung and check the result, or run a kernel out of a file
   plan       choose how to multiply on a GPU that need not be here, and say why
   profile    count what a launch does, in the terms of ncu
   check      find races, unset memory, bad accesses and unsafe copies in a launch
@@ -58,7 +60,7 @@ CARD_TAIL = """
   kernels       one_block
   launch        grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
 
-tilewise ladder 02_one_block --source prints its CUDA C++.
+tilewise ladder 02_one_block --source prints its CUDA C++, with what it includes.
 """
 
 RUNGS = {name: SPECS[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
@@ -128,7 +130,7 @@ def test_ladder_lists_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "ladder")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].split() == ["rung", "what", "it", "is", "from", "types", "settings"]
+    assert lines[0].split() == ["rung", "what", "it", "is", "from", "types"]
     assert [line.split()[0] for line in lines[1:-2]] == [*SPECS]
     assert "04_tiled               tiles in shared memory  " in out
 
@@ -144,7 +146,19 @@ def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ladder_prints_a_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "ladder", "04_tiled", "--source") == (0, SPECS["04_tiled"].source, "")
+    """With what it includes, so that it can be edited and compiled by itself."""
+    code, out, _ = run(capsys, "ladder", "08_register_tiled", "--source")
+    assert code == 0 and out.startswith(SPECS["08_register_tiled"].source[:200])
+    assert "#include" not in out and "#pragma once" not in out
+    for part in ("struct Matrix", "class BlockTile", "register_tiled(Matrix<const float> a"):
+        assert out.count(part) == 1
+
+
+@pytest.mark.parametrize("name", ["04_tiled", "08_register_tiled", "12_multistage"])
+def test_a_printed_source_is_the_same_kernel(name: str) -> None:
+    spec = SPECS[name]
+    printed = Kernel(whole_source(spec.source), spec.entries[0], spec.needs)
+    assert printed.resources == spec.kernel(spec.needs).resources
 
 
 def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -156,9 +170,9 @@ def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: Fake
     lines = lines[
         lines.index(["Every", "rung", "of", "the", "ladder", "on", "fake:", "NumPy,", "pretending"]) :
     ]
-    assert lines[2][:4] == ["02_one_block", "fake", "30×34×500", "yes"]
-    assert lines[3][:4] == ["04_tiled", "fake", "200×180×160", "yes"]
-    assert lines[3][5:7] == ["8,192", "0"]
+    assert lines[2][:3] == ["02_one_block", "30×34×500", "yes"]
+    assert lines[3][:3] == ["04_tiled", "200×180×160", "yes"]
+    assert lines[3][4] == "8,192"
     assert lines[4] == ["09_warp_tiled", "sm_75", "needs", "sm_80"]
     assert "(seed 7)" in out
     assert {"one_block", "tiled"} < {entry for entry, _, _ in device.launches}
@@ -201,9 +215,10 @@ def test_a_seed_makes_a_run_again(capsys: pytest.CaptureFixture[str], device: Fa
 
 
 def test_ladder_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_json(capsys, "ladder")
+    found = run_json(capsys, "ladder")["rungs"]
     assert [item["name"] for item in found] == [*SPECS]
-    assert run_json(capsys, "ladder", "04_tiled")["source"] == SPECS["04_tiled"].source
+    (rung,) = run_json(capsys, "ladder", "04_tiled")["rungs"]
+    assert rung["source"] == run(capsys, "ladder", "04_tiled", "--source")[1]
 
 
 def test_demo_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -242,6 +257,8 @@ def test_bench_as_json_and_into_a_file(
     monkeypatch.setattr(commands, "bench_toolchain", functools.partial(bench_toolchain, rungs=RUNGS))
     file = tmp_path / "times.json"
     found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
+    assert found["measured"] == "toolchain"
+    found = found["result"]
     assert json.loads(file.read_text()) == found
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
@@ -251,8 +268,9 @@ def test_bench_as_json_and_into_a_file(
 
 
 def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str]) -> None:
-    draw.write_json({"a": [float("nan"), float("inf")], "b": (1.5, None)})
-    assert json.loads(capsys.readouterr().out) == {"a": ["nan", "inf"], "b": [1.5, None]}
+    draw.write_json("run", {"a": [float("nan"), float("inf")], "b": (1.5, None)})
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"schema": draw.SCHEMA, "command": "run", "a": ["nan", "inf"], "b": [1.5, None]}
 
 
 # ── when things go wrong ──
@@ -298,14 +316,14 @@ def test_a_rung_that_cannot_run_fails_the_demo_and_the_others_are_shown(
     assert "FAILED: 02_one_block: CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
     lines = out.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("Every rung"))
-    assert lines[first + 3].split()[3] == "yes"
+    assert lines[first + 3].split()[2] == "yes"
 
 
 WRONG_USE = {
     "unknown command": (["lader"], "command 'lader' is not known; did you mean 'ladder'?"),
     "unknown option": (["demo", "--jsn"], "unrecognized arguments: --jsn; see tilewise --help"),
     "unknown rung": (["ladder", "4_tiled"], "rung '4_tiled' is not known; did you mean '04_tiled'"),
-    "rung missing": (["run"], "the following arguments are required: rung; see tilewise run --help"),
+    "rung missing": (["run"], "the following arguments are required: target; see tilewise run --help"),
     "source of no rung": (["ladder", "--source"], "--source needs the name of a rung; such as 04_tiled"),
     "size of no number": (["run", "04_tiled", "-m", "x"], "argument -m: invalid integer value: 'x'"),
     "size of nothing": (["run", "04_tiled", "-m", "0"], "argument -m: must be at least 1, not 0"),
@@ -340,9 +358,15 @@ def test_wrong_use_is_one_line_and_code_2(
     argv, said = case
     for extra in ([], ["--json"] if len(argv) > 1 else []):
         code, out, err = run(capsys, *argv, *extra)
-        assert (code, out) == (2, "")
+        assert code == 2
         assert err.startswith(f"tilewise: error: {said}")
         assert err.count("\n") == 1
+        if not extra:
+            assert out == ""
+            continue
+        plain = json.loads(out)
+        assert plain["schema"] == draw.SCHEMA and plain["exit_code"] == 2
+        assert plain["error"]["message"] in err
 
 
 def test_a_size_that_the_rung_refuses(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:

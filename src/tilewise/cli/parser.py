@@ -155,7 +155,9 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 def _ladder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rung", nargs="?", help="the rung to show, such as 04_tiled")
-    parser.add_argument("--source", action="store_true", help="print the rung's CUDA C++ alone")
+    parser.add_argument(
+        "--source", action="store_true", help="print the rung's CUDA C++, with what it includes"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/ladder.md")
     _finish(parser, "ladder")
 

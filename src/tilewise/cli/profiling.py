@@ -15,10 +15,10 @@ from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
-from tilewise.instruments.compare import comparison
+from tilewise.instruments.compare import compared_rows, comparison
 from tilewise.instruments.figures import EXACT
 from tilewise.instruments.launch import USUAL
-from tilewise.instruments.listing import listing
+from tilewise.instruments.listing import FIGURES, LineFigures, listed_rows, listing
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import Roofline
@@ -64,7 +64,7 @@ def profile(args: Namespace) -> int:
         print("".join(item.profile.csv(patterns) for item in found), end="")
     else:
         if args.compare:
-            print(comparison(_titles(found), [item.profile for item in found], patterns), end="")
+            _print_comparison(found, patterns)
         else:
             _print(args, found[0].profile, patterns)
         _print_remarks(found)
@@ -153,10 +153,10 @@ def _plain(args: Namespace, found: Sequence[_Profiled], patterns: Sequence[str] 
 def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> None:
     if args.lines:
         lines = {"cuda": found.lines, "ptx": found.ptx_lines, "machine": found.machine_lines}[args.lines]
-        print(listing(lines, args.most))
+        _print_lines(lines[: args.most])
         return
     if not args.occupancy:
-        print(found.table(patterns), end="")
+        _print_figures(found, patterns)
     for item in found.all:
         if item.occupancy is not None and (args.occupancy or patterns is None):
             draw.line()
@@ -179,6 +179,52 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
             draw.line()
             draw.heading(f"roofline of {item.kernel}")
             draw.facts(_roofline(item.roofline, args.seconds))
+
+
+def _print_figures(found: Profile, patterns: Sequence[str] | None) -> None:
+    """The profile's own table; in a narrow terminal with the figures first, since names are long."""
+    text = found.table(patterns)
+    if draw.fits(text):
+        print(text, end="")
+        return
+    for item in found.all:
+        draw.heading(str(item))
+        rows = [
+            [figure, ", ".join(filter(None, [name, unit, label]))]
+            for name, figure, unit, label in item.rows(patterns)
+        ]
+        draw.table(["figure", "metric, unit, and what it is if it is not exact"], rows, right=["figure"])
+        for note in item.notes:
+            draw.line(f"note: {note}")
+
+
+def _print_lines(lines: Sequence[LineFigures]) -> None:
+    """Figures by line; in a narrow terminal below the line that they are of."""
+    text = listing(lines, len(lines))
+    if draw.fits(text):
+        print(text)
+        return
+    rows = [[f"{place}  {source}", *figures] for *figures, place, source in listed_rows(lines, len(lines))]
+    draw.table(["line", *FIGURES], rows, right=FIGURES)
+
+
+def _print_comparison(found: Sequence[_Profiled], patterns: Sequence[str] | None) -> None:
+    """Two profiles side by side; in a narrow terminal the figures stand below the name of the metric."""
+    first, second = (item.profile for item in found)
+    titles = _titles(found)
+    text = comparison(titles, [first, second], patterns)
+    if draw.fits(text):
+        print(text, end="")
+        return
+    draw.line(str(first))
+    draw.line(str(second))
+    draw.line()
+    columns = (
+        [*titles, "ratio"]
+        if titles[0] != titles[1]
+        else [f"first {titles[0]}", f"second {titles[1]}", "ratio"]
+    )
+    draw.table(["", *columns], compared_rows(first, second, patterns), right=columns)
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:

@@ -11,7 +11,9 @@ from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import ptx_locations
 
-__all__ = ["LineFigures", "by_cuda", "by_machine", "by_ptx", "listing"]
+__all__ = ["FIGURES", "LineFigures", "by_cuda", "by_machine", "by_ptx", "listed_rows", "listing"]
+
+FIGURES = ("instructions", "wavefronts", "conflicts", "sectors", "ideal")
 
 
 @dataclass(slots=True)
@@ -122,15 +124,21 @@ class _Texts:
 
 def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> str:
     """Lines with their figures as a table."""
-    rows = [["instructions", "wavefronts", "conflicts", "sectors", "ideal", "line", ""]]
+    rows = [[*FIGURES, "line", ""], *listed_rows(lines, most, width)]
+    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+    return "\n".join(
+        "  ".join([*(f"{row[i]:>{widths[i]}}" for i in range(5)), f"{row[5]:<{widths[5]}}", row[6]]).rstrip()
+        for row in rows
+    )
+
+
+def listed_rows(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> list[list[str]]:
+    """By line: its figures in the order of :data:`FIGURES`, where it is, and its text."""
+    rows = []
     for item in list(lines)[:most]:
         figures = (item.instructions, item.wavefronts, item.conflicts, item.sectors, item.ideal_sectors)
         place = f"{item.file}:{item.line:#x}" if item.file == "machine code" else f"{item.file}:{item.line}"
         rows.append(
             [*(f"{round(figure):,}" if figure else "" for figure in figures), place, item.text[:width]]
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(6)]
-    return "\n".join(
-        "  ".join([*(f"{row[i]:>{widths[i]}}" for i in range(5)), f"{row[5]:<{widths[5]}}", row[6]]).rstrip()
-        for row in rows
-    )
+    return rows
