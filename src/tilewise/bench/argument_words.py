@@ -122,9 +122,9 @@ class ArgumentMaker:
 
     def _integers(self, shape: tuple[int, ...], dtype: Any, below: int | None) -> npt.NDArray[Any]:
         """0, 1, 2, … in random order, so that as many as possible differ, and no index is out of an array as long."""
-        values = self._random.permutation(math.prod(shape)).reshape(shape)
-        limit = int(np.iinfo(dtype).max) + 1
-        return (values % min(below or limit, limit)).astype(dtype)
+        count = math.prod(shape)
+        limit = min(below or count, int(np.iinfo(dtype).max) + 1, max(count, 1))
+        return (self._random.permutation(count) % limit).reshape(shape).astype(dtype)
 
     def _place(self, number: int, word: str, host: npt.NDArray[Any]) -> MadeArgument:
         """A host array on the device; one without dimensions is a number or a struct by value."""

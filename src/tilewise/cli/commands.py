@@ -148,9 +148,7 @@ def _print_card(item: RungCard) -> None:
         }
     )
     draw.line()
-    draw.line(
-        f"tilewise ladder {item.name} --source prints its CUDA C++, with what it includes."
-    )
+    draw.line(f"tilewise ladder {item.name} --source prints its CUDA C++, with what it includes.")
 
 
 def run(args: Namespace) -> int:
