@@ -5,16 +5,22 @@ from __future__ import annotations
 import functools
 import io
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 import tilewise
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
+from tilewise.bench.doctor import VARIABLES
 from tilewise.bench.ladder import whole_source
 from tilewise.bench.machine import PACKAGES
 from tilewise.bench.product import random_operands
@@ -63,6 +69,7 @@ CARD_TAIL = """
 tilewise ladder 02_one_block --source prints its CUDA C++, with what it includes.
 """
 
+PLAN = ["plan", "-m", "512", "-n", "512", "-k", "512"]
 RUNGS = {name: SPECS[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
 
 
@@ -438,3 +445,97 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
             step(0, 2, "first")
             step(1, 2, "second")
         assert bool(stream.getvalue()) == drawn
+
+
+# ── in a terminal ──
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def in_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, call: Callable[[], object]) -> list[str]:
+    """The lines that something prints in a terminal of so many columns, without what gives them colours."""
+    with monkeypatch.context() as patched:
+        patched.setenv("COLUMNS", str(columns))
+        patched.setenv("TERM", "xterm")
+        patched.setattr(sys, "stdout", terminal := Terminal())
+        call()
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+
+
+WORD = st.text("abcdefghij-/.×|", min_size=1, max_size=22)
+CELL = st.lists(WORD, max_size=6).map(" ".join)
+
+
+@given(st.data(), st.integers(30, 130), st.integers(1, 7))
+@hypothesis.settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_tables_fit_and_break_no_word(
+    monkeypatch: pytest.MonkeyPatch, data: st.DataObject, columns: int, count: int
+) -> None:
+    names = [f"{WORD_OF[i]} {i}" for i in range(count)]
+    rows = data.draw(st.lists(st.lists(CELL, min_size=count, max_size=count), min_size=1, max_size=4))
+    right = [name for name in names if data.draw(st.booleans())]
+    lines = in_terminal(monkeypatch, columns, lambda: draw.table(names, rows, right))
+    assert max(map(len, lines)) <= columns
+    printed = [word.rstrip(",") for line in lines for word in line.split()]
+    for row in rows:
+        for word in " ".join(row).split():
+            assert word in printed
+
+
+WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "argv", [["ladder"], ["ladder", "13_warp_specialised"], ["demo"], ["doctor"], PLAN], ids=str
+)
+def test_commands_fit_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, device: FakeDevice, columns: int, argv: list[str]
+) -> None:
+    lines = in_terminal(monkeypatch, columns, lambda: main(argv))
+    assert len(lines) > 3 and max(map(len, lines)) <= columns
+    for name in SPECS if argv == ["ladder"] else []:
+        assert any(line.split()[:1] == [name] for line in lines)
+
+
+# ── the documentation of what it prints ──
+
+
+def documented_keys(row: str) -> set[str]:
+    """The keys in a row of the tables of docs/command.md."""
+    text = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
+    return set(re.findall(r"`(\w+)`", line.removeprefix(f"| {row} |")))
+
+
+@pytest.mark.parametrize(
+    ("row", "argv", "among"),
+    [
+        ("`demo`", ["demo"], []),
+        ("`ladder`", ["ladder", "04_tiled"], ["rungs"]),
+        ("`run` of a rung", ["run", "04_tiled"], []),
+        ("`plan`", PLAN, []),
+        ("`doctor`", ["doctor"], []),
+    ],
+)
+def test_json_has_the_keys_that_are_documented(
+    capsys: pytest.CaptureFixture[str], device: FakeDevice, row: str, argv: list[str], among: list[str]
+) -> None:
+    found = run_json(capsys, *argv)
+    assert (found.pop("schema"), found.pop("command")) == (draw.SCHEMA, argv[0])
+    keys = {*found}.union(*(item for name in among for item in found[name]))
+    assert keys == documented_keys(row)
+
+
+def test_the_doctor_knows_every_variable_that_is_read() -> None:
+    read = {
+        name
+        for file in (Path(__file__).parents[2] / "src").rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(TILEWISE_\w+)\"", file.read_text(encoding="utf-8"))
+    }
+    assert {"TILEWISE_SUMS", "TILEWISE_THREADS"} <= read <= {*VARIABLES}

@@ -123,7 +123,7 @@ class ArgumentMaker:
     def _integers(self, shape: tuple[int, ...], dtype: Any, below: int | None) -> npt.NDArray[Any]:
         """0, 1, 2, … in random order, so that as many as possible differ, and no index is out of an array as long."""
         count = math.prod(shape)
-        limit = min(below or count, int(np.iinfo(dtype).max) + 1, max(count, 1))
+        limit = min(below or count or 1, int(np.iinfo(dtype).max) + 1, max(count, 1))
         return (self._random.permutation(count) % limit).reshape(shape).astype(dtype)
 
     def _place(self, number: int, word: str, host: npt.NDArray[Any]) -> MadeArgument:
