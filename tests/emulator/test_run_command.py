@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.documented import documented_keys
 from tilewise.bench.argument_words import ArgumentMaker, MadeArgument
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.cli.main import main
@@ -135,6 +136,17 @@ def test_integers_have_to_be_equal(capsys: pytest.CaptureFixture[str], file: str
     assert code == 1 and "1 of 8 elements not equal; the first at [3]" in out
 
 
+@pytest.mark.parametrize("command", ["run", "profile"])
+def test_a_fault_tells_its_seed(capsys: pytest.CaptureFixture[str], file: str, command: str) -> None:
+    argv = [file, "--kernel", "fault", "--grid", "1", "--block", "32", "--arg", "f32[64]", "--json"]
+    assert main([command, *argv, "--seed", "77"]) == 1
+    out, err = capsys.readouterr()
+    assert err.endswith("\n--seed 77 makes the same arguments again\n") and "out-of-bounds" in err
+    found = json.loads(out)
+    assert (found["exit_code"], found["error"]["kind"]) == (1, "KernelFault")
+    assert found["error"]["notes"] == ["--seed 77 makes the same arguments again"]
+
+
 def test_an_edited_rung(capsys: pytest.CaptureFixture[str], file: str) -> None:
     """As printed, with matrices as words, it is what float64 says; with an edit that spoils it, it is not."""
     main(["ladder", "04_tiled", "--source"])
@@ -158,6 +170,43 @@ def test_json_of_a_run(capsys: pytest.CaptureFixture[str], file: str) -> None:
     (result,) = found["results"]
     assert (result["argument"], result["type"], result["shape"]) == (4, "float32", [100])
     assert result["values"] == [*(2.5 * i for i in range(96)), *[None] * 4]
+
+
+def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    np.save("ref.npy", 2.5 * np.arange(100))
+    main(["run", file, *scale(3), "--expect", "ref.npy", "--json"])
+    ran = json.loads(capsys.readouterr().out)
+    checked = run_json(capsys, "check", file, *scale(3))
+    profiled = run_json(capsys, "profile", file, *scale(3))
+    sliced = run_json(capsys, "profile", file, *scale(3), "--occupancy")
+    assert (
+        main(
+            [
+                "check",
+                file,
+                "--kernel",
+                "fault",
+                "--grid",
+                "1",
+                "--block",
+                "32",
+                "--arg",
+                "new:f32[64]",
+                "--json",
+            ]
+        )
+        == 1
+    )
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    for row, found in (
+        ("`run` of a file", ran), ("`check`", checked), ("`profile`", profiled), ("`profile --occupancy`", sliced),
+    ):  # fmt: skip
+        assert {*found} - {"schema", "command"} == documented_keys(row)
+    for row, found in (
+        ("`findings`", finding), ("`now`, `before`", finding["now"]), ("`unwritten`", checked["unwritten"][0]),
+        ("`results`", ran["results"][0]), ("`expected`", ran["expected"][0]),
+    ):  # fmt: skip
+        assert {*found} == documented_keys(row)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tilewise
+from tests.documented import documented_keys
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
 from tilewise.bench.doctor import VARIABLES
@@ -504,13 +505,6 @@ def test_commands_fit_a_terminal(
 
 
 # ── the documentation of what it prints ──
-
-
-def documented_keys(row: str) -> set[str]:
-    """The keys in a row of the tables of docs/command.md."""
-    text = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
-    return set(re.findall(r"`(\w+)`", line.removeprefix(f"| {row} |")))
 
 
 @pytest.mark.parametrize(

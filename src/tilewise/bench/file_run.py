@@ -123,7 +123,8 @@ def run_file(
     expected = [read_expectation(word, made, wanted.relative, wanted.absolute) for word in wanted.expect]
     patterns = fill_with_patterns(made, launch.seed)
     call = launch.bind(made, device)
-    seconds = _launch(call, device, timeout)
+    with launch.as_given():
+        seconds = _launch(call, device, timeout)
     after = {item.number: item.array.numpy() for item in made if item.array is not None}
     missing = find_unwritten(made, patterns)
     results = [

@@ -14,7 +14,7 @@ from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.devices import Device
 from tilewise.devices.emulated import open_emulator
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, Deadlock, KernelFault, LaunchTimeout
 from tilewise.instruments.advice import WORDS
 from tilewise.kernel import BoundCall, Kernel
 from tilewise.toolchain.signature import read_entries
@@ -66,7 +66,7 @@ class FileLaunch:
     def make_arguments(self, device: Device) -> list[MadeArgument]:
         """The arguments on a device; the same seed makes the same numbers."""
         maker = ArgumentMaker(device, self.seed)
-        with self._named_as_given():
+        with self.as_given():
             return [
                 maker.make(number, word, parameter)
                 for number, (word, parameter) in enumerate(
@@ -77,12 +77,12 @@ class FileLaunch:
     def start(self, device: Device, timeout: float | None = None) -> None:
         """Make the arguments and launch."""
         made = self.make_arguments(device)
-        with self._named_as_given():
+        with self.as_given():
             self.kernel(*self._call(made), device, timeout)
 
     def bind(self, made: Sequence[MadeArgument], device: Device) -> BoundCall:
         """The launch with its arguments, made ready."""
-        with self._named_as_given():
+        with self.as_given():
             return self.kernel.bind(*self._call(made), device)
 
     def profile(
@@ -99,7 +99,7 @@ class FileLaunch:
         """
         made = self.make_arguments(open_emulator())
         patterns = fill_with_patterns(made, self.seed)
-        with self._named_as_given():
+        with self.as_given():
             found = self.kernel.profile(*self._call(made), gpu, timeout, cache, sample)
         return found, [] if sample else list_unwritten(made, find_unwritten(made, patterns))
 
@@ -111,7 +111,7 @@ class FileLaunch:
         See :meth:`tilewise.Kernel.check`. Of a launch that did not come to its end, nothing is said of outputs.
         """
         made = self.make_arguments(open_emulator())
-        with self._named_as_given():
+        with self.as_given():
             findings = self.kernel.check(*self._call(made), order, timeout)
         return findings, [] if _was_ended(findings) else list_unwritten(made, find_unset(made))
 
@@ -120,12 +120,15 @@ class FileLaunch:
         return self.grid, self.block, [item.value for item in made], self.shared, self.cluster
 
     @contextlib.contextmanager
-    def _named_as_given(self) -> Iterator[None]:
-        """Errors about arguments name them as they stand on the command line."""
+    def as_given(self) -> Iterator[None]:
+        """Errors about arguments name them as they stand on the command line; those of the launch tell the seed."""
         try:
             yield
         except ArgumentError as error:
             raise self._in_words(error) from None
+        except (KernelFault, Deadlock, LaunchTimeout) as error:
+            error.add_note(f"--seed {self.seed} makes the same arguments again")
+            raise
 
     def _in_words(self, error: ArgumentError) -> ArgumentError:
         """An error about an argument, as it stands on the command line."""

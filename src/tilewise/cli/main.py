@@ -48,7 +48,7 @@ def _run(argv: Sequence[str]) -> int:
         return code
     except TilewiseError as error:
         code = 1 if isinstance(error, KernelFault | Deadlock | LaunchTimeout) else 2
-        print(f"tilewise: error: {error}", file=sys.stderr)
+        print("\n".join([f"tilewise: error: {error}", *_notes(error)]), file=sys.stderr)
         if "--json" in argv:
             from tilewise.cli.draw import write_json
 
@@ -56,9 +56,14 @@ def _run(argv: Sequence[str]) -> int:
         return code
 
 
+def _notes(error: TilewiseError) -> list[str]:
+    """What was added to an error on its way, such as the seed of a launch."""
+    return list(getattr(error, "__notes__", []))
+
+
 def _plain(error: TilewiseError) -> dict[str, object]:
     """An error for JSON: its kind, what it says, and of a wrong argument which, the rule, and what to do."""
-    plain: dict[str, object] = {"kind": type(error).__name__, "message": str(error)}
+    plain: dict[str, object] = {"kind": type(error).__name__, "message": str(error), "notes": _notes(error)}
     if isinstance(error, ArgumentError):
         value = None if error.value is None else str(error.value)
         plain |= {"argument": error.argument, "rule": error.rule, "value": value, "fix": error.fix}
