@@ -57,7 +57,7 @@ def profile(args: Namespace) -> int:
             launch.seed = seed
     found = [_profile(launch, name) for launch, name in zip(launches, names, strict=False)]
     if args.on == "gpu":
-        return _beside(args, found[0].profile, patterns)
+        return _beside(args, found[0], patterns)
     if args.json:
         draw.write_json("profile", _plain(args, found, patterns))
     elif args.csv:
@@ -259,12 +259,13 @@ def _roofline(found: Roofline, seconds: float | None) -> dict[str, str]:
     return rows
 
 
-def _beside(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> int:
+def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None) -> int:
     """The same launch under ncu, beside what was counted here."""
     if args.compare:
         raise ArgumentError("--on gpu", "runs one launch", "a comparison")
+    found = profiled.profile
     if is_file(args.target):
-        what: Words | Product = file_words(args, args.target)
+        what: Words | Product = replace(file_words(args, args.target), seed=profiled.seed)
     else:
         what = Product(args.target, rung_size(args, _EXAMPLE), settings(args.set))
     names = [metric.name for metric in found.chosen(patterns)]
