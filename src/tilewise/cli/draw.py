@@ -125,7 +125,10 @@ def _print_cells(
 ) -> None:
     """Rows of a table, each cell as many lines as it takes; with ``heading`` a rule below them, on a terminal."""
     for row in rows:
-        wrapped = [textwrap.wrap(cell, max(size, 1)) or [""] for cell, size in zip(row, sizes, strict=True)]
+        wrapped = [
+            textwrap.wrap(cell, max(size, 1), break_on_hyphens=False) or [""]
+            for cell, size in zip(row, sizes, strict=True)
+        ]
         for number in range(max(map(len, wrapped))):
             shown = Text(" " * inset)
             for i, (cell, parts) in enumerate(zip(row, wrapped, strict=True)):
@@ -239,7 +242,7 @@ def width() -> int:
 def write_json(command: str, data: Mapping[str, Any]) -> None:
     """Print what a command found as JSON that every reader takes: a number that is not finite becomes a text.
 
-    docs/json.md says what is in it; :data:`SCHEMA` changes whenever a program that reads it would have to.
+    docs/command.md says what is in it; :data:`SCHEMA` changes whenever a program that reads it would have to.
     """
     whole = {"schema": SCHEMA, "command": command, **data}
     print(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
