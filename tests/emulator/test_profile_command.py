@@ -104,6 +104,41 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(capsys)[0] == 2
 
 
+def test_two_kernels_of_a_file_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What follows --second is of the second launch alone, whose data are the first's."""
+    file = tmp_path / "two.cu"
+    file.write_text(
+        "__global__ void one(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }\n"
+        "__global__ void other(const float *x, float *y, int n) { y[n * threadIdx.x] = x[n * threadIdx.x]; }\n"
+    )
+    first = ["--kernel", "one", "--grid", "1", "--block", "64", "--arg", "f32[64]", "--arg", "new:f32[64]"]
+    second = [
+        "--kernel",
+        "other",
+        "--grid",
+        "3",
+        "--block",
+        "32",
+        "--arg",
+        "f32[256]",
+        "--arg",
+        "new:f32[256]",
+    ]
+    argv = ["--compare", str(file), str(file), *first, "--second", *second, "--arg", "8"]
+    code, out, _ = run(capsys, *argv, "--json", "--metrics", "launch__grid_size,launch__block_size")
+    found = json.loads(out)["profiles"]
+    assert code == 0 and [item["kernel"] for item in found] == ["one", "other"]
+    assert [item["metrics"]["launch__grid_size"]["value"] for item in found] == [1, 3]
+    assert [item["metrics"]["launch__block_size"]["value"] for item in found] == [64, 32]
+    assert [len(item["unwritten"]) for item in found] == [0, 1] and found[0]["seed"] == found[1]["seed"]
+    code, out, _ = run(capsys, *argv)
+    assert code == 0 and ["one", "other", "ratio"] in [line.split() for line in out.splitlines()]
+    assert "note: other: 224 of 256 elements not written" in out
+    code, out, _ = run(capsys, "--compare", "04_tiled", "04_tiled", "-m", "32", "-n", "32", "-k", "32", "--second",
+                       "-m", "64", "--set", "tile=16", "--json")  # fmt: skip
+    assert [item["grid"] for item in json.loads(out)["profiles"]] == [[1, 1, 1], [2, 4, 1]]
+
+
 def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Indices come from a file, an output is not set before, a width is defined on the command line."""
     file = tmp_path / "gather.cu"
@@ -130,13 +165,16 @@ def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tm
         (["04_tiled", "--csv", "--json"], "choose one"),
         (["04_tiled", "--compare", "04_tiled", "05_tiled_conflicted"], "takes the place of a target"),
         (["04_tiled", "--seconds", "nan"], "must be above 0"),
+        (["04_tiled", "--seed", "1"], "--seed is for files"),
+        (["04_tiled", "--second", "-m", "3"], "--second is for --compare"),
         (["05"], "did you mean '05_tiled_conflicted'"),
         (["kernel.c", "--grid", "1"], "must end in .cu"),
     ],
 )
 def test_wrong_use(capsys: pytest.CaptureFixture[str], argv: list[str], told: str) -> None:
     code, out, err = run(capsys, *argv)
-    assert (code, out) == (2, "") and told in err
+    assert code == 2 and told in err
+    assert json.loads(out)["error"]["message"] in err if "--json" in argv else not out
 
 
 @pytest.mark.parametrize(

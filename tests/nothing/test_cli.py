@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 import io
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 import tilewise
+from tests.documented import documented_keys
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
+from tilewise.bench.doctor import VARIABLES
+from tilewise.bench.ladder import whole_source
 from tilewise.bench.machine import PACKAGES
 from tilewise.bench.product import random_operands
 from tilewise.bench.toolchain import bench_toolchain
@@ -22,6 +30,7 @@ from tilewise.cli import commands, draw
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
 from tilewise.errors import DeviceError, DeviceUnavailable
+from tilewise.kernel import Kernel
 from tilewise.kernels import RUNGS as SPECS
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary
@@ -34,7 +43,7 @@ Matrix multiplication on NVIDIA GPUs, tile by tile.
 commands:
   demo       multiply: what tw.matmul chooses, then every rung of the ladder, each checked
   ladder     list the rungs, or show one
-  run        multiply random matrices with one rung and check the result
+  run        multiply with one rung and check the result, or run a kernel out of a file
   plan       choose how to multiply on a GPU that need not be here, and say why
   profile    count what a launch does, in the terms of ncu
   check      find races, unset memory, bad accesses and unsafe copies in a launch
@@ -58,9 +67,10 @@ CARD_TAIL = """
   kernels       one_block
   launch        grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
 
-tilewise ladder 02_one_block --source prints its CUDA C++.
+tilewise ladder 02_one_block --source prints its CUDA C++, with what it includes.
 """
 
+PLAN = ["plan", "-m", "512", "-n", "512", "-k", "512"]
 RUNGS = {name: SPECS[name] for name in ("02_one_block", "04_tiled", "09_warp_tiled")}
 
 
@@ -128,7 +138,7 @@ def test_ladder_lists_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "ladder")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].split() == ["rung", "what", "it", "is", "from", "types", "settings"]
+    assert lines[0].split() == ["rung", "what", "it", "is", "from", "types"]
     assert [line.split()[0] for line in lines[1:-2]] == [*SPECS]
     assert "04_tiled               tiles in shared memory  " in out
 
@@ -144,7 +154,19 @@ def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ladder_prints_a_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "ladder", "04_tiled", "--source") == (0, SPECS["04_tiled"].source, "")
+    """With what it includes, so that it can be edited and compiled by itself."""
+    code, out, _ = run(capsys, "ladder", "08_register_tiled", "--source")
+    assert code == 0 and out.startswith(SPECS["08_register_tiled"].source[:200])
+    assert "#include" not in out and "#pragma once" not in out
+    for part in ("struct Matrix", "class BlockTile", "register_tiled(Matrix<const float> a"):
+        assert out.count(part) == 1
+
+
+@pytest.mark.parametrize("name", ["04_tiled", "08_register_tiled", "12_multistage"])
+def test_a_printed_source_is_the_same_kernel(name: str) -> None:
+    spec = SPECS[name]
+    printed = Kernel(whole_source(spec.source), spec.entries[0], spec.needs)
+    assert printed.resources == spec.kernel(spec.needs).resources
 
 
 def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -156,9 +178,9 @@ def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: Fake
     lines = lines[
         lines.index(["Every", "rung", "of", "the", "ladder", "on", "fake:", "NumPy,", "pretending"]) :
     ]
-    assert lines[2][:4] == ["02_one_block", "fake", "30×34×500", "yes"]
-    assert lines[3][:4] == ["04_tiled", "fake", "200×180×160", "yes"]
-    assert lines[3][5:7] == ["8,192", "0"]
+    assert lines[2][:3] == ["02_one_block", "30×34×500", "yes"]
+    assert lines[3][:3] == ["04_tiled", "200×180×160", "yes"]
+    assert lines[3][4] == "8,192"
     assert lines[4] == ["09_warp_tiled", "sm_75", "needs", "sm_80"]
     assert "(seed 7)" in out
     assert {"one_block", "tiled"} < {entry for entry, _, _ in device.launches}
@@ -201,9 +223,10 @@ def test_a_seed_makes_a_run_again(capsys: pytest.CaptureFixture[str], device: Fa
 
 
 def test_ladder_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_json(capsys, "ladder")
+    found = run_json(capsys, "ladder")["rungs"]
     assert [item["name"] for item in found] == [*SPECS]
-    assert run_json(capsys, "ladder", "04_tiled")["source"] == SPECS["04_tiled"].source
+    (rung,) = run_json(capsys, "ladder", "04_tiled")["rungs"]
+    assert rung["source"] == run(capsys, "ladder", "04_tiled", "--source")[1]
 
 
 def test_demo_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -242,6 +265,8 @@ def test_bench_as_json_and_into_a_file(
     monkeypatch.setattr(commands, "bench_toolchain", functools.partial(bench_toolchain, rungs=RUNGS))
     file = tmp_path / "times.json"
     found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
+    assert found["measured"] == "toolchain"
+    found = found["result"]
     assert json.loads(file.read_text()) == found
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
@@ -251,8 +276,9 @@ def test_bench_as_json_and_into_a_file(
 
 
 def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str]) -> None:
-    draw.write_json({"a": [float("nan"), float("inf")], "b": (1.5, None)})
-    assert json.loads(capsys.readouterr().out) == {"a": ["nan", "inf"], "b": [1.5, None]}
+    draw.write_json("run", {"a": [float("nan"), float("inf")], "b": (1.5, None)})
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"schema": draw.SCHEMA, "command": "run", "a": ["nan", "inf"], "b": [1.5, None]}
 
 
 # ── when things go wrong ──
@@ -298,14 +324,14 @@ def test_a_rung_that_cannot_run_fails_the_demo_and_the_others_are_shown(
     assert "FAILED: 02_one_block: CUDA_ERROR_LAUNCH_FAILED while running one_block" in out
     lines = out.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("Every rung"))
-    assert lines[first + 3].split()[3] == "yes"
+    assert lines[first + 3].split()[2] == "yes"
 
 
 WRONG_USE = {
     "unknown command": (["lader"], "command 'lader' is not known; did you mean 'ladder'?"),
     "unknown option": (["demo", "--jsn"], "unrecognized arguments: --jsn; see tilewise --help"),
     "unknown rung": (["ladder", "4_tiled"], "rung '4_tiled' is not known; did you mean '04_tiled'"),
-    "rung missing": (["run"], "the following arguments are required: rung; see tilewise run --help"),
+    "rung missing": (["run"], "the following arguments are required: target; see tilewise run --help"),
     "source of no rung": (["ladder", "--source"], "--source needs the name of a rung; such as 04_tiled"),
     "size of no number": (["run", "04_tiled", "-m", "x"], "argument -m: invalid integer value: 'x'"),
     "size of nothing": (["run", "04_tiled", "-m", "0"], "argument -m: must be at least 1, not 0"),
@@ -340,9 +366,15 @@ def test_wrong_use_is_one_line_and_code_2(
     argv, said = case
     for extra in ([], ["--json"] if len(argv) > 1 else []):
         code, out, err = run(capsys, *argv, *extra)
-        assert (code, out) == (2, "")
+        assert code == 2
         assert err.startswith(f"tilewise: error: {said}")
         assert err.count("\n") == 1
+        if not extra:
+            assert out == ""
+            continue
+        plain = json.loads(out)
+        assert plain["schema"] == draw.SCHEMA and plain["exit_code"] == 2
+        assert plain["error"]["message"] in err
 
 
 def test_a_size_that_the_rung_refuses(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
@@ -414,3 +446,90 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
             step(0, 2, "first")
             step(1, 2, "second")
         assert bool(stream.getvalue()) == drawn
+
+
+# ── in a terminal ──
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def in_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, call: Callable[[], object]) -> list[str]:
+    """The lines that something prints in a terminal of so many columns, without what gives them colours."""
+    with monkeypatch.context() as patched:
+        patched.setenv("COLUMNS", str(columns))
+        patched.setenv("TERM", "xterm")
+        patched.setattr(sys, "stdout", terminal := Terminal())
+        call()
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+
+
+WORD = st.text("abcdefghij-/.×|", min_size=1, max_size=22)
+CELL = st.lists(WORD, max_size=6).map(" ".join)
+
+
+@given(st.data(), st.integers(30, 130), st.integers(1, 7))
+@hypothesis.settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_tables_fit_and_break_no_word(
+    monkeypatch: pytest.MonkeyPatch, data: st.DataObject, columns: int, count: int
+) -> None:
+    names = [f"{WORD_OF[i]} {i}" for i in range(count)]
+    rows = data.draw(st.lists(st.lists(CELL, min_size=count, max_size=count), min_size=1, max_size=4))
+    right = [name for name in names if data.draw(st.booleans())]
+    lines = in_terminal(monkeypatch, columns, lambda: draw.table(names, rows, right))
+    assert max(map(len, lines)) <= columns
+    printed = [word.rstrip(",") for line in lines for word in line.split()]
+    for row in rows:
+        for word in " ".join(row).split():
+            assert word in printed
+
+
+WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "argv", [["ladder"], ["ladder", "13_warp_specialised"], ["demo"], ["doctor"], PLAN], ids=str
+)
+def test_commands_fit_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, device: FakeDevice, columns: int, argv: list[str]
+) -> None:
+    lines = in_terminal(monkeypatch, columns, lambda: main(argv))
+    assert len(lines) > 3 and max(map(len, lines)) <= columns
+    for name in SPECS if argv == ["ladder"] else []:
+        assert any(line.split()[:1] == [name] for line in lines)
+
+
+# ── the documentation of what it prints ──
+
+
+@pytest.mark.parametrize(
+    ("row", "argv", "among"),
+    [
+        ("`demo`", ["demo"], []),
+        ("`ladder`", ["ladder", "04_tiled"], ["rungs"]),
+        ("`run` of a rung", ["run", "04_tiled"], []),
+        ("`plan`", PLAN, []),
+        ("`doctor`", ["doctor"], []),
+    ],
+)
+def test_json_has_the_keys_that_are_documented(
+    capsys: pytest.CaptureFixture[str], device: FakeDevice, row: str, argv: list[str], among: list[str]
+) -> None:
+    found = run_json(capsys, *argv)
+    assert (found.pop("schema"), found.pop("command")) == (draw.SCHEMA, argv[0])
+    keys = {*found}.union(*(item for name in among for item in found[name]))
+    assert keys == documented_keys(row)
+
+
+def test_the_doctor_knows_every_variable_that_is_read() -> None:
+    read = {
+        name
+        for file in (Path(__file__).parents[2] / "src").rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(TILEWISE_\w+)\"", file.read_text(encoding="utf-8"))
+    }
+    assert {"TILEWISE_SUMS", "TILEWISE_THREADS"} <= read <= {*VARIABLES}

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from tilewise.bench import toolchain
 from tilewise.bench.ladder import ARCHS
 from tilewise.bench.ladder import markdown as resources
 from tilewise.cli.parser import parse
+from tilewise.emulator.layout import FaultKind
 from tilewise.errors import DeviceUnavailable
+from tilewise.instruments.advice import FAULTS, WORDS
 from tilewise.kernels import RUNGS
 from tilewise.toolchain.nvrtc import version
 
@@ -139,3 +142,23 @@ def test_the_compile_times_are_those_of_the_kept_result() -> None:
     shown = table("docs/toolchain.md", "tilewise bench toolchain --markdown")
     assert shown == toolchain.markdown(result), "stale: make docs"
     assert f"results/{kept.name}" in (ROOT / "docs" / "toolchain.md").read_text(encoding="utf-8")
+
+
+def test_the_checker_names_every_kind_of_finding() -> None:
+    text = (ROOT / "docs" / "checker.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2] for line in text.splitlines() if re.match(r"\| \w+check \|", line)]
+    told = {kind.strip() for row in rows for kind in row.split(",")}
+    unnamed = {kind.name.lower().replace("_", "-") for kind in FaultKind if kind.name not in FAULTS}
+    kinds = {words.kind for words in WORDS.values()} | {kind for _, kind, _ in FAULTS.values()} | unnamed
+    assert kinds - {"none"} <= told
+
+
+def test_the_workflow_runs_on_every_python_that_is_named() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"\"(3\.\d+)\"", listed) == named
+    assert re.search(r"run: \.ci/run$", workflow, re.MULTILINE)
+    least, most = re.findall(r"3\.(\d+)", project["requires-python"])
+    assert named == [f"3.{minor}" for minor in range(int(least), int(most))]

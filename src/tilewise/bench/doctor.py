@@ -23,6 +23,8 @@ VARIABLES = {
     "TILEWISE_CACHE_DIR": "where compiled kernels are kept",
     "TILEWISE_CACHE_SIZE": "how much of them is kept",
     "TILEWISE_THREADS": "the emulator's CPU threads",
+    "TILEWISE_SUMS": "how the emulator's tensor cores add: fast, or hardware for a GPU's bits",
+    "TILEWISE_STUB": "0 turns the compiled warm call off",
     "CUDA_VISIBLE_DEVICES": "the GPUs that the driver shows",
     "CUDA_HOME": "a CUDA toolkit, for headers that NVRTC lacks",
     "LD_LIBRARY_PATH": "where libraries are searched first",

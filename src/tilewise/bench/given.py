@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
-
+from tilewise.bench.argument_words import EXAMPLES, ArgumentMaker, MadeArgument, triple
 from tilewise.bench.product import fresh_seed
+from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.devices import Device
 from tilewise.devices.emulated import open_emulator
-from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.kernel import Kernel
+from tilewise.errors import ArgumentError, Deadlock, KernelFault, LaunchTimeout
+from tilewise.instruments.advice import WORDS
+from tilewise.kernel import BoundCall, Kernel
 from tilewise.toolchain.signature import read_entries
 
 if TYPE_CHECKING:
     from tilewise.instruments.findings import Finding
     from tilewise.instruments.profile import Profile
 
-__all__ = ["FileLaunch", "Words", "argument", "open_launch", "triple"]
+__all__ = ["FileLaunch", "Words", "open_launch"]
 
-_TYPES: Mapping[str, Any] = {
-    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
-    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
-    **{f"u{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
-    **{f"s{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-_ARRAY = re.compile(r"(?:(?P<how>new|zeros):)?(?P<type>\w+)\[(?P<shape>[\d, ×x]+)\]")
-_SEPARATOR = re.compile(r"\s*[,x×]\s*")
 _KERNEL = re.compile(
     r"(?P<template>template\s*<[^;{]*>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?\w[\w\s*]*?"
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
 )
-_EXAMPLES = "such as f32[640,448], new:f32[64], zeros:f32[64], data.npy, 42, 0.5 or null"
-
 # Grid, block, arguments, shared bytes and cluster, as a kernel's call takes them.
 _Called = tuple[tuple[int, ...], tuple[int, ...], list[Any], int, tuple[int, ...] | None]
 
@@ -74,10 +63,27 @@ class FileLaunch:
     words: Sequence[str] = field(repr=False)
     seed: int
 
+    def make_arguments(self, device: Device) -> list[MadeArgument]:
+        """The arguments on a device; the same seed makes the same numbers."""
+        maker = ArgumentMaker(device, self.seed)
+        with self.as_given():
+            return [
+                maker.make(number, word, parameter)
+                for number, (word, parameter) in enumerate(
+                    zip(self.words, self.kernel.parameters, strict=True), 1
+                )
+            ]
+
     def start(self, device: Device, timeout: float | None = None) -> None:
-        """Make the arguments and launch; the same seed makes the same numbers."""
-        with self._named_as_given():
-            self.kernel(*self._launch(device), device, timeout)
+        """Make the arguments and launch."""
+        made = self.make_arguments(device)
+        with self.as_given():
+            self.kernel(*self._call(made), device, timeout)
+
+    def bind(self, made: Sequence[MadeArgument], device: Device) -> BoundCall:
+        """The launch with its arguments, made ready."""
+        with self.as_given():
+            return self.kernel.bind(*self._call(made), device)
 
     def profile(
         self,
@@ -86,10 +92,16 @@ class FileLaunch:
         cache: bool = False,
         sample: int | None = None,
         timeout: float | None = None,
-    ) -> Profile:
-        """The same launch on the emulator, counted as on a GPU: see :meth:`tilewise.Kernel.profile`."""
-        with self._named_as_given():
-            return self.kernel.profile(*self._launch(open_emulator()), gpu, timeout, cache, sample)
+    ) -> tuple[Profile, list[Unwritten]]:
+        """The same launch on the emulator, counted as on a GPU, and what it did not write of its outputs.
+
+        See :meth:`tilewise.Kernel.profile`. Where ``sample`` leaves blocks out, nothing is said of outputs.
+        """
+        made = self.make_arguments(open_emulator())
+        patterns = fill_with_patterns(made, self.seed)
+        with self.as_given():
+            found = self.kernel.profile(*self._call(made), gpu, timeout, cache, sample)
+        return found, [] if sample else list_unwritten(made, find_unwritten(made, patterns))
 
     def check(
         self,
@@ -98,25 +110,30 @@ class FileLaunch:
         *,
         level: str = "warning",
         lenient: bool = False,
-    ) -> list[Finding]:
-        """The same launch on the emulator, checked: see :meth:`tilewise.Kernel.check`."""
-        with self._named_as_given():
-            launch = self._launch(open_emulator())
-            return self.kernel.check(*launch, order, timeout, level=level, lenient=lenient)
+    ) -> tuple[list[Finding], list[Unwritten]]:
+        """The same launch on the emulator, checked, and what it did not write of its outputs.
 
-    def _launch(self, device: Device) -> _Called:
-        """What a kernel is called with, its arguments made on a device."""
-        rng = np.random.default_rng(self.seed)
-        args = [argument(word, rng, device) for word in self.words]
-        return self.grid, self.block, args, self.shared, self.cluster
+        See :meth:`tilewise.Kernel.check`. Of a launch that did not come to its end, nothing is said of outputs.
+        """
+        made = self.make_arguments(open_emulator())
+        with self.as_given():
+            findings = self.kernel.check(*self._call(made), order, timeout, level=level, lenient=lenient)
+        return findings, [] if _was_ended(findings) else list_unwritten(made, find_unset(made))
+
+    def _call(self, made: Sequence[MadeArgument]) -> _Called:
+        """What a kernel is called with."""
+        return self.grid, self.block, [item.value for item in made], self.shared, self.cluster
 
     @contextlib.contextmanager
-    def _named_as_given(self) -> Iterator[None]:
-        """Errors about arguments name them as they stand on the command line."""
+    def as_given(self) -> Iterator[None]:
+        """Errors about arguments name them as they stand on the command line; those of the launch tell the seed."""
         try:
             yield
         except ArgumentError as error:
             raise self._in_words(error) from None
+        except (KernelFault, Deadlock, LaunchTimeout) as error:
+            error.add_note(f"--seed {self.seed} makes the same arguments again")
+            raise
 
     def _in_words(self, error: ArgumentError) -> ArgumentError:
         """An error about an argument, as it stands on the command line."""
@@ -127,8 +144,17 @@ class FileLaunch:
         parameter, word = self.kernel.parameters[number], self.words[number]
         fix = "an array is such as f32[640,448], a null pointer null" if parameter.size == 8 else ""
         if parameter.is_struct:
-            fix = "a struct by value comes from a file: an array of no dimension of a structured type, in data.npy"
+            fix = (
+                "a Matrix of tilewise/matrix.cuh is such as matrix:f32[640,448]; any struct by value comes from a "
+                "file: an array of no dimension of a structured type, in data.npy"
+            )
         return ArgumentError(f"--arg {word!r} (number {number + 1})", error.rule, fix=fix)
+
+
+def _was_ended(findings: Sequence[Finding]) -> bool:
+    """Whether something ended the launch: that is the last finding, of none of the kinds that let it go on."""
+    going_on = {words.kind for words in WORDS.values()} | {"leak", "uninitialised-mbarrier"}
+    return bool(findings) and findings[-1].kind not in going_on
 
 
 def open_launch(words: Words) -> FileLaunch:
@@ -144,18 +170,18 @@ def open_launch(words: Words) -> FileLaunch:
     names = list(read_entries(text)) if foreign else _kernels(text)
     entry = words.kernel or _only(names, words.file)
     if foreign:
-        kernel = Kernel.from_ptx(text, entry, filename=path.name)
+        kernel = Kernel.from_ptx(text, entry, filename=words.file)
     else:
         folders = [path.parent, *map(Path, words.include)]
         kernel = Kernel(
-            text, entry, words.arch, _defines(words.defines), filename=path.name, include_dirs=folders
+            text, entry, words.arch, _defines(words.defines), filename=words.file, include_dirs=folders
         )
     if len(words.args) != len(kernel.parameters):
         listed = ", ".join(
             f"{p.type}{f' of {p.size} bytes' if p.is_struct else ''}" for p in kernel.parameters
         )
         need = f"{len(kernel.parameters)} times, for {listed}" if listed else "0 times: the kernel takes none"
-        raise ArgumentError("--arg", f"must be given {need}", len(words.args), fix=_EXAMPLES)
+        raise ArgumentError("--arg", f"must be given {need}", len(words.args), fix=EXAMPLES)
     return FileLaunch(
         kernel,
         triple("--grid", words.grid or ""),
@@ -165,57 +191,6 @@ def open_launch(words: Words) -> FileLaunch:
         words.args,
         fresh_seed() if words.seed is None else words.seed,
     )
-
-
-def argument(word: str, rng: np.random.Generator, device: Device) -> Any:
-    """An argument from a word: an array, a number or a null pointer."""
-    if word in ("null", "none"):
-        return None
-    if found := _ARRAY.fullmatch(word):
-        return _array(word, found, rng, device)
-    if word.endswith(".npy"):
-        return _from_file(word)
-    for number in (lambda: int(word, 0), lambda: float(word)):
-        try:
-            return number()
-        except ValueError:
-            pass
-    raise ArgumentError("--arg", f"must be {_EXAMPLES}", word)
-
-
-def triple(argument: str, text: str) -> tuple[int, ...]:
-    """``"11,20"`` or ``"11x20"`` as numbers."""
-    words = _SEPARATOR.split(text.strip())
-    if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
-        raise ArgumentError(argument, "must be one to 3 numbers above 0, such as 11,20", text)
-    return tuple(int(word) for word in words)
-
-
-def _array(word: str, found: re.Match[str], rng: np.random.Generator, device: Device) -> Any:
-    how, name = found["how"], found["type"]
-    if name not in _TYPES:
-        raise UnknownNameError("--arg", name, _TYPES)
-    kind, sizes = np.dtype(_TYPES[name]), _SEPARATOR.split(found["shape"].strip())
-    if not all(size.isdecimal() for size in sizes):
-        raise ArgumentError("--arg", f"must be {_EXAMPLES}", word)
-    shape = tuple(int(size) for size in sizes)
-    try:
-        if how == "new":
-            return device.empty(shape, kind)
-        if how == "zeros" or kind.kind in "iu":  # a random index would be out of bounds
-            return np.zeros(shape, kind)
-        return rng.standard_normal(math.prod(shape), np.float32).reshape(shape).astype(kind)
-    except (MemoryError, ValueError):  # more than there is, or than an index reaches
-        raise ArgumentError("--arg", "must fit into the host's memory", word) from None
-
-
-def _from_file(name: str) -> Any:
-    try:
-        return np.load(name, allow_pickle=False)
-    except OSError as error:
-        raise ArgumentError(f"--arg {name!r}", f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ArgumentError(f"--arg {name!r}", f"cannot be read: {error}") from None
 
 
 def _read(path: Path) -> str:

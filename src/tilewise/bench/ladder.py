@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 from tilewise.bench.product import Size
 from tilewise.bench.trial import example_size, geometry
 from tilewise.kernels.spec import KernelSpec
+from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.nvrtc import version
 
-__all__ = ["ARCHS", "RungCard", "card", "markdown"]
+__all__ = ["ARCHS", "RungCard", "card", "markdown", "whole_source"]
 
 # One of each architecture that tilewise compiles for, oldest first.
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
+_OWN_INCLUDE = re.compile(r"^#include <(tilewise/[\w.]+)>.*\n?", re.MULTILINE)
 _MANY = 16  # values from which on only the first and the last are shown
 
 
@@ -74,6 +77,25 @@ def card(rung: KernelSpec) -> RungCard:
         example=size,
         launch=f"grid {launch.grid} × block {launch.block}",
     )
+
+
+def whole_source(source: str) -> str:
+    """A CUDA C++ source with the package's headers that it includes in their place: it compiles by itself.
+
+    >>> "struct Matrix" in whole_source("#include <tilewise/matrix.cuh>")
+    True
+    """
+    included: set[str] = set()
+
+    def inline(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in included:
+            return ""
+        included.add(name)
+        text = _OWN_INCLUDE.sub(inline, own_headers()[name].replace("#pragma once\n", "")).rstrip("\n")
+        return f"// ── begin {name} ──\n{text}\n// ── end {name} ──\n"
+
+    return _OWN_INCLUDE.sub(inline, source)
 
 
 def _header(source: str) -> Iterator[str]:

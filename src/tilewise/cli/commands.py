@@ -10,14 +10,14 @@ from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
 from tilewise.bench.emulator import markdown as speed_markdown
 from tilewise.bench.figures import COLUMNS, cells
-from tilewise.bench.ladder import RungCard, card
+from tilewise.bench.ladder import RungCard, card, whole_source
 from tilewise.bench.ladder import markdown as resources_markdown
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain, budget_of
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, try_rung
 from tilewise.cli import draw
-from tilewise.cli.words import settings
+from tilewise.cli.words import is_file, refuse_file_options, settings
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
@@ -32,7 +32,7 @@ def demo(args: Namespace) -> int:
     with draw.progress("demo") as progress:
         found = run_demo(args.device, args.arch, args.seed, progress=progress)
     if args.json:
-        draw.write_json(found.to_dict())
+        draw.write_json("demo", found.to_dict())
     else:
         _print_demo(found)
     return GOOD if found.ok else FAILED
@@ -61,24 +61,12 @@ def _print_demo(found: Demo) -> None:
         _print_chosen(found.chosen)
     if found.device:
         draw.heading(f"Every rung of the ladder on {found.device}: {found.title}")
-        columns = [
-            "rung",
-            "device",
-            "m×n×k",
-            "correct",
-            "registers",
-            "shared bytes",
-            "spills",
-            "time",
-            "GFLOP/s",
-        ]
+        columns = ["rung", "m×n×k", "correct", "registers", "shared bytes", "time", "GFLOP/s"]
     else:
         draw.heading(f"Every rung of the ladder, compiled for {found.arch}")
-        columns = ["rung", "arch", "correct", "registers", "shared bytes", "spills", "compiled or cached in"]
+        columns = ["rung", "arch", "correct", "registers", "shared bytes", "compiled or cached in"]
     rows = [_demo_row(rung, len(columns)) for rung in found.rungs]
-    draw.table(
-        columns, rows, right=[name for name in columns if name not in ("rung", "device", "arch", "correct")]
-    )
+    draw.table(columns, rows, right=[name for name in columns if name not in ("rung", "arch", "correct")])
     draw.line()
     for rung in found.rungs:
         if isinstance(rung, Broken):
@@ -90,7 +78,8 @@ def _print_demo(found: Demo) -> None:
         draw.line("What is shown is the compiler's own report; no result was computed, so none was checked.")
     elif found.device == "emulator":
         draw.line(
-            f"Registers, shared bytes and spills are the compiler's, for {found.arch}; the time is the CPU's."
+            f"Registers, with spilled bytes in brackets if there are any, and shared bytes are the compiler's, for "
+            f"{found.arch}; the time is the CPU's."
         )
     if found.device and found.ok:
         draw.line(f"Every result is within the rounding bound of the float64 reference (seed {found.seed}).")
@@ -100,21 +89,13 @@ def _demo_row(rung: Result, width: int) -> list[str]:
     if isinstance(rung, TooNew):
         return [rung.rung, rung.arch, f"needs {rung.needs}", *[""] * (width - 3)]
     if isinstance(rung, Broken):
-        return [rung.rung, rung.device, "", "failed", *[""] * (width - 4)]
-    figures = [str(rung.resources.registers), f"{rung.shared_bytes:,}", str(rung.resources.spills)]
+        return [rung.rung, "", "failed", *[""] * (width - 3)]
+    spills = f" ({rung.resources.spills:,})" if rung.resources.spills else ""
+    figures = [f"{rung.resources.registers}{spills}", f"{rung.shared_bytes:,}"]
     if isinstance(rung, Compiled):
         return [rung.rung, rung.arch, "not run", *figures, draw.duration(rung.seconds)]
-    correct = "yes" if rung.comparison.ok else "NO"
-    size = "×".join(map(str, rung.size))
-    return [
-        rung.rung,
-        rung.device,
-        size,
-        correct,
-        *figures,
-        draw.duration(rung.seconds),
-        f"{rung.gflops:,.1f}",
-    ]
+    correct, size = "yes" if rung.comparison.ok else "NO", "×".join(map(str, rung.size))
+    return [rung.rung, size, correct, *figures, draw.duration(rung.seconds), f"{rung.gflops:,.1f}"]
 
 
 def ladder(args: Namespace) -> int:
@@ -126,9 +107,16 @@ def ladder(args: Namespace) -> int:
             raise ArgumentError("--source", "needs the name of a rung", fix="such as 04_tiled")
         _print_rungs([card(rung) for rung in rungs.values()], args.json)
     elif args.json:
-        draw.write_json({**card(rungs[args.rung]).to_dict(), "source": rungs[args.rung].source})
+        draw.write_json(
+            "ladder",
+            {
+                "rungs": [
+                    {**card(rungs[args.rung]).to_dict(), "source": whole_source(rungs[args.rung].source)}
+                ]
+            },
+        )
     elif args.source:
-        print(rungs[args.rung].source, end="")
+        print(whole_source(rungs[args.rung].source), end="")
     else:
         _print_card(card(rungs[args.rung]))
     return GOOD
@@ -136,12 +124,12 @@ def ladder(args: Namespace) -> int:
 
 def _print_rungs(cards: list[RungCard], as_json: bool) -> None:
     if as_json:
-        draw.write_json([item.to_dict() for item in cards])
+        draw.write_json("ladder", {"rungs": [item.to_dict() for item in cards]})
         return
-    rows = [[item.name, item.title, item.least, item.types, item.settings_text] for item in cards]
-    draw.table(["rung", "what it is", "from", "types", "settings"], rows)
+    rows = [[item.name, item.title, item.least, item.types] for item in cards]
+    draw.table(["rung", "what it is", "from", "types"], rows)
     draw.line()
-    draw.line("tilewise ladder NAME shows one; tilewise run NAME runs it.")
+    draw.line("tilewise ladder NAME shows one, with its settings; tilewise run NAME runs it.")
 
 
 def _print_card(item: RungCard) -> None:
@@ -160,12 +148,17 @@ def _print_card(item: RungCard) -> None:
         }
     )
     draw.line()
-    draw.line(f"tilewise ladder {item.name} --source prints its CUDA C++.")
+    draw.line(f"tilewise ladder {item.name} --source prints its CUDA C++, with what it includes.")
 
 
 def run(args: Namespace) -> int:
     """``tilewise run``"""
-    rung, chosen = rungs[args.rung], settings(args.set)
+    if is_file(args.target):
+        from tilewise.cli.running import run_kernel
+
+        return run_kernel(args, resolve(args.device))
+    refuse_file_options(args)
+    rung, chosen = rungs[args.target], settings(args.set)
     rung.complete(chosen)
     device = resolve(args.device)
     m, n, k = args.m, args.n, args.k
@@ -175,7 +168,7 @@ def run(args: Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     trial = try_rung(rung, device, (m, n, k), seed, chosen)
     if args.json:
-        draw.write_json(trial.to_dict())
+        draw.write_json("run", trial.to_dict())
     else:
         _print_trial(trial)
     return GOOD if trial.comparison.ok else FAILED
@@ -224,7 +217,7 @@ def doctor(args: Namespace) -> int:
     """``tilewise doctor``"""
     report = examine(args.clear_cache)
     if args.json:
-        draw.write_json(report.to_dict())
+        draw.write_json("doctor", report.to_dict())
     else:
         _print_report(report)
     return GOOD if report.ok else FAILED

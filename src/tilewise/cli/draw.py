@@ -6,12 +6,12 @@ import contextlib
 import json
 import math
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -21,17 +21,22 @@ from rich.text import Text
 from tilewise.bench.progress import Progress, silent
 
 __all__ = [
+    "SCHEMA",
     "amount",
     "duration",
     "facts",
+    "fits",
     "heading",
     "line",
     "progress",
     "table",
+    "width",
     "write_json",
     "write_result",
 ]
 
+SCHEMA = 1  # of what --json prints
+_INSET = 4  # of what stands below the first cell of a row
 _WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
 
 
@@ -40,13 +45,38 @@ def _console() -> Console:
     return Console(file=sys.stdout, width=None if terminal else _WIDE, highlight=False)
 
 
-def line(text: str = "", style: str = "") -> None:
-    """Print one line as it is; a terminal wraps it."""
+def line(text: str = "", style: str = "", hanging: int = 0) -> None:
+    """Print text as it is; a line that a terminal is too narrow for is broken between words.
+
+    What follows the break stands ``hanging`` characters further in.
+    """
     # NOTE: rich ends the process when a pipe closes; what goes into a pipe goes past it.
-    if sys.stdout.isatty():
-        _console().print(Text(text, style), soft_wrap=True)
-    else:
+    if not sys.stdout.isatty():
         print(text)
+        return
+    console = _console()
+    for whole in text.split("\n"):
+        for part in _broken(whole, console.width, hanging):
+            console.print(Text(part, style), soft_wrap=True)
+
+
+def fits(text: str) -> bool:
+    """Whether the lines of a text have room where they are printed."""
+    return not sys.stdout.isatty() or max(map(len, text.splitlines()), default=0) <= width()
+
+
+def _broken(text: str, most: int, hanging: int) -> list[str]:
+    """A line as lines of at most ``most`` characters, broken between words where there are any."""
+    if len(text) <= most:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.wrap(
+        text,
+        most,
+        subsequent_indent=indent + " " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def heading(text: str) -> None:
@@ -55,19 +85,92 @@ def heading(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table; the columns named in ``right`` are set flush right."""
-    drawn = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, show_edge=False)
-    for name in columns:
-        drawn.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    """Print a table; the columns named in ``right`` are set flush right.
+
+    No word is broken. A terminal that is too narrow for the longest words side by side gets the first cell of each row
+    on a line of its own, and the others below it.
+    """
+    most = width() if sys.stdout.isatty() else _WIDE
+    for gap in (2, 1):
+        sizes = _column_sizes(columns, rows, right, most - gap * (len(columns) - 1))
+        if sizes is not None:
+            _print_cells([columns], sizes, gap, columns, right, heading=True)
+            _print_cells(rows, sizes, gap, columns, right)
+            return
+    below = columns[1:]
+    sizes = _column_sizes(below, [row[1:] for row in rows], right, most - len(below) - _INSET)
+    if sizes is not None:
+        _print_cells([below], sizes, 1, below, right, heading=True, inset=_INSET)
+    for first, *others in rows:
+        line(first)
+        if sizes is not None:
+            _print_cells([others], sizes, 1, below, right, inset=_INSET)
+        else:
+            named = zip(below, others, strict=True)
+            line(
+                "  " + ", ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell),
+                hanging=2,
+            )
+
+
+def _print_cells(
+    rows: Sequence[Sequence[str]],
+    sizes: Sequence[int],
+    gap: int,
+    columns: Sequence[str],
+    right: Sequence[str],
+    *,
+    heading: bool = False,
+    inset: int = 0,
+) -> None:
+    """Rows of a table, each cell as many lines as it takes; with ``heading`` a rule below them, on a terminal."""
     for row in rows:
-        drawn.add_row(*(Text(cell, _style(cell)) for cell in row))
-    _print_trimmed(drawn)
+        wrapped = [
+            textwrap.wrap(cell, max(size, 1), break_on_hyphens=False) or [""]
+            for cell, size in zip(row, sizes, strict=True)
+        ]
+        for number in range(max(map(len, wrapped))):
+            shown = Text(" " * inset)
+            for i, (cell, parts) in enumerate(zip(row, wrapped, strict=True)):
+                part = parts[number] if number < len(parts) else ""
+                side = part.rjust if columns[i] in right else part.ljust
+                shown.append(" " * gap * bool(i)).append(side(sizes[i]), "bold" if heading else _style(cell))
+            shown.rstrip()
+            _print_text(shown)
+    if heading and sys.stdout.isatty():
+        _print_text(Text(" " * inset + "─" * (sum(sizes) + gap * (len(sizes) - 1))))
+
+
+def _print_text(text: Text) -> None:
+    if sys.stdout.isatty():
+        _console().print(text, soft_wrap=True)
+    else:
+        print(text.plain)
+
+
+def _column_sizes(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], most: int
+) -> list[int] | None:
+    """How wide each column is, together at most ``most``; None where even the longest words have no room."""
+    wanted, least = [], []
+    for i, name in enumerate(columns):
+        cells = [row[i] for row in rows]
+        wanted.append(max(map(len, [name, *cells])))
+        # Numbers stay whole.
+        parts = cells if name in right else [word for cell in cells for word in cell.split()]
+        least.append(max([len(part) for part in (*name.split(), *parts)], default=0))
+    spare, missing = most - sum(least), sum(wanted) - sum(least)
+    if spare < 0:
+        return None
+    if missing <= spare:
+        return wanted
+    return [size + (more - size) * spare // missing for size, more in zip(least, wanted, strict=True)]
 
 
 def facts(pairs: Mapping[str, str]) -> None:
     """Print names and what they are, the names in a column."""
     drawn = Table.grid(padding=(0, 2))
-    drawn.add_column()
+    drawn.add_column(no_wrap=True)
     drawn.add_column(overflow="fold")
     for name, value in pairs.items():
         drawn.add_row(f"  {name}", Text(value))
@@ -77,9 +180,6 @@ def facts(pairs: Mapping[str, str]) -> None:
 def _print_trimmed(drawn: Table) -> None:
     """Without the spaces that fill every line up to the table's width."""
     console = _console()
-    if sys.stdout.isatty():
-        console.print(drawn)
-        return
     with console.capture() as captured:
         console.print(drawn)
     sys.stdout.write("".join(f"{text.rstrip()}\n" for text in captured.get().splitlines()))
@@ -134,9 +234,18 @@ def progress(title: str) -> Iterator[Progress]:
         yield show
 
 
-def write_json(data: Any) -> None:
-    """Print JSON that every reader takes: a number that is not finite becomes a text."""
-    print(json.dumps(_finite(data), indent=2, ensure_ascii=False))
+def width() -> int:
+    """Columns that a line has: the terminal's, or 80 where there is none."""
+    return _console().width if sys.stdout.isatty() else 80
+
+
+def write_json(command: str, data: Mapping[str, Any]) -> None:
+    """Print what a command found as JSON that every reader takes: a number that is not finite becomes a text.
+
+    docs/command.md says what is in it; :data:`SCHEMA` changes whenever a program that reads it would have to.
+    """
+    whole = {"schema": SCHEMA, "command": command, **data}
+    print(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
 
 
 def write_result(
@@ -146,7 +255,7 @@ def write_result(
     if args.out:
         Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if args.json:
-        write_json(result)
+        write_json("bench", {"measured": args.what, "result": result})
     elif args.markdown and markdown is not None:
         print(markdown(result), end="")
     return bool(args.json or args.markdown)

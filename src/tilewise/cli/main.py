@@ -12,8 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tilewise.cli.parser import parse
-from tilewise.errors import Deadlock, KernelFault, LaunchTimeout, TilewiseError
+from tilewise.cli.parser import COMMANDS, parse
+from tilewise.errors import ArgumentError, Deadlock, KernelFault, LaunchTimeout, TilewiseError
 
 __all__ = ["main"]
 
@@ -21,16 +21,10 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (or the process's own arguments) names; return its exit code."""
     _print_anything()
+    given = sys.argv[1:] if argv is None else argv
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
-        code: int = args.run(args)
+        code = _run(given)
         sys.stdout.flush()
-    except (KernelFault, Deadlock, LaunchTimeout) as error:
-        print(f"tilewise: error: {error}", file=sys.stderr)
-        return 1
-    except TilewiseError as error:
-        print(f"tilewise: error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -44,6 +38,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run a command; an error of ours is told, with --json as JSON too."""
+    try:
+        args = parse(argv)
+        code: int = args.run(args)
+        return code
+    except TilewiseError as error:
+        code = 1 if isinstance(error, KernelFault | Deadlock | LaunchTimeout) else 2
+        print("\n".join([f"tilewise: error: {error}", *_notes(error)]), file=sys.stderr)
+        if "--json" in argv:
+            from tilewise.cli.draw import write_json
+
+            write_json(argv[0] if argv[0] in COMMANDS else "", {"error": _plain(error), "exit_code": code})
+        return code
+
+
+def _notes(error: TilewiseError) -> list[str]:
+    """What was added to an error on its way, such as the seed of a launch."""
+    return list(getattr(error, "__notes__", []))
+
+
+def _plain(error: TilewiseError) -> dict[str, object]:
+    """An error for JSON: its kind, what it says, and of a wrong argument which, the rule, and what to do."""
+    plain: dict[str, object] = {"kind": type(error).__name__, "message": str(error), "notes": _notes(error)}
+    if isinstance(error, ArgumentError):
+        value = None if error.value is None else str(error.value)
+        plain |= {"argument": error.argument, "rule": error.rule, "value": value, "fix": error.fix}
+    return plain
 
 
 def _print_anything() -> None:

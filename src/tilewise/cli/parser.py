@@ -8,20 +8,22 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from tilewise.errors import TilewiseError, UnknownNameError
+from tilewise.errors import ArgumentError, TilewiseError, UnknownNameError
 
 __all__ = ["COMMANDS", "parse"]
 
 COMMANDS = {
     "demo": "multiply: what tw.matmul chooses, then every rung of the ladder, each checked",
     "ladder": "list the rungs, or show one",
-    "run": "multiply random matrices with one rung and check the result",
+    "run": "multiply with one rung and check the result, or run a kernel out of a file",
     "plan": "choose how to multiply on a GPU that need not be here, and say why",
     "profile": "count what a launch does, in the terms of ncu",
     "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
     "doctor": "what is here, what is missing, and what to do about it",
     "bench": "measure: what a call costs, how long compiling takes, how fast the emulator is",
 }
+
+_SECOND = "--second"
 
 _HELP = """\
 usage: tilewise COMMAND [OPTION …]
@@ -56,7 +58,33 @@ class _TopParser(_Parser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line; ``run`` among them is the function to call with all of them."""
     _check_command(argv)
+    if argv and argv[0] == "profile" and _SECOND in argv:
+        return _parse_second(argv)
     return _parser().parse_args(argv)
+
+
+def _parse_second(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a comparison; ``second`` are those of its second launch, which begins as the first."""
+    at = argv.index(_SECOND)
+    own = _Parser(
+        prog="tilewise profile", allow_abbrev=False, argument_default=argparse.SUPPRESS, add_help=False
+    )
+    _add_second(own)
+    given, rest = own.parse_known_args(argv[at + 1 :])
+    first = _parser().parse_args([*argv[:at], *rest])
+    if not first.compare:
+        raise ArgumentError(_SECOND, "is for --compare: it begins what the second launch has of its own")
+    # NOTE: argparse appends to a default list, so that what is given takes the place of the first's only this way.
+    first.second = argparse.Namespace(**{**vars(first), **vars(given)})
+    return first
+
+
+def _add_second(parser: argparse.ArgumentParser) -> None:
+    """The options of a launch, none of which has a value unless it is given."""
+    _rung(parser)
+    _file(parser)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
 
 
 def _check_command(argv: Sequence[str]) -> None:
@@ -105,13 +133,20 @@ def _device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", metavar="NAME", help="where to run, such as gpu:1 (default: the best there is)"
     )
+
+
+def _seed(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
+        "--seed",
+        type=_at_least(0),
+        metavar="N",
+        help="of the random data (default: a fresh one, which is printed)",
     )
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
     _device(parser)
+    _seed(parser)
     parser.add_argument(
         "--arch", default="sm_90a", help="what to compile for where nothing can run (%(default)s)"
     )
@@ -120,29 +155,40 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 def _ladder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rung", nargs="?", help="the rung to show, such as 04_tiled")
-    parser.add_argument("--source", action="store_true", help="print the rung's CUDA C++ alone")
+    parser.add_argument(
+        "--source", action="store_true", help="print the rung's CUDA C++, with what it includes"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/ladder.md")
     _finish(parser, "ladder")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rung", help="the rung to run, such as 04_tiled")
-    for size, what in (
-        ("m", "rows of A and C"),
-        ("n", "columns of B and C"),
-        ("k", "columns of A, rows of B"),
-    ):
-        parser.add_argument(
-            f"-{size}", type=_at_least(1), metavar=size.upper(), help=f"{what} (default: a fitting one)"
-        )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the rung, such as tile=16",
-    )
+    parser.set_defaults(compare=None)
+    parser.add_argument("target", help="a rung, such as 04_tiled, or a .cu or .ptx file")
     _device(parser)
+    _rung(parser)
+    _launch(parser)
+    _file(parser)
+    outputs = parser.add_argument_group("the outputs of a file's kernel")
+    outputs.add_argument(
+        "-o", "--output", action="append", default=[], metavar="[N=]FILE.npy",
+        help="save the array of the N-th --arg (default: the only one given as new:)",
+    )  # fmt: skip
+    outputs.add_argument(
+        "--expect", action="append", default=[], metavar="[N=]WHAT",
+        help="compare it with an array, ref.npy, or with the matrix product of two arguments, 1@2; exit code 1 if it "
+        "differs",
+    )  # fmt: skip
+    outputs.add_argument(
+        "--rtol", type=_not_below_zero, metavar="X", help="relative tolerance of --expect (default: by type)"
+    )
+    outputs.add_argument(
+        "--atol", type=_not_below_zero, metavar="X", help="absolute tolerance of --expect (default: by type)"
+    )
+    outputs.add_argument(
+        "--print", action="append", nargs="?", const=0, default=[], type=_at_least(1), metavar="N", dest="show",
+        help="print every element of it",
+    )  # fmt: skip
     _finish(parser, "run")
 
 
@@ -173,21 +219,36 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 
 def _rung(parser: argparse.ArgumentParser) -> None:
     """What a rung is launched with."""
-    for size in "mnk":
-        parser.add_argument(f"-{size}", type=_at_least(1), metavar=size.upper(), help="of a rung: its size")
+    for size, what in (
+        ("m", "rows of A and C"),
+        ("n", "columns of B and C"),
+        ("k", "columns of A, rows of B"),
+    ):
+        parser.add_argument(
+            f"-{size}",
+            type=_at_least(1),
+            metavar=size.upper(),
+            help=f"of a rung: {what} (default: a fitting one)",
+        )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the rung"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the rung, such as tile=16",
+    )
+
+
+def _launch(parser: argparse.ArgumentParser) -> None:
+    """What holds for the launches of rungs and of files."""
+    _seed(parser)
+    parser.add_argument(
+        "--timeout", type=_above_zero, metavar="SECONDS", help="of a file: end the launch after so long"
     )
 
 
 def _file(parser: argparse.ArgumentParser) -> None:
-    """What a kernel out of a file is launched with, and what holds for rungs too."""
-    parser.add_argument(
-        "--seed", type=_at_least(0), metavar="N", help="of the random data (default: a fresh one)"
-    )
-    parser.add_argument(
-        "--timeout", type=_above_zero, metavar="SECONDS", help="of a file: end the launch after so long"
-    )
+    """What a kernel out of a file is launched with."""
     files = parser.add_argument_group("a file")
     files.add_argument("--kernel", metavar="NAME", help="which kernel of the file")
     files.add_argument("--grid", metavar="X,Y,Z")
@@ -208,8 +269,8 @@ def _file(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WORD",
-        help="an argument: f32[640,448] (random; integers are zeros), new:f32[64] (not set), zeros:f32[64], "
-        "data.npy, 42, 0.5, null",
+        help="an argument: f32[640,448] (random), s32[64] (0, 1, 2, … in random order), s32[64]<10 (below 10), "
+        "new:f32[64] (not set), zeros:f32[64], matrix:f32[640,448] (a Matrix by value), data.npy, 42, 0.5, null",
     )
 
 
@@ -218,8 +279,11 @@ def _profile(parser: argparse.ArgumentParser) -> None:
         "target", nargs="?", help="a rung, such as 05_tiled_conflicted, or a .cu or .ptx file"
     )
     parser.add_argument(
-        "--compare", nargs=2, metavar=("A", "B"), help="two of them side by side, in place of one"
-    )
+        "--compare", nargs=2, metavar=("A", "B"),
+        help="two of them side by side, in place of one; what follows --second is of B's launch alone, such as "
+        "--second --kernel tiled --grid 8,8",
+    )  # fmt: skip
+    parser.set_defaults(second=None)
     _rung(parser)
     parser.add_argument("--gpu", metavar="NAME", help="of the GPU table (default: one that runs the kernel)")
     parser.add_argument(
@@ -256,6 +320,7 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=_above_zero, metavar="S", help="a measured time: how near to the roofline it comes"
     )
+    _launch(parser)
     _file(parser)
     _finish(parser, "profile")
 
@@ -275,6 +340,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
         help="of a file: go on after faults that GPUs usually let pass",
     )
     _rung(parser)
+    _launch(parser)
     _file(parser)
     _finish(parser, "check")
 
@@ -324,6 +390,13 @@ def _above_zero(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return number
+
+
+def _not_below_zero(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or above, not {text}")
     return number
 
 

@@ -21,10 +21,11 @@ def plan(args: Namespace) -> int:
         plans[0].save(args.save)
     if args.json:
         draw.write_json(
+            "plan",
             {
                 "plans": [one.to_dict() for one in plans[: args.most]],
                 "refused": [{"kernel": one.kernel, "why": str(one.error)} for one in refusals],
-            }
+            },
         )
     else:
         _print(plans, refusals, args.most)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewise.bench.given import Words, open_launch
 from tilewise.bench.hardware import DURATION, Product, beside, measure
+from tilewise.bench.product import fresh_seed
+from tilewise.bench.unwritten import Unwritten
 from tilewise.cli import draw
 from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
-from tilewise.instruments.compare import comparison
+from tilewise.instruments.compare import compared_rows, comparison
 from tilewise.instruments.figures import EXACT
 from tilewise.instruments.launch import USUAL
-from tilewise.instruments.listing import listing
+from tilewise.instruments.listing import LineFigures, figure_names, listed_rows, listing
 from tilewise.instruments.metric_names import check_metric_names
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.profile import Profile
@@ -28,24 +30,67 @@ __all__ = ["profile"]
 _EXAMPLE = (512, 512, 256)
 
 
+@dataclass(frozen=True)
+class _Profiled:
+    """A profile, and what belongs to a launch that was given in words."""
+
+    name: str
+    profile: Profile
+    seed: int | None = None  # None of a rung, whose operands are zeros
+    unwritten: list[Unwritten] = field(default_factory=list)
+
+    def to_dict(self, patterns: Sequence[str] | None, seconds: float | None) -> dict[str, Any]:
+        plain = {"target": self.name, "seed": self.seed, **self.profile.to_dict(patterns)}
+        plain["unwritten"] = [item.to_dict() for item in self.unwritten]
+        if seconds is not None:
+            plain["of_the_roofline"] = self.profile.roofline.reached(seconds)
+        return plain
+
+
 def profile(args: Namespace) -> int:
     """``tilewise profile``"""
     names = _targets(args)
     patterns = _patterns(args.metrics)
     check_metric_names(patterns)
-    profiles = [_profile(args, name) for name in names]
+    launches = [args, args.second or args]
+    if args.compare and args.seed is None:  # the same numbers for both
+        seed = fresh_seed()
+        for launch in launches:
+            launch.seed = seed
+    found = [_profile(launch, name) for launch, name in zip(launches, names, strict=False)]
     if args.on == "gpu":
-        return _beside(args, profiles[0], patterns)
+        return _beside(args, found[0], patterns)
     if args.json:
-        found = [_plain(args, item, patterns) for item in profiles]
-        draw.write_json(found if args.compare else found[0])
+        draw.write_json("profile", _plain(args, found, patterns))
     elif args.csv:
-        print("".join(item.csv(patterns) for item in profiles), end="")
-    elif args.compare:
-        print(comparison(names, profiles, patterns), end="")
+        print("".join(item.profile.csv(patterns) for item in found), end="")
     else:
-        _print(args, profiles[0], patterns)
+        if args.compare:
+            _print_comparison(found, patterns)
+        else:
+            _print(args, found[0].profile, patterns)
+        _print_remarks(found)
     return 0
+
+
+def _titles(found: Sequence[_Profiled]) -> list[str]:
+    """What two launches are called side by side: their targets, or their kernels where those are the same."""
+    names = [item.name for item in found]
+    return names if len(set(names)) > 1 else [item.profile.kernel for item in found]
+
+
+def _print_remarks(found: Sequence[_Profiled]) -> None:
+    """What was not written, and the seeds of the random arguments."""
+    titles = [f"{name}: " for name in _titles(found)] if len(found) > 1 else [""]
+    remarks = [
+        f"note: {title}{what}" for title, item in zip(titles, found, strict=True) for what in item.unwritten
+    ]
+    seeds = [str(item.seed) for item in found if item.seed is not None]
+    remarks += [f"seed {' and '.join(dict.fromkeys(seeds))}"] if seeds else []
+    if remarks:
+        draw.line()
+    for remark in remarks:
+        draw.line(remark, "yellow" if remark.startswith("note") else "")
 
 
 def _targets(args: Namespace) -> list[str]:
@@ -76,36 +121,45 @@ def _patterns(words: Sequence[str]) -> list[str] | None:
     return found or None
 
 
-def _profile(args: Namespace, name: str) -> Profile:
+def _profile(args: Namespace, name: str) -> _Profiled:
     if not is_file(name):
         m, n, k = rung_size(args, _EXAMPLE)
-        return ladder[name].profile(
+        if args.seed is not None and not args.compare:
+            raise ArgumentError("--seed", "is for files: a rung is profiled on zeros", fix="leave it out")
+        rung = ladder[name]
+        found = rung.profile(
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
+        return _Profiled(name, found)
     words = file_words(args, name)
     if words.arch is None:
         words = replace(words, arch=find(args.gpu or USUAL).arch)
-    return open_launch(words).profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
+    launch = open_launch(words)
+    found, unwritten = launch.profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
+    return _Profiled(name, found, launch.seed, unwritten)
 
 
-def _plain(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> dict[str, Any]:
+def _plain(args: Namespace, found: Sequence[_Profiled], patterns: Sequence[str] | None) -> dict[str, Any]:
+    """For JSON: a profile, or two under "profiles" where they are compared."""
     if args.occupancy:
-        occupancy = found.occupancy.to_dict() if found.occupancy else None
-        spills = found.spills.to_dict() if found.spills else None
-        return {"kernel": found.kernel, "occupancy": occupancy, "spills": spills}
-    plain = found.to_dict(patterns)
-    if args.seconds is not None:
-        plain["of_the_roofline"] = found.roofline.reached(args.seconds)
-    return plain
+        first = found[0].profile
+        return {
+            "target": found[0].name,
+            "kernel": first.kernel,
+            "occupancy": first.occupancy.to_dict() if first.occupancy else None,
+            "spills": first.spills.to_dict() if first.spills else None,
+        }
+    plain = [item.to_dict(patterns, args.seconds) for item in found]
+    return {"profiles": plain} if args.compare else plain[0]
 
 
 def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> None:
     if args.lines:
         lines = {"cuda": found.lines, "ptx": found.ptx_lines, "machine": found.machine_lines}[args.lines]
-        print(listing(lines, args.most))
+        _print_lines(lines[: args.most])
         return
     if not args.occupancy:
-        print(found.table(patterns), end="")
+        _print_figures(found, patterns)
     for item in found.all:
         if item.occupancy is not None and (args.occupancy or patterns is None):
             draw.line()
@@ -128,6 +182,53 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
             draw.line()
             draw.heading(f"roofline of {item.kernel}")
             draw.facts(_roofline(item.roofline, args.seconds) | _spills(item))
+
+
+def _print_figures(found: Profile, patterns: Sequence[str] | None) -> None:
+    """The profile's own table; in a narrow terminal with the figures first, since names are long."""
+    text = found.table(patterns)
+    if draw.fits(text):
+        print(text, end="")
+        return
+    for item in found.all:
+        draw.heading(str(item))
+        rows = [
+            [figure, ", ".join(filter(None, [name, unit, label]))]
+            for name, figure, unit, label in item.rows(patterns)
+        ]
+        draw.table(["figure", "metric, unit, and what it is if it is not exact"], rows, right=["figure"])
+        for note in item.notes:
+            draw.line(f"note: {note}")
+
+
+def _print_lines(lines: Sequence[LineFigures]) -> None:
+    """Figures by line; in a narrow terminal below the line that they are of."""
+    text = listing(lines, len(lines))
+    if draw.fits(text):
+        print(text)
+        return
+    rows = [[f"{place}  {source}", *figures] for *figures, place, source in listed_rows(lines, len(lines))]
+    names = figure_names(lines)
+    draw.table(["line", *names], rows, right=names)
+
+
+def _print_comparison(found: Sequence[_Profiled], patterns: Sequence[str] | None) -> None:
+    """Two profiles side by side; in a narrow terminal the figures stand below the name of the metric."""
+    first, second = (item.profile for item in found)
+    titles = _titles(found)
+    text = comparison(titles, [first, second], patterns)
+    if draw.fits(text):
+        print(text, end="")
+        return
+    draw.line(str(first))
+    draw.line(str(second))
+    draw.line()
+    columns = (
+        [*titles, "ratio"]
+        if titles[0] != titles[1]
+        else [f"first {titles[0]}", f"second {titles[1]}", "ratio"]
+    )
+    draw.table(["", *columns], compared_rows(first, second, patterns), right=columns)
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:
@@ -166,12 +267,13 @@ def _roofline(found: Roofline, seconds: float | None) -> dict[str, str]:
     return rows
 
 
-def _beside(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> int:
+def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None) -> int:
     """The same launch under ncu, beside what was counted here."""
     if args.compare:
         raise ArgumentError("--on gpu", "runs one launch", "a comparison")
+    found = profiled.profile
     if is_file(args.target):
-        what: Words | Product = file_words(args, args.target)
+        what: Words | Product = replace(file_words(args, args.target), seed=profiled.seed)
     else:
         what = Product(args.target, rung_size(args, _EXAMPLE), settings(args.set))
     names = [metric.name for metric in found.chosen(patterns)]
@@ -180,7 +282,7 @@ def _beside(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> 
     times = [row[DURATION] * 1e-9 for row in measured if row.get(DURATION)]
     reached = [item.roofline.reached(time) for item, time in zip(found.all, times, strict=False)]
     if args.json:
-        draw.write_json({"metrics": rows, "seconds": times, "of_the_roofline": reached})
+        draw.write_json("profile", {"metrics": rows, "seconds": times, "of_the_roofline": reached})
         return 0
     draw.table(
         ["metric", "measured", "emulated", "difference"],

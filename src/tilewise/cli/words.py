@@ -6,12 +6,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from tilewise.bench.file_run import OutputWords
 from tilewise.bench.given import Words
 from tilewise.errors import ArgumentError
 
-__all__ = ["file_words", "is_file", "rung_size", "settings"]
+__all__ = ["file_words", "is_file", "output_words", "refuse_file_options", "rung_size", "settings"]
 
-_OF_FILES = ("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout")
+_OF_FILES = (
+    *("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout"),
+    *("output", "expect", "rtol", "atol", "show"),
+)
+_SHOWN = {"show": "print"}  # options whose values go by another name
 _OF_RUNGS = ("m", "n", "k", "set")
 
 
@@ -30,10 +35,24 @@ def file_words(args: Namespace, file: str) -> Words:
     )  # fmt: skip
 
 
+def output_words(args: Namespace) -> OutputWords:
+    """What is wanted of the outputs of a file's kernel."""
+    if (args.rtol is not None or args.atol is not None) and not args.expect:
+        raise ArgumentError(
+            "--rtol and --atol", "are tolerances of --expect", fix="give one, such as --expect ref.npy"
+        )
+    return OutputWords(args.output, args.expect, args.show, args.rtol, args.atol)
+
+
+def refuse_file_options(args: Namespace) -> None:
+    """Refuse options that belong to files, for a rung."""
+    _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
+
+
 def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int, int]:
     """The size that a rung is launched with; what belongs to files alone is refused."""
     if not args.compare:
-        _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
+        refuse_file_options(args)
     given = (args.m, args.n, args.k)
     m, n, k = (size or usual for size, usual in zip(given, default, strict=True))
     return m, n, k
@@ -41,8 +60,9 @@ def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int,
 
 def _refuse(args: Namespace, names: Sequence[str], rule: str, fix: str) -> None:
     for name in names:
-        if getattr(args, name):
-            raise ArgumentError(f"{'-' if len(name) == 1 else '--'}{name}", rule, fix=fix)
+        if getattr(args, name, None) not in (None, [], 0):
+            option = _SHOWN.get(name, name)
+            raise ArgumentError(f"{'-' if len(option) == 1 else '--'}{option}", rule, fix=fix)
 
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:

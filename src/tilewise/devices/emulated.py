@@ -76,6 +76,17 @@ class EmulatedArray:
         """A copy on the host."""
         return self._view.copy()
 
+    @property
+    def unset(self) -> npt.NDArray[np.bool_]:
+        """Which elements, or parts of them, nobody has written; only checked launches tell what they write."""
+        state = self._allocation.unset
+        if isinstance(state, bool) or not self.size:
+            return np.full(self.shape, state is True)
+        view, offset = self._view, self.ptr - self._allocation.address
+        sizes, strides = (*view.shape, view.itemsize), (*view.strides, 1)
+        by_byte: npt.NDArray[np.bool_] = np.ndarray(sizes, np.bool_, state.data, offset, strides)
+        return np.asarray(by_byte.any(-1))
+
     def fill(self, value: npt.NDArray[Any]) -> None:
         """Overwrite the elements with those of a host array of the same shape and type."""
         source = np.asarray(value)

@@ -30,7 +30,8 @@ from tilewise.toolchain.lines import line_table
 __all__ = ["USUAL", "check_on_host", "gpu_for", "launch_figures", "modules_of", "profile_bound"]
 
 USUAL = "h200"  # what the kernels are tuned on
-_MOST_TRACED = 1 << 25  # sectors that a worker writes down
+# Sectors that are written down: by all workers together, and by each of many.
+_MOST_TRACED, _LEAST_TRACED = 1 << 28, 1 << 25
 
 
 def profile_bound(
@@ -145,7 +146,7 @@ class _CountedLaunch:
 
     def _trace(self) -> Trace:
         """Run the launch in the traced build: what every block touched of global memory, in order."""
-        tracer = Tracer(_MOST_TRACED)
+        tracer = Tracer(max(_MOST_TRACED // self.launcher.threads, _LEAST_TRACED))
         self._run("traced", lambda _build, _launch, _reachable: tracer)
         whole = self._with_clusters()
         clusters = clusters_of(whole.grid, whole.cluster) if whole.cluster else None
@@ -190,7 +191,10 @@ def _add_traffic(found: Profile, trace: Trace) -> None:
     found.traffic = traffic(trace, found.gpu, resident, shared_bytes=shared)
     found.metrics |= {metric.name: metric for metric in found.traffic.metrics(more_sectors(found.counts))}
     if trace.lost:
-        found.notes.append(f"the model of the caches lacks {trace.lost:,} sectors: the trace was full")
+        found.notes.append(
+            f"the model of the caches lacks {trace.lost:,} sectors, as its trace was full: its figures are too low; "
+            "profile a smaller grid"
+        )
 
 
 def launch_figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:

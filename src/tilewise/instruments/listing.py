@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.counted import Counts
@@ -12,7 +12,18 @@ from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import ptx_locations
 
-__all__ = ["LineFigures", "by_cuda", "by_machine", "by_ptx", "listing"]
+__all__ = [
+    "FIGURES",
+    "LineFigures",
+    "by_cuda",
+    "by_machine",
+    "by_ptx",
+    "figure_names",
+    "listed_rows",
+    "listing",
+]
+
+FIGURES = ("instructions", "wavefronts", "conflicts", "sectors", "ideal")
 
 
 @dataclass(slots=True)
@@ -134,15 +145,8 @@ class _Texts:
 def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> str:
     """Lines with their figures as a table; local memory has a column where some line uses it."""
     shown = list(lines)[:most]
-    names = ["instructions", "wavefronts", "conflicts", "sectors", "ideal_sectors"]
-    names += ["local"] if any(item.local for item in shown) else []
-    rows = [[*(name.removesuffix("_sectors") for name in names), "line", ""]]
-    for item in shown:
-        figures = [getattr(item, name) for name in names]
-        place = f"{item.file}:{item.line:#x}" if item.file == "machine code" else f"{item.file}:{item.line}"
-        rows.append(
-            [*(f"{round(figure):,}" if figure else "" for figure in figures), place, item.text[:width]]
-        )
+    names = figure_names(shown)
+    rows = [[*names, "line", ""], *listed_rows(shown, most, width)]
     count = len(names)
     widths = [max(len(row[i]) for row in rows) for i in range(count + 1)]
     return "\n".join(
@@ -155,3 +159,22 @@ def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> st
         ).rstrip()
         for row in rows
     )
+
+
+def figure_names(lines: Sequence[LineFigures]) -> tuple[str, ...]:
+    """What the columns of figures are called: :data:`FIGURES`, and local memory where some line uses it."""
+    return (*FIGURES, "local") if any(item.local for item in lines) else FIGURES
+
+
+def listed_rows(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> list[list[str]]:
+    """By line: its figures in the order of :func:`figure_names`, where it is, and its text."""
+    shown = list(lines)[:most]
+    rows = []
+    for item in shown:
+        figures = [item.instructions, item.wavefronts, item.conflicts, item.sectors, item.ideal_sectors]
+        figures += [item.local] if len(figure_names(shown)) > len(figures) else []
+        place = f"{item.file}:{item.line:#x}" if item.file == "machine code" else f"{item.file}:{item.line}"
+        rows.append(
+            [*(f"{round(figure):,}" if figure else "" for figure in figures), place, item.text[:width]]
+        )
+    return rows

@@ -254,18 +254,22 @@ class Profile(Mapping[str, float]):
                 writer.writerow(row)
         return out.getvalue()
 
+    def rows(self, patterns: Sequence[str] | None = None) -> list[tuple[str, str, str, str]]:
+        """What a table shows of this launch alone: name, figure, unit, and what it is if it is not exact."""
+        wanted = patterns or [p for p in DEFAULT if chosen(self.metrics, [p])]
+        return [
+            (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
+            for m in self._fitting(wanted)
+            if patterns or m.value or m.name.startswith("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.")
+        ]
+
     def table(self, patterns: Sequence[str] | None = None) -> str:
         """The figures as a table; what is not exact says what it is."""
         parts = []
         self.chosen(patterns)
         for profile in self.all:
             parts += [str(profile), *([f"spills: {profile.spills}"] if profile.spills else []), ""]
-            wanted = patterns or [p for p in DEFAULT if chosen(profile.metrics, [p])]
-            rows = [
-                (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
-                for m in profile._fitting(wanted)
-                if patterns or m.value or m.name.startswith("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.")
-            ]
+            rows = profile.rows(patterns)
             widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
             parts += [
                 f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {label}".rstrip()

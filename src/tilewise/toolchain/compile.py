@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -26,7 +27,7 @@ _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
 _ARCH = "--gpu-architecture="
-_FORMAT = "4"  # of a cached binary
+_FORMAT = "5"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache")
@@ -223,8 +224,10 @@ def _compile(
             return nvrtc.compile_program(source, filename, virtual, headers, expressions).ptx
 
         raise diagnostics.failure(output.log, source, filename, arch, only_ptx)
-    # NVRTC puts the working directory before the file's name; what a binary says must not depend on it.
-    ptx = output.ptx.replace(f'"{Path.cwd() / filename}"', f'"{filename}"')
+    ptx = output.ptx
+    # NVRTC puts the working directory before names of files; what a binary says must not depend on it.
+    if not os.path.isabs(filename):
+        ptx = ptx.replace(f'"{Path.cwd()}{os.sep}', '"')
     report = read_report(output.log, output.cubin)
     entries = {name: replace(entry, resources=report.get(name)) for name, entry in read_entries(ptx).items()}
     found = diagnostics.warnings(output.log)
