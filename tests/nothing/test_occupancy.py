@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
@@ -76,6 +76,47 @@ def test_waves_and_the_tail() -> None:
     found = occupancy("h200", 256, 128, 0, grid=132 * 2 * 2 + 33)
     assert found.blocks == 2 and found.waves == 2.125 and found.tail == 0.125
     assert occupancy("h200", 256, 128, 0, grid=132 * 2).tail == 1
+
+
+def test_barriers_that_bind_are_kept_with_less_of_the_rest() -> None:
+    found = occupancy("h200", 32, 32, 0, barriers=16)  # of 64 on a multiprocessor
+    assert (found.blocks, found.barriers, found.binding) == (4, 16, ("barriers",))
+    assert found.with_less().blocks == found.with_less(registers=16).blocks == 4
+    assert found.next_registers is None and found.next_shared is None
+    plain = found.to_dict()
+    assert (plain["barriers"], plain["limits"]["barriers"], plain["one register less"]) == (16, 4, 4)
+    assert plain["next"] == {"registers": None, "shared": None}
+
+
+@given(
+    st.sampled_from(gpus.names()),
+    st.integers(1, 16).map(lambda warps: 32 * warps),
+    st.integers(1, 128),
+    st.integers(0, 48 * 1024),
+    st.integers(0, 16),
+)
+@settings(max_examples=50)
+def test_what_one_more_block_needs_is_the_most_that_gives_it(
+    name: str, threads: int, registers: int, shared: int, barriers: int
+) -> None:
+    """By trying: the figure gives more blocks, and one above it does not."""
+    found = occupancy(name, threads, registers, shared, barriers=barriers)
+
+    def blocks(registers: int, shared: int) -> int:
+        return occupancy(name, threads, registers, shared, barriers=barriers).blocks
+
+    assert found.with_less() == found
+    assert found.with_less(3, 700).blocks == blocks(max(registers - 3, 0), max(shared - 700, 0))
+    enough = found.next_registers
+    if enough is None:
+        assert blocks(1, shared) == found.blocks
+    else:
+        assert enough < registers and blocks(enough, shared) > found.blocks == blocks(enough + 1, shared)
+    enough = found.next_shared
+    if enough is None:
+        assert blocks(registers, 0) == found.blocks
+    else:
+        assert enough < shared and blocks(registers, enough) > found.blocks == blocks(registers, enough + 1)
 
 
 def test_refusals() -> None:
