@@ -89,9 +89,11 @@ def test_any_lanes(width: int) -> None:
     )
     data = np.zeros(65536, np.uint8)
     device = tw.device("emulator")
+    lanes = np.arange(32)
+    # Lanes that share an address with one neighbour each, which need not be the next one.
+    paired = [((lanes & ~by) * 17 * width).astype(np.int32) for by in (1, 2, 4)]
     for mask in MASKS.values():
-        for _ in range(12):
-            where = offsets(rng, width)
+        for where in [*paired, *(offsets(rng, width) for _ in range(9))]:
             there = device.array(data)
             active = np.array([mask >> i & 1 for i in range(32)], bool)
             _, *places = counted(k, 1, 32, [device.array(where), there, mask]).places()

@@ -297,6 +297,22 @@ def test_wmma_adds_as_mma_does() -> None:
         assert (d == want).all(), (d_type, c_type)
 
 
+@pytest.mark.parametrize("aside", [1.0, np.inf])
+def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
+    """Sums about half of the least number that f16 has, which is 2**-24; by the quick way and by the sure one."""
+    shares = np.array([0.5, 1.0, 1.0 + 2.0**-10, 1.5, 2.0, 3.0, 3.0 - 2.0**-9])  # of 2**-25
+    a, b, c, d = (np.zeros((16, 16), np.float16) for _ in range(4))
+    a[:7, 0], a[8:15, 0], a[15, 0] = -shares * 2.0**-12, shares * 2.0**-12, aside
+    b[0] = 2.0**-13
+    kernel = tw.Kernel.from_ptx(_wmma("f16", "f16"), "k")
+    kernel(1, 32, [a, b, c, d], device=tw.device("emulator", sums="hardware"))
+    wanted = np.array([0, 0, 1, 1, 1, 2, 1], np.uint16)
+    assert (d.view(np.uint16)[:7] == (wanted | np.where(wanted, 0x8000, 0))[:, None]).all()
+    assert (d.view(np.uint16)[8:15] == wanted[:, None]).all()
+    bits = [item.view(np.uint16).astype(np.uint64) for item in (a, b, c)]
+    assert (d.view(np.uint16) == model.fused(*bits, "f16", "f16")).all()
+
+
 def _wmma(d: str, c: str) -> str:
     kinds = {"a": "f16", "b": "f16", "c": c, "d": d}
     counts = {"a": 8, "b": 8} | {name: {"f16": 4, "f32": 8}[kinds[name]] for name in "cd"}

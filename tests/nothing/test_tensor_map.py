@@ -192,6 +192,31 @@ def test_an_array_that_no_copy_can_take() -> None:
         tw.TensorMap(np.zeros((8, 64), np.float32), (4, 4), shape=(9, 64))
 
 
+@pytest.mark.parametrize(
+    ("how", "bytes_"),
+    [
+        ({"shape": (8, 64)}, 2048),
+        ({"shape": (8, 65), "strides": (256,)}, 2052),
+        ({"shape": (4, 64), "strides": (512,)}, 1792),
+        ({"shape": (4, 64), "strides": (608,)}, 2080),
+        ({"shape": (2, 4, 64), "strides": (1024, 256)}, 2048),
+        ({"shape": (2, 4, 64), "strides": (1040, 256)}, 2064),
+        ({"shape": (512,), "strides": (), "box": (4,)}, 2048),
+        ({"shape": (513,), "strides": (), "box": (4,)}, 2052),
+        ({"shape": (2, 4, 2, 8, 4), "interleave": 16, "box": (1, 1, 1, 4)}, 2048),
+        ({"shape": (2, 4, 2, 9, 4), "interleave": 16, "box": (1, 1, 1, 4), "strides": (1024, 256, 128)}, 2064),
+    ],
+)
+def test_a_map_ends_where_its_array_does(how: dict[str, Any], bytes_: int) -> None:
+    """To the element: the last one that a map reaches is the array's last, or one beyond it."""
+    given = {"box": (1,) * (len(how["shape"]) - 1) + (4,)} | how
+    if bytes_ <= 2048:
+        tw.TensorMap(np.zeros(512, np.float32), **given)
+        return
+    with pytest.raises(ArgumentError, match=f"within the array's 2,048 bytes, not '{bytes_:,} bytes'"):
+        tw.TensorMap(np.zeros(512, np.float32), **given)
+
+
 def test_what_the_emulator_is_given() -> None:
     made = tiled(box=(5, 8), swizzle=32, element_strides=(2, 1)).encode(EMULATOR)
     assert struct.unpack_from("<QQQ", made) == (MAGIC, BASE, 256)
