@@ -159,7 +159,13 @@ def test_products_about_the_smallest_normal_number_are_flushed_or_not() -> None:
     """Of f16: all x with the y for which x·y is next to 2**-14, on both sides of it."""
     x = np.arange(0, 1024, 5)
     least = (np.ceil(2.0**21 / (1024 + x)) - 1024).astype(np.int64)  # digits of the least y of 2**-14 or more
-    rows = [(a, b) for digits, y in zip(x, least, strict=True) for a in [digits] for b in (y - 1, y, y + 1) if 0 <= b < 1024]
+    rows = [
+        (a, b)
+        for digits, y in zip(x, least, strict=True)
+        for a in [digits]
+        for b in (y - 1, y, y + 1)
+        if 0 <= b < 1024
+    ]
     low = np.array([0x2000 | a for a, _ in rows], np.uint16)  # 2**-7 and more
     high = np.array([0x1C00 | b for _, b in rows], np.uint16)  # 2**-8 and more
     sign = np.where(np.arange(len(rows)) % 3, 0, 0x8000).astype(np.uint16)

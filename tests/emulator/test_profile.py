@@ -308,7 +308,9 @@ def test_what_is_merged_is_aligned() -> None:
     assert _merged(loads[:4], {7: 4, 8: 8, 9: 4, 10: 4}) == {1: 8, 2: 0}
 
 
-@pytest.mark.parametrize(("step", "first", "loads"), [(16, 0, 1), (16, 16, 1), (16, 8, 2), (8, 0, 2), (16, 4, 3), (4, 0, 4)])
+@pytest.mark.parametrize(
+    ("step", "first", "loads"), [(16, 0, 1), (16, 16, 1), (16, 8, 2), (8, 0, 2), (16, 4, 3), (4, 0, 4)]
+)
 def test_how_addresses_were_aligned_is_seen(step: int, first: int, loads: int) -> None:
     """Four words a lane, merged as far as all addresses allow it, and no further."""
     text = f"""

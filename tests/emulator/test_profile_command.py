@@ -79,6 +79,60 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("\noccupancy of tiled\n") and "__" not in out
 
 
+def test_two_side_by_side_as_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = (
+        "--compare",
+        "04_tiled",
+        "05_tiled_conflicted",
+        "-m",
+        "64",
+        "-n",
+        "64",
+        "-k",
+        "32",
+        "--gpu",
+        "a100",
+    )
+    alone = [run(capsys, name, *argv[3:], "--metrics", f"{CONFLICTS}.sum", "--json")[1] for name in argv[1:3]]
+    code, out, _ = run(capsys, *argv, "--metrics", f"{CONFLICTS}.sum", "--json")
+    both = json.loads(out)
+    assert code == 0 and both == [json.loads(one) for one in alone]
+    assert [item["kernel"] for item in both] == ["tiled", "tiled_conflicted"]
+    plain, conflicted = (item["metrics"][f"{CONFLICTS}.sum"]["value"] for item in both)
+    assert plain == 0 < conflicted
+    code, out, _ = run(capsys, *argv, "--occupancy", "--json")
+    assert code == 2
+    code, out, _ = run(capsys, *argv, "--metrics", f"{CONFLICTS}.sum", "--csv")
+    assert code == 0 and [row[-1] for row in csv.reader(io.StringIO(out))][1::2] == [
+        "0",
+        f"{conflicted:,.0f}",
+    ]
+
+
+FAULTY = """
+__global__ void beyond(float *x) { x[threadIdx.x + 16] = 1; }
+__global__ void endless(float *x) { while (true) { x[0] += 1; __threadfence(); } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "told"),
+    [("beyond", [], "out-of-bounds write"), ("endless", ["--timeout", "0.2"], "0.2 s")],
+)
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--lines"], ["--occupancy"]], ids="".join)
+def test_a_launch_that_fails_ends_with_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, more: list[str], told: str, form: list[str]
+) -> None:
+    if name == "endless" and form:
+        return
+    file = tmp_path / "faulty.cu"
+    file.write_text(FAULTY)
+    launch = ["--kernel", name, "--grid", "1", "--block", "32", "--arg", "f32[32]"]
+    code, out, err = run(capsys, str(file), *launch, *more, *form)
+    assert code == 1 and told in out + err and name in out + err
+    assert out == "" or form == ["--json"]
+
+
 def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A source and the PTX of one, the launch in words."""
     file = tmp_path / "copy.cu"

@@ -395,7 +395,9 @@ and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text}
     assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]
 
 
-@pytest.mark.parametrize(("sign", "start", "known"), [("s", 2**31 - 32, True), ("s", 2**31 - 31, False), ("u", 2**31 - 31, False)])
+@pytest.mark.parametrize(
+    ("sign", "start", "known"), [("s", 2**31 - 32, True), ("s", 2**31 - 31, False), ("u", 2**31 - 31, False)]
+)
 def test_lanes_that_may_wrap_around_are_not_known_any_wider(sign: str, start: int, known: bool) -> None:
     for step in (f"cvt.{sign}64.{sign}32 %l, %d;", f"mul.wide.{sign}32 %l, %d, 1;"):
         program = f"""

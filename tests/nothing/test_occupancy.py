@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise import gpus
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, ToolError
 from tilewise.instruments.occupancy import occupancy
 
 
@@ -125,6 +125,43 @@ def test_refusals() -> None:
     with pytest.raises(ArgumentError, match="gpu"):
         occupancy("h2000", 256, 32)
     assert occupancy("h200", 1024, 128).blocks == 0
+
+
+HALVES = """
+extern "C" __global__ void halves(float *x, int n) {
+    __shared__ float fixed[2560];
+    extern __shared__ float open[];
+    fixed[threadIdx.x] = open[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = fixed[n - threadIdx.x] + open[n - threadIdx.x];
+}"""
+
+
+def test_of_a_kernel() -> None:
+    """By what it was compiled to: its registers, its own shared memory and the launch's, its barriers."""
+    kernel = tw.Kernel(HALVES, "halves", "sm_80")
+    own = kernel.resources
+    assert (own.shared_bytes, own.barriers) == (10_240, 1)
+    for block, shared in ((128, 0), ((32, 4), 10_240), ((8, 4, 4), 60_000)):
+        found = kernel.occupancy(block, shared, gpu="a100")
+        assert (found.gpu, found.threads, found.registers) == (gpus.find("a100").name, 128, own.registers)
+        assert (found.shared, found.barriers) == (10_240 + shared, 1)
+        assert found == occupancy("a100", 128, own.registers, 10_240 + shared, barriers=1)
+    assert kernel.occupancy(128, gpu="a100").blocks == 14  # of 11 KiB and 164
+    assert kernel.occupancy(128, 10_240, gpu="a100", grid=108 * 14).waves == 2
+    assert gpus.find(kernel.occupancy(128).gpu).arch == "sm_80"
+    turing = kernel.occupancy(64, gpu="rtx-2060-super", grid=68)
+    assert (turing.gpu, turing.grid, turing.registers) == (
+        gpus.find("rtx-2060-super").name,
+        68,
+        own.registers,
+    )
+    anywhere = tw.Kernel(HALVES, "halves").occupancy(64, gpu="rtx-2060-super")
+    assert (anywhere.gpu, anywhere.shared) == (turing.gpu, 10_240)
+    with pytest.raises(ArgumentError, match="shared must be at least 0"):
+        kernel.occupancy(128, -1)
+    with pytest.raises(ToolError, match="halves is foreign PTX, .* registers are not known"):
+        tw.Kernel.from_ptx(kernel.ptx, "halves").occupancy(128)
 
 
 def test_the_door() -> None:

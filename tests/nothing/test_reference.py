@@ -79,7 +79,9 @@ def bounds_of(a: Any, b: Any, terms: int, accumulate: str, result: str) -> npt.N
 
 
 @pytest.mark.parametrize("accumulate", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(("k", "terms"), [(1, 0), (5, 2), (62, 0), (63, 0), (64, 0), (65, 0), (40, 30), (700, 1)])
+@pytest.mark.parametrize(
+    ("k", "terms"), [(1, 0), (5, 2), (62, 0), (63, 0), (64, 0), (65, 0), (40, 30), (700, 1)]
+)
 @pytest.mark.parametrize("scale", [1.0, 2.0**-74, 0.0])
 def test_an_error_just_below_the_bound_passes_and_one_just_above_it_fails(
     accumulate: str, k: int, terms: int, scale: float

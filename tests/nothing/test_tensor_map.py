@@ -204,7 +204,10 @@ def test_an_array_that_no_copy_can_take() -> None:
         ({"shape": (512,), "strides": (), "box": (4,)}, 2048),
         ({"shape": (513,), "strides": (), "box": (4,)}, 2052),
         ({"shape": (2, 4, 2, 8, 4), "interleave": 16, "box": (1, 1, 1, 4)}, 2048),
-        ({"shape": (2, 4, 2, 9, 4), "interleave": 16, "box": (1, 1, 1, 4), "strides": (1024, 256, 128)}, 2064),
+        (
+            {"shape": (2, 4, 2, 9, 4), "interleave": 16, "box": (1, 1, 1, 4), "strides": (1024, 256, 128)},
+            2064,
+        ),
     ],
 )
 def test_a_map_ends_where_its_array_does(how: dict[str, Any], bytes_: int) -> None:
