@@ -289,7 +289,7 @@ def _merged(lines: Sequence[str], aligned: Mapping[int, int] | int) -> dict[int,
             ".reg .b32 %a, %b, %r<10>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .b64 %g, %l<9>; .reg .pred %p;",
             ".shared .align 16 .b8 s[64];"]  # fmt: skip
     text = "\n".join([*head, *lines, "ret;", "}"])
-    each = {i: aligned for i in range(20)} if isinstance(aligned, int) else aligned
+    each = dict.fromkeys(range(20), aligned) if isinstance(aligned, int) else aligned
     return {line - len(head) - 1: size for line, size in merged(text, "k", each).items()}
 
 

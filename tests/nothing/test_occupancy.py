@@ -160,7 +160,7 @@ def test_of_a_kernel() -> None:
     assert (anywhere.gpu, anywhere.shared) == (turing.gpu, 10_240)
     with pytest.raises(ArgumentError, match="shared must be at least 0"):
         kernel.occupancy(128, -1)
-    with pytest.raises(ToolError, match="halves is foreign PTX, .* registers are not known"):
+    with pytest.raises(ToolError, match=r"halves is foreign PTX, .* registers are not known"):
         tw.Kernel.from_ptx(kernel.ptx, "halves").occupancy(128)
 
 
