@@ -119,6 +119,38 @@ def test_what_one_more_block_needs_is_the_most_that_gives_it(
         assert enough < shared and blocks(registers, enough) > found.blocks == blocks(registers, enough + 1)
 
 
+def test_all_that_is_said_of_a_launch() -> None:
+    """65 registers are given as 72: 28 warps on an SM, of blocks of 3; 6,144 bytes a block, 64 KiB set aside."""
+    found = occupancy("a100", 96, 65, 5000, grid=1000, barriers=3)
+    plain = found.to_dict()
+    assert (plain.pop("waves"), plain.pop("tail")) == (1000 / 972, 28 / 972)
+    assert plain == {
+        "gpu": gpus.find("a100").name, "threads": 96, "registers": 65, "shared": 5000, "barriers": 3,
+        "limits": {"registers": 9, "shared": 10, "warps": 21, "blocks": 32, "barriers": 21},
+        "blocks": 9, "binding": ["registers"], "warps": 27, "ratio": 27 / 64,
+        "threads per SM": 864, "threads by division": 1008, "next": {"registers": 64, "shared": None},
+        "one register less": 10, "one KiB less": 9,
+    }  # fmt: skip
+    assert (found.shared_config, found.shared_most) == (65_536, 164 * 1024 // 6144)
+    assert str(found).startswith("9 blocks of 96 threads on an SM of a100")
+    assert str(found).endswith(": 27 of 64 warps, 42.2%; limited by registers")
+    assert occupancy("a100", 96, 66, 5000).to_dict()["one register less"] == 9
+    assert occupancy("a100", 96, 16, 17_000).to_dict()["one KiB less"] == 9  # of 16,000 bytes; 8 before
+
+
+def test_what_does_not_fit_or_has_no_grid() -> None:
+    assert occupancy("h200", 32, 256).blocks == 0 < occupancy("h200", 32, 255).blocks
+    assert occupancy("h200", 32, 32, 227 * 1024).blocks == 1
+    none = occupancy("h200", 32, 32, 227 * 1024 + 1, grid=10)
+    assert (none.blocks, none.waves, none.tail, none.binding) == (0, None, None, ("shared",))
+    assert none.next_shared == 227 * 1024 and occupancy("h200", 1024, 128, grid=4).next_registers == 64
+    assert (occupancy("h200", 32, 32).waves, occupancy("h200", 32, 32).tail) == (None, None)
+    least = occupancy("h200", 64, 40, 1000).with_less(registers=50, shared=2000)
+    assert (least.registers, least.shared) == (0, 0)
+    with pytest.raises(ArgumentError, match="barriers must be at least 0"):
+        occupancy("h200", 32, 32, barriers=-1)
+
+
 def test_refusals() -> None:
     with pytest.raises(ArgumentError, match="threads must be at most 1,024"):
         occupancy("h200", 2048, 32)

@@ -275,5 +275,21 @@ def test_as_an_argument_it_must_fit() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    assert repr(tiled(swizzle=128)) == "<tilewise.TensorMap of (64, 64) uint32, box (16, 32), swizzle 128>"
-    assert "im2col of 64 pixels by 16 channels" in repr(image())
+    start = "<tilewise.TensorMap of (64, 64) uint32, box (16, 32)"
+    assert repr(tiled()) == f"{start}>"
+    assert repr(tiled(swizzle=128)) == f"{start}, swizzle 128>"
+    named = {"dtype": "float16", "fill": "nan", "box": (16, 16), "swizzle": 32}
+    assert repr(tiled(**named)).endswith("(64, 64) float16, box (16, 16), swizzle 32, nan outside>")
+    assert repr(tiled(**INTERLEAVED)).endswith("of (2, 4, 8, 8) float16, box (1, 1, 4, 8), interleave 16>")
+    assert repr(image()).endswith("uint32, im2col of 64 pixels by 16 channels>")
+
+
+def test_element_types_are_the_drivers() -> None:
+    """cuda.h has its own order, which is not that of PTX."""
+    from cuda.bindings import driver
+
+    names = "uint8 uint16 uint32 int32 uint64 int64 float16 float32 float64 bfloat16 float32_ftz tfloat32 tfloat32_ftz"
+    for number, name in enumerate(names.split()):
+        kind = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[name].driver}"
+        assert int(getattr(driver.CUtensorMapDataType, kind)) == number
+    assert len(ELEMENTS) == 13
