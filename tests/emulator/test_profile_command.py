@@ -79,6 +79,54 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("\noccupancy of tiled\n") and "__" not in out
 
 
+def test_lines_of_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = (
+        "05_tiled_conflicted",
+        "-m",
+        "32",
+        "-n",
+        "32",
+        "-k",
+        "32",
+        "--gpu",
+        "rtx-2060-super",
+        "--most",
+        "2",
+    )
+    for level, mark in (("cuda", ".cu:"), ("ptx", "PTX:"), ("machine", "machine code:0x")):
+        _, out, _ = run(capsys, *argv, "--lines", level)
+        head, *lines = out.splitlines()
+        assert "conflicts" in head and len(lines) == 2 and all(mark in line for line in lines)
+        first, second = (int(line.split()[2].replace(",", "")) for line in lines)
+        assert first >= second > 0
+
+
+def test_sections_behind_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Occupancy, bytes by level and the roofline, by figures that are known by hand."""
+    argv = ("05_tiled_conflicted", "-m", "64", "-n", "64", "-k", "32", "--gpu", "rtx-2060-super")
+    _, out, _ = run(capsys, *argv)
+    text = " ".join(out.split())
+    for told in (
+        "blocks on an SM 1, limited by registers and warps",
+        "limits registers 1, shared 4, warps 1, blocks 16",
+        "warps 32 of 32: 100.0%",
+        "threads 1,024; registers divided alone would say",
+        "1 block with one register less; none would give one more",
+        "1 block with one KiB less; none would give one more",
+        f"waves {4 / 34:.7g}",
+        "shared memory 1,048,576 32,768",  # a warp reads two floats for each of 64 · 64 · 32 / 32 products
+        "global memory, by sectors 32,768 16,384",
+        "fp32 arithmetic",
+        "bound shared memory:",
+    ):
+        assert told in text, told
+    _, out, _ = run(capsys, *argv, "--occupancy")
+    text = " ".join(out.split())
+    assert text.startswith("occupancy of") and "bytes of" not in text and "roofline of" not in text
+    _, out, _ = run(capsys, *argv, "--metrics", "launch__grid_size")
+    assert "occupancy of" not in out and "roofline of" not in out and "bytes of" not in out
+
+
 def test_two_side_by_side_as_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     argv = (
         "--compare",

@@ -366,6 +366,13 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "and.b32 %d, %s, 32;": None,  # what lanes add is not apart from what the rest may hold
     "or.b32 %d, %s, 64;": None,
     "mul.lo.u32 %d, %laneid, 134217728;": None,  # the last lane's is beyond 2**31
+    "shr.u32 %d, %c, 3;": (tuple(lane >> 3 for lane in LANES), 2, 12),
+    "and.b32 %d, %c, -8;": (tuple(lane & -8 for lane in LANES), 5, 96),
+    "sub.u32 %d, %c, 32;": (LANES, 6, 64),
+    "mul.lo.u32 %d, %laneid, -134217728;": None,
+    "mul.lo.u32 %d, %s, 67108864;": None,  # by 2**31 exactly
+    "mul.lo.u32 %d, %s, -67108864;": None,
+    "mul.lo.u32 %d, %s, -67108863;": ((0, 32 - 2**31) * 16, 5, None),
     "mul.lo.u32 %d, %laneid, 67108864;": (tuple(lane << 26 for lane in LANES), 64, 0),
     "setp.lt.u32 %p, %tid.x, 64;": (ZERO, 0, None),  # a whole number of warps
     "setp.ge.s32 %p, %tid.x, 96;": (ZERO, 0, None),
@@ -388,8 +395,8 @@ def test_what_is_known_of_a_step(text: str) -> None:
     """As much as can be known: what is not found out costs only time."""
     program = f"""
 .version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u32 given) {{
-.reg .pred %p, %q; .reg .b32 %d, %n, %m, %o, %s; .reg .b64 %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
-and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
+.reg .pred %p, %q; .reg .b32 %c, %d, %n, %m, %o, %s; .reg .b64 %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
+add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
     register = next(name for name in ("%d", "%p", "%l") if f" {name}," in text.split(";")[0])
     shape = make_program(parse(program), "k", (256, 1, 1)).general.shapes[register]
     assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]
