@@ -79,8 +79,9 @@ def test_launches_that_do_not_end() -> None:
         with pytest.raises(LaunchTimeout, match=r"0\.1 s"):
             launch(1, 1, [x], timeout=0.1)
     assert [finding.kind for finding in spin.check(1, 1, [x], timeout=0.1)] == ["timeout"]
-    with pytest.raises(LaunchTimeout, match=r"0\.1 s"):
-        spin.bind(1, 1, [x], device="emulator")(0.1)
+    for array in (x, tw.device("emulator").array(x)):
+        with pytest.raises(LaunchTimeout, match=r"0\.1 s"):
+            spin.bind(1, 1, [array], device="emulator")(0.1)
     for launch in (spin, spin.profile, spin.check):
         for wrong in (0, -1, "1"):
             with pytest.raises(ArgumentError, match="timeout must be a number of seconds above 0, or None"):
