@@ -313,6 +313,23 @@ def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
     assert (d.view(np.uint16) == model.fused(*bits, "f16", "f16")).all()
 
 
+def test_a_short_sum_without_products_is_cut_off_too() -> None:
+    """Of 8-bit factors, by wgmma: a float has 13 places, C's own among them, though all factors are zero."""
+    text = """
+.version 8.0 .target sm_90a .address_size 64 .visible .entry k(.param .u64 x) {
+.shared .align 128 .b8 s[2048]; .reg .b64 %at, %off, %d; .reg .b32 %s; .reg .f32 %f<4>; .reg .b32 %z;
+mov.u32 %s, s; mad.lo.u32 %s, %tid.x, 16, %s; mul.wide.u32 %off, %tid.x, 4; ld.param.u64 %at, [x]; add.u64 %at, %at, %off; ld.global.f32 %f0, [%at];
+mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0; mov.u32 %z, 0;
+st.shared.v4.u32 [%s], {%z, %z, %z, %z}; fence.proxy.async; bar.sync 0;
+mov.b64 %d, 0x1000080000; wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, %d, %d, 1, 1, 1;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; st.global.f32 [%at], %f0; ret; }"""
+    c = np.random.default_rng().standard_normal(128).astype(np.float32)
+    x = c.copy()
+    tw.Kernel.from_ptx(text, "k")(1, 128, [x], device=tw.device("emulator", sums="hardware"))
+    assert (x.view(np.uint32) == c.view(np.uint32) & 0xFFFF_FC00).all() and (x != c).any()
+
+
 def _wmma(d: str, c: str) -> str:
     kinds = {"a": "f16", "b": "f16", "c": c, "d": d}
     counts = {"a": 8, "b": 8} | {name: {"f16": 4, "f32": 8}[kinds[name]] for name in "cd"}
