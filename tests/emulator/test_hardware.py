@@ -309,8 +309,8 @@ def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
     wanted = np.array([0, 0, 1, 1, 1, 2, 1], np.uint16)
     assert (d.view(np.uint16)[:7] == (wanted | np.where(wanted, 0x8000, 0))[:, None]).all()
     assert (d.view(np.uint16)[8:15] == wanted[:, None]).all()
-    bits = [item.view(np.uint16).astype(np.uint64) for item in (a, b, c)]
-    assert (d.view(np.uint16) == model.fused(*bits, "f16", "f16")).all()
+    left, right, start = (item.view(np.uint16).astype(np.uint64) for item in (a, b, c))
+    assert (d.view(np.uint16) == model.fused(left, right, start, "f16", "f16")).all()
 
 
 def test_a_short_sum_without_products_is_cut_off_too() -> None:

@@ -250,6 +250,10 @@ def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, i
         assert predicted == pytest.approx(joined), figure
 
 
+def _apart(*lines: str) -> list[tuple[str, int | None]]:
+    return [(line, None) for line in lines]
+
+
 # What stands in a block of code, each line with the bytes of a lane that it becomes where addresses are
 # aligned to 16; 0 where another line does its work, None where it stays as it is.
 MERGED: list[list[tuple[str, int | None]]] = [
@@ -262,7 +266,7 @@ MERGED: list[list[tuple[str, int | None]]] = [
     [("ld.shared.u32 %r1, [%a+4];", 0), ("ld.shared.u32 %r2, [%a];", 8)],
     [("ld.shared.u32 %r1, [%a];", 8), ("ld.global.u32 %r3, [%g];", None), ("ld.shared.u32 %r2, [%a+4];", 0)],
     *(
-        [("ld.shared.u32 %r1, [%a];", None), (between, None), ("ld.shared.u32 %r2, [%a+4];", None)]
+        _apart("ld.shared.u32 %r1, [%a];", between, "ld.shared.u32 %r2, [%a+4];")
         for between in (
             "atom.shared.add.u32 %r9, [%b], 1;", "red.shared.add.u32 [%b], 1;", "atom.global.add.u32 %r9, [%g], 1;",
             "bar.sync 0;", "membar.cta;", "fence.acq_rel.cta;", "st.shared.u32 [%b], 1;", "st.shared.u8 [%b], %h1;",
@@ -271,7 +275,7 @@ MERGED: list[list[tuple[str, int | None]]] = [
         )
     ),
     *(
-        [("st.shared.u32 [%a], %r1;", None), (between, None), ("st.shared.u32 [%a+4], %r2;", None)]
+        _apart("st.shared.u32 [%a], %r1;", between, "st.shared.u32 [%a+4], %r2;")
         for between in ("ld.shared.u32 %r9, [%b];", "ld.u32 %r9, [%g];", "atom.shared.add.u32 %r9, [%b], 1;", "bar.sync 0;")
     ),
     [("st.shared.u32 [%a], %r1;", 8), ("ld.global.u32 %r9, [%g];", None), ("st.shared.u32 [%a+4], %r2;", 0)],
