@@ -112,11 +112,9 @@ def test_the_share_of_the_bound_is_what_it_is_by_hand(kind: str, accumulate: str
         assert (verdict.failures, verdict.elements) == (int(np.count_nonzero(shares >= 1)), 30)
 
 
-@every_type
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])  # operands cannot tell float64's
 @pytest.mark.parametrize("result", [0.0, 1.0, -3.0, 0.375])
 def test_one_rounding_to_the_results_type_is_allowed_and_no_more(kind: str, result: float) -> None:
-    if kind == "float64":
-        return  # what it is rounded to, operands cannot tell
     got = np.array([[result]], TYPES[kind])
     for share in (0.99, 1.01):
         away = share * (UNIT[kind] * abs(result) + LEAST[kind]) / (1 - share * UNIT[kind])
