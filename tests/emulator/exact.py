@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
@@ -61,6 +62,7 @@ class Number(NamedTuple):
 NAN = Special(0)
 
 
+@lru_cache(1 << 16)  # many instructions are tried on the same numbers
 def decode(bits: int, of: Format) -> Number | Special:
     negative, size = bool(bits & of.sign), bits & (of.sign - 1)
     if size > of.largest:
@@ -68,7 +70,8 @@ def decode(bits: int, of: Format) -> Number | Special:
     digits, power = size & ((1 << of.fraction) - 1), size >> of.fraction
     if power:
         digits += 1 << of.fraction
-    value = Fraction(digits) * Fraction(2) ** (max(power, 1) - of.bias - of.fraction)
+    up = max(power, 1) - of.bias - of.fraction
+    value = Fraction(digits << up) if up > 0 else Fraction(digits, 1 << -up)
     return Number(-value if negative else value, negative)
 
 
@@ -79,21 +82,21 @@ def round_to(number: Number | Special, to: Format, mode: str = "rn", finite: boo
             return None
         return (to.largest if finite else to.infinity) | (to.sign if number.sign < 0 else 0)
     sign = to.sign if number.negative else 0
-    size = abs(number.value)
-    if not size:
+    over, under = abs(number.value.numerator), number.value.denominator  # its size, as a quotient
+    if not over:
         return sign
-    power = size.numerator.bit_length() - size.denominator.bit_length()
-    power -= size < Fraction(2) ** power  # 2**power ≤ size < 2**(power + 1)
+    power = over.bit_length() - under.bit_length()
+    power -= over << max(-power, 0) < under << max(power, 0)  # 2**power ≤ size < 2**(power + 1)
     power = max(power, 1 - to.bias)
-    scaled = size / Fraction(2) ** (power - to.fraction)
-    digits = scaled.__floor__()
-    rest = scaled - digits
+    last = power - to.fraction  # of the last digit
+    whole = under << max(last, 0)
+    digits, rest = divmod(over << max(-last, 0), whole)
     up = {
         "rz": False,
         "rm": number.negative and (rest > 0 or number.more),
         "rp": not number.negative and (rest > 0 or number.more),
-        "rna": rest >= Fraction(1, 2),
-        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and (number.more or bool(digits & 1))),
+        "rna": 2 * rest >= whole,
+        "rn": 2 * rest > whole or (2 * rest == whole and (number.more or bool(digits & 1))),
     }[mode]
     result = ((power + to.bias - 1) << to.fraction) + digits + up
     if result > to.largest:

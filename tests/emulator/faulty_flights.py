@@ -236,6 +236,19 @@ _BULKS = [
 """,
     ),
     _bulk(
+        *("fenced_for_mbarriers_alone", "unfenced"),
+        """
+    s[T] = x[T]; //!
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); //-
+    proxy(); //+
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_read();
+    }
+""",
+    ),
+    _bulk(
         *("global_source_without_fence", "unfenced"),
         """
     x[T] = T; //!

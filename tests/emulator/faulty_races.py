@@ -19,6 +19,32 @@ RACES = [
 """,
     ),
     Case(
+        "last_warp_left_out",
+        "racecheck",
+        "read-write",
+        """
+    __shared__ int s[96];
+    s[T] = x[T];                                                        //!
+    if (T < 64) meet(1, 64);                                                //-
+    __syncthreads();                                                        //+
+    if (T < 32) y[T] = s[T + 64];                                       //!
+""",
+        block=96,
+    ),
+    Case(
+        "first_warp_left_out",
+        "racecheck",
+        "read-write",
+        """
+    __shared__ int s[96];
+    s[T] = x[T];                                                        //!
+    if (T >= 32) meet(1, 64);                                               //-
+    __syncthreads();                                                        //+
+    if (T >= 64) y[T] = s[T - 64];                                      //!
+""",
+        block=96,
+    ),
+    Case(
         "next_turn",
         "racecheck",
         "read-write",

@@ -89,9 +89,11 @@ def test_any_lanes(width: int) -> None:
     )
     data = np.zeros(65536, np.uint8)
     device = tw.device("emulator")
+    lanes = np.arange(32)
+    # Lanes that share an address with one neighbour each, which need not be the next one.
+    paired = [((lanes & ~by) * 17 * width).astype(np.int32) for by in (1, 2, 4)]
     for mask in MASKS.values():
-        for _ in range(12):
-            where = offsets(rng, width)
+        for where in [*paired, *(offsets(rng, width) for _ in range(9))]:
             there = device.array(data)
             active = np.array([mask >> i & 1 for i in range(32)], bool)
             _, *places = counted(k, 1, 32, [device.array(where), there, mask]).places()
@@ -273,11 +275,13 @@ def test_copies_count_both_ways() -> None:
     rng = np.random.default_rng(seed)
     device = tw.device("emulator")
     there: Any = device.array(np.zeros(4096, np.uint8))
-    every, some = np.ones(32, bool), np.array([0xF0F1 >> i & 1 for i in range(32)], bool)
-    for _ in range(20):
+    every = np.ones(32, bool)
+    for turn in range(20):
+        mask = (0xF0F1, 1, 1 << 31, 0)[turn % 4]
+        some = np.array([mask >> i & 1 for i in range(32)], bool)
         where: Any = device.array((rng.integers(0, 64, 32) * 16).astype(np.int32))
-        _, read, fill, read_4, fill_4 = counted(k, 1, 32, [where, there, 0xF0F1]).places()
-        context = f"seed {seed}"
+        _, read, fill, read_4, fill_4 = counted(k, 1, 32, [where, there, mask]).places()
+        context = f"seed {seed}, mask {mask:#x}"
         into = where.numpy().astype(np.int64)
         wide, narrow = into + there.ptr, where.ptr + 4 * np.arange(32)
         assert read.sectors.sum() == pieces(wide, every, 16, 32) and read.space == "global", context
@@ -286,4 +290,5 @@ def test_copies_count_both_ways() -> None:
         assert fill.waves[16].sum() == copy_waves(into, wide, every, 16), context
         assert fill_4.waves[4].sum() == copy_waves(into, narrow, some, 4), context
         assert fill.passes.sum() == copy_passes([int(a) for a in into], [int(a) for a in wide]), context
-        assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == 1, context
+        assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == some.any(), context
+        assert fill_4.threads.sum() == some.sum() and fill_4.runs.sum() == some.any(), context

@@ -155,6 +155,25 @@ def test_every_rounding_is_exact(names: list[str], type_: str, sources: int, cou
     check(names, [array[order] for array in inputs], _ALL_WAYS if type_ == "bf16" else (*_ALL_WAYS, "typed"))
 
 
+def test_products_about_the_smallest_normal_number_are_flushed_or_not() -> None:
+    """Of f16: all x with the y for which x·y is next to 2**-14, on both sides of it."""
+    x = np.arange(0, 1024, 5)
+    least = (np.ceil(2.0**21 / (1024 + x)) - 1024).astype(np.int64)  # digits of the least y of 2**-14 or more
+    rows = [
+        (a, b)
+        for digits, y in zip(x, least, strict=True)
+        for a in [digits]
+        for b in (y - 1, y, y + 1)
+        if 0 <= b < 1024
+    ]
+    low = np.array([0x2000 | a for a, _ in rows], np.uint16)  # 2**-7 and more
+    high = np.array([0x1C00 | b for _, b in rows], np.uint16)  # 2**-8 and more
+    sign = np.where(np.arange(len(rows)) % 3, 0, 0x8000).astype(np.uint16)
+    check(["mul.ftz.f16", "mul.rn.ftz.sat.f16"], [low | sign, high])
+    for c in (0, 0x8000):
+        check(["fma.rn.ftz.f16", "fma.rn.ftz.relu.f16"], [low, high | sign, np.full_like(low, c)])
+
+
 @pytest.mark.parametrize(("type_", "x", "y"), [("bf16", 0x3FC0, 0x3FAE), ("f16", 0x4200, 0x53D2)])
 def test_a_fused_sum_of_two_byte_floats_is_rounded_once(type_: str, x: int, y: int) -> None:
     """x·y is halfway between two numbers; a third operand, too small for a float's digits, decides."""

@@ -297,6 +297,39 @@ def test_wmma_adds_as_mma_does() -> None:
         assert (d == want).all(), (d_type, c_type)
 
 
+@pytest.mark.parametrize("aside", [1.0, np.inf])
+def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
+    """Sums about half of the least number that f16 has, which is 2**-24; by the quick way and by the sure one."""
+    shares = np.array([0.5, 1.0, 1.0 + 2.0**-10, 1.5, 2.0, 3.0, 3.0 - 2.0**-9])  # of 2**-25
+    a, b, c, d = (np.zeros((16, 16), np.float16) for _ in range(4))
+    a[:7, 0], a[8:15, 0], a[15, 0] = -shares * 2.0**-12, shares * 2.0**-12, aside
+    b[0] = 2.0**-13
+    kernel = tw.Kernel.from_ptx(_wmma("f16", "f16"), "k")
+    kernel(1, 32, [a, b, c, d], device=tw.device("emulator", sums="hardware"))
+    wanted = np.array([0, 0, 1, 1, 1, 2, 1], np.uint16)
+    assert (d.view(np.uint16)[:7] == (wanted | np.where(wanted, 0x8000, 0))[:, None]).all()
+    assert (d.view(np.uint16)[8:15] == wanted[:, None]).all()
+    left, right, start = (item.view(np.uint16).astype(np.uint64) for item in (a, b, c))
+    assert (d.view(np.uint16) == model.fused(left, right, start, "f16", "f16")).all()
+
+
+def test_a_short_sum_without_products_is_cut_off_too() -> None:
+    """Of 8-bit factors, by wgmma: a float has 13 places, C's own among them, though all factors are zero."""
+    text = """
+.version 8.0 .target sm_90a .address_size 64 .visible .entry k(.param .u64 x) {
+.shared .align 128 .b8 s[2048]; .reg .b64 %at, %off, %d; .reg .b32 %s; .reg .f32 %f<4>; .reg .b32 %z;
+mov.u32 %s, s; mad.lo.u32 %s, %tid.x, 16, %s; mul.wide.u32 %off, %tid.x, 4; ld.param.u64 %at, [x]; add.u64 %at, %at, %off; ld.global.f32 %f0, [%at];
+mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0; mov.u32 %z, 0;
+st.shared.v4.u32 [%s], {%z, %z, %z, %z}; fence.proxy.async; bar.sync 0;
+mov.b64 %d, 0x1000080000; wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, %d, %d, 1, 1, 1;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; st.global.f32 [%at], %f0; ret; }"""
+    c = np.random.default_rng().standard_normal(128).astype(np.float32)
+    x = c.copy()
+    tw.Kernel.from_ptx(text, "k")(1, 128, [x], device=tw.device("emulator", sums="hardware"))
+    assert (x.view(np.uint32) == c.view(np.uint32) & 0xFFFF_FC00).all() and (x != c).any()
+
+
 def _wmma(d: str, c: str) -> str:
     kinds = {"a": "f16", "b": "f16", "c": c, "d": d}
     counts = {"a": 8, "b": 8} | {name: {"f16": 4, "f32": 8}[kinds[name]] for name in "cd"}

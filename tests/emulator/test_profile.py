@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.instruments.compare import comparison
 from tilewise.instruments.metrics import chosen
-from tilewise.instruments.predict import predict
+from tilewise.instruments.predict import merged, predict
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import flops_of
 
@@ -179,14 +180,18 @@ RUNGS = [
 ]
 
 
+@cache
+def profile_of(name: str, gpu: str, size: tuple[int, int, int]) -> Profile:
+    return tw.ladder[name].profile(*size, gpu=gpu)
+
+
 @pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
 def test_rungs_are_free_of_conflicts_and_coalesced(name: str, gpu: str, size: tuple[int, int, int]) -> None:
     """For sizes that are whole tiles. The machine code moves as many bytes as the PTX asks for.
 
     Asynchronous copies aside: lanes that read from several lines of global memory are as if in conflict.
     """
-    m, n, k = size
-    for profile in tw.ladder[name].profile(m, n, k, gpu=gpu).all:
+    for profile in profile_of(name, gpu, size).all:
         assert all(profile[f"{CONFLICTS}_op_{op}.sum"] == 0 for op in ("ld", "st", "atom"))
         if name not in ("09_warp_tiled", "12_multistage"):
             assert profile[f"{CONFLICTS}.sum"] == 0
@@ -196,6 +201,15 @@ def test_rungs_are_free_of_conflicts_and_coalesced(name: str, gpu: str, size: tu
         )
         assert profile.notes == [] and profile.level == "machine code"
         assert 0 < profile["sm__maximum_warps_per_active_cycle_pct"] <= 100
+
+
+@pytest.mark.parametrize(("name", "gpu", "size"), [row for row in RUNGS if row[0][:2] in ("08", "11")])
+def test_blocks_read_their_own_tiles_and_no_more(name: str, gpu: str, size: tuple[int, int, int]) -> None:
+    """Each element of A once for every tile of columns, each of B once for every tile of rows."""
+    m, n, k = size
+    product = profile_of(name, gpu, size).all[0]
+    wanted = k * (m * (n // 128) + n * (m // 128)) * 4 // 32
+    assert product["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == wanted
 
 
 def test_multiply_adds_are_counted() -> None:
@@ -225,7 +239,7 @@ def test_tritons_kernels(key: str) -> None:
 @pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
 def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, int]) -> None:
     """Without its machine code, a rung has the same wavefronts."""
-    profile = tw.ladder[name].profile(*size, gpu=gpu)
+    profile = profile_of(name, gpu, size)
     counts, binary = profile.counts, profile.binary
     accesses = predict(binary.ptx, profile.kernel, counts).accesses
     for figure in ("waves", "phases", "sectors"):
@@ -234,6 +248,84 @@ def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, i
             for some in (accesses, profile.machine.accesses)
         )
         assert predicted == pytest.approx(joined), figure
+
+
+def _apart(*lines: str) -> list[tuple[str, int | None]]:
+    return [(line, None) for line in lines]
+
+
+# What stands in a block of code, each line with the bytes of a lane that it becomes where addresses are
+# aligned to 16; 0 where another line does its work, None where it stays as it is.
+MERGED: list[list[tuple[str, int | None]]] = [
+    [("ld.shared.u32 %r1, [%a];", 16), *((f"ld.shared.f32 %f{i}, [%a+{4 * i}];", 0) for i in (1, 2, 3))],
+    [("ld.shared.b64 %l1, [%a+16];", 16), ("ld.shared.b64 %l2, [%a+24];", 0), ("ld.shared.b64 %l3, [%a+40];", None)],
+    [("ld.shared.u32 %r1, [%a];", 8), ("ld.shared.u32 %r2, [%a+4];", 0), ("ld.shared.u32 %r3, [%a+12];", None)],
+    [("st.shared.u16 [%a], %h1;", 8), *((f"st.shared.b16 [%a+{2 * i}], %h1;", 0) for i in (1, 2, 3))],
+    [("st.shared.u16 [%a], %h1;", 4), ("st.shared.u16 [%a+2], %h1;", 0)],
+    [("ld.shared.u16 %h1, [%a];", None), ("ld.shared.u16 %h2, [%a+2];", None)],
+    [("ld.shared.u32 %r1, [%a+4];", 0), ("ld.shared.u32 %r2, [%a];", 8)],
+    [("ld.shared.u32 %r1, [%a];", 8), ("ld.global.u32 %r3, [%g];", None), ("ld.shared.u32 %r2, [%a+4];", 0)],
+    *(
+        _apart("ld.shared.u32 %r1, [%a];", between, "ld.shared.u32 %r2, [%a+4];")
+        for between in (
+            "atom.shared.add.u32 %r9, [%b], 1;", "red.shared.add.u32 [%b], 1;", "atom.global.add.u32 %r9, [%g], 1;",
+            "bar.sync 0;", "membar.cta;", "fence.acq_rel.cta;", "st.shared.u32 [%b], 1;", "st.shared.u8 [%b], %h1;",
+            "L: mov.u32 %r8, 1;", "add.u32 %a, %a, 4;", "bra M; M: mov.u32 %r8, 1;", "st.u32 [%g], %r8;",
+            "cp.async.ca.shared.global [%b], [%g], 4;",
+        )
+    ),
+    *(
+        _apart("st.shared.u32 [%a], %r1;", between, "st.shared.u32 [%a+4], %r2;")
+        for between in ("ld.shared.u32 %r9, [%b];", "ld.u32 %r9, [%g];", "atom.shared.add.u32 %r9, [%b], 1;", "bar.sync 0;")
+    ),
+    [("st.shared.u32 [%a], %r1;", 8), ("ld.global.u32 %r9, [%g];", None), ("st.shared.u32 [%a+4], %r2;", 0)],
+    [("st.shared.u32 [%a], %r1;", 8), ("st.global.u32 [%g], %r9;", None), ("st.shared.u32 [%a+4], %r2;", 0)],
+    [("ld.shared.u32 %r1, [%a];", None), ("ld.shared.u32 %r2, [%b+4];", None)],
+    [("ld.volatile.shared.u32 %r1, [%a];", None), ("ld.volatile.shared.u32 %r2, [%a+4];", None)],
+    [("@%p ld.shared.u32 %r1, [%a];", None), ("@%p ld.shared.u32 %r2, [%a+4];", None)],
+    [("ld.shared.v2.u32 {%r1, %r2}, [%a];", None), ("ld.shared.v2.u32 {%r3, %r4}, [%a+8];", None)],
+    [("ld.shared.u32 %r1, [s];", None), ("ld.shared.u32 %r2, [s+4];", None)],
+]  # fmt: skip
+
+
+def _merged(lines: Sequence[str], aligned: Mapping[int, int] | int) -> dict[int, int]:
+    head = [".version 8.0", ".target sm_80", ".address_size 64", ".visible .entry k() {",
+            ".reg .b32 %a, %b, %r<10>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .b64 %g, %l<9>; .reg .pred %p;",
+            ".shared .align 16 .b8 s[64];"]  # fmt: skip
+    text = "\n".join([*head, *lines, "ret;", "}"])
+    each = dict.fromkeys(range(20), aligned) if isinstance(aligned, int) else aligned
+    return {line - len(head) - 1: size for line, size in merged(text, "k", each).items()}
+
+
+@pytest.mark.parametrize("lines", MERGED, ids=lambda lines: lines[1][0])
+def test_loads_and_stores_that_the_assembler_will_merge(lines: list[tuple[str, int | None]]) -> None:
+    wanted = {i: size for i, (_, size) in enumerate(lines) if size is not None}
+    assert _merged([line for line, _ in lines], 16) == wanted
+
+
+def test_what_is_merged_is_aligned() -> None:
+    loads = [f"ld.shared.u32 %r{i}, [%a+{4 * i}];" for i in range(5)]
+    assert _merged(loads, 4) == {}
+    assert _merged(loads, 8) == {0: 8, 1: 0, 2: 8, 3: 0}
+    assert _merged(loads, 16) == {0: 16, 1: 0, 2: 0, 3: 0}
+    assert _merged(loads, {7: 4, 8: 16, 9: 4, 10: 8, 11: 4}) == {1: 16, 2: 0, 3: 0, 4: 0}
+    assert _merged(loads[:4], {7: 4, 8: 8, 9: 4, 10: 4}) == {1: 8, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("step", "first", "loads"), [(16, 0, 1), (16, 16, 1), (16, 8, 2), (8, 0, 2), (16, 4, 3), (4, 0, 4)]
+)
+def test_how_addresses_were_aligned_is_seen(step: int, first: int, loads: int) -> None:
+    """Four words a lane, merged as far as all addresses allow it, and no further."""
+    text = f"""
+.version 8.0 .target sm_80 .address_size 64 .visible .entry k() {{
+.shared .align 16 .b8 s[2048]; .reg .b32 %a, %r<4>; mov.u32 %a, s; mad.lo.u32 %a, %tid.x, {step}, %a; add.u32 %a, %a, {first};
+ld.shared.u32 %r0, [%a];
+ld.shared.u32 %r1, [%a+4];
+ld.shared.u32 %r2, [%a+8];
+ld.shared.u32 %r3, [%a+12]; ret; }}"""
+    profile = tw.Kernel.from_ptx(text, "k").profile(1, 32, gpu="a100")
+    assert profile["smsp__sass_inst_executed_op_shared_ld.sum"] == loads
 
 
 # -- names and shapes of output -------------------------------------------------------------------------

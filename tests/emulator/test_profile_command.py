@@ -79,6 +79,112 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("\noccupancy of tiled\n") and "__" not in out
 
 
+def test_lines_of_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = (
+        "05_tiled_conflicted",
+        "-m",
+        "32",
+        "-n",
+        "32",
+        "-k",
+        "32",
+        "--gpu",
+        "rtx-2060-super",
+        "--most",
+        "2",
+    )
+    for level, mark in (("cuda", ".cu:"), ("ptx", "PTX:"), ("machine", "machine code:0x")):
+        _, out, _ = run(capsys, *argv, "--lines", level)
+        head, *lines = out.splitlines()
+        assert "conflicts" in head and len(lines) == 2 and all(mark in line for line in lines)
+        first, second = (int(line.split()[2].replace(",", "")) for line in lines)
+        assert first >= second > 0
+
+
+def test_sections_behind_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Occupancy, bytes by level and the roofline, by figures that are known by hand."""
+    argv = ("05_tiled_conflicted", "-m", "64", "-n", "64", "-k", "32", "--gpu", "rtx-2060-super")
+    _, out, _ = run(capsys, *argv)
+    text = " ".join(out.split())
+    for told in (
+        "blocks on an SM 1, limited by registers and warps",
+        "limits registers 1, shared 4, warps 1, blocks 16",
+        "warps 32 of 32: 100.0%",
+        "threads 1,024; registers divided alone would say",
+        "1 block with one register less; none would give one more",
+        "1 block with one KiB less; none would give one more",
+        f"waves {4 / 34:.7g}",
+        "shared memory 1,048,576 32,768",  # a warp reads two floats for each of 64 · 64 · 32 / 32 products
+        "global memory, by sectors 32,768 16,384",
+        "fp32 arithmetic",
+        "bound shared memory:",
+    ):
+        assert told in text, told
+    _, out, _ = run(capsys, *argv, "--occupancy")
+    text = " ".join(out.split())
+    assert text.startswith("occupancy of") and "bytes of" not in text and "roofline of" not in text
+    _, out, _ = run(capsys, *argv, "--metrics", "launch__grid_size")
+    assert "occupancy of" not in out and "roofline of" not in out and "bytes of" not in out
+
+
+def test_two_side_by_side_as_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = (
+        "--compare",
+        "04_tiled",
+        "05_tiled_conflicted",
+        "-m",
+        "64",
+        "-n",
+        "64",
+        "-k",
+        "32",
+        "--gpu",
+        "a100",
+    )
+    alone = [run(capsys, name, *argv[3:], "--metrics", f"{CONFLICTS}.sum", "--json")[1] for name in argv[1:3]]
+    code, out, _ = run(capsys, *argv, "--metrics", f"{CONFLICTS}.sum", "--json")
+    both = json.loads(out)
+    assert code == 0 and both == [json.loads(one) for one in alone]
+    assert [item["kernel"] for item in both] == ["tiled", "tiled_conflicted"]
+    plain, conflicted = (item["metrics"][f"{CONFLICTS}.sum"]["value"] for item in both)
+    assert plain == 0 < conflicted
+    code, out, _ = run(capsys, *argv, "--occupancy", "--json")
+    assert code == 2
+    code, out, _ = run(capsys, *argv, "--metrics", f"{CONFLICTS}.sum", "--csv")
+    assert code == 0 and [row[-1] for row in csv.reader(io.StringIO(out))][1::2] == [
+        "0",
+        f"{conflicted:,.0f}",
+    ]
+
+
+FAULTY = """
+__global__ void beyond(float *x) { x[threadIdx.x + 16] = 1; }
+__global__ void endless(float *x) { while (true) { x[0] += 1; __threadfence(); } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "form"),
+    [
+        *(
+            ("beyond", "out-of-bounds write", [form] if form else [])
+            for form in ("", "--json", "--csv", "--lines")
+        ),
+        ("beyond", "out-of-bounds write", ["--occupancy"]),
+        ("endless", "0.2 s", ["--timeout", "0.2"]),
+    ],
+)
+def test_a_launch_that_fails_ends_with_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, told: str, form: list[str]
+) -> None:
+    file = tmp_path / "faulty.cu"
+    file.write_text(FAULTY)
+    launch = ["--kernel", name, "--grid", "1", "--block", "32", "--arg", "f32[32]"]
+    code, out, err = run(capsys, str(file), *launch, *form)
+    assert code == 1 and told in out + err and name in out + err
+    assert out == "" or form == ["--json"]
+
+
 def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A source and the PTX of one, the launch in words."""
     file = tmp_path / "copy.cu"

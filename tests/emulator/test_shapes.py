@@ -6,6 +6,7 @@ is stored. Parameters lie where 32-bit indices wrap around, so that warps have t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise.emulator import Range, Runner, build_kernel, host
+from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.shape import Lanes
+from tilewise.emulator.ptx.parse import parse
 from tilewise.launch import Launch
 
 Numbers = npt.NDArray[np.uint64]
@@ -296,6 +300,129 @@ def test_index_arithmetic(block: tuple[int, int, int], drawn: list[Step]) -> Non
     for step in drawn:
         apply(made, step)
     made.check()
+
+
+# -- what the analysis says, without running it --------------------------------------------------------
+def assert_shapes_hold(made: Program) -> None:
+    """Every value that a shape speaks of is as it says, whatever warp it is in."""
+    program = make_program(parse(made.text()), "k", made.block)
+    analyses = [program.general] if program.fast.guarded else [program.general, program.fast]
+    x, y, z = made.block
+    thread = np.arange(made.threads) % (x * y * z)
+    first = np.arange(made.threads) - thread % 32  # of each thread's warp
+    for bits, pool in made.pools.items():
+        for register, held in pool:
+            for shape in {analysis.shapes.get(register) for analysis in analyses} - {None}:
+                assert shape is not None
+                away = np.array(shape.lanes).astype(np.uint64)[thread % 32]
+                found = np.array(held).astype(np.uint64) - away
+                found = cut(found) if bits == 32 else found
+                said = f"{register}: {shape}, {made.block}\n{made.text()}"
+                assert (found == found[:, first]).all(), said
+                if bits == 1:
+                    continue  # that it is one truth for all is what is known of it
+                low = np.uint64((1 << min(shape.zeros, bits)) - 1)
+                assert not (found & low).any(), said
+                assert shape.value is None or (found == shape.value % (1 << bits)).all(), said
+
+
+def random_step(choose: random.Random) -> Step:
+    def pick() -> Pick:
+        return choose.choice(["register", "register", "constant"]), choose.randrange(60)
+
+    return choose.choice(KINDS), choose.randrange(1000), pick(), pick(), pick()
+
+
+@settings(max_examples=60, deadline=None)
+@given(block=st.sampled_from(BLOCKS), seed=st.integers(0, 2**32))
+def test_shapes_say_what_registers_hold(block: tuple[int, int, int], seed: int) -> None:
+    made, choose = Program(block, PARAMETERS), random.Random(seed)
+    for _ in range(choose.randrange(10, 40)):
+        apply(made, random_step(choose))
+    assert_shapes_hold(made)
+
+
+BY_FOUR = tuple(4 * lane for lane in range(32))
+LANES = tuple(range(32))
+ZERO = (0,) * 32
+# Of one step on a thread's number, or on n, of which nothing is known: the lanes, the zeros, the value.
+KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
+    "mov.u32 %d, %tid.x;": (LANES, 5, None),
+    "mov.u32 %d, %laneid;": (LANES, 64, 0),
+    "shl.b32 %d, %tid.x, 2;": (BY_FOUR, 7, None),
+    "mad.lo.u32 %d, %tid.x, 4, %n;": (BY_FOUR, 0, None),
+    "mad.lo.u32 %d, %laneid, 4, 1024;": (BY_FOUR, 10, 1024),
+    "sub.u32 %d, %n, %laneid;": (tuple(-lane for lane in LANES), 0, None),
+    "shr.u32 %d, %tid.x, 5;": (ZERO, 0, None),
+    "shr.u32 %d, %tid.x, 3;": (tuple(lane >> 3 for lane in LANES), 2, None),
+    "shr.u32 %d, %tid.x, 6;": None,  # a warp's number would have to be even
+    "and.b32 %d, %tid.x, 31;": (LANES, 64, 0),
+    "and.b32 %d, %tid.x, 3;": (tuple(lane & 3 for lane in LANES), 64, 0),
+    "and.b32 %d, %tid.x, 224;": (ZERO, 5, None),
+    "or.b32 %d, %m, %laneid;": (LANES, 5, None),
+    "xor.b32 %d, %tid.x, 32;": (LANES, 5, None),
+    "xor.b32 %d, %tid.x, 16;": None,
+    "or.b32 %d, %n, %laneid;": None,
+    "and.b32 %d, %s, 32;": None,  # what lanes add is not apart from what the rest may hold
+    "or.b32 %d, %s, 64;": None,
+    "mul.lo.u32 %d, %laneid, 134217728;": None,  # the last lane's is beyond 2**31
+    "shr.u32 %d, %c, 3;": (tuple(lane >> 3 for lane in LANES), 2, 12),
+    "and.b32 %d, %c, -8;": (tuple(lane & -8 for lane in LANES), 5, 96),
+    "sub.u32 %d, %c, 32;": (LANES, 6, 64),
+    "mul.lo.u32 %d, %laneid, -134217728;": None,
+    "mul.lo.u32 %d, %s, 67108864;": None,  # by 2**31 exactly
+    "mul.lo.u32 %d, %s, -67108864;": None,
+    "mul.lo.u32 %d, %s, -67108863;": ((0, 32 - 2**31) * 16, 5, None),
+    "mul.lo.u32 %d, %laneid, 67108864;": (tuple(lane << 26 for lane in LANES), 64, 0),
+    "setp.lt.u32 %p, %tid.x, 64;": (ZERO, 0, None),  # a whole number of warps
+    "setp.ge.s32 %p, %tid.x, 96;": (ZERO, 0, None),
+    "setp.le.u32 %p, %tid.x, 63;": (ZERO, 0, None),
+    "setp.lt.u32 %p, %tid.x, 63;": None,
+    "setp.le.u32 %p, %tid.x, 64;": None,
+    "setp.eq.u32 %p, %tid.x, 64;": None,
+    "setp.lt.u32 %p, %tid.x, 2147483648;": None,
+    "setp.lt.u32 %p, %tid.x, %n;": None,
+    "selp.b32 %d, 4, 8, %q;": (ZERO, 0, None),
+    "shfl.sync.idx.b32 %d, %tid.x, 3, 31, -1;": (ZERO, 0, None),
+    "cvt.u64.u32 %l, %tid.x;": (LANES, 5, None),
+    "mul.wide.u32 %l, %tid.x, 4;": (BY_FOUR, 7, None),
+    "mul.wide.s32 %l, %laneid, -4;": (tuple(-4 * lane for lane in LANES), 64, 0),
+}
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_what_is_known_of_a_step(text: str) -> None:
+    """As much as can be known: what is not found out costs only time."""
+    program = f"""
+.version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u32 given) {{
+.reg .pred %p, %q; .reg .b32 %c, %d, %n, %m, %o, %s; .reg .b64 %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
+add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
+    register = next(name for name in ("%d", "%p", "%l") if f" {name}," in text.split(";")[0])
+    shape = make_program(parse(program), "k", (256, 1, 1)).general.shapes[register]
+    assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]
+
+
+@pytest.mark.parametrize(
+    ("sign", "start", "known"), [("s", 2**31 - 32, True), ("s", 2**31 - 31, False), ("u", 2**31 - 31, False)]
+)
+def test_lanes_that_may_wrap_around_are_not_known_any_wider(sign: str, start: int, known: bool) -> None:
+    for step in (f"cvt.{sign}64.{sign}32 %l, %d;", f"mul.wide.{sign}32 %l, %d, 1;"):
+        program = f"""
+.version 9.0 .target sm_90 .address_size 64 .visible .entry k() {{
+.reg .b32 %d; .reg .b64 %l; add.u32 %d, %laneid, {start}; {step} ret; }}"""
+        made = make_program(parse(program), "k", (32, 1, 1))
+        assert (made.general.shapes["%l"] is not None) == known == (not made.fast.guarded)
+
+
+def test_lanes_too_far_apart_are_not_made_wider_on_trust() -> None:
+    program = """
+.version 9.0 .target sm_90 .address_size 64 .visible .entry k() {
+.reg .b32 %a, %b, %c, %d; .reg .b64 %l; mul.lo.u32 %a, %laneid, 67108864; and.b32 %b, %laneid, 1;
+shl.b32 %c, %b, 30; sub.u32 %d, %c, %a; cvt.u64.u32 %l, %d; ret; }"""
+    made = make_program(parse(program), "k", (32, 1, 1))
+    lanes = made.fast.shapes["%d"]
+    assert lanes is not None and 2**31 <= max(lanes.lanes) - min(lanes.lanes) < 2**32
+    assert made.fast.shapes["%l"] is None and not made.fast.guarded
 
 
 # -- the builds that run -----------------------------------------------------------------------------

@@ -230,6 +230,31 @@ mul.lo.u32 %y, %t, 4; mov.u32 %x, open; add.u32 %y, %y, %x; st.shared.u32 [%y], 
         run(body, a, extra, shared=4 * COUNT - 4)
 
 
+@pytest.mark.parametrize(
+    ("way", "first", "last", "fault"),
+    [
+        ("read", 0, 4, ""),
+        ("read", 0, 8, r"read of 4 bytes at shared address 0x200(.|\n)*thread \(63, 0, 0\)"),
+        ("write", 4, 8, r"write of 4 bytes at shared address 0x200(.|\n)*thread \(63, 0, 0\)"),
+        ("read", -4, 0, r"read of 4 bytes at shared address 0xfffffffc(.|\n)*thread \(0, 0, 0\)"),
+        ("write", 4, 2, r"misaligned write of 4 bytes at shared address 0x2\W(.|\n)*thread \(0, 0, 0\)"),
+    ],
+)
+def test_accesses_that_are_checked_together_end_where_the_memory_does(
+    way: str, first: int, last: int, fault: str, rng: np.random.Generator
+) -> None:
+    """Two words at known distances from one register, the memory's first and last byte among them."""
+    access = "ld.shared.u32 %d, [%near{:+}];" if way == "read" else "st.shared.u32 [%near{:+}], %a;"
+    body = ".reg .b32 %base, %near; mov.u32 %base, sh; mad.lo.u32 %near, %t, 8, %base;"
+    body += f"{access.format(first)} {access.format(last)}"
+    extra = f".shared .align 8 .b8 sh[{8 * COUNT}];"
+    if not fault:
+        run(body, numbers(rng), extra)
+        return
+    with pytest.raises(KernelFault, match=fault):
+        run(body, numbers(rng), extra)
+
+
 def test_what_is_reserved_of_shared_memory_is_apart(rng: np.random.Generator) -> None:
     """The system's part overlaps no array, and there is room where groups of several warps synchronise."""
     a = numbers(rng)

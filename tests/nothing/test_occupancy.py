@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise import gpus
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, ToolError
 from tilewise.instruments.occupancy import occupancy
 
 
@@ -94,12 +94,122 @@ def test_waves_and_the_tail() -> None:
     assert occupancy("h200", 256, 128, 0, grid=132 * 2).tail == 1
 
 
+def test_barriers_that_bind_are_kept_with_less_of_the_rest() -> None:
+    found = occupancy("h200", 32, 32, 0, barriers=16)  # of 64 on a multiprocessor
+    assert (found.blocks, found.barriers, found.binding) == (4, 16, ("barriers",))
+    assert found.with_less().blocks == found.with_less(registers=16).blocks == 4
+    assert found.next_registers is None and found.next_shared is None
+    plain = found.to_dict()
+    assert (plain["barriers"], plain["limits"]["barriers"], plain["one register less"]) == (16, 4, 4)
+    assert plain["next"] == {"registers": None, "shared": None}
+
+
+@given(
+    st.sampled_from(gpus.names()),
+    st.integers(1, 16).map(lambda warps: 32 * warps),
+    st.integers(1, 128),
+    st.integers(0, 48 * 1024),
+    st.integers(0, 16),
+)
+@settings(max_examples=50)
+def test_what_one_more_block_needs_is_the_most_that_gives_it(
+    name: str, threads: int, registers: int, shared: int, barriers: int
+) -> None:
+    """By trying: the figure gives more blocks, and one above it does not."""
+    found = occupancy(name, threads, registers, shared, barriers=barriers)
+
+    def blocks(registers: int, shared: int) -> int:
+        return occupancy(name, threads, registers, shared, barriers=barriers).blocks
+
+    assert found.with_less() == found
+    assert found.with_less(3, 700).blocks == blocks(max(registers - 3, 0), max(shared - 700, 0))
+    enough = found.next_registers
+    if enough is None:
+        assert blocks(1, shared) == found.blocks
+    else:
+        assert enough < registers and blocks(enough, shared) > found.blocks == blocks(enough + 1, shared)
+    enough = found.next_shared
+    if enough is None:
+        assert blocks(registers, 0) == found.blocks
+    else:
+        assert enough < shared and blocks(registers, enough) > found.blocks == blocks(registers, enough + 1)
+
+
+def test_all_that_is_said_of_a_launch() -> None:
+    """65 registers are given as 72: 28 warps on an SM, of blocks of 3; 6,144 bytes a block, 64 KiB set aside."""
+    found = occupancy("a100", 96, 65, 5000, grid=1000, barriers=3)
+    plain = found.to_dict()
+    assert (plain.pop("waves"), plain.pop("tail")) == (1000 / 972, 28 / 972)
+    assert plain == {
+        "gpu": gpus.find("a100").name, "threads": 96, "registers": 65, "shared": 5000, "barriers": 3,
+        "limits": {"registers": 9, "shared": 10, "warps": 21, "blocks": 32, "barriers": 21},
+        "blocks": 9, "binding": ["registers"], "warps": 27, "ratio": 27 / 64,
+        "threads per SM": 864, "threads by division": 1008, "next": {"registers": 64, "shared": None},
+        "one register less": 10, "one KiB less": 9,
+    }  # fmt: skip
+    assert (found.shared_config, found.shared_most) == (65_536, 164 * 1024 // 6144)
+    assert str(found).startswith("9 blocks of 96 threads on an SM of a100")
+    assert str(found).endswith(": 27 of 64 warps, 42.2%; limited by registers")
+    assert occupancy("a100", 96, 66, 5000).to_dict()["one register less"] == 9
+    assert occupancy("a100", 96, 16, 17_000).to_dict()["one KiB less"] == 9  # of 16,000 bytes; 8 before
+
+
+def test_what_does_not_fit_or_has_no_grid() -> None:
+    assert occupancy("h200", 32, 256).blocks == 0 < occupancy("h200", 32, 255).blocks
+    assert occupancy("h200", 32, 32, 227 * 1024).blocks == 1
+    none = occupancy("h200", 32, 32, 227 * 1024 + 1, grid=10)
+    assert (none.blocks, none.waves, none.tail, none.binding) == (0, None, None, ("shared",))
+    assert none.next_shared == 227 * 1024 and occupancy("h200", 1024, 128, grid=4).next_registers == 64
+    assert (occupancy("h200", 32, 32).waves, occupancy("h200", 32, 32).tail) == (None, None)
+    least = occupancy("h200", 64, 40, 1000).with_less(registers=50, shared=2000)
+    assert (least.registers, least.shared) == (0, 0)
+    with pytest.raises(ArgumentError, match="barriers must be at least 0"):
+        occupancy("h200", 32, 32, barriers=-1)
+
+
 def test_refusals() -> None:
     with pytest.raises(ArgumentError, match="threads must be at most 1,024"):
         occupancy("h200", 2048, 32)
     with pytest.raises(ArgumentError, match="gpu"):
         occupancy("h2000", 256, 32)
     assert occupancy("h200", 1024, 128).blocks == 0
+
+
+HALVES = """
+extern "C" __global__ void halves(float *x, int n) {
+    __shared__ float fixed[2560];
+    extern __shared__ float open[];
+    fixed[threadIdx.x] = open[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = fixed[n - threadIdx.x] + open[n - threadIdx.x];
+}"""
+
+
+def test_of_a_kernel() -> None:
+    """By what it was compiled to: its registers, its own shared memory and the launch's, its barriers."""
+    kernel = tw.Kernel(HALVES, "halves", "sm_80")
+    own = kernel.resources
+    assert (own.shared_bytes, own.barriers) == (10_240, 1)
+    for block, shared in ((128, 0), ((32, 4), 10_240), ((8, 4, 4), 60_000)):
+        found = kernel.occupancy(block, shared, gpu="a100")
+        assert (found.gpu, found.threads, found.registers) == (gpus.find("a100").name, 128, own.registers)
+        assert (found.shared, found.barriers) == (10_240 + shared, 1)
+        assert found == occupancy("a100", 128, own.registers, 10_240 + shared, barriers=1)
+    assert kernel.occupancy(128, gpu="a100").blocks == 14  # of 11 KiB and 164
+    assert kernel.occupancy(128, 10_240, gpu="a100", grid=108 * 14).waves == 2
+    assert gpus.find(kernel.occupancy(128).gpu).arch == "sm_80"
+    turing = kernel.occupancy(64, gpu="rtx-2060-super", grid=68)
+    assert (turing.gpu, turing.grid, turing.registers) == (
+        gpus.find("rtx-2060-super").name,
+        68,
+        own.registers,
+    )
+    anywhere = tw.Kernel(HALVES, "halves").occupancy(64, gpu="rtx-2060-super")
+    assert (anywhere.gpu, anywhere.shared) == (turing.gpu, 10_240)
+    with pytest.raises(ArgumentError, match="shared must be at least 0"):
+        kernel.occupancy(128, -1)
+    with pytest.raises(ToolError, match=r"halves is foreign PTX, .* registers are not known"):
+        tw.Kernel.from_ptx(kernel.ptx, "halves").occupancy(128)
 
 
 def test_the_door() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -49,6 +50,88 @@ def test_sums_in_any_type_pass(kind: str, seed: int, m: int, n: int, k: int) -> 
 def test_the_exact_result_rounded_once_passes(kind: str, seed: int, k: int) -> None:
     a, b = operands(seed, 9, 7, k, TYPES[kind])
     assert compare(multiply(a, b).astype(TYPES[kind]), a, b, accumulate=kind)
+
+
+# -- the bound, computed a second time ------------------------------------------------------------
+UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+
+
+def bound_of(row: Any, column: Any, terms: int, accumulate: str, result: str) -> float:
+    """What is allowed of one element, from its row of A and its column of B."""
+    pairs = [(float(x), float(y)) for x, y in zip(row, column, strict=True)]
+    steps, unit = len(pairs) + terms, UNIT[accumulate]
+    size = math.fsum(abs(x * y) for x, y in pairs)
+    if accumulate in ("float16", "bfloat16") and steps > 64:
+        walk = 4 * math.sqrt(math.fsum((x * y) ** 2 for x, y in pairs))
+        size = min(size, walk + abs(math.fsum(x * y for x, y in pairs)))
+    roundings = (steps + 1) * unit
+    growth = roundings / (1 - roundings) if roundings < 1 else math.inf
+    if steps + 1 > 64:
+        growth = min(growth, 7 * math.sqrt(steps + 1) * unit)
+    sums = growth * size + (steps + 1) * LEAST[accumulate]
+    exact = math.fsum(x * y for x, y in pairs)
+    return sums + UNIT[result] * (abs(exact) + sums) + LEAST[result]
+
+
+def bounds_of(a: Any, b: Any, terms: int, accumulate: str, result: str) -> npt.NDArray[np.float64]:
+    return np.array([[bound_of(row, column, terms, accumulate, result) for column in b.T] for row in a])
+
+
+@pytest.mark.parametrize("accumulate", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("k", "terms"), [(1, 0), (5, 2), (62, 0), (63, 0), (64, 0), (65, 0), (40, 30), (700, 1)]
+)
+@pytest.mark.parametrize("scale", [1.0, 2.0**-74, 0.0])
+def test_an_error_just_below_the_bound_passes_and_one_just_above_it_fails(
+    accumulate: str, k: int, terms: int, scale: float
+) -> None:
+    a, b = operands(k, 5, 4, k)
+    a, b = a * np.float32(scale), b * np.float32(scale)
+    exact, signs = multiply(a, b), np.where(np.arange(20) % 3, 1, -1).reshape(5, 4)
+    bound = bounds_of(a, b, terms, accumulate, "float64")
+    for share in (0.99, 1.01):
+        verdict = compare(exact + share * bound * signs, a, b, accumulate=accumulate, terms=terms)
+        assert (verdict.ok, verdict.failures) == ((True, 0) if share < 1 else (False, 20))
+        assert verdict.worst == pytest.approx(share, rel=1e-6)
+
+
+@every_type
+@pytest.mark.parametrize("accumulate", TYPES)
+def test_the_share_of_the_bound_is_what_it_is_by_hand(kind: str, accumulate: str) -> None:
+    """Results of every type: the last rounding, and the sums' errors that it grows by."""
+    for k in (3, 40, 80, 600):
+        a, b = operands(k, 6, 5, k)
+        exact, bound = multiply(a, b), bounds_of(a, b, 0, accumulate, kind)
+        got = (exact + np.linspace(-3, 3, 30).reshape(6, 5) * bound).astype(TYPES[kind])
+        shares = np.abs(got.astype(np.float64) - exact) / bound
+        verdict = compare(got, a, b, accumulate=accumulate)
+        at = verdict.where
+        assert at is not None and verdict.worst == pytest.approx(shares.max(), rel=1e-6)
+        assert shares[at] == shares.max() and (verdict.got, verdict.expected) == (got[at], exact[at])
+        assert (verdict.failures, verdict.elements) == (int(np.count_nonzero(shares >= 1)), 30)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])  # operands cannot tell float64's
+@pytest.mark.parametrize("result", [0.0, 1.0, -3.0, 0.375])
+def test_one_rounding_to_the_results_type_is_allowed_and_no_more(kind: str, result: float) -> None:
+    got = np.array([[result]], TYPES[kind])
+    for share in (0.99, 1.01):
+        away = share * (UNIT[kind] * abs(result) + LEAST[kind]) / (1 - share * UNIT[kind])
+        exact = np.array([[result + (away if result >= 0 else -away)]])
+        assert bool(compare(got, exact, np.ones((1, 1)), accumulate="float64")) == (share < 1)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_only_a_sum_within_its_bound_of_the_range_may_be_infinite(kind: str) -> None:
+    finfo: Any = ml_dtypes.finfo  # it has no types
+    largest = float(finfo(TYPES[kind]).max)
+    got, one = np.full((1, 1), np.inf, TYPES[kind]), np.ones((1, 1))
+    for share, ok in ((0.99, True), (1.01, False)):
+        exact = np.array([[largest * (1 - share * UNIT[kind])]])
+        assert bool(compare(got, exact, one, accumulate="float64")) == ok
+        assert bool(compare(-got, -exact, one, accumulate="float64")) == ok
+        assert not compare(-got, exact, one, accumulate="float64")
 
 
 def test_the_reference_is_exact_where_float64_can_be() -> None:

@@ -192,6 +192,34 @@ def test_an_array_that_no_copy_can_take() -> None:
         tw.TensorMap(np.zeros((8, 64), np.float32), (4, 4), shape=(9, 64))
 
 
+@pytest.mark.parametrize(
+    ("how", "bytes_"),
+    [
+        ({"shape": (8, 64)}, 2048),
+        ({"shape": (8, 65), "strides": (256,)}, 2052),
+        ({"shape": (4, 64), "strides": (512,)}, 1792),
+        ({"shape": (4, 64), "strides": (608,)}, 2080),
+        ({"shape": (2, 4, 64), "strides": (1024, 256)}, 2048),
+        ({"shape": (2, 4, 64), "strides": (1040, 256)}, 2064),
+        ({"shape": (512,), "strides": (), "box": (4,)}, 2048),
+        ({"shape": (513,), "strides": (), "box": (4,)}, 2052),
+        ({"shape": (2, 4, 2, 8, 4), "interleave": 16, "box": (1, 1, 1, 4)}, 2048),
+        (
+            {"shape": (2, 4, 2, 9, 4), "interleave": 16, "box": (1, 1, 1, 4), "strides": (1024, 256, 128)},
+            2064,
+        ),
+    ],
+)
+def test_a_map_ends_where_its_array_does(how: dict[str, Any], bytes_: int) -> None:
+    """To the element: the last one that a map reaches is the array's last, or one beyond it."""
+    given = {"box": (1,) * (len(how["shape"]) - 1) + (4,)} | how
+    if bytes_ <= 2048:
+        tw.TensorMap(np.zeros(512, np.float32), **given)
+        return
+    with pytest.raises(ArgumentError, match=f"within the array's 2,048 bytes, not '{bytes_:,} bytes'"):
+        tw.TensorMap(np.zeros(512, np.float32), **given)
+
+
 def test_what_the_emulator_is_given() -> None:
     made = tiled(box=(5, 8), swizzle=32, element_strides=(2, 1)).encode(EMULATOR)
     assert struct.unpack_from("<QQQ", made) == (MAGIC, BASE, 256)
@@ -247,5 +275,21 @@ def test_as_an_argument_it_must_fit() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    assert repr(tiled(swizzle=128)) == "<tilewise.TensorMap of (64, 64) uint32, box (16, 32), swizzle 128>"
-    assert "im2col of 64 pixels by 16 channels" in repr(image())
+    start = "<tilewise.TensorMap of (64, 64) uint32, box (16, 32)"
+    assert repr(tiled()) == f"{start}>"
+    assert repr(tiled(swizzle=128)) == f"{start}, swizzle 128>"
+    named = {"dtype": "float16", "fill": "nan", "box": (16, 16), "swizzle": 32}
+    assert repr(tiled(**named)).endswith("(64, 64) float16, box (16, 16), swizzle 32, nan outside>")
+    assert repr(tiled(**INTERLEAVED)).endswith("of (2, 4, 8, 8) float16, box (1, 1, 4, 8), interleave 16>")
+    assert repr(image()).endswith("uint32, im2col of 64 pixels by 16 channels>")
+
+
+def test_element_types_are_the_drivers() -> None:
+    """cuda.h has its own order, which is not that of PTX."""
+    from cuda.bindings import driver
+
+    names = "uint8 uint16 uint32 int32 uint64 int64 float16 float32 float64 bfloat16 float32_ftz tfloat32 tfloat32_ftz"
+    for number, name in enumerate(names.split()):
+        kind = f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[name].driver}"
+        assert int(getattr(driver.CUtensorMapDataType, kind)) == number
+    assert len(ELEMENTS) == 13

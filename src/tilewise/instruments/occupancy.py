@@ -47,6 +47,8 @@ class Occupancy:
     """65,536 registers divided by a thread's: not what a launch reaches."""
     grid: int | None = None
     """Blocks of the launch."""
+    barriers: int = 0
+    """Of a block."""
 
     @property
     def blocks(self) -> int:
@@ -93,19 +95,17 @@ class Occupancy:
 
     def with_less(self, registers: int = 0, shared: int = 0) -> Occupancy:
         """The same with fewer registers a thread or bytes of shared memory a block."""
-        return occupancy(
-            self.gpu,
-            self.threads,
-            max(self.registers - registers, 0),
-            max(self.shared - shared, 0),
-            grid=self.grid,
-        )
+        return self._with(max(self.registers - registers, 0), max(self.shared - shared, 0))
+
+    def _with(self, registers: int, shared: int) -> Occupancy:
+        """The same launch with other registers a thread and bytes of shared memory a block."""
+        return occupancy(self.gpu, self.threads, registers, shared, grid=self.grid, barriers=self.barriers)
 
     @property
     def next_registers(self) -> int | None:
         """The most registers a thread may have for one more block to fit; None if that does not help."""
         for registers in range(self.registers - 1, 0, -1):
-            if occupancy(self.gpu, self.threads, registers, self.shared).blocks > self.blocks:
+            if self._with(registers, self.shared).blocks > self.blocks:
                 return registers
         return None
 
@@ -114,10 +114,8 @@ class Occupancy:
         """The most bytes of shared memory a block may have for one more block to fit; None if none helps."""
         unit = find(self.gpu).limits.shared_unit
         for shared in range(self.shared // unit * unit, -1, -unit):
-            if shared < self.shared:
-                fewer = occupancy(self.gpu, self.threads, self.registers, shared)
-                if fewer.blocks > self.blocks:
-                    return shared
+            if shared < self.shared and self._with(self.registers, shared).blocks > self.blocks:
+                return shared
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,6 +125,7 @@ class Occupancy:
             "threads": self.threads,
             "registers": self.registers,
             "shared": self.shared,
+            "barriers": self.barriers,
             "limits": dict(self.limits),
             "blocks": self.blocks,
             "binding": list(self.binding),
@@ -158,13 +157,14 @@ def occupancy(
 ) -> Occupancy:
     """Blocks of ``threads`` threads that a multiprocessor of ``gpu`` holds.
 
-    ``registers`` are of a thread, ``shared`` the bytes of a block, static and dynamic; ``grid`` is the number
-    of blocks of the launch, where waves are wanted.
+    ``registers`` are of a thread, ``shared`` the bytes of a block, static and dynamic, ``barriers`` the named
+    barriers of a block; ``grid`` is the number of blocks of the launch, where waves are wanted.
     """
     found = find(gpu)
     limits = found.limits
     threads = integer("threads", threads, least=1)
     registers, shared = integer("registers", registers, least=0), integer("shared", shared, least=0)
+    barriers = integer("barriers", barriers, least=0)
     if threads > limits.threads_per_block:
         raise ArgumentError("threads", f"must be at most {limits.threads_per_block:,}", threads)
     warps = -(-threads // limits.threads_per_warp)
@@ -183,7 +183,7 @@ def occupancy(
     division = min(limits.registers_per_sm // registers, _MANY) if registers else limits.threads_per_sm
     return Occupancy(
         found.name, threads, registers, shared, ordered, config, most,
-        warps, limits.warps_per_sm, found.sms, division, grid,
+        warps, limits.warps_per_sm, found.sms, division, grid, barriers,
     )  # fmt: skip
 
 
