@@ -19,6 +19,7 @@ from tilewise.emulator.ptx.elements import (
 )
 from tilewise.emulator.ptx.initial import initial_bytes
 from tilewise.emulator.ptx.labels import Labels
+from tilewise.emulator.ptx.modifiers import order_modifiers
 from tilewise.emulator.ptx.spelling import MARKED, spelled
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -441,6 +442,7 @@ class Parser(Words):
         parts = []
         while self.now.kind == "dotted":
             parts.append(self.take().text[1:])
+        parts = [*order_modifiers(line, opcode, parts)]
         operands: list[Operand] = []
         while self.now.text != ";":
             operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
