@@ -258,6 +258,8 @@ class Mbarrier(IntEnum):
     ARRIVE_INCOMPLETE = 8
     DROP_INCOMPLETE = 9
     INCREMENT = 10  # one more arrival is pending in this phase
+    INIT_V1 = 11  # in .layout::v1
+    IS_LAYOUT = 12
 
 
 class MbarrierFault(IntEnum):

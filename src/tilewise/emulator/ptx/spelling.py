@@ -1,7 +1,7 @@
 """One spelling of every instruction: what the tables of instructions need not know.
 
-PTX keeps a carry that no operand names, and calls two instructions cvt. Here a carry is an operand like any other,
-and cvt.pack is an opcode of its own.
+PTX keeps a carry that no operand names, calls two instructions cvt, and has waits with two destinations. Here a carry
+is an operand like any other, cvt.pack is an opcode of its own, and there is one destination, of several registers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,18 @@ def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[
     if instruction.opcode == "cvt" and "pack" in instruction.parts:
         parts = tuple(part for part in instruction.parts if part != "pack")
         return replace(instruction, opcode="cvt.pack", parts=parts)
+    if instruction.opcode == "mbarrier":
+        return _with_report(instruction)
     return _with_carry(instruction, registers)
+
+
+def _with_report(instruction: Instruction) -> Instruction:
+    """A wait's report, ``p|q, value``, as one destination of three."""
+    operands = instruction.operands
+    waits = instruction.parts[:1] in (("test_wait",), ("try_wait",))
+    if waits and len(operands) > 2 and isinstance(operands[0], Pair) and isinstance(operands[1], Register):
+        return replace(instruction, operands=(Pair(*operands[:2]), *operands[2:]))
+    return instruction
 
 
 def _with_carry(instruction: Instruction, registers: dict[str, str]) -> Instruction:
