@@ -109,10 +109,10 @@ def _head(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:
     """The part of the opcode that its modifiers begin with; anywhere else it is a mistake."""
     heads = _HEADS.get(opcode, ())
     found = max((head for head in heads if tuple(parts[: len(head)]) == head), key=len, default=())
-    misplaced = {word for head in heads for word in head}
-    for word in parts[len(found) :]:
-        if word in misplaced:
-            written, before = ".".join((opcode, *parts)), ".".join((opcode, *found))
-            why = f".{word} is a part of the opcode and follows {before} directly"
-            raise PtxError(line, f"{written}: {why}")
+    inside = {word for head in heads for word in head}
+    for word in parts[len(found) or 1 :]:  # the first may begin a head that the table of its family names
+        if word in inside:
+            written = [".".join((opcode, *head)) for head in heads if word in head]
+            why = f".{word} is a part of the opcode, which is written {' or '.join(written)}"
+            raise PtxError(line, f"{'.'.join((opcode, *parts))}: {why}")
     return found

@@ -126,6 +126,8 @@ _SAID = {
         "a wgmma by less than a whole warpgroup: all 32 lanes of a warp have to come to it together, and "
         "the block must have all four warps, of which the first is a multiple of 4"
     ),
+    FaultKind.STACK_OVERFLOW: "stack overflow: a function has called itself until the 16,384 bytes that each thread has"
+    " for such calls were full",
     FaultKind.BAD_CALL: "a call through a pointer to no function that fits, or to one that is running already",
 }
 
