@@ -69,6 +69,7 @@ class Frame:
     parent: Frame | None = None
     symbols: dict[str, str] = field(default_factory=dict)  # parameters → the caller's variables
     own: list[str] = field(default_factory=list)  # variables, by their new names
+    position: int = 0  # in the function's body
     activation: Activation | None = None  # of a function that may call itself
 
 
@@ -137,6 +138,7 @@ class Inliner:
         for name, labels in function.tables.items():
             self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
         for position, item in enumerate(function.body):
+            frame.position = position
             if isinstance(item, Label):
                 self.place(item.name + frame.suffix, item.line)
                 continue
@@ -156,17 +158,19 @@ class Inliner:
         operands: list[Operand] = []
         parts = item.parts
         for operand in item.operands:
-            base = operand.base if isinstance(operand, Address) else operand
-            offset = operand.offset if isinstance(operand, Address | Symbol) else 0
-            place = self.stack.address(frame, base.name, offset) if isinstance(base, Symbol) else None
+            match operand:
+                case Address(base=Symbol(name=name), offset=offset) | Symbol(name=name, offset=offset):
+                    place = self.stack.place(frame, name)
+                case _:
+                    place = None
             if place is None:
                 operands.append(self.operand(frame, operand))
             elif isinstance(operand, Address):
-                operands.append(place)
+                operands.append(Address(place[0], place[1] + offset))
                 parts = parts if "local" in parts else ("local", *parts)
             else:
                 value = self.register("u64")
-                self.make(item, "add", "u64", value, place.base, Immediate(place.offset))
+                self.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
                 operands.append(value)
         self.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
 

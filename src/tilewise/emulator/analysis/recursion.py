@@ -1,8 +1,8 @@
 """Calls of functions that are running already: one body for every depth, and a stack for each thread.
 
 A function that may lead to itself is written out once for each call from outside. A call from within pushes what the
-functions on the way hold, and begins the body again; behind the body, a thread goes back to where it was called from
-and pops. What the functions have in local memory lies on the stack as well, so that each call has its own.
+functions on the way still need, and begins the body again; behind the body, a thread goes back to where it was called
+from and pops. What the functions have in local memory lies on the stack as well, so that each call has its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.operands import operands_in
+from tilewise.emulator.ptx.operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
     Function,
     Immediate,
     Instruction,
+    Label,
     Module,
     Operand,
     Register,
@@ -24,12 +25,12 @@ from tilewise.emulator.ptx.syntax import (
     Variable,
     Vector,
 )
-from tilewise.emulator.ptx.types import bits_of
+from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
 if TYPE_CHECKING:
     from tilewise.emulator.analysis.inline import Call, Frame, Inliner
 
-__all__ = ["STACK_BYTES", "Activation", "Stack", "recursive_functions"]
+__all__ = ["STACK_BYTES", "Activation", "Stack", "live_after", "recursive_functions"]
 
 STACK_BYTES = 16 << 10  # of a thread
 _ALIGN = 16
@@ -79,6 +80,7 @@ class Stack:
     def __init__(self, inliner: Inliner) -> None:
         self.out = inliner
         self.top: Register | None = None
+        self.live: dict[str, list[frozenset[str]]] = {}  # by function
 
     # -- a body ---------------------------------------------------------------------------------
     def begin(self, frame: Frame, at: Instruction) -> None:
@@ -115,10 +117,10 @@ class Stack:
             out.make(at, "brx", "idx", kept.site, Symbol(table))
             out.place(outside, at.line)
 
-    def address(self, frame: Frame, name: str, offset: int) -> Address | None:
-        """Where a variable of a recursive function lies, if it is on the stack."""
+    def place(self, frame: Frame, name: str) -> tuple[Register, int] | None:
+        """Where a variable of a recursive function lies, if it is on the stack: behind what, and how far."""
         kept = frame.activation
-        return Address(kept.base, kept.places[name] + offset) if kept and name in kept.places else None
+        return (kept.base, kept.places[name]) if kept and name in kept.places else None
 
     # -- a call from within ---------------------------------------------------------------------
     def again(self, frame: Frame, call: Call, root: Frame) -> None:
@@ -167,12 +169,13 @@ class Stack:
         held: dict[Operand, str] = {}
         pieces: dict[str, Variable] = {}
         for each in _outwards(frame):
-            for name in _named(each.function):
+            live = sorted(self._live(each))
+            for name in (name for name in live if name in each.function.registers):
                 held[Register(out.register_name(each, name))] = each.function.registers[name]
             if each.activation:
                 held |= {each.activation.site: "u32", each.activation.base: "u64"}
-            own = [v.name for v in each.function.variables.values() if v.space == "param"]
-            for name in (*own, *each.symbols):
+            own = {v.name for v in each.function.variables.values() if v.space == "param"} | {*each.symbols}
+            for name in (name for name in live if name in own):
                 symbol = out.symbol(each, name, 0)
                 if isinstance(symbol, Symbol) and symbol.name in out.result.variables:
                     pieces[symbol.name] = out.result.variables[symbol.name]
@@ -189,6 +192,13 @@ class Stack:
             slots.append((size, what, type_))
             size += width
         return slots, _aligned(size, _ALIGN)
+
+    def _live(self, frame: Frame) -> frozenset[str]:
+        """The registers and variables that a function still needs behind the call that it is at."""
+        name = frame.function.name
+        if name not in self.live:
+            self.live[name] = live_after(frame.function)
+        return self.live[name][frame.position]
 
     def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
@@ -253,17 +263,80 @@ def _outwards(frame: Frame | None) -> Iterator[Frame]:
         frame = frame.parent
 
 
-def _named(function: Function) -> list[str]:
-    """The registers that a function's body names."""
-    found: dict[str, None] = {}
-    for item in function.body:
-        if isinstance(item, Instruction):
-            operands = [*operands_in(item), *([item.guard] if item.guard else [])]
-            for operand in operands:
-                inner = getattr(operand, "item", operand)  # the register of a ``!p``
-                if isinstance(inner, Register) and inner.name in function.registers:
-                    found[inner.name] = None
-    return list(found)
+def live_after(function: Function) -> list[frozenset[str]]:
+    """For each item of a body, the registers and variables whose values something behind it may read."""
+    body = function.body
+    places = {item.name: index for index, item in enumerate(body) if isinstance(item, Label)}
+    after: list[frozenset[str]] = [frozenset()] * len(body)
+    given_back = frozenset(variable.name for variable in function.returns)
+    before = [*[frozenset[str]()] * len(body), given_back]
+    changed = True
+    while changed:
+        changed = False
+        for index in range(len(body) - 1, -1, -1):
+            item = body[index]
+            after[index] = frozenset().union(*(before[place] for place in _onward(function, index, places)))
+            now = after[index]
+            if isinstance(item, Instruction) and item.opcode == "ret":
+                now |= given_back
+            if isinstance(item, Instruction):
+                now = now - _overwritten(function, item) | _read(function, item)
+            if now != before[index]:
+                before[index], changed = now, True
+    return after
+
+
+def _onward(function: Function, index: int, places: dict[str, int]) -> list[int]:
+    """Where a thread may be next."""
+    item = function.body[index]
+    if not isinstance(item, Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
+        return [index + 1]
+    names: list[str] = []
+    if item.opcode in ("bra", "brx") and isinstance(item.operands[-1], Symbol):
+        name = item.operands[-1].name
+        names = function.tables.get(name, []) if item.opcode == "brx" else [name]
+    found = [places[name] for name in names if name in places]
+    return [*found, index + 1] if item.guard else found
+
+
+def _results(item: Instruction) -> Operand | None:
+    return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], Vector) else None
+
+
+def _overwritten(function: Function, item: Instruction) -> frozenset[str]:
+    if item.guard:
+        return frozenset()
+    if item.opcode == "call":
+        results = _results(item)
+        return frozenset(_names(function, results)) if results else frozenset()
+    found = {register.name for register in writes(item)}
+    match item.operands[:1]:
+        case (Address(base=Symbol(name=name), offset=0),) if item.opcode == "st" and len(item.operands) > 1:
+            variable, type_ = function.variables.get(name), item.parts[-1]
+            if variable and type_ in TYPE_BYTES and variable.size == TYPE_BYTES[type_]:
+                found.add(name)
+    return frozenset(found)
+
+
+def _read(function: Function, item: Instruction) -> frozenset[str]:
+    registers = {register.name for register in reads(item) if register.name in function.registers}
+    if item.opcode == "call":
+        results = _results(item)
+        given = [operand for operand in item.operands if operand is not results]
+        return frozenset(registers - _names(function, results) if results else registers).union(
+            *(_names(function, operand) for operand in given)
+        )
+    if item.opcode == "st":
+        return frozenset(registers)
+    return frozenset(registers).union(*(_names(function, operand) for operand in item.operands))
+
+
+def _names(function: Function, operand: Operand) -> frozenset[str]:
+    """The registers and the variables that an operand names."""
+    found = [register.name for register in registers_in(operand) if register.name in function.registers]
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    bases = (item.base if isinstance(item, Address) else item for item in items)
+    return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
 
 
 def _aligned(size: int, to: int) -> int:
