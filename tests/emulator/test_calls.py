@@ -373,3 +373,9 @@ def test_functions_of_cuda(rng: np.random.Generator) -> None:
     wanted += [np.where(n & 1, 4, 0), (3 * n + t) * n + t]
     for i, expected in enumerate(wanted):
         assert (out[i * COUNT : (i + 1) * COUNT] == expected).all(), i
+
+
+def test_a_module_of_32_bits_is_refused_with_a_remedy() -> None:
+    text = ".version 6.3\n.target sm_75\n.address_size 32\n.visible .entry k(.param .u32 p)\n{\n  ret;\n}\n"
+    with pytest.raises(PtxError, match=r"PTX line 3: \.address_size 32.*compile the source again for 64-bit"):
+        tw.Kernel.from_ptx(text, "k")(1, 1, [0], device="emulator")

@@ -95,8 +95,10 @@ class Parser(Words):
                     self.narrow |= self.word() == "map_f64_to_f32"
             elif token.text == ".address_size":
                 self.take()
-                if self.integer() != 64:
-                    raise PtxError(token.line, "only 64-bit addresses (.address_size 64) are supported")
+                if (bits := self.integer()) != 64:
+                    what = f".address_size {bits}: modules with 32-bit addresses are not supported, nor does ptxas of CUDA 13 take them"
+                    remedy = "compile the source again for 64-bit addresses"
+                    raise PtxError(token.line, f"{what}: {remedy}")
             elif token.text == ".file":
                 self.file()
             elif token.text == ".section":
