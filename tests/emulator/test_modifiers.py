@@ -160,7 +160,9 @@ def test_the_first_type_is_the_results() -> None:
 
 
 def test_what_belongs_to_the_opcode_stays_with_it() -> None:
-    assert ".wide is a part of the opcode, which is written mul.wide" in refused("mul.u32.wide %l0, %r0, %r1;")
+    assert ".wide is a part of the opcode, which is written mul.wide" in refused(
+        "mul.u32.wide %l0, %r0, %r1;"
+    )
     assert ".parity is a part of the opcode" in refused("mbarrier.try_wait.shared.parity.b64 %p, [%r0], 0;")
     assert "add.rn.rn.f32" in refused("add.rn.f32.rn %r0, %r0, %r0;")
 

@@ -161,6 +161,9 @@ def fence(e: Lowering, instruction: Instruction) -> None:
         raise unknown(
             instruction, "a fence of the fabric's proxy is for newer GPUs than the emulator's sm_90"
         )
+    known = frozenset().union(*_FENCES[instruction.opcode])
+    if bad := sorted(words - known):
+        raise unknown(instruction, f".{bad[0]} is not supported here")
     if words not in _FENCES[instruction.opcode] or len(words) != len(instruction.parts):
         raise unknown(
             instruction, "there is no such fence: it names a scope, or a proxy, or what it is limited to"

@@ -66,7 +66,6 @@ _SHAPES = _words("shape")  # stands for every word that _SHAPE matches
 _ORDER: dict[str, tuple[_Words, ...]] = {
     "set": (_COMPARISONS, _BITS),
     "setp": (_COMPARISONS, _BITS),
-    "match": (_words("any all"), _SYNC),
     "redux": (_SYNC, _BITS | _words("add min max")),
     "vote": (_SYNC,),
     "barrier": (_SYNC,),

@@ -96,9 +96,8 @@ class Parser(Words):
             elif token.text == ".address_size":
                 self.take()
                 if (bits := self.integer()) != 64:
-                    what = f".address_size {bits}: modules with 32-bit addresses are not supported, nor does ptxas of CUDA 13 take them"
-                    remedy = "compile the source again for 64-bit addresses"
-                    raise PtxError(token.line, f"{what}: {remedy}")
+                    what = f".address_size {bits}: 32-bit modules are supported neither here nor by CUDA 13"
+                    raise PtxError(token.line, f"{what}: compile the source again for 64-bit addresses")
             elif token.text == ".file":
                 self.file()
             elif token.text == ".section":
