@@ -121,16 +121,17 @@ def known() -> list[str]:
 
 def unknown(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
+    name = instruction.written or instruction.name
     if why:
-        return PtxError(instruction.line, f"{instruction.name}: {why}", instruction.source)
+        return PtxError(instruction.line, f"{name}: {why}", instruction.source)
     family = _UNSUPPORTED.get(instruction.opcode)
     if family:
-        what = f"{family} are not supported (the instruction {instruction.name!r})"
+        what = f"{family} are not supported (the instruction {name!r})"
         return PtxError(instruction.line, what, instruction.source)
     near = min(filter(str.isalnum, known()), key=lambda opcode: edits(opcode, instruction.opcode))
     is_near = edits(near, instruction.opcode) <= (1 if len(instruction.opcode) < _LONG_OPCODE else 2)
     hint = f"; the nearest known one is {near!r}" if is_near else ""
-    what = f"the instruction {instruction.name!r} is not supported{hint}"
+    what = f"the instruction {name!r} is not supported{hint}"
     return PtxError(instruction.line, what, instruction.source)
 
 

@@ -443,6 +443,7 @@ class Parser(Words):
         parts = []
         while self.now.kind == "dotted":
             parts.append(self.take().text[1:])
+        written = ".".join((opcode, *parts))
         parts = [*order_modifiers(line, opcode, parts)]
         operands: list[Operand] = []
         while self.now.text != ";":
@@ -452,7 +453,9 @@ class Parser(Words):
         self.expect(";")
         file, source = self.location
         assert self.function is not None
-        whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+        whole = Instruction(
+            line, opcode, tuple(parts), tuple(operands), guard, negated, source, file, written
+        )
         if self.narrow and "f64" in parts:
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
         found = spelled(moved(self, whole), self.function.registers, self.result.version)
