@@ -164,7 +164,7 @@ def test_what_belongs_to_the_opcode_stays_with_it() -> None:
         "mul.u32.wide %l0, %r0, %r1;"
     )
     assert ".parity is a part of the opcode" in refused("mbarrier.try_wait.shared.parity.b64 %p, [%r0], 0;")
-    assert "add.rn.rn.f32" in refused("add.rn.f32.rn %r0, %r0, %r0;")
+    assert "add.rn.f32.rn" in refused("add.rn.f32.rn %r0, %r0, %r0;")
 
 
 def test_a_register_that_is_too_small_for_its_type() -> None:
