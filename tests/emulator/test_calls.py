@@ -214,16 +214,77 @@ def test_a_pointer_to_nothing_is_a_fault(rng: np.random.Generator) -> None:
         call(BINARY, "mov.u64 %f, single;" + THROUGH.format(proto, "P"), numbers(rng))
 
 
-# -- refusals -------------------------------------------------------------------------------------------------
-def test_recursion_is_refused(rng: np.random.Generator) -> None:
+# -- recursion ------------------------------------------------------------------------------------------------
+FIBONACCI = """
+.func (.param .b32 r) fibonacci(.param .b32 v)
+{ .reg .b32 %v, %x, %y; .reg .pred %n; .param .b32 p, q, a, b;
+  ld.param.s32 %v, [v]; st.param.b32 [r], %v; setp.lt.s32 %n, %v, 2; @%n ret;
+  sub.s32 %x, %v, 1; st.param.b32 [p], %x; sub.s32 %y, %v, 2; st.param.b32 [q], %y;
+  call (a), fibonacci, (p);
+  call (b), fibonacci, (q);
+  ld.param.b32 %x, [a]; ld.param.b32 %y, [b]; add.s32 %x, %x, %y; st.param.b32 [r], %x; ret; }
+"""
+# Each call has words of its own, reads the caller's through a pointer, and returns in a register.
+OWN = """
+.func (.reg .b32 %r) own(.reg .u64 %up, .reg .b32 %n)
+{ .local .align 8 .b32 words[4]; .reg .u64 %at; .reg .b32 %x, %y, %m; .reg .pred %p;
+  ld.u32 %x, [%up]; mad.lo.s32 %x, %x, 3, %n; st.local.u32 [words+4], %x; mov.u32 %r, %x;
+  setp.le.s32 %p, %n, 0; @%p ret;
+  cvta.local.u64 %at, words; add.u64 %at, %at, 4; sub.s32 %m, %n, 1;
+  call (%y), own, (%at, %m);
+  ld.u32 %x, [words+4]; mad.lo.s32 %r, %y, 5, %x; ret; }
+"""
+PARITY = """
+.func (.reg .b32 %r) odd(.reg .b32 %n);
+.func (.reg .b32 %r) even(.reg .b32 %n)
+{ .reg .pred %p; .reg .b32 %m; mov.u32 %r, 1; setp.eq.s32 %p, %n, 0; @%p ret; sub.s32 %m, %n, 1; call (%r), odd, (%m); ret; }
+.func (.reg .b32 %r) odd(.reg .b32 %n)
+{ .reg .pred %p; .reg .b32 %m; mov.u32 %r, 0; setp.eq.s32 %p, %n, 0; @%p ret; sub.s32 %m, %n, 1; call (%r), even, (%m); ret; }
+"""
+
+
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def own(up: int, n: int) -> int:
+    word = up * 3 + n
+    return word if n <= 0 else own(word, n - 1) * 5 + word
+
+
+def test_recursion_of_lanes_that_go_to_different_depths(rng: np.random.Generator) -> None:
+    a = rng.integers(-2, 11, COUNT).astype(np.int32)
+    assert call(FIBONACCI, CALL.format("%a", "fibonacci", "%d"), a).tolist() == [
+        fibonacci(n) for n in a.tolist()
+    ]
+
+
+def test_each_call_has_local_memory_of_its_own(rng: np.random.Generator) -> None:
+    a = rng.integers(-1, 6, COUNT).astype(np.int32)
+    body = """.local .align 8 .b32 top[2]; .reg .u64 %where; st.local.u32 [top], %a; cvta.local.u64 %where, top;
+call (%d), own, (%where, %a);"""
+    assert call(OWN, body, a).tolist() == [own(n, n) for n in a.tolist()]
+
+
+def test_functions_that_call_one_another(rng: np.random.Generator) -> None:
+    a = rng.integers(0, 60, COUNT).astype(np.int32)
+    assert (call(PARITY, "call (%d), even, (%a);", a) == 1 - a % 2).all()
+
+
+def test_recursion_that_never_ends_overflows_the_stack(rng: np.random.Generator) -> None:
     ring = """
 .func first(); .func second() { call third; ret; } .func third() { call first; ret; }
 .func first() { call second; ret; }
 """
-    with pytest.raises(PtxError, match=r"first calls itself \(first → second → third → first\)"):
+    with pytest.raises(
+        KernelFault, match=r"stack overflow: a function has called itself(.|\n)*thread \(0, 0, 0\)"
+    ):
         call(ring, "call first;", numbers(rng))
+    with pytest.raises(KernelFault, match=r"stack overflow(.|\n)*thread \(7, 0, 0\)"):
+        call(PARITY, "call (%d), even, (%a);", np.where(np.arange(COUNT) == 7, -1, 4).astype(np.int32))
 
 
+# -- refusals -------------------------------------------------------------------------------------------------
 DEEP = "".join(f".func f{i}() {{ {f'call f{i - 1};' if i else ''} ret; }}\n" for i in range(150))
 WIDE = "".join(
     f".func f{i}() {{ {f'call f{i - 1};' * 9 if i else 'bar.warp.sync 1;'} ret; }}\n" for i in range(8)
@@ -312,3 +373,9 @@ def test_functions_of_cuda(rng: np.random.Generator) -> None:
     wanted += [np.where(n & 1, 4, 0), (3 * n + t) * n + t]
     for i, expected in enumerate(wanted):
         assert (out[i * COUNT : (i + 1) * COUNT] == expected).all(), i
+
+
+def test_a_module_of_32_bits_is_refused_with_a_remedy() -> None:
+    text = ".version 6.3\n.target sm_75\n.address_size 32\n.visible .entry k(.param .u32 p)\n{\n  ret;\n}\n"
+    with pytest.raises(PtxError, match=r"PTX line 3: \.address_size 32.*compile the source again for 64-bit"):
+        tw.Kernel.from_ptx(text, "k")(1, 1, [0], device="emulator")

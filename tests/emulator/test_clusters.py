@@ -535,7 +535,7 @@ def test_a_copy_reaches_only_the_blocks_own_memory(order: Order) -> None:
         ("barrier.cluster.arrive.acquire;", "barrier.cluster.arrive or barrier.cluster.wait"),
         ("barrier.cluster.wait.relaxed;", "barrier.cluster.arrive or barrier.cluster.wait"),
         ("barrier.cluster;", "barrier.cluster.arrive or barrier.cluster.wait"),
-        ("bar.cluster.arrive;", "barrier.cluster.arrive or barrier.cluster.wait"),
+        ("bar.cluster.arrive;", "which is written bar.arrive or bar.cta.arrive"),
         ("barrier.cluster.arrive 0;", "takes 0 operands"),
         ("mapa.u32 %r0, %r1, 0;", "a generic address has 64 bits"),
         ("mapa.shared.u32 %r0, %r1, 0;", "shared::cluster or none"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.emulator.test_modifiers import code
 from tilewise.errors import Deadlock, KernelFault
 
 # One thread reads a list of operations, does each to an mbarrier, and writes down what it gives.
@@ -241,3 +243,94 @@ def test_an_arrival_that_never_comes_is_a_deadlock_that_says_so(order: str | int
         around(4, order)
     assert "warp 0, warp 1 wait at the mbarrier" in str(caught.value)
     assert "try_wait" in str(caught.value)
+
+
+# One thread; .layout::v1, both phases, a report, and whether either layout is the mbarrier's.
+PHASES = """.version 9.4
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 count)
+{
+  .reg .u64 %o, %s; .reg .u32 %n, %r<12>; .reg .b8 %value; .reg .pred %p, %q;
+  .shared .align 8 .b64 bar;
+  ld.param.u64 %o, [out];
+  ld.param.u32 %n, [count];
+  mbarrier.init.LAYOUT.shared::cta.b64 [bar], %n;
+  mbarrier.check_layout.layout::v0.shared::cta.b64 %p, [bar];
+  selp.u32 %r0, 1, 0, %p;
+  mbarrier.check_layout.layout::v1.b64.shared %p, [bar];
+  selp.u32 %r1, 1, 0, %p;
+  mbarrier.test_wait.parity.phase_type::conditional.acquire.cta.shared.b64 %p, [bar], 0;
+  selp.u32 %r2, 1, 0, %p;
+  mbarrier.arrive.shared.b64 %s, [bar], %n;
+  mbarrier.check_layout.LAYOUT.shared.b64 %p, [bar];
+  selp.u32 %r3, 1, 0, %p;
+  mbarrier.try_wait.parity.phase_type::conditional.relaxed.cluster.shared::cta.b64 %p, [bar], 0, 100;
+  selp.u32 %r4, 1, 0, %p;
+  mov.u32 %r6, 7;
+  cvt.u8.u32 %value, %r6;
+  setp.eq.u32 %q, 0, 0;
+  mbarrier.test_wait.phase_type::primary.shared.b64 %p|%q, %value, [bar], %s;
+  selp.u32 %r5, 1, 0, %p;
+  cvt.u32.u8 %r6, %value;
+  selp.u32 %r7, 1, 0, %q;
+  st.global.v4.u32 [%o], {%r0, %r1, %r2, %r3};
+  st.global.v4.u32 [%o+16], {%r4, %r5, %r6, %r7};
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("layout", "first", "most"), [("layout::v0", 1, MOST), ("layout::v1", 0, 511)])
+def test_layouts_phases_and_reports(layout: str, first: int, most: int) -> None:
+    kernel = tw.Kernel.from_ptx(PHASES.replace("LAYOUT", layout), "k")
+    for order in ("eager", "late"):
+        out = np.full(8, 9, "uint32")
+        kernel(1, 1, [out, most], device=tw.device("emulator", order=order))
+        assert out.tolist() == [first, 1 - first, 0, 1, 1, 1, 0, 0]
+    with pytest.raises(KernelFault, match="a count that it cannot have"):
+        kernel(1, 1, [np.zeros(8, "uint32"), most + 1], device="emulator")
+
+
+def test_the_checker_knows_waits_with_a_report() -> None:
+    """Two warps: what one wrote before it arrived, the other reads behind a wait, and not before."""
+    text = """.version 9.4
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .reg .u64 %o; .reg .u32 %t, %v; .reg .pred %first, %p, %q;
+  .shared .align 8 .b64 bar; .shared .b32 word;
+  ld.param.u64 %o, [out];
+  mov.u32 %t, %tid.x;
+  setp.eq.u32 %first, %t, 0;
+  @%first mbarrier.init.layout::v1.shared.b64 [bar], 1;
+  bar.sync 0;
+  setp.lt.u32 %p, %t, 32;
+  @%p bra write;
+again:
+  WAIT
+  ld.shared.u32 %v, [word];
+  st.global.u32 [%o], %v;
+  ret;
+write:
+  @%first st.shared.u32 [word], 5;
+  @%first mbarrier.arrive.shared.b64 _, [bar];
+  ret;
+}
+"""
+    wait = "mbarrier.try_wait.parity.phase_type::primary.shared.b64 %p|%q, [bar], 0; @!%p bra again;"
+    for waiting, races in ((wait, False), ("", True)):
+        kernel = tw.Kernel.from_ptx(text.replace("WAIT", waiting), "k")
+        out = np.zeros(1, "uint32")
+        found = kernel.check(1, 64, [out])
+        assert any(finding.tool == "racecheck" for finding in found) == races, found
+
+
+def test_what_may_be_said_is_what_the_assembler_takes() -> None:
+    """The verdicts of ptxas 13.5 on mbarriers and fences of sm_90a, one instruction a line."""
+    listed = (Path(__file__).parents[1] / "golden" / "ptxas" / "synchronisation.txt").read_text().splitlines()
+    assert len(listed) > 100
+    for verdict, instruction in (line.split(None, 1) for line in listed):
+        refused = code(".reg .b8 %b1; .shared .align 8 .b64 m; " + instruction).startswith("[")
+        assert refused == (verdict == "refuses"), instruction

@@ -11,9 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.emulator.many import refused as said_of
 from tests.fuzz import children, mutate
+from tilewise.emulator.lowering.tables import edits
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -206,6 +210,49 @@ def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
     said = str(caught.value)
     assert said.startswith(f"PTX line {number} (from line 3 of the CUDA source)")
     assert "stacksave.u64" in said
+
+
+@pytest.mark.parametrize(
+    ("instruction", "family"),
+    [
+        (
+            "tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [a, {%r0, %r1}];",
+            "texture instructions are not supported",
+        ),
+        (
+            "tld4.r.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [a, {%r0, %r1}];",
+            "texture instructions are not supported",
+        ),
+        ("suld.b.1d.b32.trap %r0, [a, {%r1}];", "surface instructions are not supported"),
+        ("tcgen05.wait::ld.sync.aligned;", "(tcgen05) are not supported"),
+        ("multimem.red.add.u32 [%l0], %r0;", "(multimem) are not supported"),
+    ],
+)
+def test_what_is_not_supported_is_named_by_its_family(instruction: str, family: str) -> None:
+    said = said_of(instruction)
+    assert family in said
+    assert "nearest" not in said
+
+
+@given(
+    st.sampled_from(["madd", "ad", "lop4", "shlf", "atmo", "mbarier", "cosine", "qq", "v", "zzzzzzzz", "ex"]),
+    st.sampled_from(["", ".f32", ".b32"]),
+)
+def test_only_what_is_really_near_is_offered(opcode: str, type_: str) -> None:
+    """As far as one letter for short words and two for long ones."""
+    near = {"madd", "ad", "lop4", "shlf", "atmo", "mbarier", "ex"}
+    said = said_of(f"{opcode}{type_} %r0, %r1;")
+    assert f"the instruction '{opcode}{type_}' is not supported" in said
+    hint = said.partition("the nearest known one is ")[2]
+    assert bool(hint) == (opcode in near)
+    if hint:
+        offered = hint.strip("'").partition("'")[0]
+        assert edits(offered, opcode) == 1
+
+
+def test_how_far_words_are_apart() -> None:
+    for first, second, count in (("tex", "ex2", 2), ("add", "add", 0), ("atmo", "atom", 1), ("", "mul", 3)):
+        assert edits(first, second) == edits(second, first) == count
 
 
 SHORT = """mbarrier r; st.global.u32 [a]; st; ld.global.u32 r; ld.global.u32; st.global.v2.u32 [a], {r}; atom.global.add.u32 r; atom.add.u32;

@@ -259,7 +259,7 @@ ret;
         ("wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r0}, [%l0]", "A must be row"),
         ("wmma.load.c.sync.aligned.row.m16n16k16.global.bf16 {%r0}, [%l0]", "not the type bf16"),
         ("wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0}, [%l0]", "it takes 8 registers"),
-        ("wmma.load.d.sync.aligned.row.m16n16k16.global.f16 {%r0}, [%l0]", "not supported"),
+        ("wmma.load.d.sync.aligned.row.m16n16k16.global.f16 {%r0}, [%l0]", "which is written wmma.store.d"),
         ("wmma.store.d.sync.aligned.row.m8n8k128.global.f32 [%l0], {%r0, %r1}", "not the type f32"),
         ("wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.u4.s32 {%r0, %r1}, {%r2}, {%r3}, {%r0, %r1}", "not go together"),
         ("wmma.mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r0, %r1}, {%r2}, {%r3}, {%r0, %r1}", "popc"),

@@ -77,6 +77,7 @@ class FaultKind(IntEnum):
     BLOCK_GONE = 11  # an address of a block that has exited
     WARPGROUP = 12  # a wgmma by less than a whole warpgroup
     MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
+    STACK_OVERFLOW = 14  # calls within one another
     BAD_MBARRIER = 20  # SIZE tells what is wrong: MbarrierFault
     BAD_COPY = 22  # a bulk copy; SIZE tells what is wrong: tensor_map.WRONG; ADDRESS may be the tensor map's
     APART = 21  # at a barrier that other lanes of the warp do not come to; ADDRESS: lanes there, the others
@@ -270,6 +271,8 @@ class Mbarrier(IntEnum):
     ARRIVE_INCOMPLETE = 8
     DROP_INCOMPLETE = 9
     INCREMENT = 10  # one more arrival is pending in this phase
+    INIT_V1 = 11  # in .layout::v1
+    IS_LAYOUT = 12
 
 
 class MbarrierFault(IntEnum):

@@ -2,7 +2,8 @@
 
 Every call gets a copy of the function's body, with registers, labels and variables of its own: their names
 end in ``~`` and the number of the call, which no PTX name has. A call through a pointer becomes a choice
-between the functions whose address the module takes. Calls that would never end (recursion) are refused.
+between the functions whose address the module takes. What a function does that leads back to itself is in
+``recursion.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.analysis.passing import pass_in_registers
+from tilewise.emulator.analysis.recursion import Activation, Stack, is_recursive
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.operands import operands_in
 from tilewise.emulator.ptx.spelling import CARRY
@@ -34,7 +36,7 @@ from tilewise.emulator.ptx.syntax import (
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
-__all__ = ["function_addresses", "inlined"]
+__all__ = ["Call", "Frame", "Inliner", "function_addresses", "inlined"]
 
 _MOST_INSTRUCTIONS = 100_000
 _MOST_CALLS = 100  # within one another
@@ -47,7 +49,7 @@ def inlined(module: Module, entry: str) -> Function:
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
         raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
-    return _Inliner(module, function).run()
+    return Inliner(module, function).run()
 
 
 def function_addresses(module: Module) -> dict[str, int]:
@@ -57,20 +59,22 @@ def function_addresses(module: Module) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class _Frame:
+class Frame:
     """One call on its way: whose body is copied, and what its names become."""
 
     function: Function
     suffix: str
     end: str | None  # the label behind the call; None in the kernel itself
     chain: tuple[str, ...]  # functions being called, outermost first
-    parent: _Frame | None = None
+    parent: Frame | None = None
     symbols: dict[str, str] = field(default_factory=dict)  # parameters → the caller's variables
     own: list[str] = field(default_factory=list)  # variables, by their new names
+    position: int = 0  # in the function's body
+    activation: Activation | None = None  # of a function that may call itself
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """A call instruction taken apart, in the caller's new names."""
 
     line: Instruction
@@ -80,18 +84,20 @@ class _Call:
     choices: str  # the table of targets, if it has one
 
 
-class _Inliner:
+class Inliner:
     def __init__(self, module: Module, entry: Function) -> None:
         self.module, self.entry = module, entry
         self.result = replace(entry, registers={}, variables={}, body=[], tables={}, returns=[])
         self.addresses = function_addresses(module)
-        self.frames: list[_Frame] = []
+        self.frames: list[Frame] = []
         self.serial = 0
         self.taken: list[str] | None = None
+        self.recursive: dict[str, bool] = {}  # of the functions that were called so far
+        self.stack = Stack(self)
 
     def run(self) -> Function:
         self.result.registers.update(self.entry.registers)
-        self.expand(_Frame(self.entry, "", None, (self.entry.name,)))
+        self.expand(Frame(self.entry, "", None, (self.entry.name,)))
         pass_in_registers(self.result)
         self.lay_out()
         return self.result
@@ -126,12 +132,13 @@ class _Inliner:
         return Register(name)
 
     # -- a body ---------------------------------------------------------------------------------
-    def expand(self, frame: _Frame) -> None:
+    def expand(self, frame: Frame) -> None:
         self.frames.append(frame)
         function, last = frame.function, len(frame.function.body) - 1
         for name, labels in function.tables.items():
             self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
         for position, item in enumerate(function.body):
+            frame.position = position
             if isinstance(item, Label):
                 self.place(item.name + frame.suffix, item.line)
                 continue
@@ -144,10 +151,30 @@ class _Inliner:
             elif item.opcode == "call":
                 self.call(frame, item, guard)
             else:
-                operands = tuple(self.operand(frame, operand) for operand in item.operands)
-                self.emit(replace(item, operands=operands, guard=guard))
+                self.plain(frame, item, guard)
 
-    def jump_operands(self, frame: _Frame, item: Instruction) -> tuple[Operand, ...]:
+    def plain(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
+        """Any other instruction; what it does to a variable on the stack is done to local memory."""
+        operands: list[Operand] = []
+        parts = item.parts
+        for operand in item.operands:
+            match operand:
+                case Address(base=Symbol(name=name), offset=offset) | Symbol(name=name, offset=offset):
+                    place = self.stack.place(frame, name)
+                case _:
+                    place = None
+            if place is None:
+                operands.append(self.operand(frame, operand))
+            elif isinstance(operand, Address):
+                operands.append(Address(place[0], place[1] + offset))
+                parts = parts if "local" in parts else ("local", *parts)
+            else:
+                value = self.register("u64")
+                self.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
+                operands.append(value)
+        self.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
+
+    def jump_operands(self, frame: Frame, item: Instruction) -> tuple[Operand, ...]:
         def renamed(operand: Operand) -> Operand:
             return (
                 Symbol(operand.name + frame.suffix)
@@ -158,7 +185,7 @@ class _Inliner:
         return tuple(renamed(operand) for operand in item.operands)
 
     # -- names ----------------------------------------------------------------------------------
-    def operand(self, frame: _Frame, operand: Operand) -> Operand:
+    def operand(self, frame: Frame, operand: Operand) -> Operand:
         match operand:
             case Register(name=name):
                 return Register(self.register_name(frame, name))
@@ -177,7 +204,7 @@ class _Inliner:
                 return Pair(self.operand(frame, first), self.operand(frame, second))
         return operand
 
-    def register_name(self, frame: _Frame, name: str) -> str:
+    def register_name(self, frame: Frame, name: str) -> str:
         type_ = frame.function.registers.get(name)
         if type_ is None:
             return name  # a special register, or none
@@ -185,7 +212,7 @@ class _Inliner:
         self.result.registers[unique] = type_
         return unique
 
-    def symbol(self, frame: _Frame, name: str, offset: int) -> Symbol | Immediate:
+    def symbol(self, frame: Frame, name: str, offset: int) -> Symbol | Immediate:
         if name in frame.symbols:
             return Symbol(frame.symbols[name], offset)
         variable = frame.function.variables.get(name)
@@ -198,7 +225,7 @@ class _Inliner:
             return Immediate(self.addresses[name] + offset)
         return Symbol(name, offset)
 
-    def declare(self, frame: _Frame, variable: Variable) -> None:
+    def declare(self, frame: Frame, variable: Variable) -> None:
         self.result.variables[variable.name] = variable
         frame.own.append(variable.name)
 
@@ -217,7 +244,7 @@ class _Inliner:
             ends[id(frame)] = at
 
     # -- calls ----------------------------------------------------------------------------------
-    def call(self, frame: _Frame, item: Instruction, guard: Register | None) -> None:
+    def call(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
         around = self.fresh("around")
         if guard is not None:
             self.branch(item, around, guard, not item.negated)
@@ -229,7 +256,7 @@ class _Inliner:
         if guard is not None:
             self.place(around, item.line)
 
-    def taken_apart(self, frame: _Frame, item: Instruction) -> _Call:
+    def taken_apart(self, frame: Frame, item: Instruction) -> Call:
         rest = list(item.operands)
         results = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
         if not rest or not isinstance(rest[0], Symbol | Register):
@@ -239,13 +266,13 @@ class _Inliner:
         choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
             target = Register(self.register_name(frame, target.name))
-        return _Call(item, target, arguments, results, choices)
+        return Call(item, target, arguments, results, choices)
 
-    def listed(self, frame: _Frame, operands: Operand) -> tuple[Operand, ...]:
+    def listed(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
         assert isinstance(operands, Vector)
         return tuple(self.operand(frame, operand) for operand in operands.items)
 
-    def direct(self, frame: _Frame, call: _Call, name: str) -> None:
+    def direct(self, frame: Frame, call: Call, name: str) -> None:
         function = self.module.function(name)
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
@@ -253,16 +280,47 @@ class _Inliner:
             self.external(frame, call, name)
             return
         if name in frame.chain:
-            cycle = " → ".join((*frame.chain[frame.chain.index(name) :], name))
-            raise PtxError(
-                call.line.line, f"the function {name} calls itself ({cycle}): the emulator has no recursion"
-            )
+            self.check_signature(call, function)
+            root: Frame | None = frame
+            while root is not None and root.function.name != name:
+                root = root.parent
+            assert root is not None
+            self.stack.again(frame, call, root)
+            return
         if len(frame.chain) > _MOST_CALLS:
             raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
 
-    def enter(self, frame: _Frame, call: _Call, function: Function) -> None:
+    def enter(self, frame: Frame, call: Call, function: Function) -> None:
         """The function's body, in the place of the call."""
+        self.check_signature(call, function)
+        self.serial += 1
+        suffix = f"~{self.serial}"
+        inner = Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
+        for formal, actual in zip(function.parameters, call.arguments, strict=True):
+            self.pass_in(inner, call.line, formal, actual)
+        after = [
+            self.pass_out(inner, call.line, formal, actual)
+            for formal, actual in zip(function.returns, call.results, strict=True)
+        ]
+        recursive = self.is_recursive(function.name)
+        if recursive:
+            self.stack.begin(inner, call.line)
+        self.expand(inner)
+        self.place(f"end{suffix}", call.line.line)
+        if recursive:
+            self.stack.finish(inner, call.line)
+        for opcode, parts, operands in filter(None, after):
+            self.make(call.line, opcode, parts, *operands)
+
+    def is_recursive(self, name: str) -> bool:
+        """Whether a function may lead to a call of itself."""
+        found = self.recursive.get(name)
+        if found is None:
+            found = self.recursive[name] = is_recursive(self.module, name)
+        return found
+
+    def check_signature(self, call: Call, function: Function) -> None:
         given, wanted = len(call.arguments), len(function.parameters)
         if given != wanted or len(call.results) != len(function.returns):
             raise PtxError(
@@ -270,21 +328,8 @@ class _Inliner:
                 f"{function.name} takes {wanted} arguments and gives {len(function.returns)} results, "
                 f"not {given} and {len(call.results)}",
             )
-        self.serial += 1
-        suffix = f"~{self.serial}"
-        inner = _Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
-        for formal, actual in zip(function.parameters, call.arguments, strict=True):
-            self.pass_in(inner, call.line, formal, actual)
-        after = [
-            self.pass_out(inner, call.line, formal, actual)
-            for formal, actual in zip(function.returns, call.results, strict=True)
-        ]
-        self.expand(inner)
-        self.place(f"end{suffix}", call.line.line)
-        for opcode, parts, operands in filter(None, after):
-            self.make(call.line, opcode, parts, *operands)
 
-    def pass_in(self, inner: _Frame, at: Instruction, formal: Variable, actual: Operand) -> None:
+    def pass_in(self, inner: Frame, at: Instruction, formal: Variable, actual: Operand) -> None:
         if formal.space == "reg":
             target = Register(self.register_name(inner, formal.name))
             self.fetch(at, target, formal.type, actual)
@@ -297,7 +342,7 @@ class _Inliner:
             self.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
 
     def pass_out(
-        self, inner: _Frame, at: Instruction, formal: Variable, actual: Operand
+        self, inner: Frame, at: Instruction, formal: Variable, actual: Operand
     ) -> tuple[str, str, tuple[Operand, ...]] | None:
         """Make room for a result; what there is to do behind the call."""
         if formal.space == "reg":
@@ -313,7 +358,7 @@ class _Inliner:
         inner.symbols[formal.name] = variable.name
         return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
 
-    def alias(self, inner: _Frame, at: Instruction, formal: Variable, actual: Symbol) -> None:
+    def alias(self, inner: Frame, at: Instruction, formal: Variable, actual: Symbol) -> None:
         variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
             raise PtxError(
@@ -331,7 +376,7 @@ class _Inliner:
             self.make(at, "mov", type_, target, actual)
 
     # -- functions that the module does not define ------------------------------------------------
-    def external(self, frame: _Frame, call: _Call, name: str) -> None:
+    def external(self, frame: Frame, call: Call, name: str) -> None:
         known = EXTERNAL.get(name)
         if known is None:
             raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
@@ -351,7 +396,7 @@ class _Inliner:
                 self.make(call.line, "mov", "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
-    def indirect(self, frame: _Frame, call: _Call) -> None:
+    def indirect(self, frame: Frame, call: Call) -> None:
         done = self.fresh("done")
         for name in self.candidates(frame, call):
             other, onward = self.register("pred"), self.fresh("other")
@@ -365,7 +410,7 @@ class _Inliner:
         self.make(call.line, "call:nowhere", "")
         self.place(done, call.line.line)
 
-    def candidates(self, frame: _Frame, call: _Call) -> list[str]:
+    def candidates(self, frame: Frame, call: Call) -> list[str]:
         """The functions that a pointer may mean: those of its table, or any of the same signature."""
         if self.taken is None:
             order = {name: number for number, name in enumerate(self.module.functions)}

@@ -93,7 +93,10 @@ def is_doubtful(item: Instruction) -> bool:
 def is_ordering(item: Instruction) -> bool:
     """Whether it orders other accesses, of its thread, to global memory or among all."""
     if item.opcode in ("membar", "fence"):
-        return "proxy" not in item.parts
+        aliases = {"alias", "tensormap::generic"} & {*item.parts} and {"acquire", "release", "acq_rel"} & {
+            *item.parts
+        }
+        return "proxy" not in item.parts or bool(aliases)
     return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERED & set(item.parts))
 
 

@@ -41,7 +41,7 @@ from tilewise.emulator.checking.facts import (
 )
 from tilewise.emulator.checking.records import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.usual import ROW
-from tilewise.emulator.families.mbarriers import lane_addresses
+from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
@@ -58,6 +58,7 @@ _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them looks anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _ARRIVALS = ("arrive", "arrive_drop")
 _WAITS = ("test_wait", "try_wait")
+_GIVING = (*_ARRIVALS, *_WAITS, "check_layout")
 _MBARRIER_BYTES = 8
 _NULL = Value("ptr", "null")
 
@@ -131,7 +132,8 @@ class _Checker(Watcher):
             elif item.action != "store":
                 self._access(item, instruction)
         if spot is not None and parts[0] in _WAITS:
-            over = self.e.bits(self.e.splat(self.e.read(instruction.operands[0], "pred", True)))
+            complete = completion(instruction.operands[0])
+            over = self.e.bits(self.e.splat(self.e.read(complete, "pred", True)))
             lanes = self.e.op("and", over, self.e.mask())
             self._synchronise(spot, self._window(instruction), ACQUIRE | SEEN, lanes)
         elif opcode in ("membar", "fence"):
@@ -360,9 +362,10 @@ class _Checker(Watcher):
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
-        if "proxy" in parts or "mbarrier_init" in parts:
-            self._call("tw_check_proxy", self._number(int("proxy" in parts)))
-        if "proxy" not in parts:
+        proxy = bool({"async", "async::generic"} & {*parts})
+        if proxy or "mbarrier_init" in parts:
+            self._call("tw_check_proxy", self._number(int(proxy)))
+        if is_ordering(instruction):
             self._call("tw_check_fence", self.e.mask(), self._number(int("cta" not in parts)))
 
     def _pass(self, cluster: bool) -> None:
@@ -438,7 +441,7 @@ class _Checker(Watcher):
             return lane_addresses(self.e, instruction, operands[0])
         if opcode != "mbarrier" or parts[0] == "pending_count":
             return None
-        return lane_addresses(self.e, instruction, operands[int(parts[0] in (*_ARRIVALS, *_WAITS))])
+        return lane_addresses(self.e, instruction, operands[int(parts[0] in _GIVING)])
 
     def _window(self, instruction: Instruction) -> int:
         return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)

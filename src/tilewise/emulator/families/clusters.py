@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.tables import other, takes, unknown, waits
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Register, Symbol
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -18,12 +18,34 @@ _OFFSET = (1 << RANK_SHIFT) - 1  # of an address: where in a block's shared memo
 _RANKS = (1 << (32 - RANK_SHIFT)) - 1  # one more than the highest rank that an address has room for
 _REGISTERS = range(24, 257, 8)
 _GRIDS = "it is griddepcontrol.launch_dependents or griddepcontrol.wait"
-_FENCES = {
-    *("sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "mbarrier_init"),
-    *("proxy", "alias", "async", "async::generic", "tensormap::generic"),
-    *("global", "shared", "shared::cta", "shared::cluster", "sync_restrict::shared::cta"),
-    "sync_restrict::shared::cluster",
-}
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+_MAPS, _MAP_BYTES = "tensormap::generic", 128
+_TO_CTA, _TO_CLUSTER = "sync_restrict::shared::cta", "sync_restrict::shared::cluster"
+
+
+def _forms() -> dict[str, set[frozenset[str]]]:
+    """Everything that a fence may say."""
+    said = [
+        *_SCOPES,
+        *(f"{order} {scope}" for order in ("sc", "acq_rel", "acquire", "release") for scope in _SCOPES),
+    ]
+    said += [f"acquire {_TO_CLUSTER} cluster", f"release {_TO_CTA} cluster", "mbarrier_init release cluster"]
+    kinds = ["alias", "async", *(f"async {space}" for space in ("global", "shared::cta", "shared::cluster"))]
+    proxies = [f"proxy {kind}" for kind in kinds]
+    generic = [f"acquire {_TO_CLUSTER}", f"release {_TO_CTA}", f"release {_TO_CLUSTER}::read"]
+    said += [*proxies, *(f"proxy async::generic {limit} cluster" for limit in generic)]
+    said += [f"proxy alias {order} sys" for order in ("acquire", "release")]
+    said += [
+        f"proxy {_MAPS} {order} {scope}" for order in ("acquire", "release", "acq_rel") for scope in _SCOPES
+    ]
+    membars = ["cta", "gl", "sys", "proxy alias", "proxy async"]
+    return {
+        opcode: {frozenset(words.split()) for words in listed}
+        for opcode, listed in (("fence", said), ("membar", membars))
+    }
+
+
+_FENCES = _forms()
 
 
 def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
@@ -144,8 +166,23 @@ def await_launch(e: Lowering, instruction: Instruction) -> Value:
 @other("membar", "fence")
 def fence(e: Lowering, instruction: Instruction) -> None:
     """Order among accesses: one order for all of them, whatever is asked for."""
-    if bad := [part for part in instruction.parts if part not in _FENCES]:
+    words = frozenset(instruction.parts)
+    if any("fabric" in word for word in words):
+        raise unknown(
+            instruction, "a fence of the fabric's proxy is for newer GPUs than the emulator's sm_90"
+        )
+    known = frozenset().union(*_FENCES[instruction.opcode])
+    if bad := sorted(words - known):
         raise unknown(instruction, f".{bad[0]} is not supported here")
-    if not instruction.parts:
-        raise unknown(instruction, "it has to say whom it concerns")
+    if words not in _FENCES[instruction.opcode] or len(words) != len(instruction.parts):
+        raise unknown(
+            instruction, "there is no such fence: it names a scope, or a proxy, or what it is limited to"
+        )
+    operands = instruction.operands
+    if _MAPS in words and "release" not in words and operands:
+        takes(instruction, 2)
+        if not isinstance(operands[0], Address) or operands[1] != Immediate(_MAP_BYTES):
+            raise unknown(instruction, f"it takes the address of a map, and {_MAP_BYTES}")
+    else:
+        takes(instruction, 2 if {_MAPS, "acquire"} <= words else 0)
     e.line("fence seq_cst")

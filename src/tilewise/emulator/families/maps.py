@@ -115,6 +115,8 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
     if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:
         raise unknown(instruction, f".{extra[0]} is not supported here")
+    if [p for p in instruction.parts if p in ("global", "shared::cta")] != ["global", "shared::cta"]:
+        raise unknown(instruction, "it copies to .global, which is named first, from .shared::cta")
     takes(instruction, 3)
     target, source, size = instruction.operands
     if not isinstance(size, Immediate) or size.value != BYTES:

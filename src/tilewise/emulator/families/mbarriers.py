@@ -10,27 +10,42 @@ from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import space_of, take_address
 from tilewise.emulator.lowering.tables import other, takes, unknown
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["change", "lane_addresses"]
+__all__ = ["change", "completion", "lane_addresses"]
 
-_WORDS = {
-    "shared",
-    "shared::cta",
-    "shared::cluster",
-    "release",
-    "acquire",
-    "relaxed",
-    "cta",
-    "cluster",
-    "b64",
+_SPACES = {"shared", "shared::cta", "shared::cluster"}
+_SCOPES, _LAYOUTS, _PHASES = (
+    {"cta", "cluster"},
+    {"layout::v0", "layout::v1"},
+    {"phase_type::primary", "phase_type::conditional"},
+)
+# What each operation may say of memory order, and what else.
+_ARRIVE, _WAIT = {"release", "relaxed"}, {"acquire", "relaxed"}
+_ORDERS = {
+    "expect_tx": {"relaxed"},
+    "complete_tx": {"relaxed"},
+    "arrive": _ARRIVE,
+    "arrive_drop": _ARRIVE,
+    "test_wait": _WAIT,
+    "try_wait": _WAIT,
+}
+_ARRIVE_OTHERS, _WAIT_OTHERS = {"expect_tx", "noComplete"}, {"parity", *_PHASES}
+_OTHERS = {
+    "init": _LAYOUTS,
+    "check_layout": _LAYOUTS,
+    "pending_count": {"layout::v0"},
+    "arrive": _ARRIVE_OTHERS,
+    "arrive_drop": _ARRIVE_OTHERS,
+    "test_wait": _WAIT_OTHERS,
+    "try_wait": _WAIT_OTHERS,
 }
 _VALUES, _BYTES, _RESULTS = 0, 256, 512  # in the buffer that holds what an operation takes and gives
-_ONLY_HERE = ("init", "inval", "test_wait", "try_wait")
+_ONLY_HERE = ("init", "inval", "test_wait", "try_wait", "check_layout")
 
 
 @other("mbarrier")
@@ -46,22 +61,41 @@ def mbarrier(e: Lowering, instruction: Instruction) -> None:
         "test_wait": _wait,
         "try_wait": _wait,
         "pending_count": _pending,
+        "check_layout": _check_layout,
     }.get(verb)
     if lower is None or instruction.parts[-1] != "b64":
         raise unknown(instruction, "not in this form")
-    extra = {"arrive": {"expect_tx", "noComplete"}, "test_wait": {"parity"}, "try_wait": {"parity"}}
-    extra["arrive_drop"] = extra["arrive"]
-    for part in instruction.parts[1:]:
-        if part not in _WORDS and part not in extra.get(verb, set()):
-            raise unknown(instruction, f".{part} is not supported here")
+    _check_words(instruction, verb)
     if verb in _ONLY_HERE and "shared::cluster" in instruction.parts:
         raise unknown(instruction, "this works on the block's own shared memory alone")
     lower(e, instruction)
 
 
+def _check_words(instruction: Instruction, verb: str) -> None:
+    """Refuse what an operation cannot say."""
+    words = instruction.parts[1:-1]
+    orders, others = _ORDERS.get(verb, set()), _OTHERS.get(verb, set())
+    spaces = set() if verb == "pending_count" else _SPACES
+    for word in words:
+        if "multicast" in word:
+            raise unknown(instruction, f".{word} is for newer GPUs than the emulator's sm_90")
+        if word not in spaces | orders | others | (_SCOPES if orders else set()):
+            raise unknown(instruction, f".{word} is not supported here")
+    for kind in (orders, _SCOPES, spaces, _LAYOUTS, _PHASES, _ARRIVE_OTHERS):
+        if sum(word in kind for word in words) > 1:
+            raise unknown(instruction, f"only one of .{', .'.join(sorted(kind))} may be said")
+    if bool(orders & {*words}) != bool(_SCOPES & {*words}):
+        raise unknown(instruction, "an order such as .relaxed and a scope such as .cta go together")
+    if "noComplete" in words and {"relaxed", "cluster"} & {*words}:
+        raise unknown(instruction, ".noComplete goes with .release.cta alone")
+    if "phase_type::conditional" in words and "parity" not in words:
+        raise unknown(instruction, ".phase_type::conditional needs .parity")
+
+
 def _init(e: Lowering, instruction: Instruction) -> None:
     takes(instruction, 2)
-    change(e, instruction, Mbarrier.INIT, instruction.operands[0], instruction.operands[1])
+    kind = Mbarrier.INIT_V1 if "layout::v1" in instruction.parts else Mbarrier.INIT
+    change(e, instruction, kind, instruction.operands[0], instruction.operands[1])
 
 
 def _inval(e: Lowering, instruction: Instruction) -> None:
@@ -96,12 +130,60 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
         e.write(target, e.load(vector("i64"), results.ref, 64), "u64", None)
 
 
+def _check_layout(e: Lowering, instruction: Instruction) -> None:
+    """Whether an mbarrier was made in the layout that is named."""
+    takes(instruction, 2)
+    target, place = instruction.operands
+    layout = next((part for part in instruction.parts if part in _LAYOUTS), "")
+    if not layout or not isinstance(target, Register):
+        raise unknown(instruction, "it takes .layout::v0 or .layout::v1, and its destination is a predicate")
+    number = Immediate(1 if layout == "layout::v0" else 2)
+    results = change(e, instruction, Mbarrier.IS_LAYOUT, place, number)
+    found = e.load(vector("i64"), results.ref, 64)
+    holds = e.compare("icmp ne", found, e.splat(e.const("i64", 0)))
+    if e.result_shape(instruction) is None:
+        e.write(target, holds, "pred", None)
+    else:
+        _same(e, target, holds)
+
+
+def completion(destination: Operand) -> Operand:
+    """Of what a wait gives, the predicate that says whether the phase is complete."""
+    while isinstance(destination, Pair):
+        destination = destination.first
+    return destination
+
+
+def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
+    """The other results of a wait. No copy makes a report, so that there is none."""
+    if not isinstance(target, Pair):
+        return
+    if "phase_type::primary" not in instruction.parts:
+        raise unknown(instruction, "a report goes with .phase_type::primary")
+    predicate, value = (
+        (target.first.second, target.second) if isinstance(target.first, Pair) else (target.second, None)
+    )
+    types = e.program.function.registers
+    for register, type_ in ((predicate, "pred"), (value, "b8")):
+        if register is None:
+            continue
+        if not isinstance(register, Register) or types.get(register.name, type_) != type_:
+            raise unknown(instruction, f"its report goes to a register of type .{type_}")
+        if register is value and register.name == "_":
+            raise unknown(instruction, "a report's value goes to a register, or is left out")
+        if register.name != "_":
+            scalar = e.const("i1" if type_ == "pred" else "i8", 0)
+            shape = e.result_shape(instruction)
+            e.write(register, e.splat(scalar) if shape is None else scalar, type_, shape)
+
+
 def _wait(e: Lowering, instruction: Instruction) -> None:
     """``test_wait`` and ``try_wait``: neither holds the warp up, but a loop around one lets others run."""
-    target, place = instruction.operands[:2]
+    target, place = completion(instruction.operands[0]), instruction.operands[1]
     takes(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
     if not isinstance(target, Register):
         raise unknown(instruction, "its destination must be a predicate")
+    _report(e, instruction, instruction.operands[0])
     kind = Mbarrier.TEST_PARITY if "parity" in instruction.parts else Mbarrier.TEST_STATE
     alike = e.result_shape(instruction) == UNIFORM and not e.is_apart and e.guard is None
     results = change(e, instruction, kind, place, instruction.operands[2], one=alike)

@@ -33,6 +33,12 @@ def nowhere(e: Lowering, instruction: Instruction) -> None:
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
+@other("call:overflow")
+def overflow(e: Lowering, instruction: Instruction) -> None:
+    """A call for which a thread's stack has no room."""
+    _end(e, FaultKind.STACK_OVERFLOW, instruction)
+
+
 def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
     e.fault_now(kind, instruction)
     e.place(e.label("never"))

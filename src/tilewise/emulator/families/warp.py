@@ -223,24 +223,20 @@ def _first(e: Lowering, lanes: Value) -> Value:
 def match_(e: Lowering, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
-    if (
-        len(parts) != 3
-        or parts[0] not in ("any", "all")
-        or parts[1] != "sync"
-        or parts[2] not in ("b32", "b64")
-    ):
+    kind = next((part for part in parts if part in ("any", "all")), "")
+    if sorted(parts[:-1]) != sorted((kind, "sync")) or parts[-1] not in ("b32", "b64"):
         raise unknown(instruction, "it is any or all, sync, of type b32 or b64")
     (_, a), membermask = _operands(instruction, 2)
-    target, flag = _destinations(instruction, parts[0] == "all")
+    target, flag = _destinations(instruction, kind == "all")
     members = _members(e, membermask)
     if _same(e, a):
         equal: Value = members
-    elif parts[0] == "all" and not members.is_vector:
-        equal = _equal_to_first(e, e.read(a, parts[2], True), members)
+    elif kind == "all" and not members.is_vector:
+        equal = _equal_to_first(e, e.read(a, parts[-1], True), members)
     else:
         members = e.splat(members)
-        equal = e.op("and", _equal_by_lane(e, e.read(a, parts[2], True)), members)
-    if parts[0] == "any":
+        equal = e.op("and", _equal_by_lane(e, e.read(a, parts[-1], True)), members)
+    if kind == "any":
         _put(e, target, equal, "b32")
         return
     every = e.compare("icmp eq", equal, members)

@@ -115,9 +115,9 @@ def _form(
 
 def _check_words(instruction: Instruction, a_type: str) -> None:
     parts = instruction.parts
-    bits = parts[-2:] == ("and", "popc")
-    if bits != (a_type == "b1") or (not bits and {"and", "popc"} & set(parts)):
-        raise unknown(instruction, "b1 ends in and.popc, and no other type does")
+    bits = [part for part in parts if part in ("and", "popc")]
+    if bits != (["and", "popc"] if a_type == "b1" else []):
+        raise unknown(instruction, "b1 takes and.popc, and no other type does")
     if "satfinite" in parts and (a_type not in ("s8", "u8") or parts.count("satfinite") > 1):
         raise unknown(instruction, "satfinite is for integers of 8 bits")
 

@@ -195,8 +195,9 @@ def _multiply(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts[1:])
     op = words[0] if words[:2] in (["xor", "popc"], ["and", "popc"]) else ""
     words = words[2:] if op else words
-    saturate = words[-1:] == ["satfinite"]
-    words = words[:-1] if saturate else words
+    saturate = "satfinite" in words
+    if saturate:
+        words.remove("satfinite")
     if len(words) > 5 and words[5] == "rn" and words[6:] == ["f64"] * 4:
         words.pop(5)
     if words[:2] != ["sync", "aligned"] or len(words) not in (7, 9) or len(instruction.operands) != 4:

@@ -7,7 +7,6 @@ lowering that is given the whole state.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ __all__ = [
     "WAITS",
     "Form",
     "Pure",
+    "edits",
     "known",
     "other",
     "pure",
@@ -34,6 +34,24 @@ __all__ = [
 ]
 
 Results = Value | tuple[Value, ...]
+
+# Instructions that PTX has and no table does, by what they have in common.
+_UNSUPPORTED = {
+    opcode: family
+    for family, opcodes in {
+        "texture instructions": "tex tld4 txq istypep",
+        "surface instructions": "suld sust sured suq",
+        "tensor core instructions of sm_100 (tcgen05)": "tcgen05",
+        "instructions on memory that several GPUs share (multimem)": "multimem",
+        "instructions on a network of GPUs (fabric)": "fabric",
+        "requests for another cluster's work (clusterlaunchcontrol)": "clusterlaunchcontrol",
+        "stack instructions": "alloca stacksave stackrestore",
+        "carry-less products": "clmad",
+        "compressions of sparse matrices": "spcompress spdecompress",
+    }.items()
+    for opcode in opcodes.split()
+}
+_LONG_OPCODE = 6  # letters from which on two mistakes still leave a word that can be recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +121,31 @@ def known() -> list[str]:
 
 def unknown(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
+    name = instruction.written or instruction.name
     if why:
-        return PtxError(instruction.line, f"{instruction.name}: {why}", instruction.source)
-    near = difflib.get_close_matches(instruction.opcode, known(), n=1, cutoff=0.4)
-    hint = f"; the nearest known one is {near[0]!r}" if near else ""
-    what = f"the instruction {instruction.name!r} is not supported{hint}"
+        return PtxError(instruction.line, f"{name}: {why}", instruction.source)
+    family = _UNSUPPORTED.get(instruction.opcode)
+    if family:
+        what = f"{family} are not supported (the instruction {name!r})"
+        return PtxError(instruction.line, what, instruction.source)
+    near = min(filter(str.isalnum, known()), key=lambda opcode: edits(opcode, instruction.opcode))
+    is_near = edits(near, instruction.opcode) <= (1 if len(instruction.opcode) < _LONG_OPCODE else 2)
+    hint = f"; the nearest known one is {near!r}" if is_near else ""
+    what = f"the instruction {name!r} is not supported{hint}"
     return PtxError(instruction.line, what, instruction.source)
+
+
+def edits(first: str, second: str) -> int:
+    """How many letters to put in, leave out, replace or swap with their neighbour, to make one word the other."""
+    before, row = [0] * (len(second) + 1), list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        before, above, row = row, before, [i]
+        for j, other_letter in enumerate(second, 1):
+            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and first[i - 2 : i] == second[j - 2 : j][::-1]:
+                least = min(least, above[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def takes(instruction: Instruction, *counts: int) -> None:

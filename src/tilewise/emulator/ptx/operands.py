@@ -58,7 +58,8 @@ def has_destination(instruction: Instruction) -> bool:
     if opcode == "cp":
         return False
     if opcode == "mbarrier":
-        return bool({*parts[:1]} & {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"})
+        giving = {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count", "check_layout"}
+        return bool({*parts[:1]} & giving)
     return True
 
 

@@ -23,6 +23,7 @@ from tilewise.emulator.ptx.elements import (
 from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.labels import Labels
 from tilewise.emulator.ptx.library import add_library
+from tilewise.emulator.ptx.modifiers import order_modifiers
 from tilewise.emulator.ptx.spelling import MARKED, spelled
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -121,8 +122,9 @@ class Parser(Words):
                     self.narrow |= self.word() == "map_f64_to_f32"
             elif token.text == ".address_size":
                 self.take()
-                if self.integer() != 64:
-                    raise PtxError(token.line, "only 64-bit addresses (.address_size 64) are supported")
+                if (bits := self.integer()) != 64:
+                    what = f".address_size {bits}: 32-bit modules are supported neither here nor by CUDA 13"
+                    raise PtxError(token.line, f"{what}: compile the source again for 64-bit addresses")
             elif token.text == ".file":
                 self.file()
             elif token.text == ".section":
@@ -491,6 +493,8 @@ class Parser(Words):
         parts = []
         while self.now.kind == "dotted":
             parts.append(self.take().text[1:])
+        written = ".".join((opcode, *parts))
+        parts = [*order_modifiers(line, opcode, parts)]
         operands: list[Operand] = []
         while self.now.text != ";":
             operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
@@ -499,7 +503,9 @@ class Parser(Words):
         self.expect(";")
         file, source = self.location
         assert self.function is not None
-        whole = Instruction(line, opcode, tuple(parts), tuple(operands), guard, negated, source, file)
+        whole = Instruction(
+            line, opcode, tuple(parts), tuple(operands), guard, negated, source, file, written
+        )
         if self.narrow and "f64" in parts:
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
         found = spelled(moved(self, whole), self.function.registers, self.result.version)

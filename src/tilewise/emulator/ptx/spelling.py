@@ -1,7 +1,7 @@
 """One spelling of every instruction: what the tables of instructions need not know.
 
-PTX lets modifiers follow the type, keeps a carry that no operand names, and calls two instructions cvt.
-Here modifiers come first, a carry is an operand like any other, and cvt.pack is an opcode of its own.
+PTX keeps a carry that no operand names, calls two instructions cvt, and has waits with two destinations. Here a carry
+is an operand like any other, cvt.pack is an opcode of its own, and there is one destination, of several registers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register
-from tilewise.emulator.ptx.types import TYPE_BYTES
 
 __all__ = ["CARRY", "MARKED", "spelled"]
 
@@ -17,26 +16,11 @@ CARRY = "%cc#"  # the carry flag, as a register: a name that no text can declare
 _ROUNDINGS = {"rn", "rz", "rm", "rp"}
 _SET_CARRY = {"add", "addc", "sub", "subc", "mad", "madc"}
 _USE_CARRY = {"addc", "subc", "madc"}
-_TYPES = {*TYPE_BYTES, "u8x4", "s8x4", "u2", "s2", "u4", "s4"}
 # Video instructions: their operands may have selectors and signs.
 _VIDEO = ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset")
 MARKED = {
     *(f"{opcode}{count}" for opcode in (*_VIDEO, "vavrg") for count in ("2", "4")),
     *(*_VIDEO, "vshl", "vshr", "vmad"),
-}
-# Modifiers that may come after the type. Only these opcodes have no part after a type that means another
-# thing there.
-_MODIFIERS = {
-    "add": {"sat"},
-    "sub": {"sat"},
-    "min": {"relu"},
-    "max": {"relu"},
-    "cvt": {"sat"},
-    "bfind": {"shiftamt"},
-    "setp": {"and", "or", "xor"},
-    "lop3": {"and", "or"},
-    "prmt": {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"},
-    "shf": {"wrap", "clamp"},
 }
 
 
@@ -47,25 +31,21 @@ def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[
         instruction = replace(
             instruction, parts=("rn", *instruction.parts)
         )  # what it means if it is not said
-    if len(instruction.parts) > 1 and instruction.opcode in _MODIFIERS:
-        instruction = _modifiers_first(instruction)
     if instruction.opcode == "cvt" and "pack" in instruction.parts:
         parts = tuple(part for part in instruction.parts if part != "pack")
         return replace(instruction, opcode="cvt.pack", parts=parts)
+    if instruction.opcode == "mbarrier":
+        return _with_report(instruction)
     return _with_carry(instruction, registers)
 
 
-def _modifiers_first(instruction: Instruction) -> Instruction:
-    known, parts = _MODIFIERS[instruction.opcode], list(instruction.parts)
-    end = len(parts)
-    while end and parts[end - 1] in known:
-        end -= 1
-    if end == len(parts) or not end or parts[end - 1] not in _TYPES:
-        return instruction
-    first = end
-    while first and parts[first - 1] in _TYPES:
-        first -= 1
-    return replace(instruction, parts=(*parts[:first], *parts[end:], *parts[first:end]))
+def _with_report(instruction: Instruction) -> Instruction:
+    """A wait's report, ``p|q, value``, as one destination of three."""
+    operands = instruction.operands
+    waits = instruction.parts[:1] in (("test_wait",), ("try_wait",))
+    if waits and len(operands) > 2 and isinstance(operands[0], Pair) and isinstance(operands[1], Register):
+        return replace(instruction, operands=(Pair(*operands[:2]), *operands[2:]))
+    return instruction
 
 
 def _with_carry(instruction: Instruction, registers: dict[str, str]) -> Instruction:

@@ -94,6 +94,7 @@ class Instruction:
     negated: bool = False
     source: int = 0  # line of the CUDA source, 0 when not known
     file: int = 0
+    written: str = ""  # the name that the text has, where its modifiers stand in another order
 
     @property
     def name(self) -> str:

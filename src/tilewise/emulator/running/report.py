@@ -43,7 +43,7 @@ CLUSTER_BARRIER = -1  # its number, among those of a block
 _LINE_SHOWN = 200  # characters of a PTX line
 _MISUSED = {
     MbarrierFault.NOT_INITIALISED: "is not one: it was not initialised, or has been written over since",
-    MbarrierFault.COUNT: "is given a count that it cannot have: from 1 to 1,048,575",
+    MbarrierFault.COUNT: "is given a count that it cannot have: from 1 to 1,048,575, or to 511 in .layout::v1",
     MbarrierFault.TOO_MANY: "has more arrivals than are pending in its phase: it was initialised with too low a count, "
     "or a thread arrives twice",
     MbarrierFault.BYTES: "would have more than 1,048,575 bytes to come, or come too many",
@@ -174,6 +174,8 @@ _SAID = {
         "a wgmma by less than a whole warpgroup: all 32 lanes of a warp have to come to it together, and "
         "the block must have all four warps, of which the first is a multiple of 4"
     ),
+    FaultKind.STACK_OVERFLOW: "stack overflow: a function has called itself until the 16,384 bytes that each thread has"
+    " for such calls were full",
     FaultKind.BAD_CALL: "a call through a pointer to no function that fits, or to one that is running already",
 }
 

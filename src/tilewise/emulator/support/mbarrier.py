@@ -1,8 +1,10 @@
 """What an mbarrier is, and what each operation does to it.
 
 The 64 bits in shared memory, of our own making: arrivals pending (20 bits), arrivals expected in a phase (20),
-bytes expected and not come (21, signed), the parity of the phase (1), 1 (1), 0 (1). The last two tell an
-mbarrier from memory that is none: neither zeros nor what memory holds before it is written has them so.
+bytes expected and not come (21, signed), the parity of the phase (1), the layout (2): 1 for .layout::v0 and 2 for
+.layout::v1. The last two tell an mbarrier from memory that is none: neither zeros nor what memory holds before it is
+written has them so. The layouts differ in what reports they keep of copies: none makes one here, so that in both the
+conditional phase is the primary one.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ __all__ = ["COUNT_BITS", "routines", "told"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
-_EXPECTED, _BYTES, _PHASE, _VALID = 20, 40, 61, 62
+_MOST_V1 = (1 << 9) - 1  # arrivals
+_EXPECTED, _BYTES, _PHASE, _LAYOUT = 20, 40, 61, 62
 _WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
 
 
 def told(address: int, state: int) -> str:
     """What an mbarrier that is not complete lacks, for people."""
-    if state >> _VALID != 1:
+    if state >> _LAYOUT not in (1, 2):
         return f"at the mbarrier at shared address {address:#x}, which has been written over"
     pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
     missing = raw - (1 << 21) if raw >> 20 else raw
@@ -53,10 +56,17 @@ class _State:
         self.expected = r.variable("i64", r.op("and", r.op("lshr", self.whole, _EXPECTED), _MOST))
         self.bytes = r.variable("i64", r.op("ashr", r.op("shl", self.whole, 3), 43))
         self.phase = r.variable("i64", r.op("and", r.op("lshr", self.whole, _PHASE), 1))
+        self.layout = r.op("lshr", self.whole, _LAYOUT)
 
     @property
     def valid(self) -> Value:
-        return self.r.compare("icmp eq", self.r.op("lshr", self.whole, _VALID), 1)
+        return self.r.compare("icmp ult", self.r.op("sub", self.layout, 1), 2)
+
+    @property
+    def most(self) -> Value:
+        """Arrivals that may be pending."""
+        first = self.r.compare("icmp eq", self.layout, 1)
+        return self.r.select(first, self.r.const("i64", _MOST), self.r.const("i64", _MOST_V1))
 
     def settle(self) -> None:
         """The next phase, if nothing is pending any more; then back to memory."""
@@ -74,7 +84,7 @@ class _State:
         whole = r.op("or", self.pending.get(), r.op("shl", self.expected.get(), _EXPECTED))
         whole = r.op("or", whole, r.op("shl", count, _BYTES))
         whole = r.op("or", whole, r.op("shl", self.phase.get(), _PHASE))
-        r.put(self.place, 0, r.op("or", whole, 1 << _VALID))
+        r.put(self.place, 0, r.op("or", whole, r.op("shl", self.layout, _LAYOUT)))
 
 
 def _change() -> Routine:
@@ -83,15 +93,19 @@ def _change() -> Routine:
     r = Routine("tw_mbarrier_change", "i32", **names)
     place, value = r["place"], r["value"]
     zero = r.const("i32", 0)
-    with _for(r, Mbarrier.INIT):
-        _refuse_unless(r, r.compare("icmp ult", r.op("sub", value, 1), _MOST), MbarrierFault.COUNT)
-        twice = r.op("or", value, r.op("shl", value, _EXPECTED))
-        r.put(place, 0, r.op("or", twice, 1 << _VALID))
-        r.give(zero)
+    for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
+        with _for(r, operation):
+            _refuse_unless(r, r.compare("icmp ult", r.op("sub", value, 1), most), MbarrierFault.COUNT)
+            twice = r.op("or", value, r.op("shl", value, _EXPECTED))
+            r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
+            r.give(zero)
     state = _State(r, place)
     _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
     with _for(r, Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
+        r.give(zero)
+    with _for(r, Mbarrier.IS_LAYOUT):
+        r.put(r["result"], 0, r.cast("zext", r.compare("icmp eq", state.layout, value), "i64"))
         r.give(zero)
     with _for(r, Mbarrier.TEST_STATE):
         then = r.op("and", r.op("lshr", value, _PHASE), 1)
@@ -105,7 +119,7 @@ def _change() -> Routine:
     r.put(r["result"], 0, state.whole)
     with _for(r, Mbarrier.INCREMENT):
         more = r.op("add", state.pending.get(), 1)
-        _refuse_unless(r, r.compare("icmp ule", more, _MOST), MbarrierFault.COUNT)
+        _refuse_unless(r, r.compare("icmp ule", more, state.most), MbarrierFault.COUNT)
         state.pending.put(more)
         state.write()
         r.give(zero)

@@ -1,0 +1,358 @@
+"""Calls of functions that are running already: one body for every depth, and a stack for each thread.
+
+A function that may lead to itself is written out once for each call from outside. A call from within pushes what the
+functions on the way still need, and begins the body again; behind the body, a thread goes back to where it was called
+from and pops. What the functions have in local memory lies on the stack as well, so that each call has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.ptx.operands import reads, registers_in, writes
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
+
+if TYPE_CHECKING:
+    from tilewise.emulator.analysis.inline import Call, Frame, Inliner
+
+__all__ = ["STACK_BYTES", "Activation", "Stack", "is_recursive", "live_after"]
+
+STACK_BYTES = 16 << 10  # of a thread
+_ALIGN = 16
+_STACK = "stack~"  # a name that no PTX has
+
+
+@dataclass(slots=True)
+class Activation:
+    """What a running call of a recursive function keeps beside its registers."""
+
+    start: str  # the label at which its body begins
+    site: Register  # where the body was called from: 0 from outside, or one of ``sites``
+    base: Register  # where its local memory begins
+    local_bytes: int
+    places: dict[str, int]  # its variables in local memory
+    sites: list[str] = field(default_factory=list)  # labels behind the calls from within
+
+
+def is_recursive(module: Module, name: str) -> bool:
+    """Whether a function may lead to a call of itself by name. Only bodies that it reaches are read."""
+    reached: set[str] = set()
+    ahead = [name]
+    while ahead:
+        function = module.function(ahead.pop())
+        for other in _called(function) if function else ():
+            if other == name:
+                return True
+            if other not in reached:
+                reached.add(other)
+                ahead.append(other)
+    return False
+
+
+def _called(function: Function) -> Iterator[str]:
+    for item in function.body:
+        if isinstance(item, Instruction) and item.opcode == "call":
+            target = next((operand for operand in item.operands if not isinstance(operand, Vector)), None)
+            if isinstance(target, Symbol):
+                yield target.name
+
+
+class Stack:
+    """Writes the calls within recursive functions."""
+
+    def __init__(self, inliner: Inliner) -> None:
+        self.out = inliner
+        self.top: Register | None = None
+        self.live: dict[str, list[frozenset[str]]] = {}  # by function
+
+    # -- a body ---------------------------------------------------------------------------------
+    def begin(self, frame: Frame, at: Instruction) -> None:
+        """In front of a body that is entered from outside."""
+        out = self.out
+        if self.top is None:
+            self.top = out.register("u64")
+            out.declare(out.frames[0], Variable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
+        if not any(outer.activation for outer in _outwards(frame.parent)):
+            out.make(at, "mov", "u64", self.top, Symbol(_STACK))
+        places, size = {}, 0
+        for variable in frame.function.variables.values():
+            if variable.space == "local":
+                size = _aligned(size, variable.align)
+                places[variable.name] = size
+                size += variable.size
+        start, site, base = out.fresh("again"), out.register("u32"), out.register("u64")
+        frame.activation = Activation(start, site, base, _aligned(size, _ALIGN), places)
+        out.make(at, "mov", "u32", site, Immediate(0))
+        out.place(start, at.line)
+        if size:
+            out.make(at, "mov", "u64", base, self.top)
+            self._grow(at, frame.activation.local_bytes)
+
+    def finish(self, frame: Frame, at: Instruction) -> None:
+        """Behind the body: on from where it was called."""
+        kept, out = frame.activation, self.out
+        assert kept is not None and self.top is not None
+        if kept.local_bytes:
+            out.make(at, "mov", "u64", self.top, kept.base)
+        if kept.sites:
+            outside, table = out.fresh("outside"), out.fresh("sites")
+            out.result.tables[table] = [outside, *kept.sites]
+            out.make(at, "brx", "idx", kept.site, Symbol(table))
+            out.place(outside, at.line)
+
+    def place(self, frame: Frame, name: str) -> tuple[Register, int] | None:
+        """Where a variable of a recursive function lies, if it is on the stack: behind what, and how far."""
+        kept = frame.activation
+        return (kept.base, kept.places[name]) if kept and name in kept.places else None
+
+    # -- a call from within ---------------------------------------------------------------------
+    def again(self, frame: Frame, call: Call, root: Frame) -> None:
+        """A call of the function ``root``, which is running, from ``frame``, to which it has led."""
+        out, at, kept = self.out, call.line, root.activation
+        assert kept is not None and self.top is not None
+        given = [
+            (formal, self._taken(at, formal, actual))
+            for formal, actual in zip(root.function.parameters, call.arguments, strict=True)
+        ]
+        slots, size = self._slots(frame, root)
+        self._grow(at, size)
+        self._save(at, slots, size)
+        for formal, pieces in given:
+            self._put(at, self._held(root, formal), pieces)
+        back = out.fresh("back")
+        kept.sites.append(back)
+        out.make(at, "mov", "u32", kept.site, Immediate(len(kept.sites)))
+        out.branch(at, kept.start)
+        out.place(back, at.line)
+        results = [self._taken(at, formal, self._held(root, formal)) for formal in root.function.returns]
+        self._restore(at, slots, size)
+        out.make(at, "sub", "u64", self.top, self.top, Immediate(size))
+        for actual, pieces in zip(call.results, results, strict=True):
+            self._put(at, actual, pieces)
+
+    def _grow(self, at: Instruction, size: int) -> None:
+        """Room on the stack, or a fault."""
+        out, full, end, room = (
+            self.out,
+            self.out.register("pred"),
+            self.out.register("u64"),
+            self.out.fresh("room"),
+        )
+        assert self.top is not None
+        out.make(at, "add", "u64", self.top, self.top, Immediate(size))
+        out.make(at, "mov", "u64", end, Symbol(_STACK, STACK_BYTES))
+        out.make(at, "setp", "gt.u64", full, self.top, end)
+        out.branch(at, room, full, True)
+        out.make(at, "call:overflow", "")
+        out.place(room, at.line)
+
+    def _slots(self, frame: Frame, root: Frame) -> tuple[list[tuple[int, Operand, str]], int]:
+        """What is pushed: at which offset, what, and of which type; and the bytes of it all."""
+        out = self.out
+        held: dict[Operand, str] = {}
+        pieces: dict[str, Variable] = {}
+        for each in _outwards(frame):
+            live = sorted(self._live(each))
+            for name in (name for name in live if name in each.function.registers):
+                held[Register(out.register_name(each, name))] = each.function.registers[name]
+            if each.activation:
+                held |= {each.activation.site: "u32", each.activation.base: "u64"}
+            own = {v.name for v in each.function.variables.values() if v.space == "param"} | {*each.symbols}
+            for name in (name for name in live if name in own):
+                symbol = out.symbol(each, name, 0)
+                if isinstance(symbol, Symbol) and symbol.name in out.result.variables:
+                    pieces[symbol.name] = out.result.variables[symbol.name]
+            if each is root:
+                break
+        for variable in pieces.values():
+            held |= {
+                Address(Symbol(variable.name), offset): type_ for offset, type_ in _pieces(variable.size)
+            }
+        slots, size = [], 0
+        for what, type_ in held.items():
+            width = 4 if type_ == "pred" else bits_of(type_) // 8
+            size = _aligned(size, width)
+            slots.append((size, what, type_))
+            size += width
+        return slots, _aligned(size, _ALIGN)
+
+    def _live(self, frame: Frame) -> frozenset[str]:
+        """The registers and variables that a function still needs behind the call that it is at."""
+        name = frame.function.name
+        if name not in self.live:
+            self.live[name] = live_after(frame.function)
+        return self.live[name][frame.position]
+
+    def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
+        out = self.out
+        assert self.top is not None
+        for offset, what, type_ in slots:
+            value, stored = what, _stored(type_)
+            if isinstance(what, Address):
+                value = out.register(_register_type(type_))
+                out.make(at, "ld", f"param.{type_}", value, what)
+            elif type_ == "pred":
+                value = out.register("u32")
+                out.make(at, "selp", "u32", value, Immediate(1), Immediate(0), what)
+            out.make(at, "st", f"local.{stored}", Address(self.top, offset - size), value)
+
+    def _restore(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
+        out = self.out
+        assert self.top is not None
+        for offset, what, type_ in slots:
+            place, stored = Address(self.top, offset - size), _stored(type_)
+            if isinstance(what, Address):
+                value = out.register(_register_type(type_))
+                out.make(at, "ld", f"local.{stored}", value, place)
+                out.make(at, "st", f"param.{type_}", what, value)
+            elif type_ == "pred":
+                value = out.register("u32")
+                out.make(at, "ld", "local.u32", value, place)
+                out.make(at, "setp", "ne.u32", what, value, Immediate(0))
+            else:
+                out.make(at, "ld", f"local.{stored}", what, place)
+
+    # -- arguments and results ------------------------------------------------------------------
+    def _held(self, root: Frame, formal: Variable) -> Operand:
+        """What has a parameter or a result of the function that is called."""
+        if formal.space == "reg":
+            return Register(self.out.register_name(root, formal.name))
+        return Symbol(root.symbols[formal.name])
+
+    def _taken(self, at: Instruction, formal: Variable, source: Operand) -> list[tuple[int, str, Operand]]:
+        """Copies in registers of an argument or a result, piece by piece: offset, type, register."""
+        found: list[tuple[int, str, Operand]] = []
+        whole = [(0, formal.type)] if not isinstance(source, Symbol) or formal.space == "reg" else None
+        for offset, type_ in whole or _pieces(formal.size):
+            value = self.out.register(_register_type(type_))
+            if isinstance(source, Symbol):
+                self.out.make(at, "ld", f"param.{type_}", value, Address(source, offset))
+            else:
+                self.out.make(at, "mov", type_, value, source)
+            found.append((offset, type_, value))
+        return found
+
+    def _put(self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]) -> None:
+        for offset, type_, value in pieces:
+            if isinstance(target, Symbol):
+                self.out.make(at, "st", f"param.{type_}", Address(target, offset), value)
+            elif target != Register("_"):
+                self.out.make(at, "mov", type_, target, value)
+
+
+def _outwards(frame: Frame | None) -> Iterator[Frame]:
+    while frame is not None:
+        yield frame
+        frame = frame.parent
+
+
+def live_after(function: Function) -> list[frozenset[str]]:
+    """For each item of a body, the registers and variables whose values something behind it may read."""
+    body = function.body
+    places = {item.name: index for index, item in enumerate(body) if isinstance(item, Label)}
+    after: list[frozenset[str]] = [frozenset()] * len(body)
+    given_back = frozenset(variable.name for variable in function.returns)
+    before = [*[frozenset[str]()] * len(body), given_back]
+    changed = True
+    while changed:
+        changed = False
+        for index in range(len(body) - 1, -1, -1):
+            item = body[index]
+            after[index] = frozenset().union(*(before[place] for place in _onward(function, index, places)))
+            now = after[index]
+            if isinstance(item, Instruction) and item.opcode == "ret":
+                now |= given_back
+            if isinstance(item, Instruction):
+                now = now - _overwritten(function, item) | _read(function, item)
+            if now != before[index]:
+                before[index], changed = now, True
+    return after
+
+
+def _onward(function: Function, index: int, places: dict[str, int]) -> list[int]:
+    """Where a thread may be next."""
+    item = function.body[index]
+    if not isinstance(item, Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
+        return [index + 1]
+    names: list[str] = []
+    if item.opcode in ("bra", "brx") and isinstance(item.operands[-1], Symbol):
+        name = item.operands[-1].name
+        names = function.tables.get(name, []) if item.opcode == "brx" else [name]
+    found = [places[name] for name in names if name in places]
+    return [*found, index + 1] if item.guard else found
+
+
+def _results(item: Instruction) -> Operand | None:
+    return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], Vector) else None
+
+
+def _overwritten(function: Function, item: Instruction) -> frozenset[str]:
+    if item.guard:
+        return frozenset()
+    if item.opcode == "call":
+        results = _results(item)
+        return frozenset(_names(function, results)) if results else frozenset()
+    found = {register.name for register in writes(item)}
+    match item.operands[:1]:
+        case (Address(base=Symbol(name=name), offset=0),) if item.opcode == "st" and len(item.operands) > 1:
+            variable, type_ = function.variables.get(name), item.parts[-1]
+            if variable and type_ in TYPE_BYTES and variable.size == TYPE_BYTES[type_]:
+                found.add(name)
+    return frozenset(found)
+
+
+def _read(function: Function, item: Instruction) -> frozenset[str]:
+    registers = {register.name for register in reads(item) if register.name in function.registers}
+    if item.opcode == "call":
+        results = _results(item)
+        given = [operand for operand in item.operands if operand is not results]
+        return frozenset(registers - _names(function, results) if results else registers).union(
+            *(_names(function, operand) for operand in given)
+        )
+    if item.opcode == "st":
+        return frozenset(registers)
+    return frozenset(registers).union(*(_names(function, operand) for operand in item.operands))
+
+
+def _names(function: Function, operand: Operand) -> frozenset[str]:
+    """The registers and the variables that an operand names."""
+    found = [register.name for register in registers_in(operand) if register.name in function.registers]
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    bases = (item.base if isinstance(item, Address) else item for item in items)
+    return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
+
+
+def _aligned(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+def _pieces(size: int) -> Iterator[tuple[int, str]]:
+    """A variable cut into what one instruction moves."""
+    offset = 0
+    while offset < size:
+        width = next(width for width in (8, 4, 2, 1) if width <= size - offset)
+        yield offset, f"b{8 * width}"
+        offset += width
+
+
+def _stored(type_: str) -> str:
+    return "u32" if type_ == "pred" else f"b{bits_of(type_)}"
+
+
+def _register_type(type_: str) -> str:
+    return "b16" if bits_of(type_) == 8 else type_

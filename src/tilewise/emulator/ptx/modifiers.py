@@ -1,0 +1,117 @@
+"""One order of an instruction's modifiers: that of the PTX manual, whatever order a text has.
+
+The assembler takes modifiers in any order, types before the others too: ``add.f32.rn`` is ``add.rn.f32``. Only
+words of one kind that mean different things by their place keep the order that they have among themselves: types
+(a result's before a source's), spaces (to before from), and the layouts of A and B. And some words are a part of
+the opcode: there is ``mul.wide``, and no ``mul.u32.wide``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tilewise.emulator.ptx.syntax import PtxError
+
+__all__ = ["is_type_word", "order_modifiers"]
+
+_Words = frozenset[str]
+
+
+def _words(text: str) -> _Words:
+    return frozenset(text.split())
+
+
+# What follows an opcode directly, and nowhere else.
+_HEADS: dict[str, tuple[tuple[str, ...], ...]] = {
+    opcode: tuple(tuple(head.split(".")) for head in heads.split())
+    for opcode, heads in {
+        "mul": "lo hi wide",
+        "mad": "lo hi wide",
+        "madc": "lo hi",
+        "mul24": "lo hi",
+        "mad24": "lo hi",
+        "dp2a": "lo hi",
+        "shf": "l r",
+        "div": "full",
+        "cvta": "to",
+        "cvt": "pack",
+        "createpolicy": "fractional range",
+        "bar": "sync arrive red warp.sync cta.sync cta.arrive cta.red",
+        "barrier": "arrive red cta cta.arrive cta.red cluster.arrive cluster.wait",
+        "cp": "async async.bulk async.bulk.tensor async.bulk.prefetch async.bulk.prefetch.tensor"
+        " async.bulk.commit_group async.bulk.wait_group async.commit_group async.wait_group async.wait_all"
+        " async.mbarrier.arrive reduce.async.bulk reduce.async.bulk.tensor",
+        "fence": "proxy",
+        "membar": "proxy",
+        "mbarrier": "init inval expect_tx complete_tx arrive arrive.expect_tx arrive_drop arrive_drop.expect_tx"
+        " test_wait test_wait.parity try_wait try_wait.parity pending_count check_layout",
+        "setmaxnreg": "inc dec",
+        "red": "async",
+        "st": "async bulk",
+        "tensormap": "replace cp_fenceproxy",
+        "wgmma": "mma_async fence commit_group wait_group",
+        "wmma": "load.a load.b load.c store.d mma",
+        "griddepcontrol": "wait launch_dependents",
+    }.items()
+}
+_COMPARISONS = _words("eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan")
+_BITS = _words("and or xor")
+_SYNC, _ALIGNED, _LAYOUT = _words("sync"), _words("aligned"), _words("row col")
+_SPARSE = _words("sp sp::ordered_metadata")
+_DIMENSIONS = _words("1d 2d 3d 4d 5d")
+_SPACES = _words("shared shared::cta shared::cluster global")
+_SHAPE = re.compile(r"m\d+n\d+(?:k\d+)?")
+_SHAPES = _words("shape")  # stands for every word that _SHAPE matches
+# Opcodes whose tables read modifiers by their place: which kind comes first, second and so on. Others follow.
+_ORDER: dict[str, tuple[_Words, ...]] = {
+    "set": (_COMPARISONS, _BITS),
+    "setp": (_COMPARISONS, _BITS),
+    "redux": (_SYNC, _BITS | _words("add min max")),
+    "vote": (_SYNC,),
+    "barrier": (_SYNC,),
+    "cp": (_words("ca cg"), _DIMENSIONS, _SPACES),
+    "mma": (_SPARSE, _SYNC, _ALIGNED, _SHAPES, _LAYOUT),
+    "wgmma": (_SPARSE, _SYNC, _ALIGNED, _SHAPES),
+    "wmma": (_BITS | _words("popc"), _SYNC, _ALIGNED, _LAYOUT, _SHAPES),
+    "ldmatrix": (_SYNC, _ALIGNED, _SHAPES),
+    "stmatrix": (_SYNC, _ALIGNED, _SHAPES),
+    "movmatrix": (_SYNC, _ALIGNED, _SHAPES, _words("trans")),
+    "setmaxnreg": (_SYNC, _ALIGNED),
+    "tensormap": (_words("tile"), _words("b1024")),
+}
+_TYPE = re.compile(r"(?:[busf]|bf|tf)\d+(?:x\d+)?|u?e\dm\d(?:x\d)?|s2f6x2|pred")
+
+
+def is_type_word(word: str) -> bool:
+    """Whether a modifier names a type."""
+    return _TYPE.fullmatch(word) is not None
+
+
+def order_modifiers(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:
+    """An instruction's modifiers in one order: its opcode's own, others, types."""
+    if len(parts) < 2 and opcode not in _HEADS:
+        return tuple(parts)
+    head = _head(line, opcode, parts)
+    rest = parts[len(head) :]
+    kinds = _ORDER.get(opcode, ())
+
+    def place(word: str) -> int:
+        for index, words in enumerate(kinds):
+            if word in words or (words is _SHAPES and _SHAPE.fullmatch(word)):
+                return index
+        return len(kinds) + 1 if is_type_word(word) else len(kinds)
+
+    return (*head, *sorted(rest, key=place))
+
+
+def _head(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:
+    """The part of the opcode that its modifiers begin with; anywhere else it is a mistake."""
+    heads = _HEADS.get(opcode, ())
+    found = max((head for head in heads if tuple(parts[: len(head)]) == head), key=len, default=())
+    inside = {word for head in heads for word in head}
+    for word in parts[len(found) or 1 :]:  # the first may begin a head that the table of its family names
+        if word in inside:
+            written = [".".join((opcode, *head)) for head in heads if word in head]
+            why = f".{word} is a part of the opcode, which is written {' or '.join(written)}"
+            raise PtxError(line, f"{'.'.join((opcode, *parts))}: {why}")
+    return found
