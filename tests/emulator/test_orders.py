@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 Order = str | int
 
 RANDOM = np.random.default_rng()
-SEEDS = [int(seed) for seed in RANDOM.integers(0, 2**40, 4)]
+SEEDS = [int(seed) for seed in RANDOM.integers(0, 2**40, 4)]  # NOTE: fresh in each run, so no name of a test may have one
 ORDERS: list[Order] = ["eager", "late", *SEEDS]
 SIZES = {  # some steps of K, some tiles of C with ragged edges, and no more
     "01_single_thread": (3, 4, 5),
@@ -227,7 +227,7 @@ extern "C" __global__ void chain(volatile int *flag, int *sum, int step)
 """
 
 
-@pytest.mark.parametrize("order", ["eager", "late", *SEEDS])
+@pytest.mark.parametrize("order", ORDERS, ids=["eager", "late", *(f"seed {i}" for i in range(len(SEEDS)))])
 @pytest.mark.parametrize(("blocks", "step"), [(6000, 1), (200, -1), (700, 3)])
 def test_blocks_that_wait_for_one_another_get_on_in_every_order(order: Order, blocks: int, step: int) -> None:
     """For the one before, which no order may keep from starting; in a grid that is resident, for the one behind."""
