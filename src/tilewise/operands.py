@@ -73,14 +73,17 @@ class Operand:
         """``"row"``, ``"column"`` where the transpose has rows, or ``"strided"``."""
         if self.has_rows:
             return "row"
-        flipped = replace(
+        return "column" if self.transposed().has_rows else "strided"
+
+    def transposed(self) -> Operand:
+        """The transpose, which lies where the operand does."""
+        return replace(
             self,
             rows=self.columns,
             columns=self.rows,
             row_stride=self.column_stride,
             column_stride=self.row_stride,
         )
-        return "column" if flipped.has_rows else "strided"
 
     def check_index(self, argument: str) -> None:
         """Refuse a matrix that 32-bit element indices cannot reach."""
@@ -103,16 +106,22 @@ class Operand:
         )
         return Slot(template, (Gap(40, self.name, self.offset),))
 
-    def map(self, box: tuple[int, int], swizzle: int) -> MapSlot:
-        """The slot for a tensor map whose boxes are ``box`` rows and columns."""
-        pitch = self.pitch * self.itemsize
+    def map(self, box: tuple[int, int], swizzle: int, stack: tuple[int, ...] = ()) -> MapSlot:
+        """The slot for a tensor map whose boxes are ``box`` rows and columns.
+
+        With ``stack``, how many there are along each axis of a stack, the map has two axes more, the outer one first.
+        """
+        item = self.itemsize
+        pitch = self.pitch * item
+        strides: tuple[int, ...] = (ceil_div(pitch, 16) * 16 if self.rows <= 1 else pitch,)
+        shape: tuple[int, ...] = (self.rows, self.columns)
+        boxes: tuple[int, ...] = box
+        if stack:
+            counts, steps = (1, 1, *stack)[-2:], (0, 0, *self.stack)[-2:]
+            shape, strides = (*counts, *shape), (*(step * item for step in steps), *strides)
+            boxes = (1, 1, *box)
         described = TensorMap(
-            0,
-            box,
-            dtype=self.dtype,
-            shape=(self.rows, self.columns),
-            strides=(ceil_div(pitch, 16) * 16 if self.rows <= 1 else pitch,),
-            swizzle=swizzle,
+            0, boxes, dtype=self.dtype, shape=shape, strides=strides, swizzle=swizzle
         ).described
         return MapSlot(self.name, self.offset, described)
 

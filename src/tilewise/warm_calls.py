@@ -233,6 +233,7 @@ def _native_launch(launch: BoundLaunch, bound: Bound, shift: Any, target: Native
         offsets,
         pointers,
         maps,
+        shape.programmatic,
     )
 
 

@@ -452,7 +452,7 @@ def test_copies_are_refused_only_where_no_kernel_does_without() -> None:
     rows = tw.ladder["04_tiled"].plan(33, 17, 20, gpu="emulator")  # reads rows alone
     assert_product(matmul(a, b, plan=rows), a, b)
     assert_product(matmul(a, b, plan=rows, copy=True), a, b)
-    message = r"^a must have contiguous rows for 04_tiled with copy=False.*leave copy out"
+    message = r"^a must have contiguous rows, one after another, for 04_tiled with copy=False.*leave copy out"
     with pytest.raises(ArgumentError, match=message):
         matmul(a, b, plan=rows, copy=False)
     assert_product(matmul(a.copy(), b.copy(), plan=rows, copy=False), a, b)

@@ -62,20 +62,20 @@ def test_a_launch_is_as_the_record_says(bench: OwnBench) -> None:
     launch = bench.driver.last()
     assert launch.function == 7
     assert (launch.grid, launch.block, launch.shared) == ((3, 2, 1), (128, 1, 1), 49152)
-    assert (launch.cluster, launch.programmatic_serialization, launch.stream) == (None, False, 0)
+    assert (launch.cluster, launch.programmatic, launch.stream) == (None, False, 0)
     assert launch.params == tuple(
         struct.pack(form, value) for form, value in (("<Q", A), ("<Q", B + 32), ("<Q", C - 16), ("<i", -5))
     )
 
 
-def test_clusters_and_programmatic_serialization_are_attributes(bench: OwnBench) -> None:
+def test_clusters_and_dependent_are_attributes(bench: OwnBench) -> None:
     for cluster in (None, (2, 1, 1), (4, 2, 1)):
         for overlap in (False, True):
-            launch = replace(POINTERS, cluster=cluster, programmatic_serialization=overlap)
+            launch = replace(POINTERS, cluster=cluster, programmatic=overlap)
             bench.stub.add(a_record(bench, launches=(launch,)))
             assert bench.is_fast(*operands()[:2], out=operands()[2])
             last = bench.driver.last()
-            assert (last.cluster, last.programmatic_serialization) == (cluster, overlap)
+            assert (last.cluster, last.programmatic) == (cluster, overlap)
 
 
 MAPS = tuple(

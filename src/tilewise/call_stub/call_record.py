@@ -98,7 +98,7 @@ class NativeLaunch:
     offsets: tuple[int, ...]  # of each parameter in the template
     pointers: tuple[tuple[int, int, int], ...] = ()
     maps: tuple[MapPatch, ...] = ()
-    programmatic_serialization: bool = False  # may begin while the launch before it ends
+    programmatic: bool = False  # may begin while the launch before it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _attributes(launch: NativeLaunch) -> Any:
     attributes = []
     if launch.cluster:
         attributes.append((_CLUSTER_DIMENSION, 0, tuple(launch.cluster)))
-    if launch.programmatic_serialization:
+    if launch.programmatic:
         attributes.append((_PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,)))
     return (structure("Attribute") * len(attributes))(*attributes)
 

@@ -35,7 +35,7 @@ class CountedLaunch(NamedTuple):
     shared: int
     stream: int
     cluster: tuple[int, int, int] | None
-    programmatic_serialization: bool
+    programmatic: bool
     params: tuple[bytes, ...]
 
 

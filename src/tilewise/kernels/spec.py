@@ -80,6 +80,7 @@ class Work:
     stages: int = 1
     cluster: int = 1  # blocks along m that share B
     split: int = 1  # slices of K side by side
+    split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
     tiles: int = 1  # of C that a block computes one after another
     launches: int = 1
     extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
@@ -136,7 +137,11 @@ class KernelSpec:
     defines: Callable[[Settings], Mapping[str, object]] = lambda _settings: {}
     tiles: Callable[[Settings], Mapping[str, Tile]] = lambda _settings: {}
     raster: str = "row"  # the order in which blocks take tiles, where it is no setting
-    strided: bool = False  # takes operands of any strides; else rows alone
+    strided: bool = False  # takes operands of any strides
+    readable: Callable[[Operand], bool] = lambda operand: (
+        operand.has_rows
+    )  # whether it takes A or B as it lies
+    lies: str = "have contiguous rows, one after another,"  # the same in words
     stack_axes: int = 0  # axes of a stack that one launch takes
     practical: bool = True  # the planner considers it; the first rungs are lessons alone
 
@@ -169,8 +174,8 @@ class KernelSpec:
             )
         if not self.strided:
             for operand in operands[:3]:
-                if not operand.has_rows:
-                    rule = f"must have contiguous rows, one after another, for {self.name}"
+                if not (operand.has_rows if operand is operands.c else self.readable(operand)):
+                    rule = f"must {self.lies} for {self.name}"
                     return ArgumentError(
                         operand.name, rule, f"strides {operand.row_stride, operand.column_stride}"
                     )

@@ -111,7 +111,7 @@ def _refuse_copy(operands: Operands, copies: tuple[str, ...], spec: KernelSpec) 
     first = getattr(operands, copies[0])
     return ArgumentError(
         copies[0],
-        f"must have contiguous rows for {spec.name} with copy=False",
+        f"must {spec.lies} for {spec.name} with copy=False",
         f"strides {first.row_stride, first.column_stride}",
         "leave copy out, and it is copied on the device first",
     )

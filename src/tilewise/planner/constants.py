@@ -40,8 +40,12 @@ class UnitCost:
     """Of an element that a block brings on its way to registers and shared memory."""
     memory_latency_clocks: float = 0.0
     """What a step waits longer if its bytes come from memory, not from L2."""
+    split_clocks: float = 0.0
+    """Of a block whose cluster splits K: to add up what its blocks have."""
     waits: float = 0.0
     """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
+    outside: float = 0.0
+    """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Constants:
     """Bytes that reach an SM from L2 while all of them read."""
     straddling: float = 0.0
     """How much more L2 has to read where the rows of a tile do not begin with its lines: 1 is twice as much."""
+    cluster_share: Mapping[int, float] = field(default_factory=dict)
+    """The share of its SMs that clusters of so many blocks can lie on at once; all of them if it is not said."""
     cluster_start_clocks: float = 0.0
     cluster_step_clocks: float = 0.0
     """What a step takes longer where the blocks of a cluster wait for each other."""
@@ -89,6 +95,10 @@ FITTED: Mapping[str, Constants] = {
             "mma8": UnitCost(401, 2.5, 2250, 13.7, 820, 85, 3.8, 0.92, 0.7, 7.0e-12),
             "mma16": UnitCost(726, 38, 2180, 13.4, 685, 201, 3.25, 1.28, 0.66, 4.4e-12),
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
+            "wgmma_gemm": UnitCost(
+                1890, 3.9, 2250, 14.3, 241, 309, stores_per_clock=4.5, memory_share=0.82, joules_per_mac=1.42e-12,
+                split_clocks=3320, outside=0.67,
+            ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
@@ -102,6 +112,7 @@ FITTED: Mapping[str, Constants] = {
         },
         l2_bytes_per_clock=78.6,
         straddling=0.92,
+        cluster_share={4: 120 / 132, 8: 120 / 132, 16: 112 / 132},  # as its driver says
         cluster_start_clocks=560,
         cluster_step_clocks=33,
         watts=600,
@@ -121,6 +132,7 @@ EMULATOR = Constants(
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
@@ -167,7 +179,7 @@ def scaled(gpu: Gpu | None) -> Constants:
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, doubles))
-        return unit if name == "wgmma" else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
+        return unit if name.startswith("wgmma") else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
 
     return replace(
         model,

@@ -25,6 +25,7 @@ All but the last two add up to what the blocks take; memory and power run beside
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -90,7 +91,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     # How many blocks, one after another, an SM has, and how many at once.
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
     clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
-    per_sm = ceil_div(ceil_div(clusters, work.tiles), max(target.sms // cluster, 1))
+    per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
     waves, rest = divmod(per_sm, work.resident)
     steps = ceil_div(ceil_div(k, block.k), split)
 
@@ -108,7 +109,11 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     terms["launch"] = constants.launch
     terms["passes"] = work.extra_bytes / constants.workspace_bandwidth
     terms["passes"] += (work.launches - 1) * constants.pass_seconds
-    memory = (read_bytes + batch * stored * m * n) / (constants.memory_bandwidth * unit.memory_share)
+    if work.split > 1:
+        terms["passes"] += unit.split_clocks * math.sqrt(work.split / 2) / constants.clock
+    outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
+    share = unit.memory_share * (1 - unit.outside * outside)
+    memory = (read_bytes + batch * stored * m * n) / (constants.memory_bandwidth * share)
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
@@ -122,6 +127,13 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         bound = max(beside, key=beside.__getitem__)
         bound = max((bound, "launch", "passes"), key={**terms, **beside}.__getitem__)
     return Prediction(whole, bound, {**terms, **beside})
+
+
+def _count_slots(work: Work, target: Target) -> int:
+    """How many blocks, or clusters that share an operand, have an SM each at once."""
+    blocks = work.split if work.split_in_cluster and work.split > 1 else work.cluster
+    held = max(int(target.sms * target.constants.cluster_share.get(blocks, 1.0)) // blocks, 1)
+    return held * (blocks // work.cluster)
 
 
 def _spend(

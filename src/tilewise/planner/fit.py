@@ -190,7 +190,7 @@ def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
 
 
 def _names(constants: Constants) -> list[str]:
-    plain = [one.name for one in fields(Constants) if one.name != "units"]
+    plain = [one.name for one in fields(Constants) if one.name not in ("units", "cluster_share")]
     units = [f"{unit}.{one.name}" for unit in constants.units for one in fields(UnitCost)]
     return [name for name in (*plain, *units) if name not in FIXED and 0 < _get(constants, name) < math.inf]
 

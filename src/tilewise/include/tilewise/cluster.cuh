@@ -2,6 +2,8 @@
 // memory and wait for one another.
 #pragma once
 
+#include <tilewise/shared_address.cuh>
+
 namespace cluster {
 
 // Which block of its cluster this one is.
@@ -18,6 +20,25 @@ inline __device__ unsigned rank()
 inline __device__ void wait_for_all()
 {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// The same, and what was stored before is seen afterwards.
+inline __device__ void wait_for_all_stores()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Reads four floats that lie in the same place of another block (or of this one).
+inline __device__ float4 load(const float *here, unsigned rank)
+{
+    float4 found;
+    asm volatile("{\n\t.reg .b32 there;\n\t"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n\t"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t}"
+                 : "=f"(found.x), "=f"(found.y), "=f"(found.z), "=f"(found.w)
+                 : "r"(shared_address(here)), "r"(rank)
+                 : "memory");
+    return found;
 }
 
 } // namespace cluster

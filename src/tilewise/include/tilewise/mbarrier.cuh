@@ -26,6 +26,11 @@ struct Mbarrier {
                      : "memory");
     }
 
+    __device__ void arrive()
+    {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+    }
+
     // Arrives at the barrier that lies in the same place of another block of the cluster (or of this one).
     // NOTE: this orders ordinary stores for the threads of this block alone. It is meant to say that the
     // tensor cores have read something, which they have once they were waited for.

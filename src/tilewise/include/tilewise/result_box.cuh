@@ -22,10 +22,15 @@ template <typename Result> struct alignas(1024) ResultBox {
         return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
     }
 
-    // Puts the first SUMS of each thread of the warpgroup where they belong.
-    template <unsigned COUNT> __device__ void put(const float (&sums)[COUNT])
+    // Puts SUMS of each thread of the warpgroup where they belong, from the one on that `first` says, which the
+    // compiler has to know: a variable cannot choose a register.
+    template <unsigned COUNT> __device__ void put(const float (&all)[COUNT], unsigned first = 0)
     {
         static_assert(COUNT >= SUMS, "a box of sums");
+        float sums[SUMS];
+#pragma unroll
+        for (unsigned i = 0; i < SUMS; ++i)
+            sums[i] = all[first + i];
         if constexpr (sizeof(Result) == 4)
             put_words(sums);
         else

@@ -16,10 +16,16 @@ template <typename T> struct Strided {
         return elements + (row * row_stride + column * column_stride);
     }
 
+    // Where the matrix of these numbers in the stack begins.
+    __device__ T *in_stack(unsigned outer, unsigned inner) const
+    {
+        return elements + (outer * batch_stride[0] + inner * batch_stride[1]);
+    }
+
     // Makes this the matrix of that number in the stack; the inner level runs first.
     __device__ void select(unsigned batch, unsigned inner_count)
     {
-        elements += batch / inner_count * batch_stride[0] + batch % inner_count * batch_stride[1];
+        elements = in_stack(batch / inner_count, batch % inner_count);
     }
 };
 static_assert(sizeof(Strided<char>) == 48, "what the host hands over");

@@ -43,6 +43,31 @@ inline __device__ void load_to_all(void *shared, const TensorMap &map, unsigned 
                  : "memory");
 }
 
+// The same of a stack of matrices, whose map has two more axes: which one is named by its number on each.
+struct InStack {
+    unsigned outer, inner;
+};
+
+inline __device__ void load(void *shared, const TensorMap &map, unsigned row, unsigned column, InStack which,
+                            Mbarrier &barrier)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(shared)),
+                 "l"(&map), "r"(column), "r"(row), "r"(which.inner), "r"(which.outer),
+                 "r"(shared_address(&barrier))
+                 : "memory");
+}
+
+inline __device__ void load_to_all(void *shared, const TensorMap &map, unsigned row, unsigned column,
+                                   InStack which, Mbarrier &barrier, unsigned short blocks)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(shared)),
+                 "l"(&map), "r"(column), "r"(row), "r"(which.inner), "r"(which.outer),
+                 "r"(shared_address(&barrier)), "h"(blocks)
+                 : "memory");
+}
+
 // Makes this thread's ordinary stores to shared memory visible to the copy engine.
 inline __device__ void fence_stores()
 {
@@ -56,6 +81,15 @@ inline __device__ void store(const TensorMap &map, unsigned row, unsigned column
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
                  "r"(column), "r"(row), "r"(shared_address(shared))
+                 : "memory");
+}
+
+inline __device__ void store(const TensorMap &map, unsigned row, unsigned column, InStack which,
+                             const void *shared)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
+                     &map),
+                 "r"(column), "r"(row), "r"(which.inner), "r"(which.outer), "r"(shared_address(shared))
                  : "memory");
 }
 

@@ -48,57 +48,64 @@ template <int NEWEST> inline __device__ void wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(NEWEST) : "memory");
 }
 
+// Registers %0, %1, … of the sums, as the assembler wants them listed, and as the compiler does.
+#define TILEWISE_LIST_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TILEWISE_LIST_64 \
+    TILEWISE_LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TILEWISE_LIST_96 \
+    TILEWISE_LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+                     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TILEWISE_LIST_128 \
+    TILEWISE_LIST_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, " \
+                     "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+                     "%124, %125, %126, %127"
 #define TILEWISE_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define TILEWISE_16(i) TILEWISE_4(i), TILEWISE_4(i + 4), TILEWISE_4(i + 8), TILEWISE_4(i + 12)
-#define TILEWISE_64(i) TILEWISE_16(i), TILEWISE_16(i + 16), TILEWISE_16(i + 32), TILEWISE_16(i + 48)
-#define TILEWISE_SUMS_64 \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
-#define TILEWISE_SUMS_128 \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
+#define TILEWISE_32(i) TILEWISE_16(i), TILEWISE_16(i + 16)
 
-// sums (64×N) += a (64×16, K along its rows) · b (16×N, N along its rows). The number after the descriptors
-// says that the sums count, the next two that neither operand is negated, the last two which of them is
-// transposed.
-#define TILEWISE_WGMMA(N, TYPE, LIST, A, B, ...) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " " LIST ", " A ", " B \
-                 ", 1, 1, 1, 0, 1;" \
+// The number after the descriptors says that the sums count, the next two that neither operand is negated, the
+// last two which of them has K across its rows.
+#define TILEWISE_WGMMA(N, TYPE, LIST, A, B, ACROSS_A, ACROSS_B, ...) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" LIST "}, " A ", " B \
+                 ", 1, 1, 1, " ACROSS_A ", " ACROSS_B ";" \
                  : __VA_ARGS__ \
-                 : "l"(a), "l"(b))
+                 : "l"(a), "l"(b), "n"(!A_ALONG_K), "n"(B_ALONG_N))
+#define TILEWISE_WIDTH(N, LIST, A, B, ACROSS_A, ACROSS_B, ...) \
+    if constexpr (SAME<Element, bfloat16>) \
+        TILEWISE_WGMMA(N, "bf16", LIST, A, B, ACROSS_A, ACROSS_B, __VA_ARGS__); \
+    else \
+        TILEWISE_WGMMA(N, "f16", LIST, A, B, ACROSS_A, ACROSS_B, __VA_ARGS__)
 
-template <typename Element>
-inline __device__ void multiply_add(float (&sums)[128], unsigned long long a, unsigned long long b)
+// sums (64×N) += a (64×16) · b (16×N), where N is twice as many columns as a thread has sums. The rows of `a` in
+// shared memory lie along K (else along M), those of `b` along N (else along K).
+template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, unsigned SUMS>
+inline __device__ void multiply_add(float (&sums)[SUMS], unsigned long long a, unsigned long long b)
 {
-    if constexpr (SAME<Element, bfloat16>)
-        TILEWISE_WGMMA("256", "bf16", TILEWISE_SUMS_128, "%128", "%129", TILEWISE_64(0), TILEWISE_64(64));
+    static_assert(SUMS == 32 || SUMS == 64 || SUMS == 96 || SUMS == 128, "64, 128, 192 or 256 columns");
+    if constexpr (SUMS == 32)
+        TILEWISE_WIDTH("64", TILEWISE_LIST_32, "%32", "%33", "%34", "%35", TILEWISE_32(0));
+    else if constexpr (SUMS == 64)
+        TILEWISE_WIDTH("128", TILEWISE_LIST_64, "%64", "%65", "%66", "%67", TILEWISE_32(0), TILEWISE_32(32));
+    else if constexpr (SUMS == 96)
+        TILEWISE_WIDTH("192", TILEWISE_LIST_96, "%96", "%97", "%98", "%99", TILEWISE_32(0), TILEWISE_32(32),
+                       TILEWISE_32(64));
     else
-        TILEWISE_WGMMA("256", "f16", TILEWISE_SUMS_128, "%128", "%129", TILEWISE_64(0), TILEWISE_64(64));
+        TILEWISE_WIDTH("256", TILEWISE_LIST_128, "%128", "%129", "%130", "%131", TILEWISE_32(0),
+                       TILEWISE_32(32), TILEWISE_32(64), TILEWISE_32(96));
 }
 
-template <typename Element>
-inline __device__ void multiply_add(float (&sums)[64], unsigned long long a, unsigned long long b)
-{
-    if constexpr (SAME<Element, bfloat16>)
-        TILEWISE_WGMMA("128", "bf16", TILEWISE_SUMS_64, "%64", "%65", TILEWISE_64(0));
-    else
-        TILEWISE_WGMMA("128", "f16", TILEWISE_SUMS_64, "%64", "%65", TILEWISE_64(0));
-}
-
+#undef TILEWISE_WIDTH
 #undef TILEWISE_WGMMA
-#undef TILEWISE_SUMS_128
-#undef TILEWISE_SUMS_64
-#undef TILEWISE_64
+#undef TILEWISE_32
 #undef TILEWISE_16
 #undef TILEWISE_4
+#undef TILEWISE_LIST_128
+#undef TILEWISE_LIST_96
+#undef TILEWISE_LIST_64
+#undef TILEWISE_LIST_32
 
 } // namespace wgmma
 

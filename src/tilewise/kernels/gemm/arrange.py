@@ -22,7 +22,7 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     """The operands as a kernel can read them, and the names of those that are copied to rows for that."""
     if spec.strided or len(operands.stack) > STACK_AXES:
         return operands, ()
-    copies = tuple(one.name for one in operands[:2] if not one.has_rows)
+    copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
     a, b = (arranged(one, operands.stack) if one.name in copies else one for one in operands[:2])
     return operands._replace(a=a, b=b), copies
 

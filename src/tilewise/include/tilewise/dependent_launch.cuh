@@ -1,0 +1,20 @@
+// Launches that begin while the one before them on their stream ends (compute capability 9.0). A launch that was not
+// asked to do so does neither: both are free then.
+#pragma once
+
+namespace dependent_launch {
+
+// Waits until the launches before this one are over and what they wrote is there. What a launch does before that must
+// not touch memory that they use.
+inline __device__ void wait_for_previous()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Lets the next launch begin, once all blocks of this one have said so; it waits for this one in its turn.
+inline __device__ void let_next_begin()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+} // namespace dependent_launch

@@ -1,0 +1,415 @@
+// Products of 16-bit matrices on the tensor cores of Hopper, a whole stack of them in one launch: C[z] = A[z]·B[z].
+//
+// One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
+// each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
+// columns: the tensor cores read either. Blocks stay for several tiles. Blocks of a cluster share what they load,
+// those below one another B, those side by side A; or each has a part of K, and they add up what they have, in the
+// order of their ranks, so that the result has the same bits every time.
+// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×WARPGROUP_N×64, instruction 64×WARPGROUP_N×16.
+#include <tilewise/cluster.cuh>
+#include <tilewise/dependent_launch.cuh>
+#include <tilewise/matrix.cuh>
+#include <tilewise/raster.cuh>
+#include <tilewise/result_box.cuh>
+#include <tilewise/ring.cuh>
+#include <tilewise/strided.cuh>
+#include <tilewise/tensor_copy.cuh>
+#include <tilewise/wgmma.cuh>
+
+#ifndef BLOCK_M
+#define BLOCK_M 128
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 256
+#endif
+#ifndef CONSUMERS // warpgroups that multiply, below one another
+#define CONSUMERS 2
+#endif
+#ifndef STAGES
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M // blocks below one another that share B
+#define CLUSTER_M 1
+#endif
+#ifndef CLUSTER_N // blocks side by side that share A
+#define CLUSTER_N 1
+#endif
+#ifndef SPLIT // blocks of a cluster that have a part of K each
+#define SPLIT 1
+#endif
+#ifndef A_IN_ROWS // 0: in columns
+#define A_IN_ROWS 1
+#endif
+#ifndef B_IN_ROWS
+#define B_IN_ROWS 1
+#endif
+#ifndef STACKED // 1: maps of four axes, two of them of the stack
+#define STACKED 0
+#endif
+#ifndef ELEMENT
+#define ELEMENT bfloat16 // or float16
+#endif
+#ifndef RESULT
+#define RESULT ELEMENT // or float32
+#endif
+
+using Element = ELEMENT;
+using Result = RESULT;
+
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 16;
+constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
+constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
+constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
+static_assert(SPLIT == 1 || SHARERS == 1, "blocks that split K share no operand");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+constexpr unsigned WARPGROUP_M = BLOCK_M / CONSUMERS, WARPGROUP_N = BLOCK_N;
+constexpr unsigned ROWS_64 = WARPGROUP_M / INSTRUCTION_M; // instructions below one another
+static_assert(WARPGROUP_M % INSTRUCTION_M == 0, "whole instructions");
+
+// Copying takes few registers, so that the threads that multiply may have more.
+constexpr bool SHIFT_REGISTERS = CONSUMERS > 1 && SPLIT == 1;
+constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40, CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
+static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "all there are");
+
+// Which matrix of the stack, and where its tile begins.
+struct Place {
+    unsigned row, column;
+    tensor_copy::InStack which;
+};
+
+// What a step needs of an operand, in rows of 128 bytes as the copy engine swizzles them. With K along the rows it is
+// one box of SIZE rows, else boxes side by side, each 64 k by 64 elements. Of COUNT blocks that share it, each loads
+// a part for all: some rows, some boxes, or some k of every box.
+template <unsigned SIZE, bool ALONG_K, unsigned COUNT> struct alignas(1024) OperandTile {
+    static constexpr unsigned PART = SIZE / COUNT, PART_K = BLOCK_K / COUNT;
+    static constexpr bool WHOLE_BOXES = PART % BLOCK_K == 0;
+    static_assert(SIZE % (ALONG_K ? COUNT * 8 : BLOCK_K) == 0 && (!ALONG_K || PART <= 256), "boxes of the engine");
+    Element elements[SIZE * BLOCK_K];
+
+    __device__ void load(const TensorMap &map, unsigned begin, unsigned k, tensor_copy::InStack which, unsigned part,
+                         unsigned short blocks, Mbarrier &full)
+    {
+        if constexpr (ALONG_K) {
+            copy(&elements[part * PART * BLOCK_K], map, begin + part * PART, k, which, blocks, full);
+        } else if constexpr (WHOLE_BOXES) {
+#pragma unroll
+            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
+                copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
+        } else {
+#pragma unroll
+            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
+                copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
+        }
+    }
+
+    // What an instruction is told of its first 16 k, for the rows of A (columns of B) from `begin` on.
+    __device__ unsigned long long descriptor(unsigned begin) const
+    {
+        return wgmma::descriptor(&elements[begin * BLOCK_K], ALONG_K ? 0 : BLOCK_K * ROW_BYTES);
+    }
+
+    // How far the next 16 k lie from there, where 16 bytes are 1.
+    static constexpr unsigned K_APART = INSTRUCTION_K * (ALONG_K ? sizeof(Element) : ROW_BYTES) / 16;
+
+  private:
+    static __device__ void copy(void *to, const TensorMap &map, unsigned row, unsigned column,
+                                tensor_copy::InStack which, unsigned short blocks, Mbarrier &full)
+    {
+        if constexpr (STACKED && COUNT > 1)
+            tensor_copy::load_to_all(to, map, row, column, which, full, blocks);
+        else if constexpr (STACKED)
+            tensor_copy::load(to, map, row, column, which, full);
+        else if constexpr (COUNT > 1)
+            tensor_copy::load_to_all(to, map, row, column, full, blocks);
+        else
+            tensor_copy::load(to, map, row, column, full);
+    }
+};
+
+struct Stage {
+    OperandTile<BLOCK_M, A_IN_ROWS, CLUSTER_N> a;
+    OperandTile<BLOCK_N, !B_IN_ROWS, CLUSTER_M> b;
+};
+
+// Results on their way out (tilewise/result_box.cuh). While one box is stored the next is put.
+using Box = ResultBox<Result>;
+constexpr unsigned BOXES = ROWS_64 * (WARPGROUP_N / Box::COLUMNS);
+static_assert(WARPGROUP_N % Box::COLUMNS == 0, "whole boxes");
+
+struct Shared {
+    Stage stages[STAGES];
+    Box results[CONSUMERS][2];
+    Ring<STAGES> ring; // all warps of the blocks that share read a stage, and then each of them may write to all
+};
+using Turn = Ring<STAGES>::Turn;
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::ring) == SHARED_BYTES,
+              "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
+#endif
+
+// The tiles that a block computes, one after another, and its place among the blocks of its cluster.
+struct Tiles {
+    unsigned rows, columns; // of tiles of clusters
+    unsigned count;         // of them, in the whole stack
+    unsigned inner;         // matrices along the inner axis of the stack
+    unsigned index;
+    unsigned rank, row, column; // of the block in its cluster
+
+    __device__ Tiles(unsigned height, unsigned width, unsigned matrices, unsigned inner) : inner(inner)
+    {
+        rows = height / (CLUSTER_M * BLOCK_M) + (height % (CLUSTER_M * BLOCK_M) != 0);
+        columns = width / (CLUSTER_N * BLOCK_N) + (width % (CLUSTER_N * BLOCK_N) != 0);
+        count = rows * columns * matrices;
+        index = blockIdx.x / CLUSTER;
+        rank = CLUSTER == 1 ? 0 : cluster::rank();
+        row = rank % CLUSTER_M, column = rank / CLUSTER_M % CLUSTER_N;
+    }
+
+    __device__ bool more() const { return index < count; }
+    __device__ void next() { index += gridDim.x / CLUSTER; }
+
+    // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
+    __device__ Place now() const
+    {
+        const unsigned matrix = STACKED ? index / (rows * columns) : 0;
+        const TileIndex tile = grouped(index - matrix * rows * columns, rows, columns);
+        return {(tile.row * CLUSTER_M + row) * BLOCK_M, (tile.column * CLUSTER_N + column) * BLOCK_N,
+                {matrix / inner, matrix % inner}};
+    }
+
+    // The blocks, a bit each, in the same row and in the same column of the cluster.
+    __device__ unsigned short beside() const
+    {
+        unsigned short blocks = 0;
+#pragma unroll
+        for (unsigned i = 0; i < CLUSTER_N; ++i)
+            blocks |= 1 << (i * CLUSTER_M + row);
+        return blocks;
+    }
+    __device__ unsigned short below() const { return ((1 << CLUSTER_M) - 1) << column * CLUSTER_M; }
+};
+
+// The steps of K that a block has: all, or its part of them.
+struct Steps {
+    unsigned begin, end;
+
+    __device__ Steps(unsigned depth, unsigned rank)
+    {
+        const unsigned all = depth / BLOCK_K + (depth % BLOCK_K != 0);
+        begin = SPLIT == 1 ? 0 : all * rank / SPLIT;
+        end = SPLIT == 1 ? all : all * (rank + 1) / SPLIT;
+    }
+    __device__ unsigned count() const { return end - begin; }
+};
+
+// One thread copies, as far ahead as there are stages free: into the next tile too.
+inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, const Tiles &tiles, Steps steps,
+                               Turn &turn)
+{
+    const Place tile = tiles.now();
+#pragma unroll 1
+    for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
+        Stage &stage = shared.stages[turn.slot];
+        Mbarrier &full = shared.ring.full[turn.slot];
+        shared.ring.wait_until_empty(turn);
+        full.arrive_and_expect(sizeof(Stage)); // what other blocks load for this one is part of it
+        stage.a.load(a, tile.row, step * BLOCK_K, tile.which, tiles.column, tiles.beside(), full);
+        stage.b.load(b, tile.column, step * BLOCK_K, tile.which, tiles.row, tiles.below(), full);
+    }
+}
+
+struct Sums {
+    float at[ROWS_64][WARPGROUP_N / 2];
+};
+
+// Each warp says that it has read a slot, to every block that may write to it.
+inline __device__ void say_empty(Shared &shared, unsigned slot)
+{
+    const unsigned lane = threadIdx.x % WARP;
+    if (SHARERS == 1) {
+        if (lane == 0) shared.ring.empty[slot].arrive();
+    } else if (lane < SHARERS) {
+        shared.ring.empty[slot].arrive_in(lane);
+    }
+}
+
+// A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps, Turn &turn)
+{
+    unsigned before = 0; // the slot of the step before
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step, turn.next()) {
+        const Stage &stage = shared.stages[turn.slot];
+        shared.ring.wait_until_full(turn);
+        const auto b = stage.b.descriptor(0);
+        wgmma::fence();
+#pragma unroll
+        for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k)
+#pragma unroll
+            for (unsigned i = 0; i < ROWS_64; ++i) {
+                const auto a = stage.a.descriptor(group * WARPGROUP_M + i * INSTRUCTION_M);
+                wgmma::multiply_add<Element, A_IN_ROWS, B_IN_ROWS>(sums.at[i], a + k * stage.a.K_APART,
+                                                                   b + k * stage.b.K_APART);
+            }
+        wgmma::commit();
+        wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
+        if (step > 0) say_empty(shared, before);
+        before = turn.slot;
+    }
+    wgmma::wait<0>();
+    if (steps > 0) say_empty(shared, before);
+}
+
+// Waits for all threads of the consumer `group`, or of all consumers. Barrier 0 is that of __syncthreads.
+inline __device__ void wait_for_warpgroup(unsigned group)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
+}
+
+inline __device__ void wait_for_consumers()
+{
+    asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
+}
+
+// A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
+inline __device__ void write(Box (&boxes)[2], const Sums &sums, unsigned group, Place tile, const TensorMap &map,
+                             Matrix<Result> c, bool by_engine)
+{
+    const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
+#pragma unroll
+    for (unsigned i = 0; i < BOXES; ++i) {
+        Box &box = boxes[i % 2];
+        const unsigned down = i / (BOXES / ROWS_64), across = i % (BOXES / ROWS_64);
+        const unsigned row = tile.row + group * WARPGROUP_M + down * Box::ROWS;
+        const unsigned column = tile.column + across * Box::COLUMNS;
+        const bool whole = by_engine && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
+        if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
+        wait_for_warpgroup(group);
+        box.put(sums.at[down], across * Box::SUMS);
+        if (whole) tensor_copy::fence_stores();
+        wait_for_warpgroup(group);
+        if (storing && whole) {
+            if (STACKED)
+                tensor_copy::store(map, row, column, tile.which, box.bytes);
+            else
+                tensor_copy::store(map, row, column, box.bytes);
+        }
+        if (storing) tensor_copy::commit(); // each box is a group, if an empty one
+        if (!whole) box.store_elements(c, row, column);
+    }
+    // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
+    if (BOXES % 2 && storing) tensor_copy::commit();
+}
+
+// The blocks of a cluster add up what each has of the same tile. All put their sums where the stages were, and then
+// each adds a part of the rows.
+struct PartialSums {
+    static constexpr unsigned PITCH = BLOCK_N + 4; // floats; so that the rows of a store lie in other banks
+    static constexpr unsigned QUADS = BLOCK_N / 4, ROWS = BLOCK_M / SPLIT;
+    struct alignas(4 * sizeof(Result)) Quad {
+        Result at[4];
+    };
+    float at[BLOCK_M][PITCH];
+
+    __device__ void put(const Sums &sums, unsigned group)
+    {
+        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
+        const unsigned first = group * WARPGROUP_M + warp * 16 + lane / 4;
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < WARPGROUP_N / 8; ++j)
+#pragma unroll
+                for (unsigned half = 0; half < 2; ++half) {
+                    float *to = &at[first + i * INSTRUCTION_M + half * 8][j * 8 + lane % 4 * 2];
+                    const float *from = &sums.at[i][j * 4 + half * 2];
+                    *reinterpret_cast<float2 *>(to) = {from[0], from[1]};
+                }
+    }
+
+    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, bool aligned) const
+    {
+#pragma unroll 1
+        for (unsigned i = threadIdx.x; i < ROWS * QUADS; i += CONSUMERS * WARPGROUP) {
+            const unsigned down = rank * ROWS + i / QUADS, across = i % QUADS * 4;
+            const unsigned row = tile.row + down, column = tile.column + across;
+            float4 sum = cluster::load(&at[down][across], 0);
+#pragma unroll
+            for (unsigned block = 1; block < SPLIT; ++block) {
+                const float4 part = cluster::load(&at[down][across], block);
+                sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+            }
+            const Quad quad = {narrow<Result>(sum.x), narrow<Result>(sum.y), narrow<Result>(sum.z),
+                               narrow<Result>(sum.w)};
+            if (row >= c.height) continue;
+            if (aligned && column + 4 <= c.width) {
+                *reinterpret_cast<Quad *>(&c.at(row, column)) = quad;
+                continue;
+            }
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e)
+                if (column + e < c.width) c.at(row, column + e) = quad.at[e];
+        }
+    }
+};
+static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
+static_assert(BLOCK_M % SPLIT == 0, "whole rows");
+
+// The maps describe A and B, and C if `by_engine`; `c` has sizes, and the address if it is not. `matrices` are in the
+// stack, `inner` of them along its inner axis.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+    wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+               const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
+               unsigned inner, unsigned by_engine)
+{
+    extern __shared__ __align__(1024) char dynamic[];
+    Shared &shared = *reinterpret_cast<Shared *>(dynamic);
+
+    // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
+    const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
+    Tiles tiles(c.rows, c.columns, matrices, inner);
+    const Steps steps(depth, tiles.rank);
+
+    if (threadIdx.x == 0) {
+        shared.ring.init(CONSUMERS * (WARPGROUP / WARP) * SHARERS);
+        if (depth > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
+    }
+    __syncthreads();
+    if (SHARERS > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    Turn turn;
+    if (group == CONSUMERS) {
+        if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            for (; tiles.more(); tiles.next())
+                produce(shared, map_a, map_b, tiles, steps, turn);
+        __syncwarp();
+        if (SPLIT > 1) cluster::wait_for_all_stores();
+    } else {
+        if (SHIFT_REGISTERS) warpgroup::take_registers<CONSUMER_REGISTERS>();
+        for (; tiles.more(); tiles.next()) {
+            const Place tile = tiles.now();
+            Result *elements = c.in_stack(tile.which.outer, tile.which.inner);
+            const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), elements};
+            Sums sums = {};
+            consume(shared, sums, group, steps.count(), turn);
+            if constexpr (SPLIT > 1) {
+                auto &partial = *reinterpret_cast<PartialSums *>(dynamic);
+                wait_for_consumers(); // all have read the stages
+                partial.put(sums, group);
+                cluster::wait_for_all_stores();
+                partial.add(tiles.rank, tile, matrix, by_engine);
+            } else {
+                write(shared.results[group], sums, group, tile, map_c, matrix, by_engine);
+            }
+        }
+        if (by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
+    }
+    __syncwarp();
+    if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another reads or arrives here
+}

@@ -1,0 +1,186 @@
+"""The kernel for Hopper's tensor cores on the emulator, beside float64: tiles, layouts, stacks, clusters, splits of K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.wgmma import SHAPES
+from tilewise.operands import Operands
+from tilewise.problem import Layout, Problem
+from tilewise.reference import compare
+
+SPEC = KERNELS["wgmma"]
+RANDOM = np.random.default_rng()
+DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+Size = tuple[int, int, int]
+
+
+def plan_for(size: Size, batch: int, layout: str, given: dict[str, Any]) -> tw.Plan:
+    """The kernel's plan of these settings, for dense operands in rows ("n") or columns ("t")."""
+    element = given.get("element", "bfloat16")
+    lies: dict[str, Layout] = {"n": "row", "t": "column"}
+    problem = Problem(
+        *size, batch, element, element, given.get("result", element),
+        a_layout=lies[layout[0]], b_layout=lies[layout[1]],
+    )  # fmt: skip
+    rows = {"a_in_rows": int(layout[0] == "n"), "b_in_rows": int(layout[1] == "n"), "stacked": int(batch > 1)}
+    return SPEC.plan(Operands.of(problem), "h200", SPEC.complete({**rows, **given}))
+
+
+def operand(shape: tuple[int, ...], dtype: Any, in_rows: bool) -> npt.NDArray[Any]:
+    """Random elements, each matrix in rows or in columns that begin at multiples of 16 bytes."""
+    *stack, rows, columns = shape
+    if not in_rows:
+        return operand((*stack, columns, rows), dtype, True).swapaxes(-1, -2)
+    whole = RANDOM.standard_normal((*stack, rows, -(-columns // 8) * 8)).astype(dtype)
+    return whole[..., :columns]
+
+
+def check(
+    size: Size, stack: tuple[int, ...] = (), layout: str = "nn", order: Any = "eager", **given: Any
+) -> None:
+    """Multiply random matrices and compare with float64; what lies beside the result must stay as it was."""
+    (m, n, k), element = size, given.get("element", "bfloat16")
+    a = operand((*stack, m, k), DTYPES[element], layout[0] == "n")
+    b = operand((*stack, k, n), DTYPES[element], layout[1] == "n")
+    result = DTYPES[given.get("result", element)]
+    whole = np.full((*stack, m, n + 8), 7, result)
+    out = whole[..., :n]
+    plan = plan_for(size, int(np.prod(stack)) if stack else 1, layout, given)
+    tw.matmul(a, b, out=out, plan=plan, device=tw.device("emulator", order=order), copy=False)
+    for index in np.ndindex(*stack):
+        assert compare(out[index], a[index], b[index]).ok
+    assert (whole[..., n:] == 7).all()
+
+
+@pytest.mark.parametrize("partition", SHAPES)
+def test_every_tile_is_right(partition: str) -> None:
+    """Sizes that end inside of a tile, and more tiles than blocks."""
+    shape = SHAPES[partition]
+    check((shape.m + 8, shape.n + 24, 136), partition=partition, tiles=2)
+
+
+@pytest.mark.parametrize("layout", ["nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "given", [{"partition": "128x64x64", "cluster": "2x1"}, {"partition": "64x64x64", "split": 2}]
+)
+def test_operands_in_columns_are_read_as_they_lie(layout: str, given: dict[str, Any]) -> None:
+    check((200, 72, 200), layout=layout, element="float16", **given)
+
+
+@pytest.mark.parametrize("cluster", ["2x1", "1x2"])
+@pytest.mark.parametrize("order", ["late", 5])
+def test_clusters_share_what_they_load(cluster: str, order: Any) -> None:
+    """More rows and columns of tiles than whole clusters have."""
+    check((136, 200, 328), order=order, partition="64x64x64", cluster=cluster, tiles=3, result="float32")
+
+
+@pytest.mark.parametrize(("split", "k"), [(2, 64), (4, 1000), (16, 640)])
+@pytest.mark.parametrize("order", ["eager", 7])
+def test_blocks_that_split_k_add_up_in_the_order_of_their_ranks(split: int, k: int, order: Any) -> None:
+    """With fewer steps than blocks some have none."""
+    check((72, 61, k), order=order, partition="64x64x64", split=split)
+
+
+def test_the_order_does_not_change_the_bits() -> None:
+    a, b = operand((64, 500), DTYPES["bfloat16"], True), operand((500, 64), DTYPES["bfloat16"], True)
+    plan = plan_for((64, 64, 500), 1, "nn", {"partition": "64x64x64", "split": 4, "result": "float32"})
+    results = [
+        tw.matmul(a, b, plan=plan, device=tw.device("emulator", order=order)).tobytes()
+        for order in ("eager", "late", 1, 2)
+    ]
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("given", [{"cluster": "2x1"}, {"split": 2}, {"tiles": 2}])
+def test_a_stack_is_one_launch(given: dict[str, Any]) -> None:
+    check((72, 40, 72), (2, 3), partition="64x64x64", **given)
+
+
+def test_a_stack_may_be_the_same_matrix_again() -> None:
+    a, b = operand((3, 1, 72, 72), np.float16, True), operand((2, 72, 40), np.float16, False)
+    plan = plan_for((72, 40, 72), 6, "nt", {"partition": "64x64x64", "element": "float16"})
+    result = tw.matmul(a, b, plan=plan, device="emulator", copy=False)
+    for i, j in np.ndindex(3, 2):
+        assert compare(result[i, j], a[i, 0], b[j]).ok
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 150), st.integers(1, 150), st.integers(0, 150), st.sampled_from(["nn", "tt"]))
+def test_any_size_is_right(m: int, n: int, k: int, layout: str) -> None:
+    check((m, n, k), layout=layout, partition="64x64x64")
+
+
+def test_special_values_come_through() -> None:
+    a, b = operand((64, 64), DTYPES["bfloat16"], True), operand((64, 64), DTYPES["bfloat16"], True)
+    a[3, 4], a[5, 6], b[7, 8] = np.inf, np.nan, -np.inf
+    plan = plan_for((64, 64, 64), 1, "nn", {"partition": "64x64x64"})
+    assert compare(tw.matmul(a, b, plan=plan, device="emulator"), a, b).ok
+
+
+def test_what_lies_otherwise_is_copied_first_or_refused() -> None:
+    """Rows that begin at odd elements are nothing that a tensor map describes."""
+    a, b = RANDOM.standard_normal((2, 65, 67)).astype(np.float16)[..., 1:66]
+    plan = plan_for((65, 65, 65), 1, "nn", {"partition": "64x64x64", "element": "float16"})
+    result = tw.matmul(a, b, plan=plan, device="emulator")
+    assert compare(result, a, b).ok
+    with pytest.raises(ArgumentError, match="multiples of 16 bytes"):
+        tw.matmul(a, b, plan=plan, device="emulator", copy=False)
+
+
+@pytest.mark.parametrize("partition", SHAPES)
+def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(partition: str) -> None:
+    """No spills, and no warning that products wait for one another."""
+    columns: dict[str, Any] = {"a_in_rows": 0, "b_in_rows": 0}
+    for lies in ({}, columns) if partition == "128x256x64" else ({},):
+        built = SPEC.kernel("sm_90a", partition=partition, **lies).build()
+        resources = built.entries["wgmma_gemm"].resources
+        assert resources is not None
+        assert resources.spill_store_bytes == resources.spill_load_bytes == 0
+        assert not built.warnings
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"split": 2, "cluster": "2x1"}, "split"),
+        ({"split": 2, "partition": "128x256x64"}, "split"),
+        ({"a_in_rows": 0}, "a_in_rows"),
+        ({"stacked": 1}, "stacked"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wrong: str) -> None:
+    operands = Operands.of(Problem(64, 64, 64, 1, "bfloat16", "bfloat16", "bfloat16"))
+    error = SPEC.why_not(operands, SPEC.complete(given))
+    assert error is not None
+    assert error.argument == wrong
+
+
+@pytest.mark.parametrize("given", [{"split": 2}, {"cluster": "2x1", "tiles": 2}])
+def test_the_checker_finds_nothing_wrong(given: dict[str, Any]) -> None:
+    plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", **given})
+    assert tw.check(plan, "late") == []
+
+
+@pytest.mark.parametrize("order", ["late", 1, 3])
+def test_a_launch_that_begins_early_waits_for_what_it_reads(order: Any) -> None:
+    """Three products in a row, each of the one before: launches may overlap in these orders."""
+    device = tw.device("emulator", order=order)
+    plan = plan_for((64, 64, 64), 1, "nn", {"partition": "64x64x64", "result": "bfloat16"})
+    x, w = (operand((64, 64), DTYPES["bfloat16"], True) for _ in range(2))
+    held, weights, expected = device.array(x), device.array(w), x
+    for _ in range(3):
+        held = tw.matmul(held, weights, plan=plan)
+        expected = (expected.astype(np.float32) @ w.astype(np.float32)).astype(x.dtype)
+    size = np.abs(expected.astype(np.float32)).max()
+    assert np.abs(held.numpy().astype(np.float32) - expected.astype(np.float32)).max() < 0.02 * size
