@@ -382,8 +382,8 @@ def test_one_device_for_each_order_and_number_of_threads() -> None:
         ({"order": [1]}, "^order must be an integer"),
         ({"threads": 0}, "^threads must be at least 1"),
         ({"threads": "2"}, "^threads must be an integer"),
-        ({"spec": "gpu", "threads": 2}, "^order, threads and sums are for the emulator"),
-        ({"spec": "gpu:0", "sums": "fast"}, "^order, threads and sums are for the emulator"),
+        ({"spec": "gpu", "threads": 2}, "^order, threads, sums and lenient are for the emulator"),
+        ({"spec": "gpu:0", "sums": "fast"}, "^order, threads, sums and lenient are for the emulator"),
         ({"sums": "exact"}, "^sums 'exact' is not known"),
     ],
 )

@@ -19,7 +19,9 @@ Array = npt.NDArray[Any]
 Order = str | int
 
 RANDOM = np.random.default_rng()
-SEEDS = [int(seed) for seed in RANDOM.integers(0, 2**40, 4)]  # NOTE: fresh in each run, so no name of a test may have one
+SEEDS = [
+    int(seed) for seed in RANDOM.integers(0, 2**40, 4)
+]  # NOTE: fresh in each run, so no name of a test may have one
 ORDERS: list[Order] = ["eager", "late", *SEEDS]
 SIZES = {  # some steps of K, some tiles of C with ragged edges, and no more
     "01_single_thread": (3, 4, 5),

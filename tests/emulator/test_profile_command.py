@@ -143,7 +143,9 @@ def test_two_side_by_side_as_json_and_csv(capsys: pytest.CaptureFixture[str]) ->
     )
     alone = [run(capsys, name, *argv[3:], "--metrics", f"{CONFLICTS}.sum", "--json")[1] for name in argv[1:3]]
     code, out, _ = run(capsys, *argv, "--metrics", f"{CONFLICTS}.sum", "--json")
-    both = json.loads(out)
+    both = json.loads(out)["profiles"]
+    for one in both:
+        one.update(schema=1, command="profile")
     assert code == 0 and both == [json.loads(one) for one in alone]
     assert [item["kernel"] for item in both] == ["tiled", "tiled_conflicted"]
     plain, conflicted = (item["metrics"][f"{CONFLICTS}.sum"]["value"] for item in both)

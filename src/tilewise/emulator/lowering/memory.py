@@ -342,7 +342,7 @@ def _careful_function(e: Lowering, access: Access, function: str) -> str:
     What seldom runs stands once in the code, not at every access.
     """
     key = (function, access.space, access.lanes, access.base.type, access.size, access.reach)
-    name = e.careful_functions.setdefault(key, f"careful.{len(e.careful_functions)}")
+    name = e.careful_functions.setdefault(key, f"tw_careful_{len(e.careful_functions)}")
     if e.has_function(name):
         return name
     body, mask = Emitter(), Value("i32", "%mask")

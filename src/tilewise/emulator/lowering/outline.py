@@ -7,6 +7,7 @@ little beside what it does.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from tilewise.emulator.analysis.flow import Flow
@@ -63,7 +64,7 @@ class Outline:
         if not isinstance(result, Value) or length < _LONG or length * uses < _MANY:
             return "", ""
         body.line(f"ret {_as_integer(body, result)}")
-        name = f"{instruction.name}.{len(self.functions)}".replace(":", ".")
+        name = re.sub(r"\W", "_", f"tw_{instruction.name}_{len(self.functions)}")
         listed = ", ".join(map(str, taken))
         e.add_function(name, f"define internal {_integer(result.type)} @{name}({listed}) #0 noinline", body)
         return name, result.type
