@@ -55,11 +55,6 @@ class Rung:
         return self.spec.entries
 
     @property
-    def rows(self) -> tuple[str, ...]:
-        """The requirements that it fulfils, such as "A4"."""
-        return self.spec.rows
-
-    @property
     def settings(self) -> Mapping[str, tuple[int | str, ...]]:
         """Each compile-time choice with the values that it may have, the default first."""
         return self.spec.settings

@@ -60,12 +60,11 @@ Every command takes --json. Exit codes: 0 good, 1 a check failed, 2 wrong use.
 CARD_HEAD = "02_one_block: one block, one thread per element\n\n"
 CARD_TAIL = """
 
-  requirements  A3
-  runs on       sm_75 and newer
-  types         float32
-  settings      none
-  kernels       one_block
-  launch        grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
+  runs on   sm_75 and newer
+  types     float32
+  settings  none
+  kernels   one_block
+  launch    grid (1, 1, 1) × block (34, 30, 1) for 30×34×500
 
 tilewise ladder 02_one_block --source prints its CUDA C++, with what it includes.
 """

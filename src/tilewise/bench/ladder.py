@@ -29,7 +29,6 @@ class RungCard:
     name: str
     title: str
     about: str
-    rows: tuple[str, ...]
     least: str
     only: bool  # it runs on that arch and on no newer one
     operand_types: tuple[str, ...]
@@ -67,7 +66,6 @@ def card(rung: KernelSpec) -> RungCard:
         name=rung.name,
         title=rung.title,
         about="\n".join(_header(rung.source)),
-        rows=rung.rows,
         least=rung.needs,
         only=rung.arch is not None,
         operand_types=rung.element_types,

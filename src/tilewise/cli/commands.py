@@ -139,7 +139,6 @@ def _print_card(item: RungCard) -> None:
     draw.line()
     draw.facts(
         {
-            "requirements": ", ".join(item.rows),
             "runs on": item.least if item.only else f"{item.least} and newer",
             "types": item.types,
             "settings": item.settings_text or "none",

@@ -125,7 +125,6 @@ class KernelSpec:
     entries: tuple[str, ...]
     steps: Callable[[Operands, Settings], list[Step]]
     work: Callable[[Operands, Settings], Work]
-    rows: tuple[str, ...] = ()  # of the requirements that it fulfils, such as "A4"
     least: tuple[int, int] = (7, 5)  # compute capability
     arch: str | None = None  # the only one it can be compiled for, if there is one
     settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)

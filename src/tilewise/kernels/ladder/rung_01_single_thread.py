@@ -26,6 +26,5 @@ SPEC = KernelSpec(
     entries=("single_thread",),
     steps=steps,
     work=work,
-    rows=("A2",),
     practical=False,
 )

@@ -42,7 +42,6 @@ SPEC = KernelSpec(
     entries=("one_block",),
     steps=steps,
     work=work,
-    rows=("A3",),
     refuse=refuse,
     practical=False,
 )

@@ -28,7 +28,6 @@ SPEC = KernelSpec(
     entries=("simple",),
     steps=steps,
     work=work,
-    rows=("B2",),
     tiles=lambda _settings: {"block": Tile(_BLOCK, _BLOCK, 1)},
     practical=False,
 )

@@ -28,7 +28,6 @@ SPEC = KernelSpec(
     entries=("tiled",),
     steps=steps,
     work=work,
-    rows=("A4",),
     settings={"tile": (32, 16, 8), "element": ("float32", "float64", "float16", "bfloat16")},
     element_types=("float32", "float64", "float16", "bfloat16"),
     accumulate=lambda settings: "float64" if settings["element"] == "float64" else "float32",

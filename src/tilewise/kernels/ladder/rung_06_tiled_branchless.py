@@ -28,7 +28,6 @@ SPEC = KernelSpec(
     entries=("tiled_branchless",),
     steps=steps,
     work=work,
-    rows=("A6",),
     settings={"tile": (32, 16, 8)},
     defines=lambda settings: {"TILE": settings["tile"]},
     tiles=lambda settings: {

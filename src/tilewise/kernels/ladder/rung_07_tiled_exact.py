@@ -43,7 +43,6 @@ SPEC = KernelSpec(
     entries=("tiled_exact",),
     steps=steps,
     work=work,
-    rows=("B3", "E1"),
     settings={"tile": (16, 32)},
     refuse=refuse,
     defines=lambda settings: {"TILE": settings["tile"]},

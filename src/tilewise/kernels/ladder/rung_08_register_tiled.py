@@ -30,6 +30,5 @@ SPEC = KernelSpec(
     entries=("register_tiled",),
     steps=steps,
     work=work,
-    rows=("C2", "C6"),
     tiles=lambda _settings: {"block": _BLOCK, "thread": Tile(8, 8, 1)},
 )

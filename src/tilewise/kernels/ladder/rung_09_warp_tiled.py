@@ -39,7 +39,6 @@ SPEC = KernelSpec(
     entries=("warp_tiled",),
     steps=steps,
     work=work,
-    rows=("D1", "D2", "D3", "D4", "D5", "D6", "D7"),
     least=(8, 0),
     settings={"raster": tuple(_RASTERS)},
     defines=lambda settings: {

@@ -91,7 +91,6 @@ SPEC = KernelSpec(
     entries=("turing_tensor_core",),
     steps=steps,
     work=work,
-    rows=("C1", "C2", "C3", "C4", "C6"),
     settings={
         "partition": tuple(PARTITIONS),
         "accumulate": ("float32", "float16"),

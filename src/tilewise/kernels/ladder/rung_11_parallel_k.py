@@ -85,7 +85,6 @@ SPEC = KernelSpec(
     entries=("slice", "reduce"),
     steps=steps,
     work=work,
-    rows=("C5",),
     settings={"split": SPLITS},
     workspace=workspace_bytes,
     candidates=candidates,

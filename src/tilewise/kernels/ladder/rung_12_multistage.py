@@ -68,7 +68,6 @@ SPEC = KernelSpec(
     entries=("multistage",),
     steps=steps,
     work=work,
-    rows=("C1", "C2", "C4", "C6"),
     least=(8, 0),
     settings={
         "partition": tuple(PARTITIONS),

@@ -191,7 +191,6 @@ SPEC = KernelSpec(
     entries=("warp_specialised", "align_rows"),
     steps=steps,
     work=work,
-    rows=("C1", "C2", "C4", "C6", "C7"),
     least=(9, 0),
     arch="sm_90a",
     settings={
