@@ -222,7 +222,9 @@ class PretendGpu:
         number, shape = self.load_for(binary, entry, launch), (launch.grid, launch.block, launch.shared)
         default = stream in (None, LEGACY_STREAM)  # which the driver knows by 0 as well
         handle = 0 if default else int(stream or 0)
-        self.launched.append(CountedLaunch(number, *shape, handle, launch.cluster, False, tuple(packed)))
+        self.launched.append(
+            CountedLaunch(number, *shape, handle, launch.cluster, launch.programmatic, tuple(packed))
+        )
 
     def empty(self, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> GpuArray:
         """An array of ours; its memory is nowhere."""

@@ -270,7 +270,7 @@ def test_any_call_is_the_same_with_and_without_compiled_code(front: Front) -> No
             ways.append(front.is_equal_and_fast(*arguments, **keywords))
 
     check()
-    assert ways.count(True) > 20 and ways.count(False) > 20
+    assert ways.count(True) > 10 and ways.count(False) > 10  # of 150, as chance has it
 
 
 # Calls that have to be slow

@@ -134,8 +134,19 @@ def is_readable(operand: Operand) -> bool:
     return operand.layout != "strided" and is_aligned(operand if in_rows(operand) else operand.transposed())
 
 
+def _lines(operand: Operand, settings: Settings) -> Operand:
+    """The operand as the rows that the settings take it for: of itself, or of its transpose.
+
+    One row, one column and nothing at all may be either.
+    """
+    name = "b_in_rows" if operand.name.endswith("b") else "a_in_rows"
+    return operand if settings[name] else operand.transposed()
+
+
 def is_aligned(rows: Operand) -> bool:
-    """Whether all rows begin at multiples of 16 bytes. Where there is one row, the pitch is nothing."""
+    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing."""
+    if not rows.has_rows:
+        return False
     apart = (rows.pitch if rows.rows > 1 else 0, *rows.stack)
     return rows.alignment % ALIGNMENT == 0 and all(step * rows.itemsize % ALIGNMENT == 0 for step in apart)
 
@@ -146,7 +157,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if size >= MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
     for name, operand in (("a_in_rows", operands.a), ("b_in_rows", operands.b)):
-        if bool(settings[name]) != in_rows(operand):
+        if not is_aligned(_lines(operand, settings)):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
@@ -166,7 +177,11 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
-    maps = (_map(a, shape.m, across, stack), _map(b, shape.n, down, stack), _result_map(c, stack))
+    maps = (
+        _map(_lines(a, settings), bool(settings["a_in_rows"]), shape.m, across, stack),
+        _map(_lines(b, settings), not settings["b_in_rows"], shape.n, down, stack),
+        _result_map(c, stack),
+    )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"]))
     inner = operands.stack[-1] if operands.stack else 1
@@ -182,15 +197,13 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     return [Step("wgmma_gemm", launch)]
 
 
-def _map(operand: Operand, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
+def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of A or B, whose tile is ``size`` along M or N; ``sharers`` blocks load a part of it each.
 
     NOTE: where it is empty, the engine does not touch it, and the map is as many zeros.
     """
-    if not operand.rows * operand.columns:
+    if not rows.rows * rows.columns:
         return Slot(bytes(BYTES))
-    rows = operand if in_rows(operand) else operand.transposed()
-    along_k = in_rows(operand) == (operand.name.endswith("a"))
     part = size // sharers
     if along_k:
         box = (part, BLOCK_K)
@@ -209,7 +222,7 @@ def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
 def work(operands: Operands, settings: Settings) -> Work:
     shape, (down, _) = shape_of(settings), cluster_of(settings)
     a, b, c = operands[:3]
-    first, second = (one if in_rows(one) else one.transposed() for one in (a, b))
+    first, second = (_lines(one, settings) for one in (a, b))
     return Work(
         "wgmma_gemm",
         shape.tile,
