@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tilewise as tw
-from tests.hardware.job import digest
+from tests.hardware.job import code_digest
 from tilewise.emulator.profiling.accesses import (
     Kind,
     atomic_sectors,
@@ -141,7 +141,7 @@ def launches() -> list[tuple[Any, Profile]]:
         about = row["about"]
         profile = profiled(about["rung"], tuple(about["size"]), json.dumps(about["settings"]))
         item = next(item for item in profile.all if item.kernel == row["entry"])
-        if digest(item.binary.cubin or b"") == about["machine code"]:
+        if code_digest(item.binary.cubin or b"") == about["code"]:
             found.append((row, item))
     return found
 

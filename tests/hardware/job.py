@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Dim", "Job", "Matrix", "Raw", "Start", "bare", "digest"]
+__all__ = ["Array", "Dim", "Job", "Matrix", "Raw", "Start", "bare", "code_digest", "digest"]
 
 Array = npt.NDArray[Any]
 Dim = tuple[int, int, int]
@@ -76,6 +76,20 @@ def bare(ptx: str) -> str:
     """PTX without what differs from compiler to compiler and from place to place: comments, source lines."""
     left_out = ("//", ".file", ".loc")
     return "\n".join(line for line in ptx.splitlines() if line and not line.lstrip().startswith(left_out))
+
+
+def code_digest(cubin: bytes) -> str:
+    """SHA-256 of the machine code in a cubin. NOTE: its line tables name folders, so the whole differs from place to place."""
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<HHH", cubin, 58)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count)]
+    start = sections[names][4]
+    found = []
+    for name, _, _, _, offset, length in sections:
+        label = cubin[start + name : cubin.index(b"\0", start + name)]
+        if label.startswith(b".text."):
+            found.append((label, cubin[offset : offset + length]))
+    return digest(*(part for pair in sorted(found) for part in pair))
 
 
 def digest(*parts: str | bytes | Array) -> str:

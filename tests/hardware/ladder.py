@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare, digest
+from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare, code_digest, digest
 
 if TYPE_CHECKING:  # the machine with the GPU may have nothing of tilewise
     from tilewise.kernels.spec import KernelSpec, Operands, Settings
@@ -124,6 +124,7 @@ def job(name: str, size: Size, settings: Mapping[str, Any], random: bool = True)
         "size": size,
         "settings": dict(settings),
         "machine code": digest(binary.cubin or b""),
+        "code": code_digest(binary.cubin or b""),
     }
     return Job(label, binary.ptx, starts, buffers, ["c"], binary.cubin, about)
 
