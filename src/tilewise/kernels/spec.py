@@ -162,6 +162,10 @@ class KernelSpec:
 
     def why_not(self, operands: Operands, settings: Settings) -> ArgumentError | None:
         """Why this kernel cannot have this problem under these settings; None if it can."""
+        return self.why_not_operands(operands, settings) or self.refuse(operands, settings)
+
+    def why_not_operands(self, operands: Operands, settings: Settings) -> ArgumentError | None:
+        """Why it cannot have operands of these types, as they lie; of the settings only the types count."""
         for operand in operands[:2]:
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
@@ -182,7 +186,7 @@ class KernelSpec:
                     operand.check_index(operand.name)
                 except ArgumentError as error:
                     return error
-        return self.refuse(operands, settings)
+        return None
 
     def check(self, operands: Operands, settings: Settings) -> None:
         """Raise what :meth:`why_not` says."""

@@ -197,4 +197,7 @@ def _overlap(*times: float) -> float:
     longest = max(times)
     if not longest:
         return 0.0
-    return float(longest * sum((time / longest) ** _SHARPNESS for time in times) ** (1 / _SHARPNESS))
+    powers = 0.0
+    for time in times:
+        powers += (time / longest) ** _SHARPNESS
+    return float(longest * powers ** (1 / _SHARPNESS))
