@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise import interop
-from tilewise.calls import Choice, Made, find_overlap, prepare
+from tilewise.calls import Arrays, Choice, Made, find_overlap, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices.emulated import EmulatedArray, open_emulator
 from tilewise.errors import ArgumentError, DeviceError
@@ -54,10 +54,14 @@ def assert_product(c: Any, a: Any, b: Any) -> None:
     assert found, str(found)
 
 
+def arrays_of(a: Any, b: Any, out: Any) -> Arrays:
+    return Arrays(interop.view("a", a), interop.view("b", b), interop.view("out", out))
+
+
 def made_for(a: Any, b: Any, out: Any, choice: Choice | None = None) -> Made:
-    views = [interop.view(name, one) for name, one in (("a", a), ("b", b), ("out", out))]
-    shapes = result_shapes(views[0].shape, views[1].shape)
-    return prepare(views[0], views[1], views[2], shapes, EMULATOR, choice or Choice())
+    arrays = arrays_of(a, b, out)
+    shapes = result_shapes(arrays.a.shape, arrays.b.shape)
+    return prepare(arrays, shapes, EMULATOR, choice or Choice())
 
 
 # ── any shapes, stacks, types and layouts ────────────────────────────────────────────────────────────────
@@ -313,12 +317,11 @@ def test_interleaved_arrays_do_not_overlap() -> None:
     whole = floats(16, 48)
     a, b, out = whole[:, :16], whole[:, 16:32], whole[:, 32:]
     made = made_for(a, b, out)
-    views = [interop.view(name, one) for name, one in (("a", a), ("b", b), ("out", out))]
-    assert find_overlap(made, *views) == ""
+    assert find_overlap(made, arrays_of(a, b, out)) is None
     assert_product(matmul(a, b, out), a, b)
-    shifted = interop.view("out", whole[:, 31:47])
-    assert find_overlap(made, views[0], views[1], shifted) == "b"
-    assert find_overlap(made, interop.view("a", whole[:, 17:33]), views[2], shifted) == "a"
+    shifted = whole[:, 31:47]
+    assert find_overlap(made, arrays_of(a, b, shifted)) == ("out", "b")
+    assert find_overlap(made, arrays_of(whole[:, 17:33], out, shifted)) == ("out", "a")
 
 
 # ── arrays of the device ─────────────────────────────────────────────────────────────────────────────────
@@ -433,8 +436,7 @@ def test_a_plan_for_another_problem(change: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epilogue": Epilogue(alpha=2.0)}, "plan must be of a plain product"),
-        ({"epilogue": Epilogue(bias=True)}, "plan must be of a plain product"),
+        ({"epilogue": Epilogue("acc * 2")}, "plan must be for epilogue = Epilogue(expression='acc'"),
         ({"accumulate": "float64"}, "plan must be for accumulate = 'float32'"),
     ],
 )

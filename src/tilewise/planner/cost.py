@@ -113,7 +113,9 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         terms["passes"] += unit.split_clocks * math.sqrt(work.split / 2) / constants.clock
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
-    memory = (read_bytes + batch * stored * m * n) / (constants.memory_bandwidth * share)
+    memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
+        constants.memory_bandwidth * share
+    )
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError, LaunchError
+from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -193,7 +194,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers)),
+        (*maps, c.strided(), *(constant("I", number) for number in numbers), epilogue_slot(operands)),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
@@ -299,6 +300,7 @@ SPEC = KernelSpec(
     tiles=tiles,
     raster="grouped",
     stack_axes=STACK_AXES,
+    epilogues=True,
     readable=is_readable,
     lies="have rows or columns that begin at multiples of 16 bytes",
 )
