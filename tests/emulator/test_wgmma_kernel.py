@@ -70,9 +70,11 @@ def test_every_tile_is_right(partition: str) -> None:
     check((shape.m + 8, shape.n + 24, 136), partition=partition, tiles=2)
 
 
-@pytest.mark.parametrize("layout", ["nt", "tn", "tt"])
+CLUSTERED, SPLIT = {"partition": "128x64x64", "cluster": "2x1"}, {"partition": "64x64x64", "split": 2}
+
+
 @pytest.mark.parametrize(
-    "given", [{"partition": "128x64x64", "cluster": "2x1"}, {"partition": "64x64x64", "split": 2}]
+    ("layout", "given"), [("tt", CLUSTERED), ("tt", SPLIT), ("nt", CLUSTERED), ("tn", SPLIT)]
 )
 def test_operands_in_columns_are_read_as_they_lie(layout: str, given: dict[str, Any]) -> None:
     check((200, 72, 200), layout=layout, element="float16", **given)
