@@ -13,7 +13,19 @@ from tilewise.errors import ArgumentError
 __all__ = ["file_words", "is_file", "output_words", "refuse_file_options", "rung_size", "settings"]
 
 _OF_FILES = (
-    *("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout"),
+    *(
+        "grid",
+        "block",
+        "cluster",
+        "arg",
+        "kernel",
+        "define",
+        "include",
+        "arch",
+        "shared",
+        "timeout",
+        "cooperative",
+    ),
     *("output", "expect", "rtol", "atol", "show"),
 )
 _SHOWN = {"show": "print"}  # options whose values go by another name
@@ -31,7 +43,7 @@ def file_words(args: Namespace, file: str) -> Words:
         _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
     return Words(
         file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
-        args.include, args.seed,
+        args.include, args.seed, args.cooperative,
     )  # fmt: skip
 
 
