@@ -159,7 +159,8 @@ def _rank(block: Dim3, cluster: Dim3) -> str:
 
 
 _NOT_COOPERATIVE = (
-    "the kernel trapped, as grid.sync() does in a launch that is not cooperative: give it cooperative=True (--cooperative)"
+    "the kernel trapped, as grid.sync() does in a launch that is not cooperative: "
+    "give it cooperative=True (--cooperative)"
 )
 # Faults of which there is nothing more to tell.
 _SAID = {
