@@ -372,6 +372,18 @@ def test_a_metric_that_is_not_there() -> None:
 
 
 # -- sampling and the roofline --------------------------------------------------------------------------
+def test_what_malloc_does_inside_is_not_the_kernels() -> None:
+    source = """extern "C" __global__ void k(int *y) {
+        int *p = (int *)malloc(4); *p = threadIdx.x; y[threadIdx.x] = *p; free(p); }"""
+    kernel = tw.Kernel(source, "k", "sm_80")
+    own = [kernel, tw.Kernel.from_ptx(kernel.ptx, "k")]
+    for profile in (one.profile(1, 32, [np.zeros(32, "int32")]) for one in own):
+        assert profile["tilewise__bytes_global_op_st.sum"] == 2 * 32 * 4
+        assert all(line.line and line.instructions <= 1 for line in profile.ptx_lines)
+        assert [note for note in profile.notes if note.startswith("malloc and free are CUDA's own code")]
+        assert not [note for note in profile.notes if "PTX asks for" in note]
+
+
 def test_a_sample_of_blocks_stands_for_all() -> None:
     """Edges are kinds of their own: where blocks of a kind do the same, nothing is lost."""
     rung = tw.ladder["04_tiled"]
