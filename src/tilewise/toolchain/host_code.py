@@ -75,8 +75,8 @@ _INTEGER = """
 _EMPTY = """
 algorithm array atomic cassert cctype cerrno chrono cinttypes complex condition_variable cstdarg cstddef cstdio cstdlib
 cstring ctime deque exception filesystem fstream functional future initializer_list iomanip iostream iterator list
-limits map memory mutex new numeric optional ostream istream queue random ratio set sstream stack stdexcept string string_view
-thread tuple type_traits typeinfo unordered_map unordered_set utility variant vector
+istream limits map memory mutex new numeric optional ostream queue random ratio set sstream stack stdexcept string
+string_view thread tuple type_traits typeinfo unordered_map unordered_set utility variant vector
 assert.h errno.h getopt.h inttypes.h stddef.h stdio.h stdlib.h string.h time.h sys/time.h unistd.h
 cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h cuda_profiler_api.h curand.h cublas_v2.h
 """
