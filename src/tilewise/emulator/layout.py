@@ -74,7 +74,7 @@ class FaultKind(IntEnum):
     BAD_CALL = 8
     BAD_CLUSTER_BARRIER = 9  # SIZE tells what is wrong: ClusterFault
     NO_BLOCK = 10  # an address of a block that the cluster does not have
-    BLOCK_GONE = 11  # an address of a block that has exited
+    BLOCK_EXITED = 11  # an address of a block that has exited
     WARPGROUP = 12  # a wgmma by less than a whole warpgroup
     MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
     STACK_OVERFLOW = 14  # calls within one another

@@ -113,7 +113,7 @@ WORDS = {
         "asynchronous read",
         "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
     ),
-    "UNMADE": Words(
+    "MBARRIER_UNPUBLISHED": Words(
         *("asyncheck", "unfenced", "a bulk copy tells an mbarrier that need not be visible to it", "write"),
         _COPY,
         "put fence.mbarrier_init.release.cluster, or fence.proxy.async, behind mbarrier.init",
@@ -142,7 +142,7 @@ FAULTS = {
     "MISALIGNED": ("memcheck", "misaligned", "access 2, 4, 8 or 16 bytes at a multiple of so many"),
     "READ_ONLY": ("memcheck", "read-only", "write to memory that can be written"),
     "NO_BLOCK": ("memcheck", "no-such-block", "name a block that the cluster has"),
-    "BLOCK_GONE": (
+    "BLOCK_EXITED": (
         *("memcheck", "block-gone"),
         "keep every block until nobody uses its shared memory: barrier.cluster (cluster.sync()) before it ends",
     ),

@@ -22,13 +22,13 @@ from tilewise.emulator.check_layout import (
     NEW_STATE,
     RANGE,
     SEVERAL,
-    SHARED_SPOTS,
-    SPOT_KEY,
+    SHARED_SYNC_VARS,
+    SYNC_VAR_KEY,
     TAIL,
-    Kind,
+    FindingKind,
     stride_of,
 )
-from tilewise.emulator.checking.registers import ROOM
+from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.report import Range
@@ -39,7 +39,7 @@ __all__ = ["Checks", "Hit", "Side", "Unset"]
 _CAPACITY = 1_024  # findings that are told apart
 _MOST_CELLS = 1 << 35  # bytes, of which only those are really taken whose array is touched
 _WIDEST = 1 << 13  # warps of a grid for which clocks are kept
-_MOST_SPOTS, _SPOT_BYTES = 4_096, 1 << 26
+_MOST_SYNC_VARS, _SYNC_VAR_BYTES = 4_096, 1 << 26
 
 Unset = bool | npt.NDArray[np.bool_]  # whether nobody has written an array; or which of its bytes
 
@@ -66,7 +66,7 @@ class Side:
 class Hit:
     """One finding as compiled code records it."""
 
-    kind: Kind
+    kind: FindingKind
     space: Space
     address: int
     count: int
@@ -89,22 +89,22 @@ class Checks:
     ) -> None:
         """``unset``: by the address of an array, which of its bytes nobody has written; ``notes`` are the
         build's."""
-        talks = "talks" in notes
+        syncs_blocks = "syncs-blocks" in notes
         registers = sum(note["registers"] for note in notes if isinstance(note, dict))
-        self.registers = ROOM * (registers + 1) if registers else 0
+        self.registers = ENTRY_BYTES * (registers + 1) if registers else 0
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
         every = launch.blocks * warps
-        self.talks = talks and every <= _WIDEST
-        self.width = every if self.talks else self.blocks * warps
+        self.syncs_blocks = syncs_blocks and every <= _WIDEST
+        self.width = every if self.syncs_blocks else self.blocks * warps
         self._expected: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp], npt.NDArray[np.uint32]]] = []
         self._early: set[int] = set()  # addresses of words that the launch before wrote
         self.findings = Memory(_CAPACITY * FINDING.SIZE)
-        row = SPOT_KEY + 4 * self.width + TAIL
-        spots = 64
-        while spots < _MOST_SPOTS and 2 * spots * row <= _SPOT_BYTES:
-            spots *= 2
-        self.spots = Memory(spots * row)
+        row = SYNC_VAR_KEY + 4 * self.width + TAIL
+        sync_vars = 64
+        while sync_vars < _MOST_SYNC_VARS and 2 * sync_vars * row <= _SYNC_VAR_BYTES:
+            sync_vars *= 2
+        self.sync_vars = Memory(sync_vars * row)
         self.table = Memory(RANGE.SIZE * len(ranges) + 64)
         self._ranges, self._unset = list(ranges), dict(unset)
         self._cells = [self._known(item, unset.get(item.start, False)) for item in ranges]
@@ -121,12 +121,12 @@ class Checks:
             (CHECK.RANGE_COUNT, len(ranges)),
             (CHECK.NOW, 1),
             (CHECK.WIDTH, self.width),
-            (CHECK.TALKS, int(self.talks)),
-            (CHECK.BLIND, int(talks and not self.talks)),
+            (CHECK.GRID_WIDE, int(self.syncs_blocks)),
+            (CHECK.INCOMPLETE, int(syncs_blocks and not self.syncs_blocks)),
             (CHECK.ALONE, int(launch.blocks == 1)),
             (CHECK.LAST, self.table.address if ranges else 0),
-            (CHECK.SPOTS, self.spots.address),
-            (CHECK.SPOT_COUNT, spots),
+            (CHECK.SYNC_VARS, self.sync_vars.address),
+            (CHECK.SYNC_VAR_COUNT, sync_vars),
             (CHECK.REGISTERS, self.registers),
         ):
             self.state.set(offset, value)
@@ -209,9 +209,9 @@ class Checks:
             (CLOCKS.SYNCED, warps * 4),
             (CLOCKS.LEAST, warps * 4),
             (CLOCKS.FENCED, warps * 4),
-            (CLOCKS.MADE, warps * 4),
-            (CLOCKS.KEEPER, warps * 4),
-            (CLOCKS.TOGETHER, warps * 4),
+            (CLOCKS.PUBLISHED, warps * 4),
+            (CLOCKS.PRIVATE_LANE, warps * 4),
+            (CLOCKS.PRODUCTS_DONE, warps * 4),
             (CLOCKS.PRIVATE, warps * row),
             (CLOCKS.FENCES, barriers * 4 * row),
             (CLOCKS.RELEASED, 2 * warps * row),
@@ -219,8 +219,8 @@ class Checks:
             (CLOCKS.BARRIERS, barriers * 2 * row),
             (CLOCKS.PHASES, barriers * 4),
             (CLOCKS.ENDS, barriers * 2 * 4),
-            (CLOCKS.SPOTS, SHARED_SPOTS * (SPOT_KEY + row)),
-            (CLOCKS.CAME, warps * (BARRIERS_OF_BLOCK + 1) * 4),
+            (CLOCKS.SYNC_VARS, SHARED_SYNC_VARS * (SYNC_VAR_KEY + row)),
+            (CLOCKS.ARRIVED_PHASE, warps * (BARRIERS_OF_BLOCK + 1) * 4),
             (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
             (CLOCKS.REGISTERS, warps * self.registers),
@@ -230,7 +230,7 @@ class Checks:
         for offset, size in sizes:
             head.set(offset, at)
             at += -(-size // 64) * 64
-        head.set(CLOCKS.SPOT_COUNT, SHARED_SPOTS)
+        head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
         room = stride_of(shared_bytes) * CELLS.COLUMNS
         self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
         cells = Memory(self.blocks * room + 64)
@@ -249,7 +249,7 @@ class Checks:
             line, other = get(at + FINDING.LINE), get(at + FINDING.OTHER_LINE)
             before = self.side(get(at + FINDING.OTHER), other) if other else None
             hit = Hit(
-                Kind(get(at + FINDING.KIND)),
+                FindingKind(get(at + FINDING.KIND)),
                 Space(get(at + FINDING.SPACE)),
                 get(at + FINDING.ADDRESS, 8),
                 get(at + FINDING.COUNT, 8),

@@ -213,7 +213,7 @@ def _what(
         case FaultKind.NO_BLOCK:
             rank = (address >> RANK_SHIFT) - 1
             return f"{verb} of {size} bytes at {at}: the cluster has no block of rank {rank}"
-        case FaultKind.BLOCK_GONE:
+        case FaultKind.BLOCK_EXITED:
             return f"{verb} of {size} bytes at {at}: this block of the cluster has exited"
         case FaultKind.APART:
             return _apart(address % 2**32, address >> 32)

@@ -150,7 +150,7 @@ def _place() -> Routine:
     block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
     with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
-        r.give(r.const("i32", int(FaultKind.BLOCK_GONE)))
+        r.give(r.const("i32", int(FaultKind.BLOCK_EXITED)))
     r.put(r["found"], 0, block)
     r.give(r.const("i32", 0))
     return r

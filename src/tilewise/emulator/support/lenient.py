@@ -7,7 +7,7 @@ a GPU gives out ends. The last two find zeros: what a GPU has there, nobody know
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, Kind
+from tilewise.emulator.check_layout import LANE_BITS, FindingKind
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine, Variable
@@ -33,7 +33,7 @@ def _pass_or_fault() -> Routine:
     r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_WHO, "ptr"), **_FAULT)
     place = r.variable("ptr", _NULL)
     with r.unless(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        gone = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_GONE))
+        gone = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_EXITED))
         with r.when(gone):
             _find_gone(r, place)
         outside = r.compare("icmp eq", r["kind"], int(FaultKind.OUT_OF_BOUNDS))
@@ -89,6 +89,8 @@ def _note(r: Routine, gone: Value) -> None:
     """Note the finding of a checked launch."""
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
     who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
-    kind = r.select(gone, r.const("i32", int(Kind.BLOCK_GONE)), r.const("i32", int(Kind.OUT_OF_BOUNDS)))
+    kind = r.select(
+        gone, r.const("i32", int(FindingKind.BLOCK_EXITED)), r.const("i32", int(FindingKind.OUT_OF_BOUNDS))
+    )
     found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
     r.call("tw_check_finding", "void", r["ctx"], *found)

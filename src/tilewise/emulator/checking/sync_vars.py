@@ -1,20 +1,29 @@
-"""What a checked launch does at fences, and where warps synchronise by what lies at an address."""
+"""Fences and sync variables of a checked launch: release into and acquire from the clock of an address."""
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import ACQUIRE, BLOCKWIDE, CHECK, CLOCKS, RELAXED, RELEASE, SEEN, SPOT_KEY
-from tilewise.emulator.checking.clocks import (
-    WHO,
+from tilewise.emulator.check_layout import (
+    ACQUIRE,
+    BLOCK_SCOPE,
+    CHECK,
+    CLOCKS,
+    PHASE_OVER,
+    RELAXED,
+    RELEASE,
+    SYNC_VAR_KEY,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
     acquire,
     check_state,
+    clock_bytes,
     clocks_of,
     index_of,
     join,
-    lane_of,
+    lone_lane,
     now_of,
-    of_scope,
     release,
-    row_of,
+    scope_clock,
     tick,
 )
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, Space
@@ -23,46 +32,52 @@ from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["routines"]
 
-_SPREAD = 0x9E3779B97F4A7C15
+_HASH_FACTOR = 0x9E3779B97F4A7C15
 
 
 def routines() -> list[Routine]:
-    return [_fence(), _proxy(), _spot(), _sync(), _one()]
+    return [_fence(), _proxy_fence(), _find_sync_var(), _sync(), _sync_one()]
 
 
 def _fence() -> Routine:
     """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
     release."""
-    r = Routine("tw_check_fence", "void", **WHO, mask="i32", wide="i32")
-    far, lane = r.compare("icmp ne", r["wide"], 0), lane_of(r, r["mask"])
+    r = Routine("tw_check_fence", "void", **WARP_PARAMETERS, mask="i32", wide="i32")
+    far, lane = r.compare("icmp ne", r["wide"], 0), lone_lane(r, r["mask"])
     for wide in (0, 1):
         with r.when(far if wide else Value("i1", "true")):
-            acquire(r, of_scope(r, CLOCKS.PENDING, wide), lane)
-            release(r, of_scope(r, CLOCKS.RELEASED, wide), 1, lane, 1)
+            acquire(r, scope_clock(r, CLOCKS.PENDING, wide), lane)
+            release(r, scope_clock(r, CLOCKS.RELEASED, wide), 1, lane, 1)
     return r
 
 
-def _proxy() -> Routine:
-    """A fence between this warp's accesses and the asynchronous proxy; or for its mbarriers alone."""
-    r = Routine("tw_check_proxy", "void", **WHO, all="i32")
-    r.put(r.item(r.field(clocks_of(r), CLOCKS.MADE, "ptr"), index_of(r), 4), 0, now_of(r))
+def _proxy_fence() -> Routine:
+    """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``all``, its mbarriers alone."""
+    r = Routine("tw_check_proxy", "void", **WARP_PARAMETERS, all="i32")
+    r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, now_of(r))
     with r.unless(r.compare("icmp eq", r["all"], 0)):
         r.put(r.item(r.field(clocks_of(r), CLOCKS.FENCED, "ptr"), index_of(r), 4), 0, now_of(r))
     tick(r)
     return r
 
 
-def _spot() -> Routine:
-    """The clock of what warps synchronise by, by its key, among those of its cluster or of the launch."""
+def _find_sync_var() -> Routine:
+    """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
     r = Routine("tw_check_spot", "ptr", ctx="ptr", block="ptr", shared="i32", key="i64")
     clocks, inside = r.field(r["block"], BLOCK.CLOCKS, "ptr"), r.compare("icmp ne", r["shared"], 0)
-    here, everywhere = r.field(clocks, CLOCKS.SPOTS, "ptr"), r.field(check_state(r), CHECK.SPOTS, "ptr")
+    here, everywhere = (
+        r.field(clocks, CLOCKS.SYNC_VARS, "ptr"),
+        r.field(check_state(r), CHECK.SYNC_VARS, "ptr"),
+    )
     start = r.select(inside, here, everywhere)
-    counts = r.field(clocks, CLOCKS.SPOT_COUNT, "i64"), r.field(check_state(r), CHECK.SPOT_COUNT, "i64")
+    counts = (
+        r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"),
+        r.field(check_state(r), CHECK.SYNC_VAR_COUNT, "i64"),
+    )
     count = r.select(inside, *counts)
-    row = row_of(r)
-    size, wanted = r.op("add", row, SPOT_KEY), r.op("add", r["key"], 1)
-    slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _SPREAD), 40))
+    row = clock_bytes(r)
+    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", r["key"], 1)
+    slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
     last = r.op("sub", count, 1)
     with r.count(count):
         at = r.op("and", slot.get(), last)
@@ -71,23 +86,25 @@ def _spot() -> Routine:
         key = r.field(spot, 0, "i64")
         with r.when(r.compare("icmp eq", key, 0)):
             r.put(spot, 0, wanted)
-            r.fill(r.at(spot, SPOT_KEY), 0, row)
-            r.give(r.at(spot, SPOT_KEY))
+            r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
+            r.give(r.at(spot, SYNC_VAR_KEY))
         with r.when(r.compare("icmp eq", key, wanted)):
-            r.give(r.at(spot, SPOT_KEY))
+            r.give(r.at(spot, SYNC_VAR_KEY))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
-    r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SPOT_KEY))
+    r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
     return r
 
 
-def _has(r: Routine, flag: int) -> Value:
+def _has_flag(r: Routine, flag: int) -> Value:
     return r.compare("icmp ne", r.op("and", r["how"], flag), 0)
 
 
 def _sync() -> Routine:
-    """Some lanes synchronise by what lies at an address; ``how`` is of ``ACQUIRE``, ``RELEASE`` and so on."""
-    r = Routine("tw_check_sync", "void", **WHO, addresses="ptr", mask="i32", space="i32", how="i32")
-    alone = lane_of(r, r["mask"])
+    """Some lanes synchronise by the sync variables at their addresses; ``how`` is of ``ACQUIRE``, ``RELEASE``, …"""
+    r = Routine(
+        "tw_check_sync", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", space="i32", how="i32"
+    )
+    alone = lone_lane(r, r["mask"])
     before = r.variable("i64", -1)
     with r.each_lane(r["mask"]) as lane:
         address = r.variable("i64", r.field(r.item(r["addresses"], lane, 8), 0, "i64"))
@@ -105,33 +122,37 @@ def _sync() -> Routine:
         with r.unless(r.compare("icmp eq", before.get(), address.get())):
             before.put(address.get())
             given = (r["ctx"], r["block"], r["warp"], shared.get())
-            with r.when(r.both(inside, _has(r, SEEN))):
+            with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):
                 key = r.op("add", address.get(), 1)
                 r.call("tw_check_seen", "void", r["ctx"], r["block"], r["warp"], key)
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
                 r.call("tw_check_one", "void", *given, near, r["how"], r.const("i32", 0), alone)
-            with r.unless(r.both(r.negation(inside), _has(r, BLOCKWIDE))):
+            with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
                 r.call("tw_check_one", "void", *given, address.get(), r["how"], r.const("i32", 1), alone)
     return r
 
 
-def _one() -> Routine:
-    """A warp, or one lane of it, synchronises by one spot: of its block's own, or of everybody's."""
-    r = Routine("tw_check_one", "void", **WHO, shared="i32", key="i64", how="i32", wide="i32", lane="i32")
+def _sync_one() -> Routine:
+    """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
+    r = Routine(
+        "tw_check_one", "void", **WARP_PARAMETERS, shared="i32", key="i64", how="i32", wide="i32", lane="i32"
+    )
     spot = r.call("tw_check_spot", "ptr", r["ctx"], r["block"], r["shared"], r["key"])
     far = r.compare("icmp ne", r.op("and", r["wide"], r.op("xor", r["shared"], 1)), 0)
-    with r.when(_has(r, RELAXED)):
+    with r.when(_has_flag(r, RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)
-        released, pending = (r.select(far, of_scope(r, field, 1), of_scope(r, field, 0)) for field in both)
-        with r.when(_has(r, RELEASE)):
+        released, pending = (
+            r.select(far, scope_clock(r, field, 1), scope_clock(r, field, 0)) for field in both
+        )
+        with r.when(_has_flag(r, RELEASE)):
             join(r, spot, released, r["lane"])
-        with r.when(_has(r, ACQUIRE)):
+        with r.when(_has_flag(r, ACQUIRE)):
             join(r, pending, spot)
         r.give()
-    with r.when(_has(r, ACQUIRE)):
+    with r.when(_has_flag(r, ACQUIRE)):
         acquire(r, spot, r["lane"])
-    with r.when(_has(r, RELEASE)):
+    with r.when(_has_flag(r, RELEASE)):
         release(r, spot, 1, r["lane"])
     return r

@@ -1,4 +1,4 @@
-"""What a checked launch does about bulk copies."""
+"""Bulk copies in flight: checks of their sources, destinations and mbarriers as they are issued."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from tilewise.emulator.check_layout import (
     COPY,
     LANE_BITS,
     LINE_BITS,
-    PLACE,
     PROXY,
     RELEASE,
+    SHADOW,
     STRONG,
     Action,
-    Kind,
+    FindingKind,
     StoreStep,
     Way,
 )
-from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, lane_of, now_of, serial_of
-from tilewise.emulator.checking.records import (
+from tilewise.emulator.checking.flight_records import (
     BULKS,
     GLOBAL,
     SHARED,
     Mark,
-    context,
+    address_slot,
     phase_of,
-    place_of,
-    ranked,
+    warp_pointers,
+    with_rank,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    clocks_of,
+    index_of,
+    lone_lane,
+    now_of,
+    serial_of,
 )
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
@@ -40,13 +47,20 @@ _NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
-    return [_bulk(), _arrives(), _leaves(), _tells(), _store(), _destination()]
+    return [
+        _issue(),
+        _write_shared(),
+        _read_shared(),
+        _check_mbarrier(),
+        _walk_destination(),
+        _check_destination(),
+    ]
 
 
-def _bulk() -> Routine:
-    """A lane issues a bulk copy; ``data`` is its request."""
+def _issue() -> Routine:
+    """Check and record a bulk copy that a lane issues; ``data`` is its request."""
     names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
-    r = Routine("tw_check_bulk", "i32", **WHO, **names)
+    r = Routine("tw_check_bulk", "i32", **WARP_PARAMETERS, **names)
     data = r["data"]
     verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
@@ -59,37 +73,53 @@ def _bulk() -> Routine:
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
-    near = ranked(r, r.field(data, REQUEST.SHARED, "i64"))
-    far = ranked(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
+    near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
+    far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
     store = r.const("i32", int(Action.STORE))
     own, one = (r["lane"], r["line"]), r.const("i32", 1)
     with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
         with each_block(r, data) as at:
-            target = (ranked(r, at(near)), count.get(), ranked(r, at(ranked(r, barrier))), store, one)
-            r.call("tw_check_arrives", "void", *context(r), *target, *own)
+            target = (
+                with_rank(r, at(near)),
+                count.get(),
+                with_rank(r, at(with_rank(r, barrier))),
+                store,
+                one,
+            )
+            r.call("tw_check_arrives", "void", *warp_pointers(r), *target, *own)
         r.give(r.const("i32", 0))
     with r.when(r.compare("icmp ult", verb, Verb.SEND)):
-        r.call("tw_check_leaves", "void", *context(r), near, count.get(), r.const("i64", 0), *own)
-        r.give(_stored(r))
+        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), r.const("i64", 0), *own)
+        r.give(_claim_destination(r))
     with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
-        r.call("tw_check_leaves", "void", *context(r), near, count.get(), ranked(r, barrier), *own)
+        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
     changes = r.op(
         "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
     )
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
     bulk = r.cast("zext", r.compare("icmp ult", verb, Verb.WRITE), "i32")
-    r.call("tw_check_arrives", "void", *context(r), far, count.get(), ranked(r, barrier), action, bulk, *own)
+    r.call(
+        "tw_check_arrives",
+        "void",
+        *warp_pointers(r),
+        far,
+        count.get(),
+        with_rank(r, barrier),
+        action,
+        bulk,
+        *own,
+    )
     r.give(r.const("i32", 0))
     return r
 
 
-def _stored(r: Routine) -> Value:
-    """The answer of a store to global memory whose destination is followed from now on."""
+def _claim_destination(r: Routine) -> Value:
+    """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
     bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
     numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(Way.TO_GLOBAL)), r["line"])
-    copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
+    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give(zero)
     r.put(copy, COPY.TENSOR, tensor)
@@ -99,8 +129,8 @@ def _stored(r: Routine) -> Value:
     return r.call("tw_check_store", "i32", r["ctx"], r["worker"], r["block"], r["warp"], *given)
 
 
-def _store() -> Routine:
-    """A store to global memory is issued, or over: all of its destination is walked."""
+def _walk_destination() -> Routine:
+    """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
     names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
     r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
     given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
@@ -110,10 +140,10 @@ def _store() -> Routine:
     return r
 
 
-def _destination() -> Routine:
-    """A stretch of global memory that a store will write, and its thread may count on when it has waited."""
+def _check_destination() -> Routine:
+    """Check a stretch of global memory that a store will write, and mark it as in flight; or as written."""
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
-    r = Routine("tw_check_destination", "void", **WHO, **names, values="ptr", step="i32")
+    r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
     space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
     with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
         landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
@@ -123,7 +153,7 @@ def _destination() -> Routine:
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
-    r.call("tw_check_touch", "void", *context(r), *given)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     zero = r.const("i32", 0)
     marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
@@ -131,79 +161,83 @@ def _destination() -> Routine:
 
 
 _STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
-_ONE = {"lane": "i32", "line": "i32"}
+_LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 
 def _new_record(r: Routine, way: Way) -> Value:
     bit = r.op("shl", r.const("i32", 1), r["lane"])
     size = r.cast("trunc", r["bytes"], "i32")
     numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
-    copy = r.call("tw_check_record", "ptr", *context(r), *numbers)
+    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()
-    r.put(place_of(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
+    r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
     with r.unless(r.compare("icmp eq", r["barrier"], 0)):
         bulk = r.const("i32", 1) if way == Way.FROM_SHARED else r["bulk"]
-        r.call("tw_check_tells", "void", *context(r), r["barrier"], bulk, r["lane"], r["line"])
+        r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
-        alone = lane_of(r, bit)
+        alone = lone_lane(r, bit)
         once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1), alone)
-        r.call("tw_check_one", "void", *context(r), *once)
+        r.call("tw_check_one", "void", *warp_pointers(r), *once)
     return copy
 
 
-def _arrives() -> Routine:
-    """Something will write a stretch of shared memory, and tell an mbarrier."""
-    r = Routine("tw_check_arrives", "void", **WHO, **_STRETCH, action="i32", bulk="i32", **_ONE)
+def _write_shared() -> Routine:
+    """Check and record a write in flight to a stretch of shared memory, which completes on an mbarrier."""
+    r = Routine(
+        "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
+    )
     space, zero = r.const("i32", SHARED), r.const("i32", 0)
     changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
-    r.call("tw_check_touch", "void", *context(r), *given)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     _new_record(r, Way.TO_SHARED)
     marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
 
-def _leaves() -> Routine:
-    """Something will read a stretch of shared memory; an mbarrier of 0 means that it is of a group."""
-    r = Routine("tw_check_leaves", "void", **WHO, **_STRETCH, **_ONE)
+def _read_shared() -> Routine:
+    """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
+    r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
     space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
     action = r.const("i32", int(Action.LOAD))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
-    r.call("tw_check_touch", "void", *context(r), *given)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     _new_record(r, Way.FROM_SHARED)
     marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
 
-def _tells() -> Routine:
-    """A copy will tell an mbarrier: the barrier must be one by then; for a ``bulk`` copy, by a fence as well."""
-    r = Routine("tw_check_tells", "void", **WHO, address="i64", bulk="i32", lane="i32", line="i32")
+def _check_mbarrier() -> Routine:
+    """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
+    r = Routine(
+        "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
+    )
     size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
     given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
-    r.call("tw_check_touch", "void", *context(r), *given)
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
     known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
     with r.unless(r.both(known, r.compare("icmp ne", r["bulk"], 0))):
         r.give()
-    row = r.op("and", r.op("sub", r["address"], r.field(place, PLACE.FIRST, "i64")), -4)
-    first, stride = r.at(r.field(place, PLACE.CELLS, "ptr"), row), r.field(place, PLACE.STRIDE, "i64")
+    row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
+    first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
     warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
-    made, maker = r.field(clocks_of(r), CLOCKS.MADE, "ptr"), r.op("lshr", who, LANE_BITS)
+    made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, LANE_BITS)
     theirs = r.field(r.item(made, r.op("urem", r.wide(maker), warps), 4), 0, "i32")
     own = r.field(r.item(made, index_of(r), 4), 0, "i32")
     since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
-    born = r.cast("trunc", r.field(place, PLACE.BORN, "i64"), "i32")
+    born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
     with r.when(r.both(since, r.compare("icmp ugt", time, born))):
         me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-        kind, bytes_ = r.const("i32", int(Kind.UNMADE)), r.const("i32", 8)
+        kind, bytes_ = r.const("i32", int(FindingKind.MBARRIER_UNPUBLISHED)), r.const("i32", 8)
         before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)
         found = (kind, space, r["line"], before, r["address"], me, who, bytes_, flags)
         r.call("tw_check_finding", "void", r["ctx"], *found)

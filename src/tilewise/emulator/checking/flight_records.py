@@ -1,7 +1,7 @@
-"""What a checked launch remembers of operations in flight, until the program has waited for them.
+"""Records of copies and wgmma in flight, from issue until the program has waited for them.
 
-Whatever the order of the launch: a copy is not there, and its source is not free, until whoever uses them may
-know. The words of its destination are marked as arriving, those of its source as leaving.
+Whatever the order of the launch: until then a copy's destination is not written and its source is not free. The words
+of its destination are marked as arriving, those of its source as leaving.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tilewise.emulator.check_layout import (
     LEAVING,
     MANY_LEAVING,
     MOST_ARRIVING,
-    PLACE,
+    SHADOW,
     WHOLE,
     StoreStep,
     Way,
 )
-from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, now_of, serial_of
-from tilewise.emulator.checking.where import is_in
+from tilewise.emulator.checking.shadow_lookup import find_shadow
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
@@ -40,15 +40,15 @@ __all__ = [
     "PRODUCTS",
     "SHARED",
     "Mark",
-    "context",
-    "each_copy",
-    "first_of_four",
+    "address_slot",
+    "each_record",
+    "first_of_warpgroup",
     "groups_of",
     "phase_of",
-    "place_of",
-    "ranked",
     "routines",
-    "trim",
+    "trim_records",
+    "warp_pointers",
+    "with_rank",
 ]
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
@@ -58,35 +58,35 @@ _PHASE_BIT = 61  # of an mbarrier
 
 
 class Mark(IntEnum):
-    """What may be done with the marks of a stretch of memory."""
+    """What ``tw_check_mark`` does with the in-flight marks of a stretch of memory."""
 
-    SET, LAND = 0, 1  # a copy to it is in flight; it is there
-    LEAVE, FREE = 2, 3  # it is being read; it was
+    SET, LAND = 0, 1  # a copy to it is issued; it is complete
+    LEAVE, FREE = 2, 3  # a read of it is issued; it is complete
 
 
 def routines() -> list[Routine]:
-    return [_mark(), _record(), _land()]
+    return [_mark_stretch(), _new_record(), _complete()]
 
 
-def context(r: Routine) -> tuple[Value, Value, Value]:
+def warp_pointers(r: Routine) -> tuple[Value, Value, Value]:
     return r["ctx"], r["block"], r["warp"]
 
 
-def _mark() -> Routine:
-    """What happens to each word of a stretch of shared or global memory."""
+def _mark_stretch() -> Routine:
+    """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
     names = {"space": "i32", "address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
     r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
-    r.fill(place, 0, PLACE.SIZE)
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    r.fill(place, 0, SHADOW.SIZE)
     at, end = r.variable("i64", r["address"]), r.op("add", r["address"], r["bytes"])
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.compare("icmp uge", here, end))
         at.put(r.op("add", r.op("or", here, 3), 1))
-        with r.unless(is_in(r, place, here, r["space"])):
+        with r.unless(find_shadow(r, place, here, r["space"])):
             r.give()
-        row = r.op("and", r.op("sub", here, r.field(place, PLACE.FIRST, "i64")), -4)
-        cells, stride = (r.field(place, PLACE.CELLS, "ptr"), r.field(place, PLACE.STRIDE, "i64"))
+        row = r.op("and", r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")), -4)
+        cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
         leaving, also = r.op("and", state, MANY_LEAVING), r.op("and", state, MOST_ARRIVING)
@@ -119,16 +119,16 @@ def _mark() -> Routine:
 
 # -- records --------------------------------------------------------------------------------------------
 def groups_of(r: Routine, kind: Value | int) -> Value:
-    """Where the groups of this warp's lanes are counted."""
+    """Pointer to how many groups each lane of this warp has committed."""
     number = r.fixed(kind, "i64") if isinstance(kind, int) else r.wide(kind)
     row = r.op("add", r.op("mul", index_of(r), GROUP_KINDS), number)
     return r.item(r.field(clocks_of(r), CLOCKS.GROUPS, "ptr"), row, 128)
 
 
-def _record() -> Routine:
-    """A free record, of some lanes of a warp; null if there are too many."""
+def _new_record() -> Routine:
+    """A new record, for some lanes of a warp; null if there are too many."""
     numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "way": "i32", "line": "i32"}
-    r = Routine("tw_check_record", "ptr", **WHO, **numbers)
+    r = Routine("tw_check_record", "ptr", **WARP_PARAMETERS, **numbers)
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
     found = r.variable("ptr", _NULL)
@@ -158,25 +158,25 @@ def _record() -> Routine:
     return r
 
 
-def first_of_four(r: Routine) -> Value:
+def first_of_warpgroup(r: Routine) -> Value:
     """The first warp of this one's warpgroup, within its cluster."""
     return r.op("sub", index_of(r), r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)))
 
 
 @contextmanager
-def each_copy(r: Routine) -> Iterator[Value]:
+def each_record(r: Routine) -> Iterator[Value]:
     clocks = clocks_of(r)
     start = r.field(clocks, CLOCKS.COPIES, "ptr")
     with r.count(r.field(clocks, CLOCKS.COUNT, "i64")) as i:
         yield r.item(start, i, COPY.SIZE)
 
 
-def place_of(r: Routine, copy: Value, lane: Value) -> Value:
+def address_slot(r: Routine, copy: Value, lane: Value) -> Value:
     return r.item(r.at(copy, COPY.PLACES), lane, 4)
 
 
-def trim(r: Routine) -> None:
-    """Forget records at the end that are done."""
+def trim_records(r: Routine) -> None:
+    """Drop the complete records at the end."""
     clocks = clocks_of(r)
     start = r.field(clocks, CLOCKS.COPIES, "ptr")
     with r.loop() as loop:
@@ -189,37 +189,37 @@ def trim(r: Routine) -> None:
 
 def phase_of(r: Routine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
     given = (r["ctx"], r["block"], r.const("i32", SHARED), address, place)
     with r.when(r.call("tw_check_where", "i1", *given)):
-        offset = r.op("sub", address, r.field(place, PLACE.FIRST, "i64"))
-        word = r.field(r.at(r.field(place, PLACE.MEMORY, "ptr"), offset), 0, "i64")
+        offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
+        word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
         found.put(r.cast("trunc", r.op("and", r.op("lshr", word, _PHASE_BIT), 1), "i32"))
     return found.get()
 
 
-def ranked(r: Routine, address: Value) -> Value:
+def with_rank(r: Routine, address: Value) -> Value:
     """An address of shared memory with the rank of its block."""
     rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
     named = r.op("or", address, r.op("shl", rank, RANK_SHIFT))
     return r.select(r.compare("icmp ult", address, 1 << RANK_SHIFT), named, address)
 
 
-def _land() -> Routine:
-    """What one lane issued is over, as of a time."""
-    r = Routine("tw_check_land", "void", **WHO, copy="ptr", lane="i32", time="i32")
+def _complete() -> Routine:
+    """Complete one lane's copy as of a time: clear the marks of its memory."""
+    r = Routine("tw_check_land", "void", **WARP_PARAMETERS, copy="ptr", lane="i32", time="i32")
     copy, lane = r["copy"], r["lane"]
     bit = r.op("shl", r.const("i32", 1), lane)
     r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
     with r.when(r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
-        numbers = [r.field(place_of(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
+        numbers = [r.field(address_slot(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
         high, low = r.wide(numbers[1]), r.wide(numbers[0])
         beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.cast("trunc", index_of(r), "i32"))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
         bits, free = r.op("or", r.op("shl", high, 32), low), r.const("i32", Mark.FREE)
         given = (bits, *numbers[2:], free, r["time"], who)
-        r.call("tw_check_matrix", "void", *context(r), *given)
+        r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
         r.give()
     way = r.field(copy, COPY.WAY, "i32")
     with r.when(r.compare("icmp eq", way, int(Way.TO_GLOBAL))):
@@ -227,7 +227,7 @@ def _land() -> Routine:
         given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
         r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
         r.give()
-    address = r.wide(r.field(place_of(r, copy, lane), 0, "i32"))
+    address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
     leaves = r.compare("icmp eq", way, int(Way.FROM_SHARED))
     what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)

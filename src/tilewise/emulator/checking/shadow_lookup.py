@@ -1,32 +1,32 @@
-"""Where in a checked launch the cells of an address are."""
+"""Address → its cells in shadow memory."""
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, PLACE, RANGE
-from tilewise.emulator.checking.clocks import check_state, clocks_of
+from tilewise.emulator.check_layout import CHECK, CLOCKS, RANGE, SHADOW
+from tilewise.emulator.checking.vector_clocks import check_state, clocks_of
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 
-__all__ = ["is_in", "where"]
+__all__ = ["find_shadow", "shadow_lookup"]
 
 _NULL = Value("ptr", "null")
 _FALSE = Value("i1", "false")
 
 
-def is_in(r: Routine, place: Value, here: Value, space: Value) -> Value:
-    """Whether anything is known of an address; ``place`` has it then. At first it has to be empty."""
-    away = r.op("sub", here, r.field(place, PLACE.FIRST, "i64"))
-    known = r.variable("i1", r.compare("icmp ult", away, r.field(place, PLACE.BYTES, "i64")))
+def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
+    """Whether an address has shadow memory; ``place`` then describes it. It is a cache as well, and zero at first."""
+    away = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
+    known = r.variable("i1", r.compare("icmp ult", away, r.field(place, SHADOW.BYTES, "i64")))
     with r.unless(known.get()):
         known.put(r.call("tw_check_where", "i1", r["ctx"], r["block"], space, here, place))
     return known.get()
 
 
-def where() -> Routine:
-    """Where the cells of an address are; whether anything is known of it."""
+def shadow_lookup() -> Routine:
+    """The routine ``tw_check_where``: fills in ``place`` for an address; false if it has no shadow memory."""
     r = Routine("tw_check_where", "i1", ctx="ptr", block="ptr", space="i32", address="i64", place="ptr")
-    r.put(r["place"], PLACE.OWNER, _NULL)
+    r.put(r["place"], SHADOW.OWNER, _NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.compare("icmp eq", r["space"], int(Space.SHARED))):
         start.put(0)
@@ -55,18 +55,18 @@ def _in_shared(r: Routine, start: Value) -> None:
     size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
     first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
     with r.unless(r.compare("icmp eq", here, r["block"])):
-        r.put(place, PLACE.OWNER, here)
-    r.put(place, PLACE.FIRST, first_address)
-    r.put(place, PLACE.BYTES, size)
-    r.put(place, PLACE.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
-    r.put(place, PLACE.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
-    r.put(place, PLACE.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
-    r.put(place, PLACE.BORN, r.field(clocks_of(r), CLOCKS.BORN, "i64"))
+        r.put(place, SHADOW.OWNER, here)
+    r.put(place, SHADOW.FIRST, first_address)
+    r.put(place, SHADOW.BYTES, size)
+    r.put(place, SHADOW.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
+    r.put(place, SHADOW.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
+    r.put(place, SHADOW.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
+    r.put(place, SHADOW.BEGAN, r.field(clocks_of(r), CLOCKS.BEGAN, "i64"))
     r.give(r.compare("icmp ult", r.op("sub", r["address"], first_address), size))
 
 
 def _range_of(r: Routine) -> Value:
-    """The array that an address of global memory lies in; answers at once if there is none."""
+    """The range that an address of global memory lies in; returns false from the routine if there is none."""
     state = check_state(r)
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
     with r.when(r.compare("icmp eq", known.get(), _NULL)):
@@ -97,15 +97,15 @@ def _in_global(r: Routine, item: Value) -> None:
     place = r["place"]
     first = r.field(item, RANGE.FIRST, "i64")
     cells = r.field(item, RANGE.CELLS, "ptr")
-    r.put(place, PLACE.FIRST, first)
-    # NOTE: of memory without cells, nothing must be found by what is remembered here.
+    r.put(place, SHADOW.FIRST, first)
+    # NOTE: memory without cells is given no bytes, so that the cached ``place`` never matches it.
     none = r.compare("icmp eq", cells, _NULL)
     size = r.op("sub", r.field(item, RANGE.END, "i64"), first)
-    r.put(place, PLACE.BYTES, r.select(none, r.const("i64", 0), size))
-    r.put(place, PLACE.CELLS, cells)
-    r.put(place, PLACE.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
-    r.put(place, PLACE.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
-    r.put(place, PLACE.BORN, r.const("i64", 0))
+    r.put(place, SHADOW.BYTES, r.select(none, r.const("i64", 0), size))
+    r.put(place, SHADOW.CELLS, cells)
+    r.put(place, SHADOW.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
+    r.put(place, SHADOW.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
+    r.put(place, SHADOW.BEGAN, r.const("i64", 0))
     r.give(r.compare("icmp ne", cells, _NULL))
 
 

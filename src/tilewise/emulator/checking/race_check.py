@@ -1,7 +1,7 @@
-"""What a checked launch does at every access to memory.
+"""The race check of a warp's access to memory.
 
-``tw_check`` goes lane by lane and word by word, and serves every access; ``usual.py`` has quicker ways for some
-of them. ``tw_check_touch`` is for a stretch of memory.
+``tw_check`` goes lane by lane and word by word, and serves every access; ``race_check_fast.py`` is its fast path.
+``tw_check_touch`` checks one access to a stretch of memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,23 @@ from tilewise.emulator.check_layout import (
     LANE_BITS,
     LINE_BITS,
     PASSED_ON,
-    PLACE,
     PROXY,
     SEVERAL,
+    SHADOW,
     WHOLE,
     WHOLE_WARP,
     Action,
-    Kind,
+    FindingKind,
 )
-from tilewise.emulator.checking.clocks import WHO, clocks_of, index_of, serial_of, settle
-from tilewise.emulator.checking.where import is_in, where
-from tilewise.emulator.checking.words import Word, judge, note
+from tilewise.emulator.checking.shadow_lookup import find_shadow, shadow_lookup
+from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    clocks_of,
+    index_of,
+    merge_private_clock,
+    serial_of,
+)
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Loop, Routine, Variable
@@ -37,48 +43,48 @@ __all__ = ["routines"]
 
 _NULL = Value("ptr", "null")
 _FALSE = Value("i1", "false")
-_LANES = (1 << LANE_BITS) - 1
+_LANE_MASK = (1 << LANE_BITS) - 1
 
 
 def routines() -> list[Routine]:
-    return [where(), _check(), _padded(), _touch(), _leave()]
+    return [shadow_lookup(), _check_access(), _unset_is_padding(), _check_stretch(), _leave()]
 
 
-def _check() -> Routine:
-    """An access by some lanes: of each, ``size`` bytes at its address.
+def _check_access() -> Routine:
+    """Check and record an access by some lanes: of each, ``size`` bytes at its address.
 
     ``values`` are those that a store is about to write, element after element of all lanes; null if they are
     not known.
     """
     names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32", "action": "i32"}
     more = {"flags": "i32", "line": "i32", "values": "ptr", "element": "i32"}
-    r = Routine("tw_check", "void", **WHO, **names, **more)
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
-    r.fill(place, 0, PLACE.SIZE)
-    word = Word(r, _excused)
+    r = Routine("tw_check", "void", **WARP_PARAMETERS, **names, **more)
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    r.fill(place, 0, SHADOW.SIZE)
+    word = ShadowWord(r, _ignores_unset)
     writes = r.compare("icmp ne", r["action"], int(Action.LOAD))
     stores = r.compare("icmp eq", r["action"], int(Action.STORE))
     valued = r.both(stores, r.compare("icmp ne", r["values"], _NULL))
     same = r.variable("i1", 0)
-    with _each_address(r, writes) as (lane, address, name):
-        word.begin()
-        with _each_word(r, place, address, r.wide(r["size"])) as (loop, here, size, bytes_):
-            word.at(place, here, r.op("or", word.high, name), bytes_)
-            _used(word, place)
-            loop.again(_usual_read(word, writes))
+    with _each_distinct_address(r, writes) as (lane, address, name):
+        word.begin_lane()
+        with _each_shadow_word(r, place, address, r.wide(r["size"])) as (loop, here, size, bytes_):
+            word.select_cell(place, here, r.op("or", word.high, name), bytes_)
+            _mark_used(word, place)
+            loop.again(_fast_read(word, writes))
             same.put(0)
             with r.when(valued):
-                _compare(word, place, lane, r.op("sub", here, address), size, same)
-            judge(word, writes, stores, same)
+                _compare_stored(word, place, lane, r.op("sub", here, address), size, same)
+            check_and_record(word, writes, stores, same)
     return r
 
 
 @contextmanager
-def _each_word(
+def _each_shadow_word(
     r: Routine, place: Value, start: Value, count: Value
 ) -> Iterator[tuple[Loop, Value, Value, Value]]:
-    """Go through a stretch of memory by the words that are known: the loop, where it is, how many bytes of the word
-    are meant, and which, a bit for each."""
+    """Loop over the words of a stretch that have shadow memory: yields the loop, an address, how many bytes of the
+    word are accessed, and which, a bit for each."""
     end = r.op("add", start, count)
     at = r.variable("i64", start)
     with r.loop() as loop:
@@ -89,12 +95,12 @@ def _each_word(
         at.put(r.op("add", here, size))
         ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
         bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
-        loop.again(r.negation(is_in(r, place, here, r["space"])))
+        loop.again(r.negation(find_shadow(r, place, here, r["space"])))
         yield loop, here, size, bytes_
 
 
-def _excused(r: Routine) -> Value:
-    """Whether bytes that nobody wrote do not matter to an access."""
+def _ignores_unset(r: Routine) -> Value:
+    """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
     found = r.variable("i1", r.compare("icmp ne", r.op("and", r["flags"], BITWISE), 0))
     with r.unless(r.compare("icmp eq", r.op("and", r["flags"], PASSED_ON), 0)):
         given = (r["ctx"], r["block"], r["addresses"], r["mask"], r["size"], r["space"])
@@ -102,12 +108,11 @@ def _excused(r: Routine) -> Value:
     return found.get()
 
 
-def _padded() -> Routine:
-    """Whether the same bytes are unset of what each lane reads, and not all of them: those between the members
-    of a structure."""
+def _unset_is_padding() -> Routine:
+    """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
     names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32"}
     r = Routine("tw_check_padded", "i1", ctx="ptr", block="ptr", **names)
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
     size = r.wide(r["size"])
     before = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
@@ -118,10 +123,10 @@ def _padded() -> Routine:
             known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
             with r.unless(known):
                 r.give(_FALSE)
-            offset = r.op("sub", here, r.field(place, PLACE.FIRST, "i64"))
+            offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
             column = r.at(
-                r.field(place, PLACE.CELLS, "ptr"),
-                r.op("mul", r.field(place, PLACE.STRIDE, "i64"), CELLS.STATE),
+                r.field(place, SHADOW.CELLS, "ptr"),
+                r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE),
             )
             state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
@@ -136,10 +141,10 @@ def _padded() -> Routine:
 
 
 @contextmanager
-def _each_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
-    """Over the lanes: the first one's number, its address, and the number by which it is remembered.
+def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
+    """Loop over the distinct addresses of the lanes: yields a first lane, its address, and the lane to record.
 
-    Lanes that read the same are one.
+    Lanes that read one address are recorded as one access.
     """
     left = r.variable("i32", r["mask"])
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
@@ -161,10 +166,10 @@ def _each_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Val
         yield lane, address, r.select(whole, r.const("i32", WHOLE), name)
 
 
-def _used(word: Word, place: Value) -> None:
-    """If the memory is another block's, have it know: it must not end before."""
+def _mark_used(word: ShadowWord, place: Value) -> None:
+    """If the memory is another block's, record its use there: that block must not exit before it."""
     r = word.r
-    owner = r.field(place, PLACE.OWNER, "ptr")
+    owner = r.field(place, SHADOW.OWNER, "ptr")
     with r.unless(r.compare("icmp eq", owner, _NULL)):
         r.put(owner, BLOCK.USED, word.now)
         r.put(owner, BLOCK.USER, word.who)
@@ -172,14 +177,14 @@ def _used(word: Word, place: Value) -> None:
 
 
 def _leave() -> Routine:
-    """Some lanes of a warp leave. With the last ones of a block its memory goes: nobody may use it any more."""
-    r = Routine("tw_check_leave", "void", **WHO, lanes="i32")
+    """Some lanes of a warp exit. Report a block whose last lanes exit while another block may still use its memory."""
+    r = Routine("tw_check_leave", "void", **WARP_PARAMETERS, lanes="i32")
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
     last = r.compare("icmp eq", r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
     some = r.both(r.compare("icmp ne", time, 0), r.compare("icmp ne", r["lanes"], 0))
     with r.unless(r.both(some, last)):
         r.give()
-    settle(r)
+    merge_private_clock(r)
     given = (r["ctx"], r["block"], r["warp"], user, time, r.op("shl", serial_of(r), LANE_BITS))
     known = r.call("tw_check_known", "i1", *given)
     with r.when(known):  # as long as this warp was there, so was the memory
@@ -188,7 +193,7 @@ def _leave() -> Routine:
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
     with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         zero = r.const("i32", 0)
-        kind, space = r.const("i32", int(Kind.EARLY_EXIT)), r.const("i32", int(Space.SHARED))
+        kind, space = r.const("i32", int(FindingKind.EARLY_EXIT)), r.const("i32", int(Space.SHARED))
         who = r.op("shl", serial_of(r), LANE_BITS)
         use = r.field(r["block"], BLOCK.USE, "i32")
         found = (kind, space, zero, use, r.const("i64", 0), who, user, zero, zero)
@@ -196,40 +201,42 @@ def _leave() -> Routine:
     return r
 
 
-def _usual_read(word: Word, writes: Value) -> Value:
-    """Whether it is a read with which nothing is wrong, as is easily seen; then it is noted."""
+def _fast_read(word: ShadowWord, writes: Value) -> Value:
+    """Whether a few comparisons suffice to see that a read races with nothing; then it is recorded."""
     r = word.r
     quick = r.variable("i1", 0)
     with r.unless(writes):
         state = r.compare("icmp eq", r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
-        past = r.compare("icmp ule", word.get(CELLS.WRITTEN), word.past)
+        past = r.compare("icmp ule", word.get(CELLS.WRITTEN), word.ordered_until)
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
         first = r.op(
             "or",
-            r.compare("icmp ule", word.get(CELLS.READ), word.past),
+            r.compare("icmp ule", word.get(CELLS.READ), word.ordered_until),
             r.compare("icmp eq", reader, word.who),
         )
         second = r.op(
             "or",
-            r.compare("icmp ule", word.get(CELLS.EARLIER), word.past),
+            r.compare("icmp ule", word.get(CELLS.EARLIER), word.ordered_until),
             r.compare("icmp eq", earlier, word.who),
         )
-        others = r.negation(word.mine(reader))
-        full = r.both(others, r.negation(second), r.negation(word.mine(earlier)))
+        others = r.negation(word.is_own_warp(reader))
+        full = r.both(others, r.negation(second), r.negation(word.is_own_warp(earlier)))
         with r.when(r.both(plain, first)):
-            note(word, (CELLS.READ, CELLS.READER, CELLS.READING))
+            store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
             quick.put(1)
         with r.otherwise(), r.when(r.both(plain, others, second)):
-            note(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+            store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
             quick.put(1)
         with r.when(r.both(plain, full)):  # two others are remembered
             quick.put(1)
     return quick.get()
 
 
-def _compare(word: Word, place: Value, lane: Value, offset: Value, size: Value, same: Variable) -> None:
-    """Whether a store leaves what is there, or what another lane of the same instruction puts there."""
+def _compare_stored(
+    word: ShadowWord, place: Value, lane: Value, offset: Value, size: Value, same: Variable
+) -> None:
+    """Set ``same`` to whether a store writes what is there already, or what another lane of it writes."""
     r = word.r
     element = r.wide(r["element"])
     number = r.op("udiv", offset, element)
@@ -237,15 +244,15 @@ def _compare(word: Word, place: Value, lane: Value, offset: Value, size: Value, 
     start = r.op("add", r.op("mul", r.op("mul", number, element), 32), within)
     mine = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(lane), element)))
     writer = word.get(CELLS.WRITER)
-    other = r.op("and", writer, _LANES)
+    other = r.op("and", writer, _LANE_MASK)
     beside = r.both(
         r.compare("icmp eq", word.get(CELLS.WRITTEN), word.now),
-        word.mine(writer),
+        word.is_own_warp(writer),
         r.compare("icmp eq", r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
         r.compare("icmp ult", other, 32),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
-    old = r.select(beside, theirs, r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset))
+    old = r.select(beside, theirs, r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset))
     _equal(r, mine, old, size, same)
 
 
@@ -256,33 +263,33 @@ def _equal(r: Routine, mine: Value, old: Value, size: Value, same: Variable) -> 
         same.put(r.both(same.get(), equal))
 
 
-def _touch() -> Routine:
-    """An access of one lane to a stretch of memory; ``values`` are what a store puts there, or null."""
+def _check_stretch() -> Routine:
+    """Check and record one lane's access to a stretch of memory; ``values`` are what a store writes, or null."""
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "space": "i32", "action": "i32"}
-    r = Routine("tw_check_touch", "void", **WHO, **names, flags="i32", line="i32", values="ptr")
-    place = Value("ptr", r.alloca(f"[{PLACE.SIZE} x i8]", 8))
-    r.fill(place, 0, PLACE.SIZE)
-    word = Word(r)
+    r = Routine("tw_check_touch", "void", **WARP_PARAMETERS, **names, flags="i32", line="i32", values="ptr")
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    r.fill(place, 0, SHADOW.SIZE)
+    word = ShadowWord(r)
     writes = r.compare("icmp ne", r["action"], int(Action.LOAD))
     stores = r.compare("icmp eq", r["action"], int(Action.STORE))
     valued = r.compare("icmp ne", r["values"], _NULL)
     same = r.variable("i1", 0)
-    with _each_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
-        word.at(place, here, r.op("or", word.high, r["lane"]), bytes_)
-        _used(word, place)
+    with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
+        word.select_cell(place, here, r.op("or", word.high, r["lane"]), bytes_)
+        _mark_used(word, place)
         same.put(0)
         with r.when(valued):
-            old = r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset)
+            old = r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset)
             _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
-        judge(word, writes, stores, same)
+        check_and_record(word, writes, stores, same)
         proxy = r.compare("icmp ne", r.op("and", r["flags"], PROXY), 0)
         with r.when(r.both(proxy, r.negation(writes))):
-            _against_proxy(word)
+            _check_proxy_fence(word)
     return r
 
 
-def _against_proxy(word: Word) -> None:
-    """The asynchronous proxy reads what a thread wrote: a fence of the writer or of this warp must lie between."""
+def _check_proxy_fence(word: ShadowWord) -> None:
+    """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
     thread = r.compare("icmp eq", r.op("and", info, PROXY), 0)
@@ -295,4 +302,4 @@ def _against_proxy(word: Word) -> None:
         near = r.compare("icmp eq", r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
         since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
         with r.when(r.both(near, since)):
-            word.report(Kind.UNFENCED, who, info)
+            word.report(FindingKind.UNFENCED, who, info)

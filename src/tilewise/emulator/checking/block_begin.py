@@ -1,4 +1,4 @@
-"""What a checked launch does when a block begins; and how findings are kept."""
+"""The shadow state reset when a block begins; the recording of findings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from tilewise.emulator.check_layout import (
     FINDING,
     GROUP_KINDS,
     LANE_BITS,
-    SPOT_KEY,
-    Kind,
+    SYNC_VAR_KEY,
+    FindingKind,
 )
-from tilewise.emulator.checking.clocks import WHO, check_state, clocks_of, now_of, row_of, serial_of, tick
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    check_state,
+    clock_bytes,
+    clocks_of,
+    now_of,
+    serial_of,
+    tick,
+)
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
@@ -24,11 +32,11 @@ _NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
-    return [_begin(), _finding(), _named(), _took()]
+    return [_begin_block(), _record_finding(), _report_unnamed_lanes(), _note_allocations()]
 
 
-def _begin() -> Routine:
-    """A block begins: nothing is known of its shared memory; with the first of a cluster, of no clock."""
+def _begin_block() -> Routine:
+    """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
     r = Routine("tw_check_begin", "void", ctx="ptr", block="ptr")
     cells = r.field(r["block"], BLOCK.CELLS, "ptr")
     with r.when(r.compare("icmp eq", cells, _NULL)):
@@ -53,10 +61,10 @@ def _begin() -> Routine:
 def _begin_cluster(r: Routine, first: Value) -> None:
     clocks = clocks_of(r)
     warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
-    row = row_of(r)
+    row = clock_bytes(r)
     born = now_of(r)
     tick(r)
-    r.put(clocks, CLOCKS.BORN, r.wide(born))
+    r.put(clocks, CLOCKS.BEGAN, r.wide(born))
     r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
     for offset, bytes_ in (
         (CLOCKS.WARPS, r.op("mul", warps, row)),
@@ -66,17 +74,17 @@ def _begin_cluster(r: Routine, first: Value) -> None:
         (CLOCKS.REGISTERS, r.op("mul", warps, r.field(check_state(r), CHECK.REGISTERS, "i64"))),
         *(
             (offset, r.op("mul", warps, 4))
-            for offset in (CLOCKS.KEEPER, CLOCKS.FENCED, CLOCKS.MADE, CLOCKS.TOGETHER)
+            for offset in (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
         ),
-        (CLOCKS.CAME, r.op("mul", warps, (BARRIERS_OF_BLOCK + 1) * 4)),
+        (CLOCKS.ARRIVED_PHASE, r.op("mul", warps, (BARRIERS_OF_BLOCK + 1) * 4)),
         (CLOCKS.GROUPS, r.op("mul", warps, GROUP_KINDS * 128)),
     ):
         r.fill(r.field(clocks, offset, "ptr"), 0, bytes_)
-    size = r.op("add", row, SPOT_KEY)
-    with r.count(r.field(clocks, CLOCKS.SPOT_COUNT, "i64")) as i:
-        r.put(r.at(r.field(clocks, CLOCKS.SPOTS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
-    talks = r.compare("icmp ne", r.field(check_state(r), CHECK.TALKS, "i64"), 0)
-    start = r.select(talks, first, r.const("i64", 0))
+    size = r.op("add", row, SYNC_VAR_KEY)
+    with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
+        r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
+    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    start = r.select(grid_wide, first, r.const("i64", 0))
     with r.count(warps) as i:
         clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
         with r.count(warps) as j:
@@ -85,7 +93,7 @@ def _begin_cluster(r: Routine, first: Value) -> None:
             r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
 
 
-def _finding() -> Routine:
+def _record_finding() -> Routine:
     names = {"kind": "i32", "space": "i32", "line": "i32", "other_line": "i32"}
     more = {"who": "i32", "other": "i32", "bytes": "i32", "flags": "i32"}
     r = Routine("tw_check_finding", "void", ctx="ptr", **names, address="i64", **more)
@@ -119,22 +127,22 @@ def _finding() -> Routine:
     return r
 
 
-def _named() -> Routine:
-    """Some lanes (none, mostly) run with others of their warp, and are not among those that they name."""
-    r = Routine("tw_check_named", "void", **WHO, mask="i32", line="i32")
+def _report_unnamed_lanes() -> Routine:
+    """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
+    r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
     with r.when(r.compare("icmp eq", r["mask"], 0)):
         r.give()
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     first = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
     who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
-    given = (r.const("i32", int(Kind.BAD_MASK)), r.const("i32", int(Space.SHARED)), r["line"], zero)
+    given = (r.const("i32", int(FindingKind.BAD_MASK)), r.const("i32", int(Space.SHARED)), r["line"], zero)
     r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
     return r
 
 
-def _took() -> Routine:
-    """Some lanes took blocks of the heap: noted down behind the sizes, which stand at the addresses."""
-    r = Routine("tw_check_took", "void", **WHO, addresses="ptr", mask="i32", line="i32")
+def _note_allocations() -> Routine:
+    """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
+    r = Routine("tw_check_took", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
         place = r.set("ptr", f"inttoptr {address} to ptr")

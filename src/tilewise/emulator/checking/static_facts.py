@@ -1,4 +1,4 @@
-"""What a kernel's code tells the checker before it runs."""
+"""PTX of a kernel → facts that the checker uses: its allocations, constants, strong and ordering instructions."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from tilewise.emulator.ptx.operands import reads, writes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
 
 __all__ = [
-    "STRONG_WORDS",
-    "blocks_taken",
-    "constants_in",
+    "STRONG_MODIFIERS",
+    "address_of",
+    "find_allocations",
+    "find_constants",
+    "find_uses",
+    "is_cluster_scoped",
     "is_doubtful",
-    "is_ordering",
-    "of_cluster",
-    "place_in",
-    "uses_of",
-    "words_of",
+    "map_lanes_to_words",
+    "orders_accesses",
 ]
 
-STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
-_ORDERED = {"acquire", "release", "acq_rel", "sc"}
-_BLOCK, _SIZE_OF_BLOCK = "%at~", 4  # in ``malloc``: the register of a block, and where its size is put
-_MOST_WORDS = 256  # of an access that is looked at word by word
+STRONG_MODIFIERS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_ORDERING = {"acquire", "release", "acq_rel", "sc"}
+_BLOCK_REGISTER, _SIZE_OFFSET = "%at~", 4  # in ``malloc``: the register of a block, and where its size is put
+_MOST_WORDS = 256  # of an access that the fast path checks
 
 
-def place_in(item: Instruction) -> tuple[str, int]:
-    """The register and the offset of an address, such as it stands there."""
+def address_of(item: Instruction) -> tuple[str, int]:
+    """The base register and the offset of an instruction's address, as written; ("", 0) if it has none."""
     address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
     base = address.base if address else None
     return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
 
 
-def blocks_taken(body: Iterable[Instruction | Label]) -> dict[str, int]:
-    """By the register that has the block which a ``malloc`` found: the line of its call."""
+def find_allocations(body: Iterable[Instruction | Label]) -> dict[str, int]:
+    """By the register that a ``malloc`` returns its block in: the line of the call."""
     found, line = {}, 0
     for item in body:
         if isinstance(item, Instruction):
             line = item.line or line
-            register, offset = place_in(item)
+            register, offset = address_of(item)
             if (
                 not item.line
                 and item.opcode == "st"
-                and offset == _SIZE_OF_BLOCK
-                and register.startswith(_BLOCK)
+                and offset == _SIZE_OFFSET
+                and register.startswith(_BLOCK_REGISTER)
             ):
                 found[register] = line
     return found
 
 
-def constants_in(body: Iterable[Instruction | Label]) -> set[str]:
-    """The registers to which nothing but one constant is moved."""
+def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
+    """The registers that hold one constant wherever they are written."""
     found: dict[str, int | str] = {}
     others: set[str] = set()
     for item in body:
@@ -68,8 +68,8 @@ def constants_in(body: Iterable[Instruction | Label]) -> set[str]:
     return set(found) - others
 
 
-def uses_of(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
-    """By register: the opcodes of what reads it; "" for what makes an address of it."""
+def find_uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
+    """By register: the opcodes of the instructions that read it; "" where it is the base of an address."""
     found: dict[str, set[str]] = {}
     for item in body:
         if not isinstance(item, Instruction):
@@ -82,31 +82,33 @@ def uses_of(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
     return found
 
 
-def of_cluster(item: Instruction | None) -> bool:
+def is_cluster_scoped(item: Instruction | None) -> bool:
     return item is not None and "cluster" in item.parts
 
 
 def is_doubtful(item: Instruction) -> bool:
-    return item.opcode == "st" and "shared::cluster" in item.parts and not STRONG_WORDS & set(item.parts)
+    return item.opcode == "st" and "shared::cluster" in item.parts and not STRONG_MODIFIERS & set(item.parts)
 
 
-def is_ordering(item: Instruction) -> bool:
-    """Whether it orders other accesses, of its thread, to global memory or among all."""
+def orders_accesses(item: Instruction) -> bool:
+    """Whether it orders other accesses of its thread: a fence, or an access with acquire or release semantics."""
     if item.opcode in ("membar", "fence"):
         aliases = {"alias", "tensormap::generic"} & {*item.parts} and {"acquire", "release", "acq_rel"} & {
             *item.parts
         }
         return "proxy" not in item.parts or bool(aliases)
-    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERED & set(item.parts))
+    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERING & set(item.parts))
 
 
-def words_of(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tuple[int, int]] | None:
-    """By word, counted from the lowest lane's: who accesses it, and which bytes; None if it is for the
-    careful way."""
+def map_lanes_to_words(
+    lanes: tuple[int, ...], size: int, action: Action
+) -> dict[int, tuple[int, int]] | None:
+    """By word, counted from the lowest lane's: the lane that accesses it, and which bytes; None if the fast path cannot
+    check the access."""
     low = min(lanes)
     found: dict[int, list[tuple[int, int]]] = {}
     for lane, start in enumerate(lanes):
-        for word, bytes_ in _pieces(start - low, size):
+        for word, bytes_ in _split_into_words(start - low, size):
             found.setdefault(word, []).append((lane, bytes_))
     result = {}
     for word, users in found.items():
@@ -122,8 +124,8 @@ def words_of(lanes: tuple[int, ...], size: int, action: Action) -> dict[int, tup
     return result
 
 
-def _pieces(start: int, size: int) -> Iterator[tuple[int, int]]:
-    """The words of a stretch, and which of their bytes are in it."""
+def _split_into_words(start: int, size: int) -> Iterator[tuple[int, int]]:
+    """The words of a stretch, and which of their bytes it covers, a bit for each."""
     at = start
     while at < start + size:
         within = at % 4
