@@ -12,7 +12,7 @@ import pytest
 import tilewise as tw
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
 
 HEAD = """.version 7.8

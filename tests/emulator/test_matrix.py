@@ -13,7 +13,7 @@ from tests.emulator.exact import FORMATS, Number, Special, decode, round_to
 from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_forms, unpack
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 from tilewise.errors import KernelFault
 
 _SEED = np.random.SeedSequence()
@@ -303,7 +303,7 @@ def test_tf32_leaves_its_lowest_bits_away() -> None:
 
 
 @pytest.mark.parametrize("target", BELOW, ids=IDS)
-def test_other_cpus_give_the_same_bits(target: Target) -> None:
+def test_other_cpus_give_the_same_bits(target: CpuTarget) -> None:
     every = [*_float_forms(), *_integer_forms(), *_sparse_forms()]
     # A small one of each kind: where LLVM has no fused multiply-adds, others take long to compile.
     small = sorted((form for form in every if form.k <= 32 or form.a == "b1"), key=lambda form: -form.k)

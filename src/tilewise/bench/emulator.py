@@ -306,7 +306,7 @@ class _Bench:
 
         product = Product(example_size(rung, on_gpu=False), self.one, self.seed, rung)
         product.check()
-        host = emulator.host()
+        host = emulator.host_cpu()
         work = [(item.binary.ptx, item.entry, item.launch.block, host) for item in product.launches]
         lines = sum(item[0].count("\n") + 1 for item in work)
         with tempfile.TemporaryDirectory(prefix="tilewise-bench-", ignore_cleanup_errors=True) as folder:

@@ -165,7 +165,7 @@ def _memory(size: int) -> tuple[dict[str, Any], Once]:
     product = Product((size, size, size), device("emulator"), _SEED, RUNGS["08_register_tiled"])
     for item in product.launches:
         emulator.build_kernel(
-            item.binary.ptx, item.entry, item.launch.block, emulator.host(), cache.default()
+            item.binary.ptx, item.entry, item.launch.block, emulator.host_cpu(), cache.default()
         )
     before = _status("VmRSS")
     # NOTE: not getrusage: after an exec its peak begins at that of the process before. And the peak so far is

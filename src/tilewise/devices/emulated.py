@@ -250,7 +250,7 @@ class EmulatedDevice:
 
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``."""
-        from tilewise.emulator.support.tensor_map import encode
+        from tilewise.emulator.support.tensor_map_layout import encode
 
         lower, upper = described.corners or ((), ())
         return encode(

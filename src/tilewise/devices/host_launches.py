@@ -218,7 +218,7 @@ class HostLauncher:
             build = _BUILT.get(key)
             if build is None:
                 build = emulator.build_kernel(
-                    binary.ptx, entry, block, emulator.host(), cache.default(), mode, sums
+                    binary.ptx, entry, block, emulator.host_cpu(), cache.default(), mode, sums
                 )
                 _BUILT[key] = build
             _BUILT.move_to_end(key)

@@ -25,9 +25,9 @@ __all__ = [
     "FaultKind",
     "Flight",
     "FlightClass",
+    "HostCall",
     "Mbarrier",
     "MbarrierFault",
-    "Question",
     "Space",
     "Status",
 ]
@@ -90,8 +90,8 @@ class ClusterFault(IntEnum):
     NOT_ARRIVED = 2  # waiting without having arrived
 
 
-class Question(IntEnum):
-    """What compiled code asks the host."""
+class HostCall(IntEnum):
+    """What compiled code calls the host for."""
 
     PRINT = 1
     ASSERT = 2

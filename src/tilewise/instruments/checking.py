@@ -12,8 +12,8 @@ from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_modules import Kept
 from tilewise.emulator.layout import FaultKind
-from tilewise.emulator.running.checked import Checks
-from tilewise.emulator.running.report import Range, describe_fault, name_arguments
+from tilewise.emulator.running.checked_launch import Checks
+from tilewise.emulator.running.fault_report import Range, describe_fault, name_arguments
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.instruments.advice import FAULTS, MBARRIER, STORE, WORDS
 from tilewise.instruments.findings import Access, Finding, at_least

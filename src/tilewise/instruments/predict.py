@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.counted import Counts, Place
-from tilewise.emulator.ptx.operands import writes
+from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.instruments.machine import Access, Machine, shared_figures

@@ -1,4 +1,4 @@
-"""Control flow: basic blocks in an order in which diverged lanes can be run to where they meet again.
+"""Control flow: basic blocks in an order in which diverged lanes can be run up to where they reconverge.
 
 Blocks are numbered in reverse post-order with the blocks of a loop together, so that running the lowest
 block that has lanes waiting brings lanes back together at the nearest common point.
@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewise.emulator.ptx.syntax import Function, Immediate, Instruction, Label, PtxError, Register, Symbol
+from tilewise.emulator.ptx.syntax import (
+    Immediate,
+    Instruction,
+    Label,
+    PtxError,
+    PtxFunction,
+    Register,
+    Symbol,
+)
 
 __all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
 
 EXIT = -1  # the successor of lanes that leave the kernel
 _SUSPENDING = {"bar", "barrier", "griddepcontrol"}
-_PASSING = {"arrive", "launch_dependents"}  # of them what nobody waits at
+_PASSING = {"arrive", "launch_dependents"}  # of them those at which no lane waits
 _EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
 _MOST_BLOCKS = 8_192
 _MOST_IN_LOOPS = 1 << 18  # blocks of all loops together: nesting counts each of them again
@@ -95,7 +103,7 @@ class Flow:
         return self._after.get(branch)
 
 
-def build_flow(function: Function) -> Flow:
+def build_flow(function: PtxFunction) -> Flow:
     """Cut a function's body into blocks and number them."""
     raw, entry = _cut(function)
     _leave_at_once(raw)
@@ -140,7 +148,7 @@ def _leave_at_once(raw: list[tuple[list[Instruction], Terminator]]) -> None:
             terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
 
 
-def _cut(function: Function) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
+def _cut(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
     """Blocks in the order of the text, with targets as positions in that order."""
     starts: dict[str, int] = {}
     pieces: list[list[Instruction]] = [[]]
@@ -228,7 +236,9 @@ def _meeting_before(item: Instruction) -> Instruction:
     )
 
 
-def _terminator(item: Instruction, following: int, starts: dict[str, int], function: Function) -> Terminator:
+def _terminator(
+    item: Instruction, following: int, starts: dict[str, int], function: PtxFunction
+) -> Terminator:
     if item.opcode in ("ret", "exit"):
         if item.guard is None:
             return Terminator("go", [EXIT], instruction=item)
@@ -246,7 +256,7 @@ def _terminator(item: Instruction, following: int, starts: dict[str, int], funct
     return Terminator("branch", [target, following], item.guard, item.negated, item)
 
 
-def _table(item: Instruction, starts: dict[str, int], function: Function) -> Terminator:
+def _table(item: Instruction, starts: dict[str, int], function: PtxFunction) -> Terminator:
     match item.operands:
         case (Register() | Immediate() as index, Symbol(name=name)) if name in function.tables:
             targets = [_place(label, starts, item) for label in function.tables[name]]

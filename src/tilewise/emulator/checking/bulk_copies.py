@@ -38,7 +38,7 @@ from tilewise.emulator.checking.vector_clocks import (
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.bulk import REQUEST, Verb, each_block
+from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["routines"]

@@ -37,7 +37,7 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Loop, Routine, Variable
+from tilewise.emulator.llvm.routine import Loop, MutableValue, Routine
 
 __all__ = ["routines"]
 
@@ -234,7 +234,7 @@ def _fast_read(word: ShadowWord, writes: Value) -> Value:
 
 
 def _compare_stored(
-    word: ShadowWord, place: Value, lane: Value, offset: Value, size: Value, same: Variable
+    word: ShadowWord, place: Value, lane: Value, offset: Value, size: Value, same: MutableValue
 ) -> None:
     """Set ``same`` to whether a store writes what is there already, or what another lane of it writes."""
     r = word.r
@@ -256,7 +256,7 @@ def _compare_stored(
     _equal(r, mine, old, size, same)
 
 
-def _equal(r: Routine, mine: Value, old: Value, size: Value, same: Variable) -> None:
+def _equal(r: Routine, mine: Value, old: Value, size: Value, same: MutableValue) -> None:
     same.put(1)
     with r.count(size) as i:
         equal = r.compare("icmp eq", r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))

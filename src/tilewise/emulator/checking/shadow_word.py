@@ -43,7 +43,7 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import MutableValue, Routine
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
 
@@ -195,7 +195,7 @@ class ShadowWord:
         r.call("tw_check_finding", "void", r["ctx"], *given)
 
 
-def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: Variable) -> None:
+def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: MutableValue) -> None:
     """Report the races of one access, and record it. ``same`` holds whether a store leaves the value as it was."""
     r = word.r
     found, time, who, info = word.find_conflict((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)

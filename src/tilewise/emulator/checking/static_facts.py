@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
 
 __all__ = [

@@ -46,7 +46,7 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
-from tilewise.emulator.ptx.operands import reads, registers_in, writes
+from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections import Counter
 
 from tilewise.emulator.analysis.flow import Flow
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import PURE, Form, Results
+from tilewise.emulator.lowering.tables import PURE, OperandTypes, Results
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 
 __all__ = ["Outline"]
@@ -28,7 +28,9 @@ class Outline:
         self.uses = Counter((item.opcode, item.parts) for block in flow.blocks for item in block.instructions)
         self.functions: dict[tuple[object, ...], tuple[str, str]] = {}  # name, type of result; or no name
 
-    def lowered(self, e: Emitter, instruction: Instruction, form: Form, sources: list[Value]) -> Results:
+    def lowered(
+        self, e: Emitter, instruction: Instruction, form: OperandTypes, sources: list[Value]
+    ) -> Results:
         """The results of a pure instruction, computed here or by a function that is called."""
         uses = self.uses[instruction.opcode, instruction.parts]
         if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
@@ -70,7 +72,7 @@ class Outline:
         return name, result.type
 
 
-def _key(instruction: Instruction, form: Form, sources: list[Value]) -> tuple[object, ...]:
+def _key(instruction: Instruction, form: OperandTypes, sources: list[Value]) -> tuple[object, ...]:
     """Whatever the lowering of a pure instruction depends on, the values that it is given at run time aside."""
     literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
     given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)

@@ -19,8 +19,8 @@ from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.bulk import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.flights import who
+from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
+from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_plan import PLAN
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """The rows of a box, or of pixels."""
     take_map(r, data, lane)
     plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-    failed = r.call("tw_tensor_plan", "i32", *who(r), data, plan, lane, r["line"])
+    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
     with r.when(r.compare("icmp ne", failed, 0)):
         r.give(failed)
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
@@ -203,7 +203,7 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
-    failed = r.call("tw_tensor_rows", "i32", *who(r), plan, lane, r["line"], looking)
+    failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
     with r.when(r.compare("icmp ne", failed, 0)):
         r.give(failed)
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES, WORD_BYTES, Kind, lanes_a_phase
 
 __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
@@ -242,7 +242,7 @@ def _waves() -> Routine:
     return r
 
 
-def _note(r: Routine, counts: Value, words: Value, word: Value, most: Variable, shares: Value) -> None:
+def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableValue, shares: Value) -> None:
     """A word is wanted: count it in its bank, unless it is there already and may be shared."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)

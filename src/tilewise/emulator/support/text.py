@@ -23,7 +23,7 @@ _ROUTINES = (
     "tilewise.emulator.support.cluster",
     "tilewise.emulator.support.dependents",
     "tilewise.emulator.support.lenient",
-    "tilewise.emulator.support.wgmma",
+    "tilewise.emulator.support.wgmma_queue",
     "tilewise.emulator.checking.block_begin",
     "tilewise.emulator.checking.vector_clocks",
     "tilewise.emulator.checking.sync_vars",
@@ -36,11 +36,11 @@ _ROUTINES = (
     "tilewise.emulator.profiling.slow_paths",
     "tilewise.emulator.profiling.tracing",
     "tilewise.emulator.profiling.copies",
-    "tilewise.emulator.support.bulk",
+    "tilewise.emulator.support.bulk_requests",
     "tilewise.emulator.support.tensor_plan",
     "tilewise.emulator.support.tensor",
     "tilewise.emulator.support.reduction",
-    "tilewise.emulator.support.map",
+    "tilewise.emulator.support.tensor_map_edits",
 )
 _TURNS = 64  # that a block has before others of its worker run, if it may wait for those
 POISON = 0xFF  # shared and local memory before it is written: NaN as a float

@@ -1,7 +1,7 @@
 """Asynchronous copies from global to shared memory: ``cp.async``, its groups, and what arrives after it.
 
 In the eager order they complete at once, here; in the others they become flights (``flights.py``). Until such
-a copy completes its destination holds nothing that anyone wrote.
+a copy completes its destination counts as uninitialised.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import Access, every_address, fast_path, pointers, take_address
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.memory import MemoryAccess, every_address, fast_path, pointers, take_address
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.flights import COPY_PLACES, COPY_READS, COPY_SIZE, COPY_SOURCES
 
@@ -35,7 +35,7 @@ _WORDS = {
 }
 
 
-@other("cp")
+@effect("cp")
 def cp(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     if "bulk" in parts or "reduce" in parts:
@@ -49,19 +49,19 @@ def cp(e: Lowering, instruction: Instruction) -> None:
     elif parts[:1] == ("async",) and "mbarrier" not in parts:
         _copy(e, instruction)
     else:
-        raise unknown(instruction, "this form of cp is not supported")
+        raise unsupported(instruction, "this form of cp is not supported")
 
 
 def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> None:
     """``commit_group``, ``wait_group`` and ``wait_all``. In the eager order there is nothing to wait for."""
     keep = -1
     if "wait_group" in instruction.parts:
-        takes(instruction, 1)
+        check_operand_count(instruction, 1)
         if not isinstance(instruction.operands[0], Immediate) or instruction.operands[0].value < 0:
-            raise unknown(instruction, "it takes the number of groups that may be left, a constant")
+            raise unsupported(instruction, "it takes the number of groups that may be left, a constant")
         keep = min(instruction.operands[0].value, 1 << 30)
     else:
-        takes(instruction, 0)
+        check_operand_count(instruction, 0)
     some, done = e.label("some"), e.label("done")
     e.branch(_is_eager(e), done, some, likely=True)
     e.place(some)
@@ -97,17 +97,17 @@ def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClas
 
 
 def set_off(e: Lowering, data: str) -> None:
-    """Let a flight go whose data is filled in."""
+    """Issue a flight whose data is filled in."""
     flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
     _leave_on_fault(e, e.call("tw_fly", "i32", *e.pointers(), flight))
 
 
 def _arrive(e: Lowering, instruction: Instruction) -> None:
     """``cp.async.mbarrier.arrive``: arrive once the thread's earlier copies are there."""
-    takes(instruction, 1)
+    check_operand_count(instruction, 1)
     allowed = {"async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64"}
     if extra := [part for part in instruction.parts if part not in allowed]:
-        raise unknown(instruction, f".{extra[0]} is not supported here")
+        raise unsupported(instruction, f".{extra[0]} is not supported here")
     place = instruction.operands[0]
     if "noinc" not in instruction.parts:
         change(e, instruction, Mbarrier.INCREMENT, place)
@@ -121,13 +121,13 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     operands = instruction.operands
     for part in instruction.parts:
         if part not in _WORDS:
-            raise unknown(instruction, f".{part} is not supported here")
+            raise unsupported(instruction, f".{part} is not supported here")
     if instruction.parts[1:2] not in (("ca",), ("cg",)) or instruction.parts[3:4] != ("global",):
-        raise unknown(instruction, "it is cp.async.ca or cp.async.cg, from .global to .shared")
-    takes(instruction, 3, 4, 5)
+        raise unsupported(instruction, "it is cp.async.ca or cp.async.cg, from .global to .shared")
+    check_operand_count(instruction, 3, 4, 5)
     sizes = (4, 8, 16) if "ca" in instruction.parts else (16,)
     if not isinstance(operands[2], Immediate) or operands[2].value not in sizes:
-        raise unknown(instruction, f"it copies {' or '.join(map(str, sizes))} bytes")
+        raise unsupported(instruction, f"it copies {' or '.join(map(str, sizes))} bytes")
     size = operands[2].value
     source = _access(e, instruction, operands[1], Space.GLOBAL, size)
     target = _access(e, instruction, operands[0], Space.SHARED, size)
@@ -143,7 +143,7 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
 
 
 def _in_flight(
-    e: Lowering, instruction: Instruction, source: Access, target: Access, bytes_read: Value
+    e: Lowering, instruction: Instruction, source: MemoryAccess, target: MemoryAccess, bytes_read: Value
 ) -> None:
     data = issue(e, instruction, Flight.COPY, FlightClass.COPIES, e.mask())
     e.store(every_address(e, source), e.offset(data, COPY_SOURCES), 64)
@@ -156,7 +156,7 @@ def _in_flight(
     set_off(e, data)
 
 
-def _at_once(e: Lowering, source: Access, target: Access, bytes_read: Value, done: str) -> None:
+def _at_once(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: Value, done: str) -> None:
     size = source.size
     if _never_aligned(source) or _never_aligned(target):
         _slow(e, source, target, bytes_read)
@@ -183,16 +183,16 @@ def _at_once(e: Lowering, source: Access, target: Access, bytes_read: Value, don
     e.jump(done)
 
 
-def _never_aligned(access: Access) -> bool:
+def _never_aligned(access: MemoryAccess) -> bool:
     """Whether some lanes, which a guard may keep from running, have an address that no copy may have."""
     return access.lanes is not None and any(lane % access.size for lane in access.lanes)
 
 
-def _access(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> Access:
+def _access(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> MemoryAccess:
     if not isinstance(operand, Address):
-        raise unknown(instruction, "an address in brackets expected")
+        raise unsupported(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
-    return Access(space, "b32", size // 4, lanes, base, False, instruction.line)
+    return MemoryAccess(space, "b32", size // 4, lanes, base, False, instruction.line)
 
 
 def _bytes_read(e: Lowering, operand: Operand | None, size: int) -> Value:
@@ -210,7 +210,7 @@ def _bytes_read(e: Lowering, operand: Operand | None, size: int) -> Value:
     return e.intrinsic("llvm.umin", e.read(operand, "u32", True), e.const(vector("i32"), size))
 
 
-def _slow(e: Lowering, source: Access, target: Access, bytes_read: Value) -> None:
+def _slow(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: Value) -> None:
     addresses, sizes = e.buffers()
     e.store(every_address(e, source), addresses, 64)
     e.store(bytes_read, sizes, 64)
@@ -228,6 +228,6 @@ def _slow(e: Lowering, source: Access, target: Access, bytes_read: Value) -> Non
         e.const("i32", source.line),
     )
     _leave_on_fault(e, answer)
-    from tilewise.emulator.lowering.memory import learn
+    from tilewise.emulator.lowering.memory import remember_array
 
-    learn(e, source, e.first_lane(every_address(e, source)))
+    remember_array(e, source, e.first_lane(every_address(e, source)))

@@ -1,4 +1,4 @@
-"""A checked launch: memory for what it knows, and its findings read back."""
+"""A checked launch: its shadow memory and clocks, and its findings read back."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tilewise.emulator.check_layout import (
 )
 from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.running.plain_memory import Memory
-from tilewise.emulator.running.report import Range
+from tilewise.emulator.running.fault_report import Range
+from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.launch import Launch
 
 __all__ = ["Checks", "Hit", "Side", "Unset"]
 
-_CAPACITY = 1_024  # findings that are told apart
-_MOST_CELLS = 1 << 35  # bytes, of which only those are really taken whose array is touched
+_CAPACITY = 1_024  # different findings that are recorded
+_MOST_CELLS = 1 << 35  # bytes, of which the system allocates those that are touched
 _WIDEST = 1 << 13  # warps of a grid for which clocks are kept
 _MOST_SYNC_VARS, _SYNC_VAR_BYTES = 4_096, 1 << 26
 
-Unset = bool | npt.NDArray[np.bool_]  # whether nobody has written an array; or which of its bytes
+Unset = bool | npt.NDArray[np.bool_]  # whether an array is uninitialised; or which of its bytes are
 
 
 def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
@@ -77,7 +77,7 @@ class Hit:
 
 
 class Checks:
-    """Memory that one checked launch writes down in; serves as its ``Memories``."""
+    """Shadow memory, clocks and findings of one checked launch; serves as its ``Memories``."""
 
     def __init__(
         self,
@@ -87,8 +87,7 @@ class Checks:
         unset: Mapping[int, Unset],
         notes: Sequence[Any],
     ) -> None:
-        """``unset``: by the address of an array, which of its bytes nobody has written; ``notes`` are the
-        build's."""
+        """``unset``: by the address of an array, which of its bytes are uninitialised; ``notes`` are the build's."""
         syncs_blocks = "syncs-blocks" in notes
         registers = sum(note["registers"] for note in notes if isinstance(note, dict))
         self.registers = ENTRY_BYTES * (registers + 1) if registers else 0
@@ -99,21 +98,21 @@ class Checks:
         self.width = every if self.syncs_blocks else self.blocks * warps
         self._expected: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp], npt.NDArray[np.uint32]]] = []
         self._early: set[int] = set()  # addresses of words that the launch before wrote
-        self.findings = Memory(_CAPACITY * FINDING.SIZE)
+        self.findings = PlainMemory(_CAPACITY * FINDING.SIZE)
         row = SYNC_VAR_KEY + 4 * self.width + TAIL
         sync_vars = 64
         while sync_vars < _MOST_SYNC_VARS and 2 * sync_vars * row <= _SYNC_VAR_BYTES:
             sync_vars *= 2
-        self.sync_vars = Memory(sync_vars * row)
-        self.table = Memory(RANGE.SIZE * len(ranges) + 64)
+        self.sync_vars = PlainMemory(sync_vars * row)
+        self.table = PlainMemory(RANGE.SIZE * len(ranges) + 64)
         self._ranges, self._unset = list(ranges), dict(unset)
-        self._cells = [self._known(item, unset.get(item.start, False)) for item in ranges]
+        self._cells = [self._new_shadow(item, unset.get(item.start, False)) for item in ranges]
         for i, (item, cells) in enumerate(zip(ranges, self._cells, strict=True)):
             self.table.set(i * RANGE.SIZE + RANGE.FIRST, item.start)
             self.table.set(i * RANGE.SIZE + RANGE.END, item.start + item.size)
             self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
             self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
-        self.state = Memory(CHECK.SIZE)
+        self.state = PlainMemory(CHECK.SIZE)
         for offset, value in (
             (CHECK.FINDINGS, self.findings.address),
             (CHECK.CAPACITY, _CAPACITY),
@@ -132,10 +131,10 @@ class Checks:
             self.state.set(offset, value)
 
     @staticmethod
-    def _known(item: Range, unset: Unset) -> Memory | None:
-        """What is known of an array: nothing but whether somebody has written it.
+    def _new_shadow(item: Range, unset: Unset) -> PlainMemory | None:
+        """The shadow memory of an array, with the bytes in ``unset`` marked as uninitialised.
 
-        None for one that is too large, or that accesses cannot be judged by: nothing will be found there.
+        None for one that is too large, or for the heap, whose blocks change owner: it is not checked.
         """
         stride = stride_of(item.size)
         if (
@@ -143,7 +142,7 @@ class Checks:
         ):  # the heap's memory changes hands unseen
             return None
         try:
-            cells = Memory(stride * CELLS.COLUMNS)
+            cells = PlainMemory(stride * CELLS.COLUMNS)
         except MemoryError:
             return None
         if unset is not False:
@@ -154,7 +153,7 @@ class Checks:
         return cells
 
     def unset(self) -> dict[int, Unset]:
-        """By the address of an array, which of its bytes nobody has written now."""
+        """By the address of an array, which of its bytes are uninitialised now."""
         found: dict[int, Unset] = {}
         for item, cells in zip(self._ranges, self._cells, strict=True):
             if cells is None or self._unset.get(item.start, False) is False:
@@ -199,8 +198,8 @@ class Checks:
     def worker(self, number: int) -> int:
         return 0
 
-    def attach(self, memory: Memory, stride: int, shared_bytes: int) -> list[Memory]:
-        """Room for one resident cluster; it must live as long as the cluster does."""
+    def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
+        """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""
         warps = self.blocks * self.warps_of_block
         barriers = self.blocks * BARRIERS_OF_BLOCK
         row = self.width * 4 + TAIL
@@ -225,7 +224,10 @@ class Checks:
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
             (CLOCKS.REGISTERS, warps * self.registers),
         )
-        clocks, head = Memory(sum(-(-size // 64) * 64 for _, size in sizes) + 64), Memory(CLOCKS.SIZE)
+        clocks, head = (
+            PlainMemory(sum(-(-size // 64) * 64 for _, size in sizes) + 64),
+            PlainMemory(CLOCKS.SIZE),
+        )
         at = clocks.address
         for offset, size in sizes:
             head.set(offset, at)
@@ -233,7 +235,7 @@ class Checks:
         head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
         room = stride_of(shared_bytes) * CELLS.COLUMNS
         self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
-        cells = Memory(self.blocks * room + 64)
+        cells = PlainMemory(self.blocks * room + 64)
         for rank in range(self.blocks):
             memory.set(rank * stride + BLOCK.CELLS, cells.address + rank * room)
             memory.set(rank * stride + BLOCK.CLOCKS, head.address)
@@ -241,7 +243,7 @@ class Checks:
 
     # -- findings -------------------------------------------------------------------------------
     def hits(self) -> list[Hit]:
-        """What was found, in the order in which it was."""
+        """The findings, in the order in which they were made."""
         found = []
         get = self.findings.get
         for i in range(self.state.get(CHECK.COUNT, 8)):
@@ -262,7 +264,7 @@ class Checks:
         return found
 
     def side(self, who: int, line: int) -> Side:
-        """Who it is that a number stands for, at a line."""
+        """A finding's access, of the packed warp and lane ``who``, at a line."""
         lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
         block, warp = divmod(serial, self.warps_of_block)
         thread = None if lane >= SEVERAL else warp * 32 + lane

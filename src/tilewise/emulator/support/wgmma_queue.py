@@ -65,7 +65,18 @@ class INFO:
 
 
 def routines() -> list[Routine]:
-    return [_next(), _run(), _same(), _finish(), _return(), _until(), _least(), _issue(), _commit(), _wait()]
+    return [
+        _next(),
+        _run(),
+        _same(),
+        _finish(),
+        _return(),
+        _perform_groups(),
+        _groups_of_all(),
+        _issue(),
+        _commit(),
+        _wait(),
+    ]
 
 
 # -- small parts ------------------------------------------------------------------------------------
@@ -82,8 +93,8 @@ def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
     return r.at(r.at(block, BLOCK.WARPS), r.op("mul", r.wide(index), stride))
 
 
-def _moved(r: Routine, ctx: Value) -> Value:
-    """Whether sums are away while they are in flight."""
+def _moves_sums(r: Routine, ctx: Value) -> Value:
+    """Whether sums are moved away while they are in flight."""
     return r.compare("icmp ne", r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
 
 
@@ -159,7 +170,7 @@ def _finish() -> Routine:
     state = _state(r, r["warp"])
     first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32", 4), r.resize(r["count"], "i32", False))
     r.put(state, PRODUCTS.FIRST, first, 4)
-    with r.unless(_moved(r, r["ctx"])):
+    with r.unless(_moves_sums(r, r["ctx"])):
         r.put(state, PRODUCTS.KEPT, first, 4)
         _empty(r, state)
     return r
@@ -169,7 +180,7 @@ def _return() -> Routine:
     """Bring back the sums that products of the first ``target`` groups changed and no later one is to."""
     r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
-    with r.unless(_moved(r, r["ctx"])):
+    with r.unless(_moves_sums(r, r["ctx"])):
         r.give()
     end = r.field(state, PRODUCTS.END, "i32", 4)
     with r.loop() as loop:
@@ -180,7 +191,7 @@ def _return() -> Routine:
         info = r.field(record, RECORD.INFO, "ptr", 8)
         following = r.op("add", kept, 1)
         with r.unless(_in_flight(r, state, following, end, info)):
-            _shift(r, info, back=True)
+            _move_sums(r, info, back=True)
         r.put(state, PRODUCTS.KEPT, following, 4)
     _empty(r, state)
     return r
@@ -206,8 +217,8 @@ def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) 
     return found.get()
 
 
-def _shift(r: Routine, info: Value, back: bool) -> None:
-    """Take sums away and leave NaN, or bring them back."""
+def _move_sums(r: Routine, info: Value, back: bool) -> None:
+    """Move sums away and leave NaN, or move them back."""
     places = r.field(info, INFO.PLACES, "ptr", 8)
     away = r.field(info, INFO.AWAY, "i64", 8)
     with r.count(r.wide(r.field(info, INFO.REGISTERS, "i32", 4))) as i:
@@ -221,7 +232,7 @@ def _shift(r: Routine, info: Value, back: bool) -> None:
 
 
 # -- performing -------------------------------------------------------------------------------------
-def _until() -> Routine:
+def _perform_groups() -> Routine:
     """Perform the products of the first ``target`` groups, of the warps that are bits of ``which``."""
     r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
     ctx, block, target = r["ctx"], r["block"], r["target"]
@@ -268,7 +279,7 @@ def _invoke(
 ) -> None:
     """Call a function of a product; one that fails has said what is wrong."""
     away = r.field(info, INFO.AWAY, "i64", 8)
-    base = r.at(warp, r.select(_moved(r, r["ctx"]), away, r.const("i64", 0)))
+    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
     given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
     listed = ", ".join(map(str, given))
     answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
@@ -276,8 +287,8 @@ def _invoke(
         r.give(r.const("i32", 2))
 
 
-def _least() -> Routine:
-    """How many groups all four warps of a warp's warpgroup have closed."""
+def _groups_of_all() -> Routine:
+    """How many groups all four warps of a warp's warpgroup have committed."""
     r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     least = r.variable("i32", -1)
@@ -308,12 +319,12 @@ def _issue() -> Routine:
     state = _state(r, r["warp"])
     r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]), 8)
     with r.when(r.compare("icmp eq", r.field(state, PRODUCTS.END, "i32", 4), CAPACITY)):
-        _make_room(r, state)
+        _compact(r, state)
     end = r.field(state, PRODUCTS.END, "i32", 4)
-    with r.when(_moved(r, r["ctx"])):
+    with r.when(_moves_sums(r, r["ctx"])):
         kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
         with r.unless(_in_flight(r, state, kept, end, r["info"])):
-            _shift(r, r["info"], back=False)
+            _move_sums(r, r["info"], back=False)
     record = _record(r, state, end)
     group = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
     fields = {
@@ -327,8 +338,8 @@ def _issue() -> Routine:
     return r
 
 
-def _make_room(r: Routine, state: Value) -> None:
-    """A full list is moved to the front; where all of it is in flight, the warp performs what it has."""
+def _compact(r: Routine, state: Value) -> None:
+    """Move a full list to the front; where all of it is in flight, the warp performs its products."""
     kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
     with r.when(r.compare("icmp eq", kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
@@ -360,7 +371,7 @@ def _all(r: Routine) -> Value:
 
 
 def _commit() -> Routine:
-    """Close a group, and let go those who waited for this warp to do so."""
+    """Commit a group, and resume the warps that waited for this one to do so."""
     r = Routine("tw_wgmma_commit", "i32", **_ARGUMENTS, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
@@ -370,16 +381,16 @@ def _commit() -> Routine:
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.compare("icmp eq", order, _EAGER)), r.when(r.compare("icmp eq", least, closed)):
         _perform(r, _all(r), closed)
-    with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _chance(r), 0)):
+    with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _next_random_bit(r), 0)):
         _perform_own(r, closed)
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     with r.count(_WARPS) as number:
-        _let_go(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
+        _resume(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
     r.give(r.const("i32", 0))
     return r
 
 
-def _chance(r: Routine) -> Value:
+def _next_random_bit(r: Routine) -> Value:
     """The next bit of the worker's random numbers."""
     seed = r.op("mul", r.field(r["worker"], 16, "i64", 8), 6364136223846793005)
     seed = r.op("add", seed, 1442695040888963407)
@@ -387,7 +398,7 @@ def _chance(r: Routine) -> Value:
     return r.op("and", r.op("lshr", seed, 40), 1)
 
 
-def _let_go(r: Routine, warp: Value, least: Value) -> None:
+def _resume(r: Routine, warp: Value, least: Value) -> None:
     state = _state(r, warp)
     awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
     waits = r.compare("icmp ne", awaited, 0)

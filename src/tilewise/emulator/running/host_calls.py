@@ -1,4 +1,4 @@
-"""What compiled code asks the host while it runs: text to print, assertions that failed, the time."""
+"""Calls from compiled code to the host while it runs: printing, failed assertions, the time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tilewise.emulator.layout import (
     LAUNCH,
     WARP,
     WINDOW,
-    Question,
+    HostCall,
 )
+from tilewise.emulator.running.fault_report import Range, locate_thread
 from tilewise.emulator.running.printf import formatted
-from tilewise.emulator.running.report import Range, place_of
 from tilewise.errors import KernelFault, TilewiseError
 
-__all__ = ["Host"]
+__all__ = ["HostCallHandler"]
 
 _MOST_TEXT = 1 << 26  # bytes that one launch prints
 _MOST_STRING = 1 << 20
@@ -35,12 +35,12 @@ _Prototype = ctypes.CFUNCTYPE(
 )  # launch, worker, block, warp; question, lanes, PTX line; operands
 
 
-class _Bad(Exception):
+class _UnreadableAddress(Exception):
     """An address that cannot be read."""
 
 
-class _Lane(NamedTuple):
-    """Who asks: addresses of the block and the warp, and the lane."""
+class _Caller(NamedTuple):
+    """The calling lane: addresses of its block and warp, and its number."""
 
     block: int
     warp: int
@@ -50,8 +50,8 @@ class _Lane(NamedTuple):
         return int.from_bytes(ctypes.string_at(base + offset, size), "little")
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """Which block it is."""
+    def block_index(self) -> tuple[int, int, int]:
+        """The index of the calling block in the grid."""
         return self.word(self.block, BLOCK.X), self.word(self.block, BLOCK.Y), self.word(self.block, BLOCK.Z)
 
     @property
@@ -59,8 +59,8 @@ class _Lane(NamedTuple):
         return self.word(self.warp, WARP.INDEX) * 32 + self.lane
 
 
-class Host:
-    """The host's side of one launch. ``entry`` is the address that compiled code calls."""
+class HostCallHandler:
+    """Handles the host calls of one launch. ``entry`` is the address that compiled code calls."""
 
     def __init__(
         self,
@@ -75,9 +75,11 @@ class Host:
         self.lock = threading.Lock()
         self.printed: list[tuple[int, bytes]] = []  # block, text
         self.size = 0
-        self.said: dict[tuple[tuple[int, int, int], int], str] = {}  # block, thread → what its assertion says
+        self.assertions: dict[
+            tuple[tuple[int, int, int], int], str
+        ] = {}  # block, thread → text of its failed assertion
         self.error: TilewiseError | None = None
-        self._function = _Prototype(self._answer)
+        self._function = _Prototype(self._handle)
         self.entry = ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
     def write_out(self) -> None:
@@ -89,50 +91,50 @@ class Host:
             print(text.decode("utf-8", "replace"), end="")
 
     # -- called by compiled code ------------------------------------------------------------------
-    def _answer(
+    def _handle(
         self, launch: int, worker: int, block: int, warp: int, question: int, lanes: int, line: int, data: int
     ) -> int:
-        """0 to go on, 1 to end."""
+        """Handle a call of some lanes: 0 to go on, 1 to end the launch."""
         try:
-            if question == Question.TIME:
+            if question == HostCall.TIME:
                 ctypes.memmove(data, struct.pack("<Q", time.monotonic_ns()), 8)
                 return 0
             with self.lock:
                 for lane in range(32):
                     if lanes >> lane & 1:
-                        self._lane(_Lane(block, warp, lane), Question(question), line, data)
+                        self._handle_lane(_Caller(block, warp, lane), HostCall(question), line, data)
             return 0
         except BaseException as error:  # nothing may pass into compiled code
             self.error = self.error or _as_error(error)
             ctypes.c_uint32.from_address(launch + LAUNCH.STOP).value = 1
             return 1
 
-    def _lane(self, who: _Lane, question: Question, line: int, data: int) -> None:
+    def _handle_lane(self, who: _Caller, question: HostCall, line: int, data: int) -> None:
         operands = [who.word(data, 256 * i + 8 * who.lane, 8) for i in range(4)]
         try:
-            if question == Question.PRINT:
+            if question == HostCall.PRINT:
                 result = self._print(who, operands[0], operands[1])
                 ctypes.memmove(data + 8 * who.lane, struct.pack("<q", result), 8)
             else:
                 message, file, function = (self._string(who, operands[i]).decode() for i in (0, 1, 3))
                 said = f"assertion `{message}` failed in {function} at {file}:{operands[2] & 0xFFFF_FFFF}"
-                self.said.setdefault((who.place, who.thread), said)
-        except _Bad as error:
-            what = "printf" if question == Question.PRINT else "a failed assertion"
-            where = place_of(self.build, who.place, who.thread, line)
+                self.assertions.setdefault((who.block_index, who.thread), said)
+        except _UnreadableAddress as error:
+            what = "printf" if question == HostCall.PRINT else "a failed assertion"
+            where = locate_thread(self.build, who.block_index, who.thread, line)
             raise KernelFault(f"{what} was handed {error}{where}") from None
 
-    def _print(self, who: _Lane, form: int, arguments: int) -> int:
+    def _print(self, who: _Caller, form: int, arguments: int) -> int:
         if not form:
             return -1
-        text, taken = formatted(self._string(who, form), _Listed(self, who, arguments))
+        text, taken = formatted(self._string(who, form), _PrintfArguments(self, who, arguments))
         self.size += len(text)
         if self.size <= _MOST_TEXT:
             self.printed.append((who.word(who.block, BLOCK.NUMBER, 8), text))
         return taken
 
     # -- memory -----------------------------------------------------------------------------------
-    def _string(self, who: _Lane, address: int) -> bytes:
+    def _string(self, who: _Caller, address: int) -> bytes:
         """Bytes up to a zero."""
         found = b""
         while len(found) < _MOST_STRING:
@@ -144,13 +146,13 @@ class Host:
             found += piece
         return found
 
-    def bytes_at(self, who: _Lane, address: int, size: int) -> bytes:
+    def bytes_at(self, who: _Caller, address: int, size: int) -> bytes:
         pointer, room = self._resolve(who, address)
         if room < size:
-            raise _Bad(f"the address {address:#x}, which has no {size} bytes")
+            raise _UnreadableAddress(f"the address {address:#x}, which has no {size} bytes")
         return ctypes.string_at(pointer, size)
 
-    def _resolve(self, who: _Lane, address: int) -> tuple[int, int]:
+    def _resolve(self, who: _Caller, address: int) -> tuple[int, int]:
         """A generic address as a pointer, and the bytes from there on."""
         local = self.build.local_bytes
         windows = {
@@ -164,13 +166,13 @@ class Host:
         for item in self.ranges:
             if item.start <= address < item.start + item.size:
                 return address, item.start + item.size - address
-        raise _Bad(f"the address {address:#x}, which cannot be read")
+        raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
 
 
-class _Listed:
+class _PrintfArguments:
     """The arguments of one ``printf``: one behind the other in memory, each at a multiple of its size."""
 
-    def __init__(self, host: Host, who: _Lane, address: int) -> None:
+    def __init__(self, host: HostCallHandler, who: _Caller, address: int) -> None:
         self.host, self.who, self.at = host, who, address
 
     def _next(self, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What went wrong, in the words of the program: kernel, block, thread, address, lines."""
+"""A recorded fault or a deadlock → an error that names kernel, block, thread, address and lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.tensor_map import OF_MAPS, WRONG
+from tilewise.emulator.support.tensor_map_layout import OF_MAPS, WRONG
 from tilewise.emulator.support.wgmma_descriptor import described
 from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, Launch, readable
@@ -35,8 +35,8 @@ __all__ = [
     "deadlock",
     "describe_fault",
     "fault",
+    "locate_thread",
     "name_arguments",
-    "place_of",
 ]
 
 CLUSTER_BARRIER = -1  # its number, among those of a block
@@ -61,7 +61,7 @@ class Range:
 
 
 def name_arguments(ranges: Sequence[Range], packed: Sequence[bytes], labels: Sequence[str]) -> list[Range]:
-    """The ranges, those named as arguments whose address one of them holds: alone, in a struct or a tensor map."""
+    """The ranges, with the name of the argument that holds an address of theirs: alone, in a struct or a tensor map."""
     starts = [item.start for item in ranges]
     named: dict[int, list[str]] = {}
     for data, label in zip(packed, labels, strict=True):
@@ -90,7 +90,7 @@ class Details:
     array: str  # that it lies in, if in any
 
 
-Said = Mapping[tuple[Dim3, int], str]  # by block and thread
+AssertionTexts = Mapping[tuple[Dim3, int], str]  # by block and thread
 
 
 def fault(
@@ -98,10 +98,10 @@ def fault(
     record: bytes,
     ranges: Sequence[Range],
     shared_bytes: int,
-    said: Said,
+    assertions: AssertionTexts,
     launch: Launch,
 ) -> KernelFault:
-    """The error for a fault that compiled code recorded; ``said`` is what failed assertions say."""
+    """The error for a fault that compiled code recorded; ``assertions`` are the texts of failed assertions."""
     cluster = launch.cluster or (1, 1, 1)
     kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
@@ -111,8 +111,8 @@ def fault(
     if kind == FaultKind.TRAP and build.finds_workspace and not launch.cooperative:
         what = _NOT_COOPERATIVE
     if kind == FaultKind.ASSERT:
-        what = said.get(((x, y, z), linear), what)
-    found = KernelFault(what + place_of(build, (x, y, z), linear, line, cluster))
+        what = assertions.get(((x, y, z), linear), what)
+    found = KernelFault(what + locate_thread(build, (x, y, z), linear, line, cluster))
     verb = "write" if write else "read"
     name = (
         ""
@@ -138,19 +138,19 @@ def describe_fault(
     build: Build,
     shared_bytes: int,
 ) -> str:
-    """What is wrong with an access of a block, in one line."""
-    at = _at(address, space, block, cluster)
-    return _what(kind, address, at, size, space, write, ranges, build, shared_bytes)
+    """The message for a fault of a block's access, in one line."""
+    at = _describe_address(address, space, block, cluster)
+    return _describe(kind, address, at, size, space, write, ranges, build, shared_bytes)
 
 
-def place_of(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:
+def locate_thread(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:
     """Kernel, block, thread and lines, as further lines of a message."""
-    where = f"block {block}{_rank(block, cluster)}, thread {_thread(linear, build.block)}"
-    return f"\n  in kernel {readable(build.entry)}, {where}{_lines(build, line)}"
+    where = f"block {block}{_describe_rank(block, cluster)}, thread {_thread(linear, build.block)}"
+    return f"\n  in kernel {readable(build.entry)}, {where}{_quote_line(build, line)}"
 
 
-def _rank(block: Dim3, cluster: Dim3) -> str:
-    """Which block of its cluster it is, if there are others."""
+def _describe_rank(block: Dim3, cluster: Dim3) -> str:
+    """A block's rank and cluster; empty without clusters."""
     if cluster == (1, 1, 1):
         return ""
     (x, y, z), (sx, sy, sz) = block, cluster
@@ -161,8 +161,8 @@ def _rank(block: Dim3, cluster: Dim3) -> str:
 _NOT_COOPERATIVE = (
     "the kernel trapped, as grid.sync() does in a launch that is not cooperative: give it cooperative=True"
 )
-# Faults of which there is nothing more to tell.
-_SAID = {
+# Faults whose message depends on nothing else.
+_FIXED_TEXTS = {
     FaultKind.TRAP: "the kernel trapped",
     FaultKind.ASSERT: "an assertion of the kernel failed",
     FaultKind.BAD_INDEX: "a brx.idx index beyond its table of targets",
@@ -180,7 +180,7 @@ _SAID = {
 }
 
 
-def _what(
+def _describe(
     kind: FaultKind,
     address: int,
     at: str,  # the address in words
@@ -198,7 +198,9 @@ def _what(
                 where = "an access without ::cluster reaches only the block's own shared memory"
             else:
                 where = (
-                    _nearest(address, ranges) if space == Space.GLOBAL else _room(space, build, shared_bytes)
+                    _nearest(address, ranges)
+                    if space == Space.GLOBAL
+                    else _describe_size(space, build, shared_bytes)
                 )
             return f"out-of-bounds {verb} of {size} bytes at {at}: {where}"
         case FaultKind.MISALIGNED:
@@ -216,19 +218,19 @@ def _what(
         case FaultKind.BLOCK_EXITED:
             return f"{verb} of {size} bytes at {at}: this block of the cluster has exited"
         case FaultKind.APART:
-            return _apart(address % 2**32, address >> 32)
+            return _describe_divergent_barrier(address % 2**32, address >> 32)
         case FaultKind.BAD_MBARRIER:
             return f"the mbarrier at shared address {address:#x} {_MISUSED[MbarrierFault(size)]}"
         case FaultKind.BAD_COPY:
-            return _copy(address, size)
+            return _describe_copy_fault(address, size)
         case FaultKind.MATRIX:
             where = described(address, size, write)
-            return f"a wgmma reads {where}; {_room(Space.SHARED, build, shared_bytes)}"
-    return _SAID.get(kind, f"fault {int(kind)}")
+            return f"a wgmma reads {where}; {_describe_size(Space.SHARED, build, shared_bytes)}"
+    return _FIXED_TEXTS.get(kind, f"fault {int(kind)}")
 
 
-def _at(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
-    """An address in words; in shared memory it may be of another block of the cluster than ``block``."""
+def _describe_address(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
+    """An address for a message; in shared memory it may be of another block of the cluster than ``block``."""
     rank = (address >> RANK_SHIFT) - 1
     if space not in (Space.SHARED, Space.OWN) or not 0 <= rank < math.prod(cluster):
         return f"{'shared' if space == Space.OWN else space.name.lower()} address {address:#x}"
@@ -237,8 +239,8 @@ def _at(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
     return f"shared address {address & (1 << RANK_SHIFT) - 1:#x} of block {owner}"
 
 
-def _copy(address: int, why: int) -> str:
-    """What is wrong with a bulk copy. ``address`` is that of its tensor map, or the wrong number itself."""
+def _describe_copy_fault(address: int, why: int) -> str:
+    """The message for a wrong bulk copy. ``address`` is that of its tensor map, or the wrong number itself."""
     if why in OF_MAPS:
         for name, window in (("param", GENERIC_PARAM), ("const", GENERIC_CONST), ("shared", GENERIC_SHARED)):
             if window <= address < window + WINDOW:
@@ -247,7 +249,7 @@ def _copy(address: int, why: int) -> str:
     return f"a bulk copy: {WRONG[why]} ({address:#x})"
 
 
-def _apart(here: int, elsewhere: int) -> str:
+def _describe_divergent_barrier(here: int, elsewhere: int) -> str:
     return (
         f"a barrier in divergent code: lanes {here:#010x} of a warp are at this barrier, lanes {elsewhere:#010x} "
         "do not come to it; make all threads of the warp reach it or leave the kernel, or use barrier.sync "
@@ -255,7 +257,7 @@ def _apart(here: int, elsewhere: int) -> str:
     )
 
 
-def _room(space: Space, build: Build, shared_bytes: int) -> str:
+def _describe_size(space: Space, build: Build, shared_bytes: int) -> str:
     sizes = {
         Space.SHARED: ("the block has", shared_bytes),
         Space.OWN: ("the block has", shared_bytes),
@@ -303,8 +305,8 @@ def source_of(build: Build, line: int) -> tuple[str, str, int]:
     return text, "", 0
 
 
-def _lines(build: Build, line: int, indent: str = "  ") -> str:
-    """The PTX line with its text, and the CUDA line it came from."""
+def _quote_line(build: Build, line: int, indent: str = "  ") -> str:
+    """The PTX line with its text, and the CUDA line that it came from."""
     if not line:
         return ""
     text, file, source = source_of(build, line)
@@ -350,41 +352,49 @@ def deadlock(
     asks: bool = False,
     cluster: Dim3 = (1, 1, 1),
 ) -> Deadlock:
-    """The error when no warp can go on: who waits for what. ``asks``: some look at memory in a loop.
+    """The error when no warp can go on: which waits for what. ``asks``: some poll memory in a loop.
 
     ``block`` is the first one of its cluster.
     """
     blocks = math.prod(cluster)
-    said: dict[str, list[str]] = {}  # what is waited for → who waits
+    waiters: dict[str, list[str]] = {}  # what is waited for → who waits
     for item in waiting:
         free = item.live & ~item.meeting
         for number, lanes, line, arrived, wanted in item.barriers:
             free &= ~lanes
             name = "barrier.cluster" if number == CLUSTER_BARRIER else f"barrier {number}"
             why = f"at {name}, where {arrived} of {wanted} threads have come"
-            said.setdefault(why + _lines(build, line, "    "), []).append(_who(item, lanes, blocks > 1))
+            waiters.setdefault(why + _quote_line(build, line, "    "), []).append(
+                _name_lanes(item, lanes, blocks > 1)
+            )
         if item.meeting:
-            why = "for other lanes of the warp" + _lines(build, item.line, "    ")
-            said.setdefault(why, []).append(_who(item, item.meeting, blocks > 1))
+            why = "for other lanes of the warp" + _quote_line(build, item.line, "    ")
+            waiters.setdefault(why, []).append(_name_lanes(item, item.meeting, blocks > 1))
         if item.groups and free:
             why = f"for its warpgroup's four warps to have committed {item.groups} groups of wgmma each"
-            said.setdefault(why + _lines(build, item.groups_line, "    "), []).append(
-                _who(item, free, blocks > 1)
+            waiters.setdefault(why + _quote_line(build, item.groups_line, "    "), []).append(
+                _name_lanes(item, free, blocks > 1)
             )
             free = 0
         if lanes := free & item.gate:
             free &= ~lanes
-            why = "at a barrier in divergent code for other lanes" + _lines(build, item.gate_line, "    ")
-            said.setdefault(why, []).append(_who(item, lanes, blocks > 1))
+            why = "at a barrier in divergent code for other lanes" + _quote_line(
+                build, item.gate_line, "    "
+            )
+            waiters.setdefault(why, []).append(_name_lanes(item, lanes, blocks > 1))
         if item.mbarrier and (lanes := free & item.mbarrier[0]):
             free &= ~lanes
-            why = item.mbarrier[2] + _lines(build, item.mbarrier[1], "    ")
-            said.setdefault(why, []).append(_who(item, lanes, blocks > 1))
+            why = item.mbarrier[2] + _quote_line(build, item.mbarrier[1], "    ")
+            waiters.setdefault(why, []).append(_name_lanes(item, lanes, blocks > 1))
         if free:
-            why = "in a loop for memory to change" + _lines(build, item.loop, "    ") if asks else "for those"
-            said.setdefault(why, []).append(_who(item, free, blocks > 1))
+            why = (
+                "in a loop for memory to change" + _quote_line(build, item.loop, "    ")
+                if asks
+                else "for those"
+            )
+            waiters.setdefault(why, []).append(_name_lanes(item, free, blocks > 1))
     shown = []
-    for why, who in said.items():
+    for why, who in waiters.items():
         more = f" and {len(who) - 8} more" if len(who) > 8 else ""
         many = len(who) > 1 or who[0].startswith("lanes")
         shown.append(f"  {', '.join(who[:8])}{more} {'wait' if many else 'waits'} {why}")
@@ -401,7 +411,7 @@ def deadlock(
     )
 
 
-def _who(item: Waiting, lanes: int, several: bool) -> str:
+def _name_lanes(item: Waiting, lanes: int, several: bool) -> str:
     block = f" of block {item.block}" if several else ""
     if lanes == item.live:
         return f"warp {item.warp}{block}"

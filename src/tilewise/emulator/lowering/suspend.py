@@ -1,4 +1,4 @@
-"""Stopping a warp and going on: which registers are kept, where, and for which of the two builds."""
+"""Suspending and resuming a warp: which registers are saved, where, and for which of the two builds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tilewise.emulator.lowering.values import Values, shape_in
 from tilewise.emulator.lowering.watch import Watcher
 from tilewise.emulator.ptx.syntax import Instruction
 
-__all__ = ["APART", "Keeping", "chain_of", "parts"]
+__all__ = ["RESUME_APART", "SuspendPoints", "can_diverge", "waiting_blocks"]
 
 # Resume numbers: 0 starts the kernel, 1 goes on where lanes are apart, then come the instructions at which
 # the fast build may give up, which both builds number alike, then what each build needs for itself.
-APART = 1
+RESUME_APART = 1
 _FIRST_DEOPT = 2
-_AT_HAND = 24  # masks of waiting lanes
+_MOST_LOCAL_MASKS = 24  # masks of waiting lanes
 
 
-def parts(program: Program, analysis: Analysis, block: Block) -> bool:
+def can_diverge(program: Program, analysis: Analysis, block: Block) -> bool:
     """Whether lanes may leave a block in different ways."""
     condition = block.terminator.condition
     if condition is None:
@@ -29,16 +29,16 @@ def parts(program: Program, analysis: Analysis, block: Block) -> bool:
     return shape is None or not shape.uniform
 
 
-def chain_of(program: Program, analysis: Analysis) -> list[int]:
-    """The blocks that lanes may wait for: those run apart, and those that lanes come to from apart."""
+def waiting_blocks(program: Program, analysis: Analysis) -> list[int]:
+    """The blocks that lanes may wait for: those run apart, and those entered from apart."""
     found = set(analysis.divergent)
     for block in program.flow.blocks:
-        if block.index in analysis.divergent or parts(program, analysis, block):
+        if block.index in analysis.divergent or can_diverge(program, analysis, block):
             found |= {t for t in block.terminator.targets if t != EXIT}
     return sorted(found)
 
 
-class Keeping(Values):
+class SuspendPoints(Values):
     """Stop and resume points of one build."""
 
     watcher: Watcher | None = None  # of a build that counts or checks
@@ -63,28 +63,29 @@ class Keeping(Values):
         return points
 
     @property
-    def many(self) -> bool:
-        """Whether lanes may wait for more blocks than a CPU can do well to keep at hand.
+    def masks_in_memory(self) -> bool:
+        """Whether lanes may wait for more blocks than a CPU has registers for their masks.
 
         All those masks live throughout; it takes LLVM long to find each of them a place at every block.
         They are then in the warp's memory all the time.
         """
-        return len(self.chain) > _AT_HAND
+        return len(self.chain) > _MOST_LOCAL_MASKS
 
     def new_resume(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    def needed(self, block: Block, position: int) -> set[str]:
-        """Registers to keep when the warp stops before an instruction of a block."""
-        needed = self.program.liveness.before(block, position)
-        return needed | self.needed_apart() if block.index in self.analysis.divergent else needed
+    def live_at(self, block: Block, position: int) -> set[str]:
+        """Registers to save when the warp stops before an instruction of a block."""
+        live = self.program.liveness.before(block, position)
+        return live | self.live_apart() if block.index in self.analysis.divergent else live
 
-    def needed_apart(self) -> set[str]:
+    def live_apart(self) -> set[str]:
+        """Registers to save when the warp stops while its lanes are apart."""
         return set().union(*(self.program.liveness.entry[index] for index in self.chain))
 
     def stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
-        """Keep what is needed and return; ``to`` is the build that goes on, if it is not this one."""
+        """Save registers and return; ``to`` is the build that goes on, if it is not this one."""
         for name in sorted(names - self.program.resident):
             shape = (to or self.analysis).shapes.get(name, UNIFORM)
             value = self.load(self.stored_type(name), self.registers[name], 4)
@@ -93,10 +94,10 @@ class Keeping(Values):
             if value.type == vector("i1"):
                 value = self.bits(value)
             self.store(value, self.offset("%warp", self.program.slots[name]), 64)
-        for index in () if self.many else self.chain:
+        for index in () if self.masks_in_memory else self.chain:
             self.store(self.load("i32", self.pending[index], 4), self.pending_slot(index), 4)
         if to is not None:
-            for index in sorted(set(chain_of(self.program, to)) - set(self.chain)):
+            for index in sorted(set(waiting_blocks(self.program, to)) - set(self.chain)):
                 self.store(self.const("i32", 0), self.pending_slot(index), 4)
         current = self.load("i32", self.current, 4)
         self.store(current, self.offset("%warp", WARP.PENDING), 4)
@@ -107,7 +108,7 @@ class Keeping(Values):
         return self.offset("%warp", WARP.HEADER + 4 * index)
 
     def resume(self, number: int, names: set[str], to: str, from_fast: bool = False) -> None:
-        """The point where a warp that stopped goes on."""
+        """The point where a suspended warp goes on: load its registers."""
         label = f"resume.{number}"
         self.resumes.append(label)
         self.place(label)
@@ -119,7 +120,7 @@ class Keeping(Values):
             else:
                 value = self.load(type_, place, 64)
             self.store(value, self.registers[name], 4)
-        for index in () if self.many else self.chain:
+        for index in () if self.masks_in_memory else self.chain:
             self.store(self.load("i32", self.pending_slot(index), 4), self.pending[index], 4)
         current = self.load("i32", self.offset("%warp", WARP.PENDING), 4)
         if from_fast and self.is_apart:
@@ -131,7 +132,8 @@ class Keeping(Values):
         self.jump(to)
 
     def guard_lanes(self, instruction: Instruction, holds: Value) -> None:
-        """Go on in the general build unless ``holds``: the lanes are not where the shape says."""
+        """Go on in the general build unless ``holds``: the lanes' values do not have the shape that the fast build
+        assumes."""
         number, position = self.deopts[id(instruction)]
         on, off = self.label("as"), self.label("not")
         self.branch(holds, on, off, likely=True)
@@ -140,5 +142,5 @@ class Keeping(Values):
             self.watcher.hand_over(instruction)
         if not self.is_apart:
             self.store(self.const("i32", 0), self.current, 4)
-        self.stop(Answer.DEOPT, number, self.needed(self.block, position), self.program.general)
+        self.stop(Answer.DEOPT, number, self.live_at(self.block, position), self.program.general)
         self.place(on)

@@ -1,4 +1,4 @@
-"""Bulk copies in the run-time support: how one is issued, and how it is performed when its time comes.
+"""Requests of bulk copies in the run-time support: how one is issued, and how it is performed.
 
 A flight's data is the request: numbers of 64 bits in the order of REQUEST, then a tensor map if it has one.
 """
@@ -20,8 +20,8 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.tensor_map import BYTES
+from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.support.tensor_map_layout import BYTES
 
 __all__ = [
     "COLUMN",
@@ -36,7 +36,7 @@ __all__ = [
     "touch",
 ]
 
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
@@ -102,7 +102,7 @@ def refuse_if(
             zero,
             r.const("i64", 0),
         )
-        r.call("tw_fault_at", "void", *who(r), *given)
+        r.call("tw_fault_at", "void", *support_arguments(r), *given)
         r.give(result or r.const("i32", 1))
 
 
@@ -119,7 +119,7 @@ def _give_on_fault(r: Routine, answer: Value) -> None:
 def _span() -> Routine:
     """The pointer to a stretch of global or shared memory of any length; null after a fault."""
     numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
-    r = Routine("tw_span", "ptr", **_WHO, **numbers)
+    r = Routine("tw_span", "ptr", **_PARAMETERS, **numbers)
     address, count = r["address"], r["bytes"]
     found = r.variable("ptr", _NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
@@ -143,7 +143,7 @@ def _span() -> Routine:
     with r.when(r.compare("icmp eq", found.get(), _NULL)):
         size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        found.put(r.call("tw_pass_or_fault", "ptr", *who(r), fault.get(), *given))
+        found.put(r.call("tw_pass_or_fault", "ptr", *support_arguments(r), fault.get(), *given))
     r.give(found.get())
     return r
 
@@ -152,10 +152,10 @@ def _span() -> Routine:
 def _issue() -> Routine:
     """Each lane of ``mask`` issues one: ``columns`` are its operands, every lane's behind one another."""
     numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_bulk", "i32", **_WHO, columns="ptr", values="ptr", **numbers)
+    r = Routine("tw_bulk", "i32", **_PARAMETERS, columns="ptr", values="ptr", **numbers)
     with r.each_lane(r["mask"]) as lane:
         one = r.op("shl", r.const("i32", 1), lane)
-        flight = r.call("tw_flight", "ptr", *who(r), r["kind"], r["group"], one, r["line"])
+        flight = r.call("tw_flight", "ptr", *support_arguments(r), r["kind"], r["group"], one, r["line"])
         with r.when(r.compare("icmp eq", flight, _NULL)):
             r.give(r.const("i32", 1))
         data = r.at(flight, FLIGHT.DATA)
@@ -174,7 +174,7 @@ def _issue() -> Routine:
         loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
             _give_on_fault(r, _performed(r, r["kind"], flight, lane, 1))
-        _give_on_fault(r, r.call("tw_fly", "i32", *who(r), flight))
+        _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
     r.give(r.const("i32", 0))
     return r
 
@@ -190,7 +190,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
         given = (r.const("i32", half), r.const("i32", int(Space.GENERIC)), lane, r["line"], r.const("i32", 0))
-        part = r.call("tw_resolve", "ptr", *who(r), r.op("add", address, i * half), *given)
+        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
         with r.when(r.compare("icmp eq", part, _NULL)):
             r.give(r.const("i32", 1))
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
@@ -229,24 +229,24 @@ def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) 
     with r.when(r.compare("icmp eq", kind, int(Flight.TENSOR))):
         loads = r.compare("icmp eq", verb, Verb.LOAD)
         with r.when(loads):
-            answer.put(r.call("tw_tensor_load", "i32", *who(r), data, lane, line, how))
+            answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *who(r), data, lane, line, write))
+            answer.put(r.call("tw_tensor_store", "i32", *support_arguments(r), data, lane, line, write))
     with r.otherwise():
         with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *who(r), data, lane, line, how))
+            answer.put(r.call("tw_bulk_load", "i32", *support_arguments(r), data, lane, line, how))
         with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *who(r), data, lane, line, write))
+            answer.put(r.call("tw_bulk_store", "i32", *support_arguments(r), data, lane, line, write))
         with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *who(r), data, lane, line))
+            answer.put(r.call("tw_bulk_send", "i32", *support_arguments(r), data, lane, line))
         with r.when(r.compare("icmp uge", verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *who(r), data, lane, line))
+            answer.put(r.call("tw_remote", "i32", *support_arguments(r), data, lane, line))
     return answer.get()
 
 
 def _fly() -> Routine:
     """The performer of every kind of flight that is here."""
-    r = Routine("tw_fly_bulk", "i32", **_WHO, flight="ptr", mask="i32")
+    r = Routine("tw_fly_bulk", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
         _give_on_fault(r, _performed(r, kind, r["flight"], lane, 0))
@@ -275,7 +275,7 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
 
 def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *who(r), address, count, *given)
+    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
     with r.when(r.compare("icmp eq", found, _NULL)):
         r.give(r.const("i32", 1))
     return found
@@ -292,7 +292,7 @@ _ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
 
 def _load() -> Routine:
     """From global to shared memory, of one block or several; with ``spoil`` only the places are spoilt."""
-    r = Routine("tw_bulk_load", "i32", **_WHO, **_ONE, spoil="i32")
+    r = Routine("tw_bulk_load", "i32", **_PARAMETERS, **_ONE, spoil="i32")
     count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
@@ -321,7 +321,7 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
 
 def _out() -> Routine:
     """From shared to global memory, as it is or as operands of a reduction; ``step`` is of ``StoreStep``."""
-    r = Routine("tw_bulk_store", "i32", **_WHO, **_ONE, step="i32")
+    r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
     reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
     with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
         follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
@@ -337,7 +337,7 @@ def _out() -> Routine:
 
 def _send() -> Routine:
     """From the block's own shared memory to that of another."""
-    r = Routine("tw_bulk_send", "i32", **_WHO, **_ONE)
+    r = Routine("tw_bulk_send", "i32", **_PARAMETERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
@@ -347,11 +347,11 @@ def _send() -> Routine:
 
 def _remote() -> Routine:
     """A thread's own values, or a change by them, to shared memory of any block of the cluster."""
-    r = Routine("tw_remote", "i32", **_WHO, **_ONE)
+    r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
     given = (r.cast("trunc", count, "i32"), r.const("i32", int(Space.SHARED)), r["lane"], r["line"])
-    place = r.call("tw_resolve", "ptr", *who(r), target, *given, r.const("i32", 1))
+    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, r.const("i32", 1))
     with r.when(r.compare("icmp eq", place, _NULL)):
         r.give(r.const("i32", 1))
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
@@ -371,4 +371,6 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Tell an mbarrier that bytes have come."""
-    _give_on_fault(r, r.call("tw_complete", "i32", *who(r), barrier, count, r["lane"], r["line"]))
+    _give_on_fault(
+        r, r.call("tw_complete", "i32", *support_arguments(r), barrier, count, r["lane"], r["line"])
+    )

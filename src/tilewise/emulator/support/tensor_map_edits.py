@@ -6,13 +6,13 @@ from __future__ import annotations
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.bulk import refuse_if
-from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.tensor_map import BYTES, MAGIC, MAP
+from tilewise.emulator.support.bulk_requests import refuse_if
+from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = ["routines"]
 
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
 _HALF = BYTES // 2  # what the address of a map has to be a multiple of
 _FOREIGN = 1  # in tensor_map.WRONG
@@ -27,7 +27,7 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
     found = []
     for i in range(2):
         given = (r.const("i32", _HALF), space, r["lane"], r["line"], r.const("i32", write))
-        part = r.call("tw_resolve", "ptr", *who(r), r.op("add", address, i * _HALF), *given)
+        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * _HALF), *given)
         with r.when(r.compare("icmp eq", part, _NULL)):
             r.give(r.const("i32", 1))
         found.append(part)
@@ -37,7 +37,7 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
 def _one() -> Routine:
     """Set ``bytes`` at ``field`` of the map at an address."""
     names = {"address": "i64", "space": "i32", "field": "i64", "bytes": "i64", "value": "i64"}
-    r = Routine("tw_map_set", "i32", **_WHO, **names, lane="i32", line="i32")
+    r = Routine("tw_map_set", "i32", **_PARAMETERS, **names, lane="i32", line="i32")
     place = _whole(r, r["address"], r["space"], 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
@@ -59,11 +59,11 @@ def _one() -> Routine:
 def _replace() -> Routine:
     """Each lane sets a field of the map at its own address."""
     names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
-    r = Routine("tw_map_replace", "i32", **_WHO, **names, mask="i32", line="i32")
+    r = Routine("tw_map_replace", "i32", **_PARAMETERS, **names, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
         address, value = (r.field(r.item(r[name], lane, 8), 0, "i64") for name in ("addresses", "values"))
         given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
-        failed = r.call("tw_map_set", "i32", *who(r), *given)
+        failed = r.call("tw_map_set", "i32", *support_arguments(r), *given)
         with r.when(r.compare("icmp ne", failed, 0)):
             r.give(failed)
     r.give(r.const("i32", 0))
@@ -73,7 +73,7 @@ def _replace() -> Routine:
 def _copy() -> Routine:
     """A map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
-    r = Routine("tw_map_copy", "i32", **_WHO, **numbers)
+    r = Routine("tw_map_copy", "i32", **_PARAMETERS, **numbers)
     given = _whole(r, r["source"], r.const("i32", int(Space.OWN)), 0)
     place = _whole(r, r["target"], r.const("i32", int(Space.GLOBAL)), 1)
     r.copy(place, given, BYTES)

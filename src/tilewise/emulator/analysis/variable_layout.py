@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inline import function_addresses
 from tilewise.emulator.layout import GENERIC_CONST
-from tilewise.emulator.ptx.operands import operands_in
-from tilewise.emulator.ptx.syntax import Function, Instruction, Module, PtxError, Symbol, Variable
+from tilewise.emulator.ptx.instruction_operands import operands_in
+from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol
 
-__all__ = ["Initial", "Place", "Places", "initial_content", "lay_out"]
+__all__ = ["Initial", "VariableLayout", "VariableSlot", "initial_content", "lay_out"]
 
 _DYNAMIC_ALIGN = 16  # of the shared memory that a launch asks for
 _MOST = {"const": 1 << 16, "local": 1 << 19, "param": 32_764}  # bytes that a GPU has of a space
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a variable lies: an offset in its space, or for "global" a place in the table of addresses."""
+class VariableSlot:
+    """A variable's address: an offset in its space, or for "global" an index in the table of addresses."""
 
     space: str
     offset: int
@@ -25,38 +25,38 @@ class Place:
 
 
 @dataclass(slots=True)
-class Places:
-    """All of a kernel's variables."""
+class VariableLayout:
+    """The addresses of all of a kernel's variables."""
 
-    by_name: dict[str, Place] = field(default_factory=dict)
+    by_name: dict[str, VariableSlot] = field(default_factory=dict)
     sizes: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("shared", "local", "param", "const"), 0)
     )
-    constants: list[Variable] = field(default_factory=list)
-    globals: list[Variable] = field(default_factory=list)  # that the kernel names
+    constants: list[PtxVariable] = field(default_factory=list)
+    globals: list[PtxVariable] = field(default_factory=list)  # that the kernel names
 
-    def put(self, variable: Variable, space: str) -> None:
-        """The next place in a space."""
+    def put(self, variable: PtxVariable, space: str) -> None:
+        """Give a variable the next address in a space."""
         start = _aligned(self.sizes[space], variable.align)
-        self.by_name[variable.name] = Place(space, start, variable.size)
+        self.by_name[variable.name] = VariableSlot(space, start, variable.size)
         self.sizes[space] = start + variable.size
 
 
-def lay_out(module: Module, function: Function) -> Places:
-    """Places for a kernel whose calls are written out.
+def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
+    """The addresses of a kernel's variables, once its calls are inlined.
 
     Shared memory is the kernel's own: arrays that only other kernels of the module use take no room in it.
     """
-    places = Places()
+    places = VariableLayout()
     used = _used(function)
-    dynamic: list[Variable] = []
+    dynamic: list[PtxVariable] = []
     _put_constants(places, module, used)
     for variable in list(module.variables.values()):
         if variable.space == "const":
             continue
         if variable.space == "global":
             if variable.name in used:
-                places.by_name[variable.name] = Place("global", len(places.globals), variable.size)
+                places.by_name[variable.name] = VariableSlot("global", len(places.globals), variable.size)
                 places.globals.append(variable)
         elif variable.space != "shared":
             places.put(variable, variable.space)
@@ -67,7 +67,7 @@ def lay_out(module: Module, function: Function) -> Places:
                 places.put(variable, "shared")
     for variable in dynamic:  # all external arrays begin where the static ones end
         start = _aligned(places.sizes["shared"], max(variable.align, _DYNAMIC_ALIGN))
-        places.by_name[variable.name] = Place("shared", start, 0)
+        places.by_name[variable.name] = VariableSlot("shared", start, 0)
     if dynamic:
         places.sizes["shared"] = max(places.by_name[variable.name].offset for variable in dynamic)
     for variable in function.parameters:
@@ -85,7 +85,7 @@ def _aligned(at: int, align: int) -> int:
     return -(-at // align) * align
 
 
-def _used(function: Function) -> set[str]:
+def _used(function: PtxFunction) -> set[str]:
     return {
         operand.name
         for item in function.body
@@ -95,21 +95,21 @@ def _used(function: Function) -> set[str]:
     }
 
 
-def _put_locals(places: Places, function: Function) -> None:
+def _put_locals(places: VariableLayout, function: PtxFunction) -> None:
     """A function's own variables: its .local arrays, and the parameters of its calls."""
     base = _aligned(places.sizes["local"], 16)
     base = _aligned(base, max((variable.align for variable in function.variables.values()), default=1))
     for variable in function.variables.values():
         start = base + (variable.at or 0)
-        places.by_name[variable.name] = Place("local", start, variable.size)
+        places.by_name[variable.name] = VariableSlot("local", start, variable.size)
         places.sizes["local"] = max(places.sizes["local"], start + variable.size)
     # Every thread's part begins as the largest alignment wants.
     places.sizes["local"] = _aligned(places.sizes["local"], 16)
 
 
-def _put_constants(places: Places, module: Module, used: set[str]) -> None:
-    """Places in constant memory: the same in every kernel of the module, but for those of functions' own."""
-    own: list[Variable] = []
+def _put_constants(places: VariableLayout, module: PtxModule, used: set[str]) -> None:
+    """Place constant memory: alike in every kernel of the module, but for variables of functions' own."""
+    own: list[PtxVariable] = []
     for variable in list(module.variables.values()):
         if variable.space == "const" and (not _is_of_function(variable) or variable.name in used):
             (own if _is_of_function(variable) else places.constants).append(variable)
@@ -118,7 +118,7 @@ def _put_constants(places: Places, module: Module, used: set[str]) -> None:
         places.put(variable, "const")
 
 
-def _is_of_function(variable: Variable) -> bool:
+def _is_of_function(variable: PtxVariable) -> bool:
     """Whether a function's body declares it, so that it is known only once that has been read."""
     return "::" in variable.name
 
@@ -135,14 +135,14 @@ class Initial:
     links: tuple[tuple[int, str, int], ...] = ()
 
 
-def initial_content(module: Module, name: str) -> Initial:
+def initial_content(module: PtxModule, name: str) -> Initial:
     """What a variable in global or constant memory begins with, all addresses in it that are known beforehand."""
     if name not in module.variables:  # a function's own
         module.function(name.partition("::")[0])
     variable = module.variables[name]
     if not variable.links:
         return Initial(variable.size, variable.data or b"")
-    constants, functions = Places(), function_addresses(module)
+    constants, functions = VariableLayout(), function_addresses(module)
     _put_constants(constants, module, {link[1] for link in variable.links})
     data, later = bytearray(variable.data or b""), []
     for offset, target, addend, generic in variable.links:

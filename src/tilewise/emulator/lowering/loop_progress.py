@@ -1,8 +1,9 @@
-"""Whether loops that may wait for others get anywhere.
+"""Counting progress in loops that may wait for others, for the detection of deadlocks.
 
 A loop that only looks at memory and goes round again waits; when all that runs does so, nothing ever will
 end it. A loop that changes memory gets on, however long it takes: a queue that blocks take their work from,
-a counter of blocks that are done. Code in such loops counts what it changes, for the one who watches.
+a counter of blocks that are done. Code in such loops counts what it changes; ``running/run.py``
+reads the counts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Before = tuple[str, str, list[Value]] | None  # of an atom: operation, type, ope
 
 
 def look_before(e: Values, instruction: Instruction) -> Before:
-    """What an ``atom`` in a loop that may wait is given, read before it is done."""
+    """Read the operands of an ``atom`` in a loop that may wait, before it changes them."""
     operands, parts = instruction.operands, instruction.parts
     if instruction.opcode != "atom" or len(operands) < 3 or parts[-1] not in _TYPES:
         return None
@@ -39,11 +40,11 @@ def look_before(e: Values, instruction: Instruction) -> Before:
 
 
 def count_progress(e: Values, instruction: Instruction, before: Before) -> None:
-    """Count an instruction that changed something, or that asked for the time."""
+    """Count an instruction that changed memory or read a clock as progress."""
     if before is not None:
         changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
         step = e.cast("zext", e.compare("icmp ne", changed, e.const("i32", 0)), "i64")
-    elif instruction.opcode in (*_CHANGES, "atom") or _asks_time(instruction):
+    elif instruction.opcode in (*_CHANGES, "atom") or _reads_clock(instruction):
         step = e.const("i64", 1)
     else:
         return
@@ -51,12 +52,13 @@ def count_progress(e: Values, instruction: Instruction, before: Before) -> None:
     e.store(e.op("add", e.load("i64", place, 8), step), place, 8)
 
 
-def _asks_time(instruction: Instruction) -> bool:
+def _reads_clock(instruction: Instruction) -> bool:
+    """Whether an instruction reads a clock."""
     return any(isinstance(item, Register) and item.name.startswith(_CLOCKS) for item in instruction.operands)
 
 
 def _changed(e: Values, instruction: Instruction, before: Before) -> Value:
-    """The lanes whose ``atom`` left another value in memory than there was."""
+    """The lanes whose ``atom`` changed the value in memory."""
     assert before is not None
     operation, type_, (given, *more) = before
     old = e.read(instruction.operands[0], type_, True)
