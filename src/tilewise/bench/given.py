@@ -15,7 +15,7 @@ from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unset, 
 from tilewise.devices import Device
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, Deadlock, KernelFault, LaunchTimeout
-from tilewise.instruments.advice import WORDS
+from tilewise.instruments.advice import FINDING_TEXTS
 from tilewise.kernel import BoundCall, Kernel
 from tilewise.toolchain.signature import read_entries
 
@@ -153,7 +153,7 @@ class FileLaunch:
 
 def _was_ended(findings: Sequence[Finding]) -> bool:
     """Whether something ended the launch: that is the last finding, of none of the kinds that let it go on."""
-    going_on = {words.kind for words in WORDS.values()} | {"leak", "uninitialised-mbarrier"}
+    going_on = {words.kind for words in FINDING_TEXTS.values()} | {"leak", "uninitialised-mbarrier"}
     return bool(findings) and findings[-1].kind not in going_on
 
 

@@ -16,12 +16,12 @@ from tilewise.cli.words import file_words, is_file, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.instruments.compare import compared_rows, comparison
-from tilewise.instruments.figures import EXACT
-from tilewise.instruments.launch import USUAL
-from tilewise.instruments.listing import LineFigures, figure_names, listed_rows, listing
+from tilewise.instruments.line_figures import LineFigures, figure_names, listed_rows, listing
+from tilewise.instruments.metric import EXACT
 from tilewise.instruments.metric_names import check_metric_names
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.profile import Profile
+from tilewise.instruments.profile_launch import DEFAULT_GPU
 from tilewise.instruments.roofline import Roofline
 from tilewise.ladder import ladder
 
@@ -133,7 +133,7 @@ def _profile(args: Namespace, name: str) -> _Profiled:
         return _Profiled(name, found)
     words = file_words(args, name)
     if words.arch is None:
-        words = replace(words, arch=find(args.gpu or USUAL).arch)
+        words = replace(words, arch=find(args.gpu or DEFAULT_GPU).arch)
     launch = open_launch(words)
     found, unwritten = launch.profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
     return _Profiled(name, found, launch.seed, unwritten)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewise.emulator.analysis.flow import Flow, build_flow
+from tilewise.emulator.analysis.control_flow import Flow, build_flow
 from tilewise.emulator.analysis.groups import Group, find_groups
 from tilewise.emulator.analysis.liveness import Liveness
 from tilewise.emulator.analysis.schedule import schedule

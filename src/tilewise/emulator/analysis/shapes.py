@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewise.emulator.analysis.flow import EXIT, Flow
+from tilewise.emulator.analysis.control_flow import EXIT, Flow
 from tilewise.emulator.analysis.shape import (
     TOP_ZEROS,
     UNIFORM,

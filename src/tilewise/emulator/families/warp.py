@@ -2,7 +2,7 @@
 
 The lanes that take part are those that run the instruction now (``e.mask()``), and of them those that the
 membermask names. A ``.sync`` instruction stands behind a ``bar.warp.sync`` of the same membermask, which
-:mod:`flow` puts there: by the time it runs, the lanes it names are here, or have left the kernel.
+``control_flow.py`` puts there: by the time it runs, the lanes it names are here, or have left the kernel.
 """
 
 from __future__ import annotations

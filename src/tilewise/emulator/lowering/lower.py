@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 
-from tilewise.emulator.analysis.flow import EXIT, Block
+from tilewise.emulator.analysis.control_flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind

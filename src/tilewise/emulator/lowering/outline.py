@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tilewise.emulator.analysis.flow import Flow
+from tilewise.emulator.analysis.control_flow import Flow
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import PURE, OperandTypes, Results
 from tilewise.emulator.ptx.syntax import Immediate, Instruction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.flow import EXIT, Block
+from tilewise.emulator.analysis.control_flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
 from tilewise.emulator.layout import WARP, Answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
 from tilewise.emulator.layout import LAUNCH, HostCall

@@ -92,7 +92,7 @@ def way_of(instruction: Instruction) -> str:
 
 
 def look(e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
-    """Note a copy that was just issued: its figures, or the sectors that it touches."""
+    """Count a copy that was just issued: its figures, or the sectors that it touches."""
     if way == "prefetch":
         hint(e, instruction)
     tensor = "tensor" in instruction.parts
@@ -120,6 +120,7 @@ def routines() -> list[Routine]:
 
 
 def _note(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+    """Add an amount to a figure of the copy."""
     figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
     with r.unless(r.compare("icmp eq", figures, _NULL)):
         r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)

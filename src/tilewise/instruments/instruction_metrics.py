@@ -14,11 +14,11 @@ import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.instruments.classes import CLASSES, PIPED, PIPES, category_of, class_of, pipes_of
-from tilewise.instruments.figures import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
-from tilewise.instruments.machine import MEMORY, Access, Machine, Ran, width_of
+from tilewise.instruments.machine import MEMORY, Machine, MachineAccess, Ran, width_of
+from tilewise.instruments.metric import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
 from tilewise.toolchain.lines import Instruction
 
-__all__ = ["barrier_metrics", "instruction_metrics", "ptx_metrics", "strangers"]
+__all__ = ["barrier_metrics", "instruction_metrics", "ptx_metrics", "unclassified_opcode_notes"]
 
 _BOTH = ("smsp", "sm")
 # smsp__sass_thread_inst_executed_op_*_pred_on: opcodes that have a metric of their own, and sums of them.
@@ -214,7 +214,7 @@ def _operations(sums: _Sums) -> list[Metric]:
     return found
 
 
-def _accesses(accesses: Sequence[Access], size: int) -> list[Metric]:
+def _accesses(accesses: Sequence[MachineAccess], size: int) -> list[Metric]:
     """Warps that ran an access of which a guard let some thread through."""
     found: list[Metric] = []
     outside = [item for item in accesses if item.space == "global"]
@@ -290,7 +290,7 @@ def _opcodes(sums: _Sums) -> list[Metric]:
 
 
 def _branches(ran: Sequence[Ran], targets: Figures) -> list[Metric]:
-    """Branches of the machine code, and those that sent threads of a warp different ways."""
+    """Branches of the machine code, and those at which threads of a warp diverged."""
     parted = np.zeros(len(targets))
     for item in ran:
         if item.parted is not None and item.instruction.family in _BRANCHES:
@@ -307,8 +307,8 @@ def _branches(ran: Sequence[Ran], targets: Figures) -> list[Metric]:
     return [*found, Metric(average, uniform, ESTIMATED, "%")]
 
 
-def strangers(ran: Iterable[Ran], capability: tuple[int, int] | None) -> list[str]:
-    """What to say of opcodes that no measurement put into a class or onto a pipe."""
+def unclassified_opcode_notes(ran: Iterable[Ran], capability: tuple[int, int] | None) -> list[str]:
+    """Notes that name the opcodes that have no known class or pipe."""
     opcodes = {item.instruction.family: item.instruction for item in ran if item.runs.any()}
     notes = []
     classless = sorted(opcode for opcode in opcodes if class_of(opcode) is None)

@@ -1,4 +1,4 @@
-"""A bound, counted: run its PTX on the emulator, join it with the machine code, name the figures."""
+"""A bound → a profile: its PTX counted on the emulator, joined with the machine code, as named metrics."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.errors import ArgumentError
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
-from tilewise.instruments.bulk import accesses_in_bulk, more_sectors
-from tilewise.instruments.cache import Trace, traffic
-from tilewise.instruments.figures import EXACT, Metric
-from tilewise.instruments.instructions import strangers
-from tilewise.instruments.machine import Machine, join
+from tilewise.instruments.bulk_accesses import accesses_in_bulk, more_sectors
+from tilewise.instruments.cache_model import Trace, traffic
+from tilewise.instruments.instruction_metrics import unclassified_opcode_notes
+from tilewise.instruments.machine import Machine, join_machine_code
+from tilewise.instruments.metric import EXACT, Metric
 from tilewise.instruments.metrics import make_metrics
 from tilewise.instruments.occupancy import Occupancy, occupancy
 from tilewise.instruments.predict import predict
@@ -27,9 +27,9 @@ from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
 from tilewise.launch import Launch
 from tilewise.toolchain.lines import line_table
 
-__all__ = ["USUAL", "check_on_host", "gpu_for", "launch_figures", "modules_of", "profile_bound"]
+__all__ = ["DEFAULT_GPU", "check_on_host", "find_gpu", "launch_figures", "modules_of", "profile_bound"]
 
-USUAL = "h200"  # what the kernels are tuned on
+DEFAULT_GPU = "h200"  # what the kernels are tuned on
 # Sectors that are written down: by all workers together, and by each of many.
 _MOST_TRACED, _LEAST_TRACED = 1 << 28, 1 << 25
 
@@ -75,18 +75,18 @@ def check_on_host(bound: Bound) -> None:
 
 
 def modules_of(bound: Bound) -> HostModules:
-    """The variables that the launches of a bound find."""
+    """The module variables that the launches of a bound use."""
     return bound.device.launcher.modules if isinstance(bound.device, EmulatedDevice) else HostModules()
 
 
-def gpu_for(gpu: str | Gpu | None, arch: str) -> Gpu:
-    """The GPU that is meant: the one named, or one that runs this arch: an H200, if it is of that kind."""
+def find_gpu(gpu: str | Gpu | None, arch: str) -> Gpu:
+    """The GPU of this name; without a name one that runs this arch, an H200 if it does."""
     if gpu is not None:
         return find(gpu)
     capability = arch_capability(arch)
     able = [item for item in GPUS.values() if item.capability == capability]
     able = able or [item for item in GPUS.values() if item.capability >= capability]
-    usual = find(USUAL)
+    usual = find(DEFAULT_GPU)
     return usual if usual in able else (able or list(GPUS.values()))[-1]
 
 
@@ -110,7 +110,7 @@ class _CountedLaunch:
         counts, static, ran = self._count(sample)
         machine = self._machine(counts)
         filled = self._occupancy(static)
-        notes = [*machine.notes, *strangers(machine.ran, machine.capability)]
+        notes = [*machine.notes, *unclassified_opcode_notes(machine.ran, machine.capability)]
         if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
             notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
         metrics = make_metrics(machine, counts, filled, launch_figures(launch, gpu, static))
@@ -165,7 +165,7 @@ class _CountedLaunch:
             machine = predict(self.binary.ptx, self.entry, counts)
         else:
             lines = line_table(self.binary.cubin, self.entry)
-            machine = join(lines, counts, arch_capability(self.binary.arch))
+            machine = join_machine_code(lines, counts, arch_capability(self.binary.arch))
         code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
         machine.accesses += accesses_in_bulk(counts, code)
         return machine
@@ -198,7 +198,7 @@ def _add_traffic(found: Profile, trace: Trace) -> None:
 
 
 def launch_figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
-    """Of the launch itself."""
+    """The metrics of the launch's shape and shared memory."""
     return {
         "grid_size": float(launch.blocks),
         "block_size": float(launch.threads_per_block),

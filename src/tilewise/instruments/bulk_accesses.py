@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.copies import Moved
-from tilewise.emulator.profiling.counted import Copied, Counts, Product
-from tilewise.instruments.figures import Figures, Metric, spread, whole
-from tilewise.instruments.machine import Access
+from tilewise.emulator.profiling.counted import Copied, Counts, WgmmaRuns
+from tilewise.instruments.machine import MachineAccess
+from tilewise.instruments.metric import Figures, Metric, spread, whole
 from tilewise.toolchain.lines import Instruction
 
 __all__ = ["BULK", "accesses_in_bulk", "bulk_metrics", "more_sectors", "shared_lines"]
@@ -62,7 +62,7 @@ _MOVED = {
 }
 
 
-def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, Instruction]]) -> list[Access]:
+def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, Instruction]]) -> list[MachineAccess]:
     """What copies and products did, by machine instruction: ``code`` has those of the launch and how often
     each ran. Where there is none for a line of the PTX, the line itself stands for it."""
     copies, products = counts.copies(), counts.products()
@@ -111,7 +111,7 @@ def _shares(there: Mapping[int | None, _Items], line: int, name: str) -> _Items:
     return [(runs / total if total else 1 / len(items), item) for runs, item in items]
 
 
-def _copied(copied: Copied, item: Instruction, share: float) -> list[Access]:
+def _copied(copied: Copied, item: Instruction, share: float) -> list[MachineAccess]:
     """A copy, in shared memory (that of all blocks that get it) and in global memory, or that of the cluster."""
     op, zero = _OPS[copied.way], copied[Moved.RUNS] * 0.0
     # Of the copy engine's, there is one for each lane; the others are instructions of whole warps.
@@ -123,19 +123,19 @@ def _copied(copied: Copied, item: Instruction, share: float) -> list[Access]:
         inside = zero
     ideal = np.ceil(inside / SECTOR_BYTES)
     return [
-        Access(item, op, "shared", 0, runs, zero, zero, zero, zero, zero, inside),
-        Access(item, op, there, 0, runs, zero, zero, zero, sectors, ideal, outside),
+        MachineAccess(item, op, "shared", 0, runs, zero, zero, zero, zero, zero, inside),
+        MachineAccess(item, op, there, 0, runs, zero, zero, zero, sectors, ideal, outside),
     ]
 
 
-def _product(product: Product, item: Instruction, share: float) -> Access:
+def _product(product: WgmmaRuns, item: Instruction, share: float) -> MachineAccess:
     runs = product.runs * share
     size = runs * product.shared_bytes / _WARPS
     waves, zero = size / LINE_BYTES, runs * 0.0
-    return Access(item, "gmma", "shared", 0, runs, waves, waves, waves, zero, zero, size)
+    return MachineAccess(item, "gmma", "shared", 0, runs, waves, waves, waves, zero, zero, size)
 
 
-def shared_lines(accesses: Sequence[Access]) -> float:
+def shared_lines(accesses: Sequence[MachineAccess]) -> float:
     """Lines of 128 bytes that copies read and write in shared memory: what all its banks do at once."""
     copies = [access for access in accesses if access.space == "shared" and access.op in _OPS.values()]
     return sum(float(access.bytes.sum()) for access in copies) / LINE_BYTES
@@ -148,7 +148,7 @@ def more_sectors(counts: Counts) -> float:
     return sum(float((item[Moved.ALL_SECTORS] - item[Moved.SECTORS]).sum()) for item in loads)
 
 
-def bulk_metrics(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
+def bulk_metrics(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
     """Figures of copies and products under ncu's names; none where a launch has none of either."""
 
     def total(ops: Sequence[str], what: str, space: str = "") -> Figures:

@@ -1,4 +1,4 @@
-"""One figure of a launch under its name, and how figures of multiprocessors become sums and averages."""
+"""A metric: one figure of a launch under its name; figures of multiprocessors as sums and averages."""
 
 from __future__ import annotations
 

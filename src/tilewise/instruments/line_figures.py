@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.instruments.machine import Access, Machine, Ran
+from tilewise.instruments.machine import Machine, MachineAccess, Ran
 from tilewise.instruments.spills import LOCAL
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
@@ -119,7 +119,7 @@ def _add_runs(line: LineFigures, item: Ran) -> None:
     line.local += runs * (item.instruction.family in LOCAL)
 
 
-def _add(line: LineFigures, access: Access) -> None:
+def _add(line: LineFigures, access: MachineAccess) -> None:
     line.wavefronts += float(access.waves.sum())
     line.conflicts += float((access.waves - access.phases).sum())
     line.sectors += float(access.sectors.sum())

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES
 from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, WRITE
 from tilewise.gpus import Gpu, find
-from tilewise.instruments.figures import Metric
+from tilewise.instruments.metric import Metric
 
 __all__ = ["MODEL", "Trace", "Traffic", "traffic"]
 
