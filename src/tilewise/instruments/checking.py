@@ -10,7 +10,7 @@ from typing import Any
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
-from tilewise.devices.host_modules import Kept
+from tilewise.devices.host_modules import SavedVariables
 from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import Range, describe_fault, name_arguments
@@ -72,7 +72,7 @@ class Checker:
         self.findings: list[Finding] = at_least(level, [])
         self._level = level
         self._launcher = HostLauncher(order, threads=1, sums=sums, lenient=lenient)
-        self._variables: Kept = {}
+        self._variables: SavedVariables = {}
         self._arrays = HostArrays()
         self._observing = contextlib.ExitStack()
 

@@ -39,14 +39,20 @@ def encode(
         if described.corners is None:
             box = [cuda.cuuint32_t(length) for length in described.box]
             made = check(
-                cuda.cuTensorMapEncodeTiled(*_what(cuda, described, address), box, *_how(cuda, described)),
+                cuda.cuTensorMapEncodeTiled(
+                    *_address_arguments(cuda, described, address), box, *_mode_arguments(cuda, described)
+                ),
                 doing,
             )
         else:
             lower, upper = map(list, described.corners)
             made = check(
                 cuda.cuTensorMapEncodeIm2col(
-                    *_what(cuda, described, address), lower, upper, *described.box, *_how(cuda, described)
+                    *_address_arguments(cuda, described, address),
+                    lower,
+                    upper,
+                    *described.box,
+                    *_mode_arguments(cuda, described),
                 ),
                 doing,
             )
@@ -70,7 +76,7 @@ class DriverValues(NamedTuple):
 def driver_values(described: Description) -> DriverValues:
     """What compiled code passes to the driver to make a tiled map. Needs no GPU."""
     cuda = driver()
-    steps, *modes = _how(cuda, described)
+    steps, *modes = _mode_arguments(cuda, described)
     type_ = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{described.element.driver}")
     return DriverValues(
         int(type_), described.sizes, described.strides, described.box, tuple(int(step) for step in steps),
@@ -78,14 +84,16 @@ def driver_values(described: Description) -> DriverValues:
     )  # fmt: skip
 
 
-def _what(cuda: Any, described: Description, address: int) -> tuple[Any, ...]:
+def _address_arguments(cuda: Any, described: Description, address: int) -> tuple[Any, ...]:
+    """The first arguments of cuTensorMapEncode…: type, rank, address, sizes and strides."""
     type_ = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{described.element.driver}")
     sizes = [cuda.cuuint64_t(size) for size in described.sizes]
     strides = [cuda.cuuint64_t(stride) for stride in described.strides or (_NO_STRIDE,)]
     return type_, len(sizes), address, sizes, strides
 
 
-def _how(cuda: Any, described: Description) -> tuple[Any, ...]:
+def _mode_arguments(cuda: Any, described: Description) -> tuple[Any, ...]:
+    """Its last arguments: steps, interleave, swizzle, promotion and fill."""
     width, span = (f"{size}B" if size else "NONE" for size in (described.interleave, described.swizzle))
     fill = "NAN_REQUEST_ZERO_FMA" if described.nan else "NONE"
     return (

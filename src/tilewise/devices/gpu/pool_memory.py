@@ -153,7 +153,7 @@ class Memory:
         try:
             self.free()
         except Exception:
-            return  # nobody can catch it here; what is wrong with the GPU is told by the next call
+            return  # no caller can catch it here; the next call reports what is wrong with the GPU
 
 
 class Pinned:
@@ -178,4 +178,4 @@ class Pinned:
             with self._device._scope("freeing page-locked memory"):  # cuda.core waits for a stream first
                 self._buffer.close()
         except Exception:
-            return  # nobody can catch it here
+            return  # no caller can catch it here
