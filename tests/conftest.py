@@ -7,6 +7,11 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is no verdict on a machine that is slow, or busy.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 _CACHE = "TILEWISE_CACHE_DIR"
 _MADE = pytest.StashKey[str]()

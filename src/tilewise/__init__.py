@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from tilewise import errors, gpus, reference
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
+    from tilewise.epilogue import epilogue
     from tilewise.errors import TilewiseError
     from tilewise.instruments.occupancy import occupancy
     from tilewise.kernel import Kernel
     from tilewise.ladder import ladder
     from tilewise.launch import Launch
+    from tilewise.linear import linear
     from tilewise.matmul import matmul
     from tilewise.module import Module
     from tilewise.planner import Plan, plan
@@ -39,9 +41,11 @@ __all__ = [
     "TilewiseError",
     "check",
     "device",
+    "epilogue",
     "errors",
     "gpus",
     "ladder",
+    "linear",
     "matmul",
     "occupancy",
     "plan",
@@ -61,7 +65,9 @@ _HOMES = {
     "TilewiseError": "errors",
     "check": "verbs",
     "device": "devices",
+    "epilogue": "epilogue",
     "ladder": "ladder",
+    "linear": "linear",
     "matmul": "matmul",
     "occupancy": "instruments.occupancy",
     "plan": "planner",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise import interop
 from tilewise.bound import Bound
@@ -17,8 +16,9 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.devices.gpu import GpuArray
 from tilewise.devices.strides import extent
+from tilewise.epilogue import PLAIN, EpilogueCall, Fused, bits_of, fit, sums_of, view_arrays
 from tilewise.errors import ArgumentError
-from tilewise.interop import View
+from tilewise.interop import View, numpy_of
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
 from tilewise.kernels.spec import KernelSpec
@@ -27,6 +27,7 @@ from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
 
 __all__ = [
+    "Arrays",
     "Call",
     "Choice",
     "Made",
@@ -35,7 +36,6 @@ __all__ = [
     "find_overlap",
     "forget",
     "itemsize",
-    "numpy_of",
     "overlap_error",
     "prepare",
     "ready",
@@ -45,6 +45,21 @@ __all__ = [
 _MOST = 512  # bounds that are remembered
 _WRITTEN = ("float16", "bfloat16", "float32", "float64")
 _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays share
+
+
+class Arrays(NamedTuple):
+    """What a product reads and writes: A, B, the result, and what belongs to the epilogue."""
+
+    a: View
+    b: View
+    out: View
+    fused: Fused = PLAIN
+
+    @property
+    def named(self) -> dict[str, View]:
+        """All of them, by the names of their operands."""
+        extras = {f"epilogue.{name}": view for name, view in self.fused.arrays.items()}
+        return {"a": self.a, "b": self.b, "c": self.out, **extras}
 
 
 class Choice(NamedTuple):
@@ -79,26 +94,26 @@ class Made:
     plan: Plan
     bound: Bound
     extents: tuple[tuple[int, int], ...]
-    """Of a, b and out: the first byte that is touched and the one after the last, from the first element on."""
+    """Of each array: the first byte that is touched and the one after the last, from the first element on."""
 
 
-def prepare(left: View, right: View, result: View, shapes: Shapes, where: Device, choice: Choice) -> Made:
+def prepare(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made:
     """What multiplies operands that lie like these on a device: remembered, or chosen and bound now."""
-    key = _key(left, right, result, where, choice)
+    key = _key(arrays, where, choice)
     made = _recall(key)
     if made is None:
-        made = _make((left, right, result), shapes, where, choice)
+        made = _make(arrays, shapes, where, choice)
         _remember(key, made, choice.plan)
     return made
 
 
-def find_made(left: View, right: View, result: View, where: Device, choice: Choice) -> Made | None:
+def find_made(arrays: Arrays, where: Device, choice: Choice) -> Made | None:
     """What :func:`prepare` remembers for operands like these: they passed every check but that of overlaps."""
-    return _recall(_key(left, right, result, where, choice))
+    return _recall(_key(arrays, where, choice))
 
 
-def _make(views: tuple[View, View, View], shapes: Shapes, where: Device, choice: Choice) -> Made:
-    operands = describe(*views, shapes)
+def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made:
+    operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused)
     target = target_of_device(where)
     given = dict(choice.settings)
     if choice.plan is not None:
@@ -107,7 +122,7 @@ def _make(views: tuple[View, View, View], shapes: Shapes, where: Device, choice:
     candidate = choose(operands, target, specs=choice.kernels, given=given, copy=choice.copy)
     plan = candidate.plan(operands, target)
     bound = bind(candidate.spec, candidate.settings, operands, candidate.operands, where)
-    return Made(operands, candidate, plan, bound, tuple(_extent(view) for view in views))
+    return Made(operands, candidate, plan, bound, tuple(_extent(view) for view in arrays.named.values()))
 
 
 def _extent(view: View) -> tuple[int, int]:
@@ -115,28 +130,28 @@ def _extent(view: View) -> tuple[int, int]:
     return extent(view.shape, tuple(step * item for step in view.strides), item)
 
 
-def start(
-    made: Made, left: View, right: View, result: View, where: Device, streams: tuple[int | None, ...]
-) -> None:
-    """Fill in the addresses and launch, on the first of the streams and in order with the others.
+def start(made: Made, arrays: Arrays, where: Device, streams: tuple[int | None, ...]) -> None:
+    """Fill in addresses and numbers and launch, on the first of the streams and in order with the others.
 
-    NOTE: ``result`` must share no element with an operand: see :func:`find_overlap`.
+    NOTE: the result must share no element with an operand: see :func:`find_overlap`.
     """
     bound = made.bound
     if not bound.launches:
         return
-    addresses = {"a": left.ptr, "b": right.ptr, "c": result.ptr}
+    named, result = arrays.named, arrays.out
+    addresses = {name: view.ptr for name, view in named.items()}
+    if arrays.fused.numbers:
+        addresses.update(bits_of(arrays.fused.numbers, made.operands.accumulate))
     workspace = None
     if bound.workspace_bytes:
         workspace = interop.view("workspace", result.library.empty((bound.workspace_bytes,), "uint8", result))
         addresses["workspace"] = workspace.ptr
+    views = tuple(named.values())
     if where.runs_on_gpu:
-        used = (left, right, result) if workspace is None else (left, right, result, workspace)
+        used = views if workspace is None else (*views, workspace)
         _start_on_gpu(bound, addresses, used, where, streams)
         return
-    held = [
-        _adopt(one, *reach, where) for one, reach in zip((left, right, result), made.extents, strict=True)
-    ]
+    held = [_adopt(one, *reach, where) for one, reach in zip(views, made.extents, strict=True)]
     if workspace is not None:
         held.append(_adopt(workspace, 0, bound.workspace_bytes, where))
     bound(addresses)
@@ -174,9 +189,11 @@ class Call:
 
     __slots__ = ("_held", "_start", "made")
 
-    def __init__(self, made: Made, views: tuple[View, View, View], where: Device) -> None:
+    def __init__(self, made: Made, arrays: Arrays, where: Device) -> None:
         self.made, bound = made, made.bound
-        addresses = {"a": views[0].ptr, "b": views[1].ptr, "c": views[2].ptr}
+        views = tuple(arrays.named.values())
+        addresses = {name: view.ptr for name, view in arrays.named.items()}
+        addresses.update(bits_of(arrays.fused.numbers, made.operands.accumulate))
         workspace = where.empty((max(bound.workspace_bytes, 1),), "uint8")
         addresses["workspace"] = workspace.ptr
         reaches = [] if where.runs_on_gpu else zip(views, made.extents, strict=True)
@@ -188,27 +205,52 @@ class Call:
         self._start()
 
 
-def ready(a: Any, b: Any, out: Any, device: Device, choice: Choice) -> Call:
+def ready(
+    a: Any, b: Any, out: Any, device: Device, choice: Choice, epilogue: EpilogueCall | None = None
+) -> Call:
     """The product of two arrays on a device into a third: chosen and bound, and not started."""
     left, right, result = (interop.view(name, one) for name, one in (("a", a), ("b", b), ("out", out)))
-    made = prepare(left, right, result, result_shapes(left.shape, right.shape), device, choice)
-    if shared := find_overlap(made, left, right, result):
-        raise overlap_error(shared)
-    return Call(made, (left, right, result), device)
+    shapes = result_shapes(left.shape, right.shape)
+    fused = view_arrays(epilogue)
+    if not fused.is_plain:
+        fused = fit(fused, shapes.result, sums_of(left.dtype))
+    arrays = Arrays(left, right, result, fused)
+    made = prepare(arrays, shapes, device, choice)
+    if shared := find_overlap(made, arrays):
+        raise overlap_error(*shared)
+    return Call(made, arrays, device)
 
 
-def find_overlap(made: Made, left: View, right: View, result: View) -> str:
-    """The name of an operand that ``result`` shares elements with; empty if there is none."""
-    at, (first, end) = result.ptr, made.extents[2]
-    for name, one, (one_first, one_end) in (("a", left, made.extents[0]), ("b", right, made.extents[1])):
-        if at + first < one.ptr + one_end and one.ptr + one_first < at + end and _share_elements(one, result):
-            return name
-    return ""
+def find_overlap(made: Made, arrays: Arrays) -> tuple[str, str] | None:
+    """An array that is written and an operand that it shares elements with, by name; None if there are none.
+
+    An array of the epilogue may be the result itself: each element is read before it is written, by one thread.
+    """
+    views = list(arrays.named.items())
+    written = {"c", *(f"epilogue.{name}" for name in arrays.fused.kept)}
+    for i, (target, result) in enumerate(views):
+        if target not in written:
+            continue
+        at, (first, end) = result.ptr, made.extents[i]
+        for j, (name, one) in enumerate(views):
+            one_first, one_end = made.extents[j]
+            apart = at + first >= one.ptr + one_end or one.ptr + one_first >= at + end
+            if i == j or apart or (name in written and j < i):
+                continue
+            itself = target == "c" and name not in ("a", "b", *written) and one[:5] == result[:5]
+            if not itself and _share_elements(one, result):
+                return _argument(target), _argument(name)
+    return None
 
 
-def overlap_error(operand: str) -> ArgumentError:
-    """What is wrong where ``out`` shares elements with an operand."""
-    return ArgumentError("out", f"must not overlap {operand}", fix="give it memory of its own")
+def _argument(operand: str) -> str:
+    """The argument of a call that an operand comes from."""
+    return "out" if operand == "c" else operand.removeprefix("epilogue.")
+
+
+def overlap_error(written: str, operand: str) -> ArgumentError:
+    """What is wrong where an array that is written shares elements with an operand."""
+    return ArgumentError(written, f"must not overlap {operand}", fix="give it memory of its own")
 
 
 def _share_elements(one: View, other: View) -> bool:
@@ -218,28 +260,6 @@ def _share_elements(one: View, other: View) -> bool:
         return bool(search(numpy_of(one), numpy_of(other), max_work=_MOST_WORK))
     except np.exceptions.TooHardError:
         return True
-
-
-def numpy_of(view: View) -> npt.NDArray[Any]:
-    """An array of any library as a NumPy array over the same memory. NOTE: on a GPU, to look at its strides alone."""
-    dtype = interop.numpy_dtype(view.dtype)
-    if 0 in view.shape:
-        return np.empty(view.shape, dtype)
-    described = {
-        "version": 3,
-        "shape": view.shape,
-        "strides": tuple(step * dtype.itemsize for step in view.strides),
-        "typestr": f"|V{dtype.itemsize}",
-        "data": (view.ptr, view.read_only),
-    }
-    return np.asarray(_Holder(described, view.owner)).view(dtype)
-
-
-class _Holder:
-    """Memory in the form that NumPy takes; NumPy keeps this, and this keeps the owner."""
-
-    def __init__(self, described: dict[str, Any], owner: object) -> None:
-        self.__array_interface__, self._owner = described, owner
 
 
 def check_out(result: View, shapes: Shapes, dtype: str) -> None:
@@ -256,10 +276,7 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
 
 def _check_plan(plan: Plan, operands: Operands) -> None:
     problem = operands.problem()
-    if plan.problem.epilogue != problem.epilogue:
-        rule = "must be of a plain product: no kernel does anything to the sums yet"
-        raise ArgumentError("plan", rule, plan.problem.epilogue, "leave the epilogue out")
-    for name in ("m", "n", "k", "batch", "a", "b", "c", "accumulate"):
+    for name in ("m", "n", "k", "batch", "a", "b", "c", "accumulate", "epilogue"):
         want, have = getattr(plan.problem, name), getattr(problem, name)
         if want != have:
             raise ArgumentError("plan", f"must be for {name} = {have!r}, as the operands are", want)
@@ -278,17 +295,24 @@ _lock = threading.Lock()
 _ALIGNMENTS = tuple(alignment_of(address) for address in range(ALIGNMENT_MOST))
 
 
-def _key(left: View, right: View, result: View, where: Device, choice: Choice) -> _Key:
+def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
     """What decides how to multiply: two products of one key share a bound.
 
     Of each array its shape, strides, type and space, which are the fields 1 to 4 of its view, and its alignment.
     """
+    left, right, result, fused = arrays
     return (
         left[1:5], _ALIGNMENTS[left.ptr % ALIGNMENT_MOST],
         right[1:5], _ALIGNMENTS[right.ptr % ALIGNMENT_MOST],
         result[1:5], _ALIGNMENTS[result.ptr % ALIGNMENT_MOST],
         where, choice[1:], id(choice.plan),
+        None if fused.is_plain else _fused_key(fused),
     )  # fmt: skip
+
+
+def _fused_key(fused: Fused) -> _Key:
+    views = ((view[1:5], _ALIGNMENTS[view.ptr % ALIGNMENT_MOST]) for view in fused.views)
+    return fused.expression, fused.names, *views, *(name for name, _ in fused.numbers)
 
 
 def _recall(key: _Key) -> Made | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from tilewise.epilogue import PLAIN, Fused
 from tilewise.errors import ArgumentError
 from tilewise.interop.view import View
 from tilewise.operands import Operand, Operands, alignment_of
-from tilewise.problem import ELEMENT_BYTES
+from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray
 
 __all__ = ["Shapes", "describe", "result_shapes"]
 
@@ -29,12 +30,10 @@ class Shapes(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """One axis of a stack: how many, and the strides of A, B and C along it."""
+    """One axis of a stack: how many, and the strides along it of A, B, C and the arrays of the epilogue."""
 
     size: int
-    a: int
-    b: int
-    c: int
+    steps: tuple[int, ...]
 
 
 @functools.lru_cache(_SHAPES)
@@ -72,30 +71,31 @@ def _broadcast(
     return tuple(found)
 
 
-def describe(a: View, b: View, c: View, shapes: Shapes) -> Operands:
+def describe(a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN) -> Operands:
     """The operands of the product of two arrays, written to a third, its stack as short as strides allow."""
     stack, m, n, k, _ = shapes
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
-    c_strides = list(c.strides)
-    c_columns = c_strides.pop() if len(b.shape) > 1 else 1
-    c_rows = c_strides.pop() if len(a.shape) > 1 else n
+    # C and the arrays of the epilogue, which broadcast to its shape: strides along the stack, rows and columns.
+    results = [list(c.strides), *(_broadcast_strides(view, shapes.result) for view in fused.views)]
+    columns = [steps.pop() if len(b.shape) > 1 else 1 for steps in results]
+    rows = [steps.pop() if len(a.shape) > 1 else n for steps in results]
     axes = [
-        _Axis(size, _step(a, i, len(stack)), _step(b, i, len(stack)), c_strides[i])
+        _Axis(size, (_step(a, i, len(stack)), _step(b, i, len(stack)), *(steps[i] for steps in results)))
         for i, size in enumerate(stack)
     ]
     axes = _merged([axis for axis in axes if axis.size != 1])
-    if axes and _joins_rows(axes[-1], m, a_rows, c_rows):  # one matrix with more rows, times the same B
+    if axes and _joins_rows(axes[-1], m, (a_rows, *rows)):  # one matrix with more rows, times the same B
         last = axes.pop()
         if m == 1:
-            a_rows, c_rows = last.a, last.c
+            a_rows, rows = last.steps[0], list(last.steps[2:])
         m *= last.size
     sizes = tuple(axis.size for axis in axes)
 
     def operand(
         name: str, view: View, rows: int, columns: int, strides: tuple[int, int], which: int
     ) -> Operand:
-        steps = tuple(int(axis[which]) for axis in axes)
+        steps = tuple(int(axis.steps[which]) for axis in axes)
         item = int(ELEMENT_BYTES[view.dtype])
         aligned = alignment_of(view.ptr, *(step * item for step in steps))
         # NOTE: an axis of one element may have any stride: plans for such operands are the same.
@@ -103,12 +103,41 @@ def describe(a: View, b: View, c: View, shapes: Shapes) -> Operands:
         column_stride = strides[1] if columns > 1 else 1
         return Operand(name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned)
 
-    return Operands(
-        operand("a", a, m, k, (a_rows, a_columns), 1),
-        operand("b", b, k, n, (b_rows, b_columns), 2),
-        operand("c", c, m, n, (c_rows, c_columns), 3),
-        sizes,
+    extras = tuple(
+        operand(f"epilogue.{name}", view, m, n, (rows[i], columns[i]), 2 + i)
+        for i, (name, view) in enumerate(zip(fused.names, fused.views, strict=True), 1)
     )
+    return Operands(
+        operand("a", a, m, k, (a_rows, a_columns), 0),
+        operand("b", b, k, n, (b_rows, b_columns), 1),
+        operand("c", c, m, n, (rows[0], columns[0]), 2),
+        sizes,
+        extras,
+        _form_of(fused, extras),
+    )
+
+
+def _form_of(fused: Fused, extras: tuple[Operand, ...]) -> Epilogue:
+    """The epilogue as a problem has it: what its arrays run along, as they lie."""
+    if fused.is_plain:
+        return fused.form
+    arrays = tuple(
+        EpilogueArray(
+            name,
+            one.dtype,
+            one.rows > 1 and one.row_stride != 0,
+            one.columns > 1 and one.column_stride != 0,
+        )
+        for name, one in zip(fused.names, extras, strict=True)
+    )
+    return Epilogue(fused.expression, arrays, tuple(name for name, _ in fused.numbers))
+
+
+def _broadcast_strides(view: View, shape: tuple[int, ...]) -> list[int]:
+    """The strides of an array along each axis of a shape that it broadcasts to: 0 where it is repeated."""
+    missing = len(shape) - len(view.shape)
+    own = zip(view.shape, view.strides, shape[missing:], strict=True)
+    return [0] * missing + [0 if size == 1 != wanted else step for size, step, wanted in own]
 
 
 def _step(view: View, axis: int, axes: int) -> int:
@@ -123,13 +152,17 @@ def _merged(axes: list[_Axis]) -> list[_Axis]:
     for axis in axes:
         if merged:
             last = merged[-1]
-            if all(last[i] == axis[i] * axis.size for i in (1, 2, 3)):
-                merged[-1] = _Axis(last.size * axis.size, *axis[1:])
+            if all(far == near * axis.size for far, near in zip(last.steps, axis.steps, strict=True)):
+                merged[-1] = _Axis(last.size * axis.size, axis.steps)
                 continue
         merged.append(axis)
     return merged
 
 
-def _joins_rows(axis: _Axis, m: int, a_rows: int, c_rows: int) -> bool:
-    """Whether the matrices along this axis are one tall A, with one tall C, and share B."""
-    return axis.b == 0 and (m == 1 or (axis.a == m * a_rows and axis.c == m * c_rows))
+def _joins_rows(axis: _Axis, m: int, rows: tuple[int, ...]) -> bool:
+    """Whether the matrices along this axis are one tall A, with one tall C, and share B.
+
+    ``rows`` are the strides from row to row of A, C and the arrays of the epilogue.
+    """
+    a, b, *others = axis.steps
+    return b == 0 and (m == 1 or all(step == m * row for step, row in zip((a, *others), rows, strict=True)))

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise import interop
-from tilewise.calls import Choice, numpy_of, prepare, start
+from tilewise.calls import Arrays, Choice, prepare, start
 from tilewise.describe import Shapes
 from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
-from tilewise.interop import HOST, View
+from tilewise.epilogue import Fused
+from tilewise.interop import HOST, View, numpy_of
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -48,11 +49,15 @@ def _has_rows(result: View) -> bool:
 
 
 def multiply_staged(
-    left: View, right: View, shapes: Shapes, where: Device, choice: Choice
+    left: View, right: View, fused: Fused, shapes: Shapes, where: Device, choice: Choice
 ) -> npt.NDArray[Any]:
-    """The product of host arrays, multiplied on a GPU: copied there, and the result back."""
+    """The product of host arrays, multiplied on a GPU: copied there, and what is written back."""
     x, y = (interop.view(name, where.array(numpy_of(one))) for name, one in (("a", left), ("b", right)))
+    there = {name: where.array(numpy_of(one)) for name, one in fused.arrays.items()}
+    moved = fused._replace(views=tuple(interop.view(name, one) for name, one in there.items()))
     made = where.empty(shapes.result, interop.numpy_dtype(choice.result_type(left.dtype)))
-    target = interop.view("out", made)
-    start(prepare(x, y, target, shapes, where, choice), x, y, target, where, (None,))
+    arrays = Arrays(x, y, interop.view("out", made), moved)
+    start(prepare(arrays, shapes, where, choice), arrays, where, (None,))
+    for name in fused.kept:
+        overwrite(fused.arrays[name], there[name].numpy())
     return made.numpy()

@@ -16,12 +16,12 @@ import numpy as np
 
 from tilewise import interop
 from tilewise.calls import (
+    Arrays,
     Choice,
     Made,
     check_out,
     find_made,
     find_overlap,
-    numpy_of,
     overlap_error,
     prepare,
     start,
@@ -29,14 +29,15 @@ from tilewise.calls import (
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices import device as resolve
+from tilewise.epilogue import EpilogueCall, Fused, express, fit, sums_of, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
-from tilewise.interop import HOST, Common, View
+from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
 from tilewise.warm_calls import WarmCalls, can_compile
 
-__all__ = ["matmul", "matmul_in_python", "multiply"]
+__all__ = ["matmul", "matmul_in_python", "multiply", "multiply_views"]
 
 ArrayT = TypeVar("ArrayT")
 _OPEN = Choice()
@@ -47,6 +48,13 @@ def matmul(
     b: Any,
     out: Any = None,
     *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    c: Any = None,
+    epilogue: EpilogueCall | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
     copy: bool | None = None,
@@ -63,6 +71,11 @@ def matmul(
     else the emulator. ``plan`` is how, instead of what the planner chooses. ``copy=False`` refuses plans that copy
     an operand on the device first, because their kernel has no form for how it lies.
 
+    With ``bias``, ``activation`` ("relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid"), ``residual``, ``alpha``
+    and ``beta`` with ``c`` the result is activation(alpha·A·B + beta·c + bias) + residual, in one launch and rounded
+    once; the arrays broadcast to the result. ``beta`` is 1 if only ``c`` is given. ``epilogue`` is anything else that
+    shall happen to the sums: see :func:`tilewise.epilogue`.
+
     >>> import numpy as np, tilewise as tw
     >>> tw.matmul(np.ones((2, 3), "float32"), np.ones((3, 4), "float32"))[0, 0]
     np.float32(3.0)
@@ -70,77 +83,103 @@ def matmul(
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
     choice = _OPEN if plan is None and copy is None else Choice(plan=plan, copy=copy)
-    result: ArrayT = multiply(a, b, out, device, choice)
+    usual = express(bias, activation, residual, alpha, beta, c)
+    if usual is not None and epilogue is not None:
+        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
+    result: ArrayT = multiply(a, b, out, device, choice, epilogue if usual is None else usual)
     return result
 
 
-def multiply(a: Any, b: Any, out: Any, device: Device | str | None, choice: Choice) -> Any:
+def multiply(
+    a: Any,
+    b: Any,
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    epilogue: EpilogueCall | None = None,
+) -> Any:
     """The product of two arrays, in the way that ``choice`` leaves open."""
     left = interop.view("a", interop.as_array("a", a))
     right = interop.view("b", interop.as_array("b", b))
+    return multiply_views(left, right, out, device, choice, view_arrays(epilogue))
+
+
+def multiply_views(
+    left: View, right: View, out: Any, device: Device | str | None, choice: Choice, fused: Fused
+) -> Any:
+    """The same of arrays that have been looked at."""
     if out is None:
-        return _multiply_anew(left, right, device, choice)
-    _multiply_into(left, right, out, device, choice)
+        return _multiply_anew(left, right, device, choice, fused)
+    _multiply_into(left, right, out, device, choice, fused)
     return out
 
 
-def _multiply_anew(left: View, right: View, device: Device | str | None, choice: Choice) -> Any:
+def _multiply_anew(left: View, right: View, device: Device | str | None, choice: Choice, fused: Fused) -> Any:
     """The product in memory of its own, made by the operands' library."""
-    common = interop.common({"a": left, "b": right})
-    where = find_device(common, device, (left, right))
+    common = interop.common({"a": left, "b": right, **fused.arrays})
+    where = find_device(common, device, (left, right, *fused.views))
     shapes = result_shapes(left.shape, right.shape)
     left, right = in_one_type(left, right, common, choice)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
     array = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
     result = interop.view("out", array)
     if common.space == HOST and where.runs_on_gpu:
-        overwrite(result, multiply_staged(left, right, shapes, where, choice))
+        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice))
     else:
-        made = prepare(left, right, result, shapes, where, choice)
-        start(made, left, right, result, where, common.streams)
-        _offer(made, left, right, result, False, where, choice)
+        arrays = Arrays(left, right, result, fused)
+        made = prepare(arrays, shapes, where, choice)
+        if not fused.is_plain and (shared := find_overlap(made, arrays)):
+            raise overlap_error(*shared)
+        start(made, arrays, where, common.streams)
+        _offer(made, arrays, False, where, choice)
     finished = common.library.finish(array, common.like)
     return finished if shapes.result or type(finished) is not np.ndarray else finished[()]
 
 
-def _multiply_into(left: View, right: View, out: Any, device: Device | str | None, choice: Choice) -> None:
+def _multiply_into(
+    left: View, right: View, out: Any, device: Device | str | None, choice: Choice, fused: Fused
+) -> None:
     """The product, written into ``out``."""
     result = interop.view("out", out)
-    common = interop.common({"a": left, "b": right, "out": result})
-    where = find_device(common, device, (left, right, result))
-    made = None if result.read_only else find_made(left, right, result, where, choice)
+    common = interop.common({"a": left, "b": right, "out": result, **fused.arrays})
+    where = find_device(common, device, (left, right, result, *fused.views))
+    arrays = Arrays(left, right, result, fused)
+    made = None if result.read_only else find_made(arrays, where, choice)
     if made is None:
         result = interop.view_output("out", out)
         shapes = result_shapes(left.shape, right.shape)
         left, right = in_one_type(left, right, common, choice)
+        fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
         check_out(result, shapes, choice.result_type(left.dtype))
         if common.space == HOST and where.runs_on_gpu:
-            overwrite(result, multiply_staged(left, right, shapes, where, choice))
+            overwrite(result, multiply_staged(left, right, fused, shapes, where, choice))
             return
         if needs_own_memory(result, left, choice):
-            overwrite(result, _multiply_apart(left, right, where, choice))
+            overwrite(result, _multiply_apart(left, right, where, choice, fused))
             return
-        made = prepare(left, right, result, shapes, where, choice)
-    shared = find_overlap(made, left, right, result)
-    if shared and common.space == HOST:
-        overwrite(result, _multiply_apart(left, right, where, choice))
+        arrays = Arrays(left, right, result, fused)
+        made = prepare(arrays, shapes, where, choice)
+    shared = find_overlap(made, arrays)
+    if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.kept:
+        overwrite(result, _multiply_apart(left, right, where, choice, fused))
         return
     if shared:
-        raise overlap_error(shared)
-    start(made, left, right, result, where, common.streams)
-    _offer(made, left, right, result, True, where, choice)
+        raise overlap_error(*shared)
+    start(made, arrays, where, common.streams)
+    _offer(made, arrays, True, where, choice)
 
 
-def _multiply_apart(left: View, right: View, where: Device, choice: Choice) -> Any:
+def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fused: Fused) -> Any:
     """The product of two host arrays as a NumPy array."""
-    return multiply(numpy_of(left), numpy_of(right), None, where, choice)
+    a, b = (interop.view(name, numpy_of(one)) for name, one in (("a", left), ("b", right)))
+    views = tuple(interop.view(name, numpy_of(one)) for name, one in fused.arrays.items())
+    return multiply_views(a, b, None, where, choice, fused._replace(views=views))
 
 
-def _offer(
-    made: Made, left: View, right: View, result: View, has_out: bool, where: Device, choice: Choice
-) -> None:
+def _offer(made: Made, arrays: Arrays, has_out: bool, where: Device, choice: Choice) -> None:
     """Let the next call of this kind skip all of the above, if it leaves everything open."""
-    if _warm is not None and where.runs_on_gpu and choice == _OPEN:
-        _warm.offer(made, (left, right, result), has_out, where)
+    if _warm is not None and where.runs_on_gpu and choice == _OPEN and arrays.fused.is_plain:
+        _warm.offer(made, arrays[:3], has_out, where)
 
 
 def in_one_type(left: View, right: View, common: Common, choice: Choice) -> tuple[View, View]:
@@ -193,7 +232,10 @@ def find_device(common: Common, device: Device | str | None, views: tuple[View, 
 
 matmul_in_python = matmul  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(matmul)
-_SIGNATURE = "matmul($module, a, b, out=None, *, device=None, plan=None, copy=None)\n--\n\n"
+_SIGNATURE = (
+    "matmul($module, a, b, out=None, *, bias=None, activation=None, residual=None, alpha=1.0, beta=None, c=None, "
+    "epilogue=None, device=None, plan=None, copy=None)\n--\n\n"
+)
 _warm = WarmCalls("matmul", _SIGNATURE + (matmul.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["matmul"] = _uncompiled if _warm is None else _warm.function
 # torch.compile leaves the builtin as it is, which is what is wanted, and warns of it.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tilewise.devices.tensor_map import TensorMap
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES, Layout, Problem
+from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray, Layout, Problem
 from tilewise.slots import Gap, MapSlot, Slot
 
 __all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
@@ -127,25 +127,50 @@ class Operand:
 
 
 class Operands(NamedTuple):
-    """A, B and C of a problem as they lie; ``stack`` is how many there are along each axis of the stack."""
+    """A, B and C of a problem as they lie; ``stack`` is how many there are along each axis of the stack.
+
+    ``extras`` are the arrays of the epilogue, in its order: each as large as C, with strides of 0 where it is not.
+    """
 
     a: Operand
     b: Operand
     c: Operand
     stack: tuple[int, ...] = ()
+    extras: tuple[Operand, ...] = ()
+    epilogue: Epilogue = Epilogue()
 
     @property
     def batch(self) -> int:
         """How many products there are."""
         return math.prod(self.stack)
 
+    @property
+    def extra_bytes(self) -> int:
+        """The bytes of the epilogue's arrays, each element once."""
+        return sum(one.itemsize * self._count(one) for one in self.extras)
+
+    def _count(self, operand: Operand) -> int:
+        repeated = (operand.row_stride, operand.column_stride, *operand.stack)
+        sizes = (operand.rows, operand.columns, *self.stack)
+        return math.prod(size for size, step in zip(sizes, repeated, strict=True) if step)
+
+    @property
+    def accumulate(self) -> str:
+        """The type that sums are kept in."""
+        return "float64" if "float64" in (self.a.dtype, self.b.dtype) else "float32"
+
     def inner(self, axes: int) -> Operands:
         """The same with the innermost ``axes`` of the stack alone: what one launch takes of it."""
         from_ = max(len(self.stack) - axes, 0)
         if not from_:
             return self
-        a, b, c = (replace(one, stack=one.stack[from_:]) for one in self[:3])
-        return Operands(a, b, c, self.stack[from_:])
+        a, b, c, *extras = (replace(one, stack=one.stack[from_:]) for one in (*self[:3], *self.extras))
+        return Operands(a, b, c, self.stack[from_:], tuple(extras), self.epilogue)
+
+    def transposed(self) -> Operands:
+        """The same product as Cᵀ = Bᵀ·Aᵀ."""
+        a, b, c, *extras = (one.transposed() for one in (*self[:3], *self.extras))
+        return Operands(b, a, c, self.stack, tuple(extras), self.epilogue.transposed())
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -163,19 +188,31 @@ class Operands(NamedTuple):
             aligned = alignment_of(*(step * int(ELEMENT_BYTES[dtype]) for step in steps))
             return Operand(name, rows, columns, strides[0], dtype, strides[1], steps, aligned)
 
+        def extra(array: EpilogueArray) -> Operand:
+            made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
+            if array.by_row and array.by_column:
+                return made
+            return replace(
+                made,
+                row_stride=int(array.by_row),
+                column_stride=int(array.by_column),
+                stack=(0,) * len(stack),
+            )
+
         return cls(
             dense("a", problem.m, problem.k, problem.a, problem.a_layout),
             dense("b", problem.k, problem.n, problem.b, problem.b_layout),
             dense("c", problem.m, problem.n, problem.c, problem.c_layout),
             stack,
+            tuple(extra(array) for array in problem.epilogue.arrays),
+            problem.epilogue,
         )
 
     def problem(self) -> Problem:
         """What is to be multiplied, whatever the strides: strided operands count as rows."""
         m, n, k = self.sizes
         layouts: list[Layout] = ["column" if one.layout == "column" else "row" for one in self[:3]]
-        wide = "float64" if "float64" in (self.a.dtype, self.b.dtype) else "float32"
         return Problem(
-            m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, wide,
-            layouts[0], layouts[1], layouts[2],
+            m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, self.accumulate,
+            layouts[0], layouts[1], layouts[2], self.epilogue,
         )  # fmt: skip

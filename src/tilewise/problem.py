@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tilewise.errors import ArgumentError, UnknownNameError, integer
+from tilewise.expression import SUM, parse
 
-__all__ = ["ELEMENT_BYTES", "Epilogue", "Layout", "Problem", "Tile"]
+__all__ = ["ELEMENT_BYTES", "Epilogue", "EpilogueArray", "Layout", "Problem", "Tile"]
 
 Layout = Literal["row", "column"]
 
@@ -27,8 +28,6 @@ ELEMENT_BYTES: Mapping[str, float] = {
     "int8": 1,
     "uint8": 1,
 }
-
-_ACTIVATIONS = ("none", "relu", "gelu", "silu", "sigmoid", "tanh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,62 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What happens to each element after its sum: alpha·sum + beta·c, + bias, activation, + residual."""
+class EpilogueArray:
+    """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result."""
 
-    alpha: float = 1.0
-    beta: float = 0.0
-    bias: bool = False
-    activation: str = "none"
-    residual: bool = False
+    name: str
+    dtype: str
+    by_row: bool = True
+    by_column: bool = True
 
     def __post_init__(self) -> None:
-        if self.activation not in _ACTIVATIONS:
-            raise UnknownNameError("activation", self.activation, _ACTIVATIONS)
+        if self.dtype not in ELEMENT_BYTES:
+            raise UnknownNameError(f"element type of {self.name}", self.dtype, ELEMENT_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What happens to each sum, ``acc``, before it is rounded: an expression over it and what a call gives.
+
+    ``arrays`` and ``numbers`` are the other names in the expression. The values of numbers are no part of it.
+    """
+
+    expression: str = SUM
+    arrays: tuple[EpilogueArray, ...] = ()
+    numbers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):
+            raise ArgumentError("expression", "must be a string", self.expression)
+        parsed = parse(self.expression)
+        given = [array.name for array in self.arrays] + list(self.numbers)
+        used = dict.fromkeys(parsed.names + parsed.kept)
+        for name in used:
+            if name not in given:
+                raise ArgumentError("epilogue", f"must give {name}, which {self.expression!r} has")
+        for name in given:
+            if name not in used or given.count(name) > 1:
+                raise ArgumentError("epilogue", f"must use {name} in {self.expression!r}, once given")
+        for name in parsed.kept:
+            if name in self.numbers:
+                raise ArgumentError("epilogue", f"must give an array for {name}, which is kept")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing happens to the sums."""
+        return self.expression == SUM
+
+    def transposed(self) -> Epilogue:
+        """The same for the transpose of the result."""
+        arrays = tuple(replace(one, by_row=one.by_column, by_column=one.by_row) for one in self.arrays)
+        return replace(self, arrays=arrays)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Epilogue:
+        """The inverse of ``dataclasses.asdict``."""
+        rest = dict(data)
+        arrays = tuple(EpilogueArray(**array) for array in rest.pop("arrays", ()))
+        return cls(**rest | {"arrays": arrays, "numbers": tuple(rest.pop("numbers", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +163,8 @@ class Problem:
     def __str__(self) -> str:
         batch = f"{self.batch} × " if self.batch != 1 else ""
         types = self.a if self.a == self.b == self.c else f"{self.a}·{self.b}→{self.c}"
-        return f"{batch}{self.m}×{self.n}×{self.k} {types}, sums in {self.accumulate}"
+        then = "" if self.epilogue.is_plain else f", then {self.epilogue.expression}"
+        return f"{batch}{self.m}×{self.n}×{self.k} {types}, sums in {self.accumulate}{then}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -135,6 +179,8 @@ class Problem:
         rest = dict(data)
         epilogue = rest.pop("epilogue", {})
         try:
-            return cls(**rest, epilogue=Epilogue(**epilogue))
-        except TypeError as error:
+            return cls(**rest, epilogue=Epilogue.from_dict(epilogue))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ArgumentError):
+                raise
             raise ArgumentError("problem", f"cannot be read: {error}") from None

@@ -7,13 +7,16 @@ has none, or an element that was never written (outputs are filled with NaN befo
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
+from tilewise.expression import SUM, EpilogueCall
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -64,7 +67,13 @@ def poisoned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def compare(
-    result: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike, *, accumulate: str = "float32", terms: int = 0
+    result: npt.ArrayLike,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    accumulate: str = "float32",
+    terms: int = 0,
+    epilogue: EpilogueCall | None = None,
 ) -> Comparison:
     """Compare ``result`` with A·B, element by element.
 
@@ -72,7 +81,8 @@ def compare(
     sum of |a|·|b|, plus one rounding to the result's type. Long sums kept in float16 or bfloat16 lose so
     much that this would let a wrong result pass: for them |a|·|b| gives way to how large the partial sums
     of operands with random signs get. ``terms`` adds to the length of the sum, for
-    kernels that add partial sums.
+    kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
+    the sums, with host arrays.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
@@ -84,7 +94,14 @@ def compare(
         sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
         if accumulate in _SHORT and left.shape[-1] + terms > _LONG:
             sizes = np.minimum(sizes, _walk(left, right, expected))
-        bound = _bound(expected, sizes, left.shape[-1] + terms, accumulate, got.dtype.name)
+        count = left.shape[-1] + terms
+        unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
+        errors = _growth(count + 1, unit) * sizes + (count + 1) * least
+        if epilogue is not None:
+            expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least))
+        bound = _bound(
+            expected, errors, _ROUNDOFF.get(got.dtype.name, unit), _LEAST.get(got.dtype.name, least)
+        )
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
 
 
@@ -115,17 +132,28 @@ def _growth(terms: int, unit: float) -> float:
     return min(certain, likely) if terms > _LONG else certain
 
 
-def _bound(
+def _finish(
+    epilogue: EpilogueCall,
     expected: npt.NDArray[np.float64],
-    sizes: npt.NDArray[np.float64],
-    terms: int,
-    accumulate: str,
-    result: str,
+    errors: npt.NDArray[np.float64],
+    arithmetic: BoundedArithmetic,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What an epilogue makes of sums with these errors."""
+    values = {
+        name: arithmetic.number(float(value)) if isinstance(value, numbers.Real) else arithmetic.array(value)
+        for name, value in epilogue.given.items()
+    }
+    values[SUM] = Bounded(expected, errors)
+    found = epilogue.expression.evaluate(arithmetic, values)
+    shape = expected.shape
+    return np.broadcast_to(found.value, shape), np.broadcast_to(found.error, shape)
+
+
+def _bound(
+    expected: npt.NDArray[np.float64], errors: npt.NDArray[np.float64], unit: float, least: float
 ) -> npt.NDArray[np.float64]:
-    unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
-    final = _ROUNDOFF.get(result, unit)
-    sums = _growth(terms + 1, unit) * sizes + (terms + 1) * least
-    bound: npt.NDArray[np.float64] = sums + final * (np.abs(expected) + sums) + _LEAST.get(result, least)
+    """The error allowed of results, with their rounding to a type."""
+    bound: npt.NDArray[np.float64] = errors + unit * (np.abs(expected) + errors) + least
     return bound * (1 + 1e-9)  # the bound is itself computed in float64
 
 

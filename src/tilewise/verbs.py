@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tilewise.devices import Array
 from tilewise.devices.emulated import open_emulator
+from tilewise.epilogue import bits_of
 from tilewise.errors import ArgumentError, integer
 from tilewise.gpus import GPUS, find
 from tilewise.interop import numpy_dtype
@@ -47,7 +48,7 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     bound = _bind_dense(plan, gpu.arch)
     # NOTE: zeros, since what is in memory by chance may be slow to compute with.
     arrays = _make_arrays(plan, bound, np.zeros)
-    addresses = {name: array.ptr for name, array in arrays.items()}
+    addresses = _addresses(plan, arrays)
     return profile_bound(bound, addresses, gpu, cache=cache, sample=blocks)
 
 
@@ -65,7 +66,7 @@ def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> 
     _check_plan(plan)
     bound = _bind_dense(plan, find(plan.gpu).arch if plan.gpu in GPUS else None)
     arrays = _make_arrays(plan, bound, np.random.default_rng(seed).standard_normal)
-    addresses = {name: array.ptr for name, array in arrays.items()}
+    addresses = _addresses(plan, arrays)
     return check_bound(bound, addresses, order)
 
 
@@ -88,7 +89,17 @@ def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any
     made: dict[str, Array] = {}
     for name, size in sizes.items():
         made[name] = device.array(fill(problem.batch * size).astype(numpy_dtype(getattr(problem, name))))
+    extras = Operands.of(problem).extras
+    for one in extras:
+        values = fill(problem.batch * one.rows * one.columns)
+        made[one.name] = device.array(values.astype(numpy_dtype(one.dtype)))
     made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
     if bound.workspace_bytes:
         made["workspace"] = device.empty((bound.workspace_bytes,), "uint8")
     return made
+
+
+def _addresses(plan: Plan, arrays: dict[str, Array]) -> dict[str, int]:
+    """Where the operands lie, and the numbers of the epilogue, each 1."""
+    numbers = [(name, 1.0) for name in plan.problem.epilogue.numbers]
+    return {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, plan.problem.accumulate)

@@ -19,7 +19,7 @@ from tilewise.emulator import Range, Runner, build_kernel
 from tilewise.emulator.native import CpuTarget
 from tilewise.launch import Launch
 
-__all__ = ["BITS", "NUMPY", "Form", "codes", "numbers", "pack", "run_forms", "unpack"]
+__all__ = ["BITS", "NUMPY", "Form", "codes", "numbers", "pack", "run_alike", "run_forms", "unpack"]
 
 Layout = Callable[[int, int], tuple[int, int]]  # lane and element → row and column
 
@@ -297,6 +297,9 @@ class _Text:
             ".visible .entry k(.param .u64 in, .param .u64 out) {", *declared,
             ".reg .b64 %in, %out, %in4, %in8, %out4, %out8, %w; .reg .b32 %lane, %bit; .reg .pred %odd;",
             "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %lane, %tid.x;",
+            "mov.u32 %bit, %ctaid.x;",  # each block has inputs and outputs of its own
+            f"mul.wide.u32 %w, %bit, {self.inputs}; add.s64 %in, %in, %w;",
+            f"mul.wide.u32 %w, %bit, {self.outputs}; add.s64 %out, %out, %w;",
             "and.b32 %bit, %lane, 1; setp.eq.u32 %odd, %bit, 1;",
         ]  # fmt: skip
         for size in (4, 8):
@@ -310,6 +313,29 @@ def run_forms(forms: Sequence[Form], target: CpuTarget | None = None) -> list[Ar
 
     With a target, compiled for that CPU instead of this one.
     """
+    text = _text(forms)
+    data, out = np.concatenate(text.data), np.zeros(text.outputs, np.uint8)
+    if target is None:
+        tw.Kernel.from_ptx(text.whole(), "k")(1, 32, [data, out], device="emulator")
+    else:
+        made = build_kernel(text.whole(), "k", (32, 1, 1), target, None)
+        ranges = [Range(array.ctypes.data, array.nbytes, "array") for array in (data, out)]
+        addresses = [item.start.to_bytes(8, "little") for item in ranges]
+        Runner(made, Launch((1, 1, 1), (32, 1, 1)), addresses, ranges, [])()
+    return _results(forms, out)
+
+
+def run_alike(forms: Sequence[Form]) -> list[Array]:
+    """As ``run_forms``, for forms that differ in their blocks alone: one instruction, compiled once."""
+    texts = [_text([form]) for form in forms]
+    assert len({text.whole() for text in texts}) == 1
+    data = np.concatenate([row for text in texts for row in text.data])
+    out = np.zeros(sum(text.outputs for text in texts), np.uint8)
+    tw.Kernel.from_ptx(texts[0].whole(), "k")(len(forms), 32, [data, out], device="emulator")
+    return _results(forms, out)
+
+
+def _text(forms: Sequence[Form]) -> _Text:
     text = _Text()
     for form in forms:
         names = {which: text.load(getattr(form, which), form.blocks[which]) for which in ("a", "b", "c")}
@@ -323,14 +349,10 @@ def run_forms(forms: Sequence[Form], target: CpuTarget | None = None) -> list[Ar
         extra = f", {text.load('b32', form.blocks['e'])[0]}, {form.selector}" if form.sparse else ""
         text.lines.append(f"{form.guard} {form.name} {listed}{extra};")
         text.store(form.d, d)
-    data, out = np.concatenate(text.data), np.zeros(text.outputs, np.uint8)
-    if target is None:
-        tw.Kernel.from_ptx(text.whole(), "k")(1, 32, [data, out], device="emulator")
-    else:
-        made = build_kernel(text.whole(), "k", (32, 1, 1), target, None)
-        ranges = [Range(array.ctypes.data, array.nbytes, "array") for array in (data, out)]
-        addresses = [item.start.to_bytes(8, "little") for item in ranges]
-        Runner(made, Launch((1, 1, 1), (32, 1, 1)), addresses, ranges, [])()
+    return text
+
+
+def _results(forms: Sequence[Form], out: Array) -> list[Array]:
     found, start = [], 0
     for form in forms:
         size, count = _word(form.d)[2], form.registers("d")

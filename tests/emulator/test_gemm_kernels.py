@@ -32,6 +32,7 @@ DTYPES = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
 }
+PLAIN = b"\0"  # the epilogue that does nothing: a struct without members
 ROW_MAJOR = (0, 1, 2, 3)  # axes from the outermost in memory to the innermost: outer, inner, rows, columns
 COLUMN_MAJOR = (0, 1, 3, 2)
 
@@ -154,7 +155,7 @@ def general(
     outer, inner, m, n = c.view.shape
     blocks = ceil_div(m, block_m) * ceil_div(n, block_n) * outer * inner
     if blocks:
-        launch(kernel, blocks, threads, [a.strided(), b.strided(), c.strided(), inner], check)
+        launch(kernel, blocks, threads, [a.strided(), b.strided(), c.strided(), inner, PLAIN], check)
     return c.read()
 
 
@@ -257,7 +258,7 @@ def vector(
     matrix, other = (b.transposed(), a.transposed()) if row else (a.strided(), b.strided())
     result = c.transposed() if row else c.strided()
     if blocks:
-        launch(kernel, blocks, warps * 32, [matrix, other, result, inner], check)
+        launch(kernel, blocks, warps * 32, [matrix, other, result, inner, PLAIN], check)
     return c.read()
 
 

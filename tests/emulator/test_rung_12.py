@@ -98,7 +98,7 @@ def test_small_integers_are_exact(element: str) -> None:
     m, n, k = (int(size) for size in RANDOM.integers(1, 100, 3))
     a, b = (RANDOM.integers(-3, 4, shape).astype(numpy_dtype(element)) for shape in ((m, k), (k, n)))
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    assert (multiply(a, b, partition=SMALL, result="float32") == exact).all(), (m, n, k)
+    assert (multiply(a, b, partition=SMALL, result="float32", stages=3) == exact).all(), (m, n, k)
 
 
 def test_a_value_that_is_not_finite_spoils_its_own_sums_alone() -> None:

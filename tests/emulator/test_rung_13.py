@@ -104,14 +104,14 @@ def test_any_size_and_any_lie(
 )
 def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     """What is awaited has not happened yet where the order is late, or a barrier counts too many."""
-    a, b = operands(256, 128, 700, "float16")
+    a, b = operands(256, 128, 704, "float16")
     broken = broken_rung(tmp_path, missing, "if (storing && whole)" if "storing" in missing else "")
     with contextlib.suppress(KernelFault):
         assert not compare(broken(a, b, device=tw.device("emulator", order="late"), partition=SMALL), a, b)
 
 
 def test_a_barrier_that_waits_for_too_many_stops_the_kernel(tmp_path: Path) -> None:
-    a, b = operands(256, 128, 700, "float16")
+    a, b = operands(256, 128, 704, "float16")
     broken = broken_rung(tmp_path, "(WARPGROUP / WARP) * CLUSTER);", "(WARPGROUP / WARP) * CLUSTER + 1);")
     with pytest.raises(Deadlock, match="no block gets on"):
         broken(a, b, device="emulator", partition=SMALL)

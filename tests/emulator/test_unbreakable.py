@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.clocks import least_seconds, seconds
 from tests.emulator.many import refused as said_of
 from tests.fuzz import children, mutate
 from tilewise.emulator.lowering.tables import edit_distance
@@ -41,12 +42,15 @@ def unharmed(report: children.Report, count: int) -> None:
     assert len(report.outcomes) > 1  # not one and the same answer to everything
 
 
-def refused(body: str, seconds: float = 5.0) -> str:
+SOON = 30.0  # seconds of the CPU: what grew with the square of these texts' lengths would take many minutes
+
+
+def refused(body: str) -> str:
     """The error of a program that must not run; it must come soon."""
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(tw.TilewiseError) as caught:
         tw.Kernel.from_ptx(HEAD + body, "k")(1, 32, [], device="emulator", timeout=1.0)
-    assert time.monotonic() - started < seconds
+    assert time.process_time() - started < SOON
     return str(caught.value)
 
 
@@ -118,14 +122,15 @@ def test_a_loop_without_end_obeys_the_timeout() -> None:
 
 def test_a_grid_without_end_obeys_the_timeout() -> None:
     kernel = tw.Kernel.from_ptx(HEAD + ".visible .entry k() { ret; }", "k")
-    started = time.monotonic()
-    with pytest.raises(tw.errors.LaunchTimeout):
-        kernel((2**31 - 1, 65_535), 32, [], device="emulator", timeout=0.5)
-    assert time.monotonic() - started < 5
+
+    def stopped() -> None:
+        with pytest.raises(tw.errors.LaunchTimeout):
+            kernel((2**31 - 1, 65_535), 32, [], device="emulator", timeout=0.5)
+
+    assert least_seconds(lambda: seconds(stopped), 5) < 5
 
 
-def test_ctrl_c_ends_a_launch_within_a_second_and_arrays_live_on() -> None:
-    code = """
+INTERRUPTED = """
 import numpy as np, signal, sys, tilewise as tw
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 text = sys.stdin.read()
@@ -137,8 +142,12 @@ try:
 except KeyboardInterrupt:
     print(x.numpy().sum(), flush=True)
 """
+
+
+def seconds_to_interrupt() -> float:
+    """From ctrl-c in the middle of a launch to what its process says next."""
     text = HEAD + ".visible .entry k() { again: bra again; }"
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", INTERRUPTED]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
     ) as process:
@@ -151,7 +160,11 @@ except KeyboardInterrupt:
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "28.0\n"
-        assert time.monotonic() - asked < 1.0
+        return time.monotonic() - asked
+
+
+def test_ctrl_c_ends_a_launch_within_a_second_and_arrays_live_on() -> None:
+    assert least_seconds(seconds_to_interrupt, 1.0) < 1.0
 
 
 def test_a_fault_says_who_and_where() -> None:

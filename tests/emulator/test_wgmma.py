@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_forms, unpack
+from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_alike, unpack
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
 from tests.emulator.warpgroups import SWIZZLES, Case, Operand, put, run_cases
@@ -218,7 +218,7 @@ def test_mma_gives_the_same_bits(d: str, kind: str) -> None:
             form.blocks[which] = pack(rows, getattr(form, which), form.layout(which), form.registers(which))
         form.blocks["b"] = pack(case.matrices["b"].T, kind, form.layout("b"), form.registers("b"))
         forms.append(form)
-    for warp, registers in enumerate(run_forms(forms)):
+    for warp, registers in enumerate(run_alike(forms)):
         tile = unpack(registers, d, forms[warp].layout("d"), (16, 8))
         np.testing.assert_array_equal(found[16 * warp : 16 * warp + 16], tile)
 

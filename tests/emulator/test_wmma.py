@@ -15,7 +15,8 @@ from tilewise.errors import KernelFault
 _SEED = np.random.SeedSequence()
 _RNG = np.random.default_rng(_SEED)
 _TALL = ("m16n16k16", "m8n32k16", "m32n8k16")
-_WAYS = [(a, b, c) for a in ("row", "col") for b in ("row", "col") for c in ("row", "col")]
+# Layouts of A, B and C with D. Each is a load or a store of its own: any two of them together, not all three.
+_WAYS = [("row", "row", "row"), ("row", "col", "col"), ("col", "row", "col"), ("col", "col", "row")]
 # How many 32-bit registers (64 of f64) a fragment has; the document's table.
 _REGISTERS = {
     "f16": {"a": (8, 8, 8), "b": (8, 8, 8)}, "bf16": {"a": (4, 2, 8), "b": (4, 8, 2)},
@@ -67,7 +68,7 @@ def _forms() -> list[Form]:
         for i, ways in enumerate(_WAYS):
             found.append(Form(shape, "f16", ("f16", "f32")[i % 2], ("f16", "f32")[i // 2 % 2], ways))
             found.append(Form(shape, "bf16", "f32", "f32", ways))
-            found.append(Form(shape, ("s8", "u8")[i % 2], "s32", "s32", ways, end=("", "satfinite")[i // 4]))
+            found.append(Form(shape, ("s8", "u8")[i % 2], "s32", "s32", ways, end=("", "satfinite")[i // 2]))
     for ways in _WAYS:
         found += [Form("m16n16k8", "tf32", "f32", "f32", ways), Form("m8n8k4", "f64", "f64", "f64", ways)]
     for way in ("row", "col"):

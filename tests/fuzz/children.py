@@ -27,7 +27,7 @@ import numpy as np
 __all__ = ["Bench", "Report", "command_line", "outcome", "run"]
 
 SECONDS = 0.5  # that a launch may take
-SILENCE = 60.0  # after which a child is taken to hang; compiling counts, and so do other processes
+SILENCE = 240.0  # after which a child is taken to hang; compiling counts, and so do other processes
 GROWTH = 1 << 30  # bytes that a child may grow by, over all its programs
 CANARY = 0xA5
 PROGRAMS_OF_A_CHILD = 400

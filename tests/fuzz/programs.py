@@ -2,8 +2,7 @@
 
     python -m tests.fuzz.programs --seconds 600 --seed 1
 
-A program is made of decisions, numbers in a range, that somebody takes: ``random`` here, hypothesis in the
-tests. It has structured parts (branches, loops with breaks, switches, early exits) and unstructured ones
+A program is made of decisions, numbers in a range, that ``random`` takes. It has structured parts (branches, loops with breaks, switches, early exits) and unstructured ones
 (blocks that jump anywhere until their fuel is spent), integer arithmetic on values that are the same in all
 lanes, in step with the lane, or anything, loads and stores of every space, votes and barriers where all
 threads pass.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.clocks import least_seconds, seconds, times_as_long
 from tilewise.errors import ArgumentError
 from tilewise.toolchain import cache as module
 from tilewise.toolchain.cache import Cache, digest
@@ -86,12 +88,16 @@ def test_parts_of_a_digest_do_not_run_together(text: str, data: st.DataObject) -
 def test_a_hit_for_100_kilobytes_takes_at_most_a_millisecond(cache: Cache) -> None:
     parts = {"cubin": os.urandom(100_000)}
     assert cache.put("binary", KEY, parts)
-    seconds = []
-    for _ in range(50):
-        start = time.perf_counter()
+    file = entry_of(cache)
+
+    def hit() -> None:
         assert cache.get("binary", KEY) == parts
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) <= 1e-3
+
+    def read() -> None:
+        """What no hit can do without; a slow machine takes its time for it too."""
+        hashlib.sha256(file.read_bytes()).digest()
+
+    assert least_seconds(lambda: seconds(hit), 1e-3, 50) < 1e-3 or times_as_long(hit, read, 4) <= 4
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a\\b", "A", ".hidden", "x" * 300, "ä"])

@@ -19,7 +19,10 @@ from tilewise import (
     Tile,
     TilewiseError,
     device,
+    epilogue,
     gpus,
+    linear,
+    matmul,
     reference,
 )
 from tilewise.devices.arguments import pack
@@ -98,7 +101,31 @@ CASES: dict[str, Case] = {
         ArgumentError,
         ("b_layout", "'row' or 'column'", "'diagonal'"),
     ),
-    "unknown activation": (lambda: Epilogue(activation="rellu"), UnknownNameError, ("activation", "'relu'")),
+    "unknown activation": (
+        lambda: matmul(np.ones((2, 2)), np.ones((2, 2)), activation="rellu"),
+        UnknownNameError,
+        ("activation", "'relu'"),
+    ),
+    "epilogue that uses what is not given": (
+        lambda: Epilogue("acc + bias"),
+        ArgumentError,
+        ("bias", "acc + bias"),
+    ),
+    "epilogue given what it does not use": (
+        lambda: epilogue("acc", bias=1.0),
+        ArgumentError,
+        ("bias", "a name in the expression"),
+    ),
+    "beta without a matrix": (
+        lambda: matmul(np.ones((2, 2)), np.ones((2, 2)), beta=2.0),
+        ArgumentError,
+        ("c", "must be given with beta"),
+    ),
+    "weights of another width": (
+        lambda: linear(np.ones((2, 3)), np.ones((4, 5))),
+        ArgumentError,
+        ("weight", "as many columns as x (3)", "(4, 5)"),
+    ),
     "epilogue as a text": (
         lambda: Problem(1, 2, 3, epilogue=cast(Any, "relu")),
         ArgumentError,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tilewise import Epilogue, Launch, Plan, Problem, Tile
 from tilewise.launch import LaunchLimits, check_launch, dim3, readable
 from tilewise.plan import LEVELS, RASTERS
-from tilewise.problem import ELEMENT_BYTES
+from tilewise.problem import ELEMENT_BYTES, EpilogueArray
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**40)
@@ -22,9 +22,10 @@ positive = st.integers(1, 2**20)
 element_types = st.sampled_from(sorted(ELEMENT_BYTES))
 layouts = st.sampled_from(["row", "column"])
 tiles = st.builds(Tile, positive, positive, positive)
-epilogues = st.builds(
-    Epilogue, floats, floats, st.booleans(), st.sampled_from(["none", "relu", "gelu", "silu"]), st.booleans()
-)
+epilogue_arrays = st.builds(EpilogueArray, st.just("bias"), element_types, st.booleans(), st.booleans())
+epilogues = st.sampled_from(
+    [Epilogue(), Epilogue("relu(acc) * 2.5"), Epilogue("alpha * acc", (), ("alpha",))]
+) | (st.builds(Epilogue, st.just("acc * s + bias"), st.tuples(epilogue_arrays), st.just(("s",))))
 problems = st.builds(
     Problem,
     counts,

@@ -320,10 +320,10 @@ def test_a_choice_is_quick() -> None:
     list_candidates(operands, H200)
     spent = []
     for _ in range(9):
-        begun = time.perf_counter()
+        begun = time.process_time()
         list_candidates(operands, H200)
-        spent.append(time.perf_counter() - begun)
-    assert min(spent) < 0.01, statistics.median(spent)
+        spent.append(time.process_time() - begun)
+    assert min(spent) < 0.01, spent
 
 
 # ── plans ──

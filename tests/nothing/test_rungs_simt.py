@@ -252,7 +252,7 @@ def test_no_barrier_is_missing(name: str) -> None:
     """One thread runs as far as it can before the next begins: what it reads too early is wrong."""
     tile = 16 if name == "07_tiled_exact" else 8
     chosen: Settings = {"tile": tile} if "tile" in LADDER[name].settings else {}
-    a, b = operands(tile, tile, 3 * tile)
+    a, b = operands(tile, tile, 2 * tile)  # what the second step overwrites or does not await
     assert compare(multiply(name, a, b, schedule="thread", chosen=chosen), a, b, terms=8)
 
 

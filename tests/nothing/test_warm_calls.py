@@ -14,7 +14,7 @@ from tests.call_stub_cases import DOC, PretendGpu, Slow, callback_entries, excha
 from tilewise import interop
 from tilewise.call_stub import available
 from tilewise.call_stub.shared_memory import structure
-from tilewise.calls import Choice, Made, prepare
+from tilewise.calls import Arrays, Choice, Made, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.gpu import GpuArray
@@ -37,7 +37,7 @@ class Bench:
         self.arrays = [self.gpu.empty(shape, "float32") for shape in ((8, 16), (16, 24), (8, 24))]
         self.views: Views = tuple(interop.view("a", one) for one in self.arrays)  # type: ignore[assignment]
         shapes = result_shapes((8, 16), (16, 24))
-        self.made = prepare(*self.views, shapes, open_emulator(), Choice())
+        self.made = prepare(Arrays(*self.views), shapes, open_emulator(), Choice())
 
     def offer(self, has_out: bool = True, made: Made | None = None) -> None:
         self.warm.offer(made or self.made, self.views, has_out, self.gpu)

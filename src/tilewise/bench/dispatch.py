@@ -24,7 +24,7 @@ from tilewise.bench.product import WrongResult, random_operands
 from tilewise.bench.progress import Progress, silent
 from tilewise.bound import BoundLaunch
 from tilewise.call_stub import CountingDriver, available, counting_entries
-from tilewise.calls import Choice, prepare
+from tilewise.calls import Arrays, Choice, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
@@ -130,7 +130,7 @@ def counted_calls(a: Any, b: Any, out: Any, device: Device | None = None) -> tup
     warm = WarmCalls("matmul", matmul.__doc__ or "", matmul)
     views = interop.view("a", a), interop.view("b", b), interop.view("out", out)
     shapes = result_shapes(views[0].shape, views[1].shape)
-    made = prepare(*views, shapes, device or open_emulator(), Choice())
+    made = prepare(Arrays(*views), shapes, device or open_emulator(), Choice())
     target = NativeTarget(counting.entries, _CONTEXT, lambda launch: _describe(counting, launch))
     for has_out in (True, False):
         warm.add(made, views, has_out, target)

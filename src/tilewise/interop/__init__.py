@@ -22,7 +22,7 @@ from tilewise.interop.dtypes import numpy_dtype, result_type
 from tilewise.interop.handover import HandoverLibrary, speaks_a_protocol
 from tilewise.interop.jax import JaxLibrary
 from tilewise.interop.mixing import Common, common
-from tilewise.interop.numpy import NumpyLibrary, as_array
+from tilewise.interop.numpy import NumpyLibrary, as_array, numpy_of
 from tilewise.interop.own import OwnLibrary
 from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo
 from tilewise.interop.view import CUDA, HOST, Library, View, may_overlap
@@ -39,6 +39,7 @@ __all__ = [
     "library_of",
     "may_overlap",
     "numpy_dtype",
+    "numpy_of",
     "result_type",
     "view",
     "view_output",

@@ -11,7 +11,7 @@ from tilewise.errors import ArgumentError
 from tilewise.interop.dtypes import element_type, numpy_dtype
 from tilewise.interop.view import HOST, Library, View, strides_in_elements
 
-__all__ = ["NumpyLibrary", "as_array", "describe_host"]
+__all__ = ["NumpyLibrary", "as_array", "describe_host", "numpy_of"]
 
 # What stands for an array without being one: NumPy's functions take these too.
 _ARRAY_LIKE = (list, tuple, range, bool, int, float, complex, np.generic, memoryview)
@@ -49,6 +49,28 @@ def describe_host(argument: str, array: npt.NDArray[Any], library: Library, owne
     strides = strides_in_elements(argument, array.strides, array.itemsize)
     ptr: int = array.__array_interface__["data"][0]
     return View(ptr, array.shape, strides, name, HOST, library, owner, not flags.writeable)
+
+
+def numpy_of(view: View) -> npt.NDArray[Any]:
+    """An array of any library as a NumPy array over the same memory. NOTE: on a GPU, to look at its strides alone."""
+    dtype = numpy_dtype(view.dtype)
+    if 0 in view.shape:
+        return np.empty(view.shape, dtype)
+    described = {
+        "version": 3,
+        "shape": view.shape,
+        "strides": tuple(step * dtype.itemsize for step in view.strides),
+        "typestr": f"|V{dtype.itemsize}",
+        "data": (view.ptr, view.read_only),
+    }
+    return np.asarray(_Holder(described, view.owner)).view(dtype)
+
+
+class _Holder:
+    """Memory in the form that NumPy takes; NumPy keeps this, and this keeps the owner."""
+
+    def __init__(self, described: dict[str, Any], owner: object) -> None:
+        self.__array_interface__, self._owner = described, owner
 
 
 def as_array(argument: str, value: Any) -> Any:

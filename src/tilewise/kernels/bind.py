@@ -39,7 +39,7 @@ def bind(
     if not m * n * read.batch:
         return Bound(device, (), (), 0)
     target = arch or device.arch
-    code = spec.code(settings)
+    code = spec.code(settings, spec.orient(operands).epilogue)
     prepare = arrange_steps(operands, read)
     inner = read.inner(spec.stack_axes)
     steps = spec.steps(inner, settings)
@@ -87,5 +87,5 @@ def _shifts(spec: KernelSpec, read: Operands) -> Iterator[Mapping[str, int]]:
     for index in itertools.product(*(range(size) for size in read.stack[:outer])):
         yield {
             one.name: sum(i * step for i, step in zip(index, one.stack, strict=False)) * one.itemsize
-            for one in read[:3]
+            for one in (*read[:3], *read.extras)
         }

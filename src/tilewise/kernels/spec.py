@@ -15,10 +15,11 @@ from typing import Any
 from tilewise.errors import ArchError, ArgumentError, UnknownNameError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import Kernel
+from tilewise.kernels.epilogue import HEADER, epilogue_header
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
-from tilewise.problem import Tile
+from tilewise.problem import Epilogue, Tile
 from tilewise.slots import MapSlot, Slot, constant
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 
 Settings = Mapping[str, int | str]
 
+PLAIN = Epilogue()
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 _ALIGNMENT_MOST = 256  # bytes; a better one changes nothing
 _LINE_BYTES = 128  # of L2
@@ -46,15 +48,17 @@ _MANY = 16  # values of a setting, from which on a message does not list them al
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A CUDA source and its compile-time values."""
+    """A CUDA source, its compile-time values, and headers that take the place of ours."""
 
     file: Path
     defines: tuple[tuple[str, object], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
     def kernel(self, entry: str, arch: str | None) -> Kernel:
         """One of its kernels, compiled for ``arch``."""
         text = self.file.read_text(encoding="utf-8")
-        return Kernel(text, entry, arch, dict(self.defines), filename=self.file.name)
+        headers = dict(self.headers)
+        return Kernel(text, entry, arch, dict(self.defines), headers=headers, filename=self.file.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,10 @@ class KernelSpec:
     )  # whether it takes A or B as it lies
     lies: str = "have contiguous rows, one after another,"  # the same in words
     stack_axes: int = 0  # axes of a stack that one launch takes
+    epilogues: bool = False  # its last argument is the epilogue's
+    orient: Callable[[Operands], Operands] = lambda operands: (
+        operands
+    )  # as it computes it, perhaps transposed
     practical: bool = True  # the planner considers it; the first rungs are lessons alone
 
     @property
@@ -162,6 +170,12 @@ class KernelSpec:
 
     def why_not(self, operands: Operands, settings: Settings) -> ArgumentError | None:
         """Why this kernel cannot have this problem under these settings; None if it can."""
+        return self.why_not_operands(operands, settings) or self.refuse(operands, settings)
+
+    def why_not_operands(self, operands: Operands, settings: Settings) -> ArgumentError | None:
+        """Why it cannot have operands of these types, as they lie; of the settings only the types count."""
+        if not self.epilogues and not operands.epilogue.is_plain:
+            return ArgumentError("epilogue", f"must be plain for {self.name}", operands.epilogue.expression)
         for operand in operands[:2]:
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
@@ -182,7 +196,7 @@ class KernelSpec:
                     operand.check_index(operand.name)
                 except ArgumentError as error:
                     return error
-        return self.refuse(operands, settings)
+        return None
 
     def check(self, operands: Operands, settings: Settings) -> None:
         """Raise what :meth:`why_not` says."""
@@ -272,6 +286,9 @@ class KernelSpec:
             )
         return self.code(self.complete(settings)).kernel(chosen, arch)
 
-    def code(self, settings: Settings) -> KernelSource:
-        """The source with the compile-time values of these settings."""
-        return KernelSource(self.file, tuple(self.defines(settings).items()))
+    def code(self, settings: Settings, epilogue: Epilogue = PLAIN) -> KernelSource:
+        """The source with the compile-time values of these settings, and what happens to the sums."""
+        headers: tuple[tuple[str, str], ...] = ()
+        if not epilogue.is_plain:
+            headers = ((HEADER, epilogue_header(epilogue, self.accumulate(settings))),)
+        return KernelSource(self.file, tuple(self.defines(settings).items()), headers)

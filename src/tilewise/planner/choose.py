@@ -97,8 +97,12 @@ def _of_spec(
     read, copies = readable(spec, operands)
     if copies and copy is False:
         return [], _refuse_copy(operands, copies, spec)
+    # What is given, or follows from the operands, decides the types: these are the same in all choices.
+    unfit = spec.why_not_operands(read, settings)
+    if unfit is not None:
+        return [], unfit
     for chosen in _choices(spec, read, settings, fixed, target):
-        error = spec.why_not(read, chosen)
+        error = spec.refuse(read, chosen)
         if error is not None:
             refusal = refusal or error
             continue

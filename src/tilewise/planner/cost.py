@@ -113,7 +113,9 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         terms["passes"] += unit.split_clocks * math.sqrt(work.split / 2) / constants.clock
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
-    memory = (read_bytes + batch * stored * m * n) / (constants.memory_bandwidth * share)
+    memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
+        constants.memory_bandwidth * share
+    )
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
@@ -197,4 +199,7 @@ def _overlap(*times: float) -> float:
     longest = max(times)
     if not longest:
         return 0.0
-    return float(longest * sum((time / longest) ** _SHARPNESS for time in times) ** (1 / _SHARPNESS))
+    powers = 0.0
+    for time in times:
+        powers += (time / longest) ** _SHARPNESS
+    return float(longest * powers ** (1 / _SHARPNESS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tilewise.epilogue import EpilogueCall, describe_dense
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.gpus import Gpu
 from tilewise.kernels import KERNELS
@@ -30,19 +31,20 @@ def plan(
     batch: int = 1,
     result: str | None = None,
     layout: str = "nn",
+    epilogue: EpilogueCall | None = None,
     copy: bool | None = None,
 ) -> Plan:
     """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
 
     ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
-    that of A and B if not given. ``copy=False`` excludes plans that copy an operand first. No GPU and no arrays are
-    needed.
+    that of A and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes
+    and types. ``copy=False`` excludes plans that copy an operand first. No GPU and no arrays are needed.
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
     '13_warp_specialised'
     """
-    operands = operands_of(m, n, k, dtype=dtype, batch=batch, result=result, layout=layout)
+    operands = operands_of(m, n, k, dtype=dtype, batch=batch, result=result, layout=layout, epilogue=epilogue)
     target = target_of(gpu)
     return choose(operands, target, copy=copy).plan(operands, target)
 
@@ -99,6 +101,7 @@ def operands_of(
     batch: int = 1,
     result: str | None = None,
     layout: str = "nn",
+    epilogue: EpilogueCall | None = None,
 ) -> Operands:
     """Dense operands of these sizes."""
     m, n, k, batch = (integer(name, size) for name, size in zip(_SIZES, (m, n, k, batch), strict=True))
@@ -110,7 +113,8 @@ def operands_of(
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
     wide = "float64" if dtype == "float64" else "float32"
-    return Operands.of(Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b))
+    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
+    return Operands.of(Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form))
 
 
 def _check_type(argument: str, name: str, served: Iterable[str]) -> None:

@@ -8,6 +8,7 @@
 // The next step's elements are on their way to registers during the math of this one, then go to the other
 // of two stages: one barrier a step.
 #include <tilewise/element.cuh>
+#include <tilewise/epilogue.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
 
@@ -155,20 +156,22 @@ struct Sums {
         }
     }
 
-    __device__ void store(const Strided<Result> &c, unsigned row, unsigned column) const
+    __device__ void store(const Strided<Result> &c, const Epilogue &epilogue, unsigned row, unsigned column) const
     {
 #pragma unroll
         for (unsigned i = 0; i < THREAD_M; ++i)
 #pragma unroll
             for (unsigned j = 0; j < THREAD_N; ++j)
                 if (row + i < c.rows && column + j * THREADS_N < c.columns)
-                    *c.at(row + i, column + j * THREADS_N) = narrow<Result>(at[i][j]);
+                    *c.at(row + i, column + j * THREADS_N) =
+                        narrow<Result>(epilogue(at[i][j], row + i, column + j * THREADS_N));
     }
 };
 
 // The blocks of a stack's first matrix come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, unsigned inner_count)
+    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, unsigned inner_count,
+            Epilogue epilogue)
 {
     __shared__ Stage stages[2];
 
@@ -195,5 +198,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
-    sums.store(c, first_row + row, first_column + column);
+    sums.store(c, epilogue.in_stack(batch / inner_count, batch % inner_count), first_row + row,
+               first_column + column);
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
+from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.launch import Launch
 from tilewise.problem import Tile
@@ -98,7 +99,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
     inner = operands.stack[-1] if operands.stack else 1
     grid = (blocks(operands, settings), 1, 1)
-    args = (a.strided(), b.strided(), c.strided(), constant("I", max(inner, 1)))
+    args = (a.strided(), b.strided(), c.strided(), constant("I", max(inner, 1)), epilogue_slot(operands))
     return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
 
 
@@ -157,5 +158,6 @@ SPEC = KernelSpec(
     tiles=lambda settings: {"block": shape_of(settings).block, "thread": shape_of(settings).thread},
     raster="grouped",
     strided=True,
+    epilogues=True,
     stack_axes=STACK_AXES,
 )

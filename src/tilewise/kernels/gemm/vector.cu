@@ -9,6 +9,7 @@
 // Either adds in an order that sizes and alignment alone decide.
 // Tiles: block ROWS×1 (along_k) or 32·PER_LANE×1 (along_rows); warps that share a row take turns along K.
 #include <tilewise/element.cuh>
+#include <tilewise/epilogue.cuh>
 #include <tilewise/strided.cuh>
 
 #ifndef ELEMENT
@@ -94,7 +95,7 @@ inline __device__ Sum add_lanes(Sum sum)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-            unsigned inner_count)
+            unsigned inner_count, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
 
@@ -104,6 +105,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned row_in_block = warp / SHARERS, share = warp % SHARERS;
     const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
     matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
+    const Epilogue finish = epilogue.in_stack(batch / inner_count, batch % inner_count);
 
     Sum sum = 0;
     if (row < matrix.rows) {
@@ -122,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         for (unsigned i = 1; i < SHARERS; ++i)
             sum += shared[row_in_block][i];
     }
-    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(sum);
+    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(finish(sum, row, 0));
 }
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
@@ -150,7 +152,7 @@ inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const El
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-               unsigned inner_count)
+               unsigned inner_count, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
 
@@ -159,6 +161,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
+    const Epilogue finish = epilogue.in_stack(batch / inner_count, batch % inner_count);
 
     Sum sums[PER_LANE] = {};
     if (matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN)
@@ -178,6 +181,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #pragma unroll
         for (unsigned i = 1; i < WARPS; ++i)
             sum += shared[i][row];
-        *result.at(first_row + row, 0) = narrow<Result>(sum);
+        *result.at(first_row + row, 0) = narrow<Result>(finish(sum, first_row + row, 0));
     }
 }

@@ -7,11 +7,11 @@ so, and nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
-from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
 from tilewise.problem import Tile
@@ -26,21 +26,9 @@ _MOST_SIZE = 2**31
 _ELEMENTS = ("float32", "float64", "float16", "bfloat16")
 
 
-def transposed(operand: Operand) -> Operand:
-    """The same memory with rows and columns exchanged."""
-    return replace(
-        operand,
-        rows=operand.columns,
-        columns=operand.rows,
-        row_stride=operand.column_stride,
-        column_stride=operand.row_stride,
-    )
-
-
-def parts(operands: Operands) -> tuple[Operand, Operand, Operand]:
-    """The matrix, the vector and the result as the kernel has them."""
-    a, b, c = operands[:3]
-    return (a, b, c) if b.columns == 1 else (transposed(b), transposed(a), transposed(c))
+def as_columns(operands: Operands) -> Operands:
+    """The product as the kernel has it: a matrix, a vector and a result that are columns."""
+    return operands if operands.b.columns == 1 else operands.transposed()
 
 
 def rows_of_block(settings: Settings) -> int:
@@ -51,7 +39,7 @@ def rows_of_block(settings: Settings) -> int:
 
 
 def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[Settings]:
-    matrix = parts(operands)[0]
+    matrix = as_columns(operands).a
     if matrix.columns <= 1 or abs(matrix.column_stride) <= abs(matrix.row_stride):
         for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
@@ -61,7 +49,7 @@ def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[S
 
 
 def blocks(operands: Operands, settings: Settings) -> int:
-    return ceil_div(parts(operands)[0].rows, rows_of_block(settings)) * operands.batch
+    return ceil_div(as_columns(operands).a.rows, rows_of_block(settings)) * operands.batch
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -81,13 +69,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     inner = operands.stack[-1] if operands.stack else 1
-    args = (*(one.strided() for one in parts(operands)), constant("I", max(inner, 1)))
+    given = as_columns(operands)
+    args = (
+        *(one.strided() for one in given[:3]),
+        constant("I", max(inner, 1)),
+        epilogue_slot(given),
+    )
     launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args)
     return [Step("along_k" if settings["along"] == "k" else "along_rows", launch)]
 
 
 def work(operands: Operands, settings: Settings) -> Work:
-    matrix, rows = parts(operands)[0], rows_of_block(settings)
+    matrix, rows = as_columns(operands).a, rows_of_block(settings)
     along_k = settings["along"] == "k"
     depth = LANES * WARPS // rows if along_k else WARPS
     tall = operands.b.columns == 1
@@ -137,5 +130,7 @@ SPEC = KernelSpec(
     defines=defines,
     tiles=tiles,
     strided=True,
+    epilogues=True,
+    orient=as_columns,
     stack_axes=STACK_AXES,
 )

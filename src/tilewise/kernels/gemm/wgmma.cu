@@ -8,6 +8,7 @@
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×WARPGROUP_N×64, instruction 64×WARPGROUP_N×16.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
+#include <tilewise/epilogue.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>
@@ -274,6 +275,24 @@ inline __device__ void wait_for_consumers()
     asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
 }
 
+// Each sum becomes what the epilogue makes of it; those outside of C stay.
+inline __device__ void finish(Sums &sums, const Epilogue &epilogue, unsigned group, Place tile,
+                              const Matrix<Result> &c)
+{
+    if constexpr (!Epilogue::PLAIN) {
+        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
+        const unsigned first = tile.row + group * WARPGROUP_M + warp * 16 + lane / 4;
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < WARPGROUP_N / 2; ++j) {
+                const unsigned row = first + i * INSTRUCTION_M + j / 2 % 2 * 8;
+                const unsigned column = tile.column + j / 4 * 8 + lane % 4 * 2 + j % 2;
+                if (row < c.height && column < c.width) sums.at[i][j] = epilogue(sums.at[i][j], row, column);
+            }
+    }
+}
+
 // A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
 inline __device__ void write(Box (&boxes)[2], const Sums &sums, unsigned group, Place tile, const TensorMap &map,
                              Matrix<Result> c, bool by_engine)
@@ -330,7 +349,7 @@ struct PartialSums {
                 }
     }
 
-    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, bool aligned) const
+    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, const Epilogue &epilogue, bool aligned) const
     {
 #pragma unroll 1
         for (unsigned i = threadIdx.x; i < ROWS * QUADS; i += CONSUMERS * WARPGROUP) {
@@ -342,9 +361,12 @@ struct PartialSums {
                 const float4 part = cluster::load(&at[down][across], block);
                 sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
             }
-            const Quad quad = {narrow<Result>(sum.x), narrow<Result>(sum.y), narrow<Result>(sum.z),
-                               narrow<Result>(sum.w)};
             if (row >= c.height) continue;
+            Quad quad = {};
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e)
+                if (Epilogue::PLAIN || column + e < c.width)
+                    quad.at[e] = narrow<Result>(epilogue((&sum.x)[e], row, column + e));
             if (aligned && column + 4 <= c.width) {
                 *reinterpret_cast<Quad *>(&c.at(row, column)) = quad;
                 continue;
@@ -363,7 +385,7 @@ static_assert(BLOCK_M % SPLIT == 0, "whole rows");
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
-               unsigned inner, unsigned by_engine)
+               unsigned inner, unsigned by_engine, const __grid_constant__ Epilogue epilogue)
 {
     extern __shared__ __align__(1024) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
@@ -395,6 +417,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
         for (; tiles.more(); tiles.next()) {
             const Place tile = tiles.now();
             Result *elements = c.in_stack(tile.which.outer, tile.which.inner);
+            const Epilogue here = epilogue.in_stack(tile.which.outer, tile.which.inner);
             const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), elements};
             Sums sums = {};
             consume(shared, sums, group, steps.count(), turn);
@@ -403,8 +426,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                 wait_for_consumers(); // all have read the stages
                 partial.put(sums, group);
                 cluster::wait_for_all_stores();
-                partial.add(tiles.rank, tile, matrix, by_engine);
+                partial.add(tiles.rank, tile, matrix, here, by_engine);
             } else {
+                finish(sums, here, group, tile, matrix);
                 write(shared.results[group], sums, group, tile, map_c, matrix, by_engine);
             }
         }

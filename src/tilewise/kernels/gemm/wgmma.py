@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError, LaunchError
+from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -46,15 +47,19 @@ MOST_BLOCKS = 2**31 - 1
 class Shape:
     """The tile of a block, the warpgroups that multiply it, and the stages that shared memory has room for."""
 
-    m: int
-    n: int
+    tile: Tile
     consumers: int
     stages: int
 
     @property
-    def tile(self) -> Tile:
-        """The block's tile."""
-        return Tile(self.m, self.n, BLOCK_K)
+    def m(self) -> int:
+        """Rows of the block's tile."""
+        return self.tile.m
+
+    @property
+    def n(self) -> int:
+        """Columns of the block's tile."""
+        return self.tile.n
 
     @property
     def threads(self) -> int:
@@ -69,15 +74,15 @@ class Shape:
 
 
 SHAPES = {
-    "128x256x64": Shape(128, 256, 2, 4),
-    "256x128x64": Shape(256, 128, 2, 4),
-    "256x192x64": Shape(256, 192, 2, 3),
-    "192x192x64": Shape(192, 192, 3, 3),
-    "128x192x64": Shape(128, 192, 2, 4),
-    "128x128x64": Shape(128, 128, 2, 6),
-    "128x64x64": Shape(128, 64, 2, 8),
-    "64x128x64": Shape(64, 128, 1, 8),
-    "64x64x64": Shape(64, 64, 1, 8),
+    "128x256x64": Shape(Tile(128, 256, BLOCK_K), 2, 4),
+    "256x128x64": Shape(Tile(256, 128, BLOCK_K), 2, 4),
+    "256x192x64": Shape(Tile(256, 192, BLOCK_K), 2, 3),
+    "192x192x64": Shape(Tile(192, 192, BLOCK_K), 3, 3),
+    "128x192x64": Shape(Tile(128, 192, BLOCK_K), 2, 4),
+    "128x128x64": Shape(Tile(128, 128, BLOCK_K), 2, 6),
+    "128x64x64": Shape(Tile(128, 64, BLOCK_K), 2, 8),
+    "64x128x64": Shape(Tile(64, 128, BLOCK_K), 1, 8),
+    "64x64x64": Shape(Tile(64, 64, BLOCK_K), 1, 8),
 }
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = (1, 2, 4, 8, 16)
@@ -125,13 +130,13 @@ def may_split(shape: Shape) -> bool:
 
 
 def in_rows(operand: Operand) -> bool:
-    """Whether the kernel takes the operand as rows, not as columns."""
-    return operand.layout != "column"
+    """Whether the kernel takes the operand as rows, not as columns. A single column may be either."""
+    return is_aligned(operand) or not is_aligned(operand.transposed())
 
 
 def is_readable(operand: Operand) -> bool:
     """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes."""
-    return operand.layout != "strided" and is_aligned(operand if in_rows(operand) else operand.transposed())
+    return is_aligned(operand) or is_aligned(operand.transposed())
 
 
 def _lines(operand: Operand, settings: Settings) -> Operand:
@@ -189,7 +194,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers)),
+        (*maps, c.strided(), *(constant("I", number) for number in numbers), epilogue_slot(operands)),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
@@ -295,6 +300,7 @@ SPEC = KernelSpec(
     tiles=tiles,
     raster="grouped",
     stack_axes=STACK_AXES,
+    epilogues=True,
     readable=is_readable,
     lies="have rows or columns that begin at multiples of 16 bytes",
 )

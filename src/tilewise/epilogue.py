@@ -1,0 +1,191 @@
+"""tw.epilogue: what happens to each sum before it is rounded, as a call gives it: an expression, arrays and numbers.
+
+The usual ones, bias, activation, residual, alpha and beta, are written as an expression too. What a kernel is compiled
+for is the expression and how the arrays lie; numbers and addresses come with the call.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewise import interop
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, parse
+from tilewise.interop import HOST, View
+from tilewise.problem import Epilogue, EpilogueArray
+
+__all__ = [
+    "PLAIN",
+    "EpilogueCall",
+    "Fused",
+    "bits_of",
+    "describe_dense",
+    "epilogue",
+    "express",
+    "fit",
+    "sums_of",
+    "view_arrays",
+]
+
+_TYPES = {"float32": ("float16", "bfloat16", "float32"), "float64": ("float32", "float64")}
+
+
+class Fused(NamedTuple):
+    """An epilogue whose arrays have been looked at."""
+
+    expression: str = SUM
+    names: tuple[str, ...] = ()  # of the arrays
+    views: tuple[View, ...] = ()
+    numbers: tuple[tuple[str, float], ...] = ()
+    kept: tuple[str, ...] = ()  # arrays that are written
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing happens to the sums."""
+        return self.expression == SUM
+
+    @property
+    def form(self) -> Epilogue:
+        """The epilogue of no arrays."""
+        return Epilogue(self.expression, (), tuple(name for name, _ in self.numbers))
+
+    @property
+    def arrays(self) -> dict[str, View]:
+        """The views by name."""
+        return dict(zip(self.names, self.views, strict=True))
+
+
+PLAIN = Fused()
+
+
+def epilogue(expression: str, **operands: Any) -> EpilogueCall:
+    """What shall happen to each sum of a product before it is rounded, in the same launch.
+
+    ``expression`` is arithmetic over ``acc``, the sum, and names that ``operands`` give: numbers, or arrays that
+    broadcast to the result. Known are + - * /, whole powers, comparisons, ``x if condition else y``, and relu, gelu,
+    gelu_tanh, silu, tanh, sigmoid, each also as derivative (relu_grad …), abs, exp, log, sqrt, rsqrt, erf, min, max,
+    clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name.
+
+    >>> import numpy as np, tilewise as tw
+    >>> a, r = np.ones((2, 3), "float32"), np.full((2, 2), 0.5, "float32")
+    >>> tw.matmul(a, a.T, epilogue=tw.epilogue("max(acc * s, 0) + r", s=2.0, r=r))[0, 0]
+    np.float32(6.5)
+    """
+    if not isinstance(expression, str):
+        raise ArgumentError("expression", "must be a string", type(expression).__name__)
+    parsed = parse(expression)
+    used = dict.fromkeys(parsed.names + parsed.kept)
+    for name in used:
+        if name not in operands:
+            raise ArgumentError(name, f"must be given: {expression!r} has it", fix=f"epilogue(…, {name}=…)")
+    for name in operands:
+        if name not in used:
+            raise ArgumentError(name, "must be a name in the expression", expression, "leave it out")
+    for name, value in operands.items():
+        if isinstance(value, numbers.Real) and name in parsed.kept:
+            raise ArgumentError(name, "must be an array: the expression keeps values in it", value)
+    return EpilogueCall(parsed, {name: operands[name] for name in used})
+
+
+def express(
+    bias: Any, activation: str | None, residual: Any, alpha: float, beta: float | None, c: Any
+) -> EpilogueCall | None:
+    """The usual epilogue, activation(alpha·sum + beta·c + bias) + residual; None if nothing is to be done."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+            raise ArgumentError(name, "must be a number", type(value).__name__)
+    if c is None and beta:
+        raise ArgumentError("c", "must be given with beta", fix="c is the matrix that beta multiplies")
+    if activation is not None and activation not in ACTIVATIONS:
+        raise UnknownNameError("activation", activation, ACTIVATIONS)
+    given: dict[str, Any] = {}
+    text = SUM
+    if alpha != 1:
+        text, given["alpha"] = f"alpha * {SUM}", alpha
+    if c is not None and beta != 0:
+        scaled = "c" if beta is None or beta == 1 else "beta * c"
+        text, given["c"] = f"{text} + {scaled}", c
+        if scaled != "c":
+            given["beta"] = beta
+    if bias is not None:
+        text, given["bias"] = f"{text} + bias", bias
+    if activation is not None:
+        text = f"{activation}({text})"
+    if residual is not None:
+        text, given["residual"] = f"{text} + residual", residual
+    return epilogue(text, **given) if text != SUM else None
+
+
+def view_arrays(call: EpilogueCall | None) -> Fused:
+    """The epilogue of a call with views of its arrays."""
+    if call is None:
+        return PLAIN
+    if not isinstance(call, EpilogueCall):
+        fix = "tw.epilogue('max(acc, 0)') makes one"
+        raise ArgumentError("epilogue", "must be what tw.epilogue gives", type(call).__name__, fix)
+    kept = call.expression.kept
+    values = {name: float(value) for name, value in call.given.items() if isinstance(value, numbers.Real)}
+    views = {
+        name: interop.view_output(name, value) if name in kept else _view(name, value)
+        for name, value in call.given.items()
+        if name not in values
+    }
+    return Fused(call.expression.text, tuple(views), tuple(views.values()), tuple(values.items()), kept)
+
+
+def _view(name: str, value: Any) -> View:
+    return interop.view(name, interop.as_array(name, value))
+
+
+def fit(fused: Fused, shape: tuple[int, ...], sums: str) -> Fused:
+    """The epilogue with arrays that kernels read; refuses those that do not broadcast to the result, or lose bits."""
+    views = tuple(
+        _fit_array(name, view, name in fused.kept, shape, sums) for name, view in fused.arrays.items()
+    )
+    return fused._replace(views=views)
+
+
+def _fit_array(name: str, view: View, kept: bool, shape: tuple[int, ...], sums: str) -> View:
+    if kept and view.shape != shape:
+        raise ArgumentError(name, f"must have the result's shape {shape}", view.shape)
+    behind = shape[max(len(shape) - len(view.shape), 0) :]
+    if len(view.shape) > len(shape) or any(
+        size not in (1, wanted) for size, wanted in zip(view.shape, behind, strict=True)
+    ):
+        raise ArgumentError(name, f"must broadcast to the result's shape {shape}", view.shape)
+    if view.dtype in _TYPES[sums]:
+        return view
+    fix = f"convert it: {name}.astype({sums!r})"
+    if kept or view.space != HOST or interop.result_type(sums, view.dtype, arguments=("a", name)) != sums:
+        raise ArgumentError(name, f"must have a type of {', '.join(_TYPES[sums])}", view.dtype, fix)
+    return interop.view(name, interop.numpy_of(view).astype(interop.numpy_dtype(sums)))
+
+
+def sums_of(dtype: str) -> str:
+    """The type that sums of products are kept in, of operands of a type."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:
+    """The numbers of an epilogue in the type of the sums, as the bits that fill a slot."""
+    wide = interop.numpy_dtype(sums)
+    with np.errstate(over="ignore"):
+        bits = {name: wide.type(value).tobytes() for name, value in values}
+    return {f"epilogue.{name}": int.from_bytes(one, "little") for name, one in bits.items()}
+
+
+def describe_dense(call: EpilogueCall | None, shape: tuple[int, ...], dtype: str) -> Epilogue:
+    """The epilogue of a result of this shape, for a plan made without arrays: they count as lying densely."""
+    fused = view_arrays(call)
+    if fused.is_plain:
+        return fused.form
+    fused = fit(fused, shape, sums_of(dtype))
+    arrays = []
+    for name, view in fused.arrays.items():
+        rows, columns = (1, 1, *view.shape)[-2:]
+        arrays.append(EpilogueArray(name, view.dtype, rows > 1, columns > 1))
+    return Epilogue(fused.expression, tuple(arrays), tuple(name for name, _ in fused.numbers))

@@ -1,0 +1,74 @@
+// Functions that an epilogue's expression may call, on float and on double. What is NaN stays NaN.
+#pragma once
+
+namespace activation {
+
+template <typename T> inline __device__ T min(T a, T b) { return a < b || a != a ? a : b; }
+template <typename T> inline __device__ T max(T a, T b) { return a > b || a != a ? a : b; }
+template <typename T> inline __device__ T clamp(T x, T least, T most) { return min(max(x, least), most); }
+
+template <typename T> inline __device__ T abs(T x) { return ::fabs(x); }
+template <typename T> inline __device__ T exp(T x) { return ::exp(x); }
+template <typename T> inline __device__ T log(T x) { return ::log(x); }
+template <typename T> inline __device__ T sqrt(T x) { return ::sqrt(x); }
+template <typename T> inline __device__ T rsqrt(T x) { return ::rsqrt(x); }
+template <typename T> inline __device__ T erf(T x) { return ::erf(x); }
+
+template <unsigned POWER, typename T> inline __device__ T power(T x)
+{
+    if constexpr (POWER == 0) {
+        return T(1);
+    } else {
+        const T half = power<POWER / 2>(x);
+        return POWER % 2 ? half * half * x : half * half;
+    }
+}
+
+template <typename T> inline __device__ T relu(T x) { return max(x, T(0)); }
+template <typename T> inline __device__ T relu_grad(T x) { return x > T(0) ? T(1) : x != x ? x : T(0); }
+
+template <typename T> inline __device__ T tanh(T x) { return ::tanh(x); }
+template <typename T> inline __device__ T tanh_grad(T x)
+{
+    const T y = ::tanh(x);
+    return T(1) - y * y;
+}
+
+template <typename T> inline __device__ T sigmoid(T x) { return T(1) / (T(1) + ::exp(-x)); }
+template <typename T> inline __device__ T sigmoid_grad(T x)
+{
+    const T y = sigmoid(x);
+    return y * (T(1) - y);
+}
+
+template <typename T> inline __device__ T silu(T x) { return x / (T(1) + ::exp(-x)); }
+template <typename T> inline __device__ T silu_grad(T x)
+{
+    const T y = sigmoid(x);
+    return y * (T(1) + x * (T(1) - y));
+}
+
+// x·Φ(x), where Φ is the normal distribution's share below x.
+template <typename T> inline __device__ T below(T x)
+{
+    return T(0.5) * (T(1) + ::erf(x * T(0.7071067811865476)));
+}
+template <typename T> inline __device__ T gelu(T x) { return x * below(x); }
+template <typename T> inline __device__ T gelu_grad(T x)
+{
+    return below(x) + x * T(0.3989422804014327) * ::exp(T(-0.5) * x * x);
+}
+
+// The same by the usual approximation of Φ.
+template <typename T> inline __device__ T bend(T x)
+{
+    return ::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x));
+}
+template <typename T> inline __device__ T gelu_tanh(T x) { return T(0.5) * x * (T(1) + bend(x)); }
+template <typename T> inline __device__ T gelu_tanh_grad(T x)
+{
+    const T y = bend(x), slope = T(0.7978845608028654) * (T(1) + T(3 * 0.044715) * x * x);
+    return T(0.5) * (T(1) + y) + T(0.5) * x * (T(1) - y * y) * slope;
+}
+
+} // namespace activation

@@ -1,0 +1,13 @@
+// What happens to each sum on its way to the result: nothing. A plan with an epilogue puts a header of its own in this
+// one's place, with the arrays and numbers of the call as members.
+#pragma once
+
+struct Epilogue {
+    static constexpr bool PLAIN = true;
+
+    // For the matrix of these numbers in the stack.
+    __device__ Epilogue in_stack(unsigned, unsigned) const { return *this; }
+
+    // The result's element of a sum, not yet rounded to its type.
+    template <typename Sum> __device__ Sum operator()(Sum acc, unsigned, unsigned) const { return acc; }
+};

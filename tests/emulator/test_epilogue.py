@@ -1,0 +1,245 @@
+"""What happens to sums on their way to the result, in every kernel that takes an epilogue, on the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.calls import Choice
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError
+from tilewise.expression import EpilogueCall
+from tilewise.kernels import KERNELS
+from tilewise.matmul import multiply
+from tilewise.problem import Epilogue
+from tilewise.reference import compare
+
+EMULATOR = open_emulator()
+RANDOM = np.random.default_rng()
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = {
+    "float32": np.dtype("float32"),
+    "float16": np.dtype("float16"),
+    "bfloat16": BFLOAT16,
+    "float64": np.dtype("float64"),
+}
+
+
+def draw(*shape: int, dtype: Any = "float32") -> Any:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def multiplied(a: Any, b: Any, epilogue: EpilogueCall, kernel: str, **settings: object) -> Any:
+    choice = Choice(specs=(KERNELS[kernel],), settings=tuple(settings.items()))
+    return multiply(a, b, None, EMULATOR, choice, epilogue)
+
+
+def assert_right(result: Any, a: Any, b: Any, epilogue: EpilogueCall) -> None:
+    sums = "float64" if np.asarray(a).dtype == np.float64 else "float32"
+    compared = compare(result, a, b, accumulate=sums, epilogue=epilogue, terms=64)
+    assert compared.ok, compared
+
+
+@given(
+    sizes=st.tuples(*[st.integers(0, 40)] * 3),
+    stack=st.sampled_from([(), (3,), (2, 1, 2)]),
+    dtype=st.sampled_from(sorted(DTYPES)),
+    given=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
+    transposed=st.booleans(),
+)
+@settings(max_examples=8, deadline=None)
+def test_arrays_of_any_shape_broadcast(
+    sizes: tuple[int, int, int],
+    stack: tuple[int, ...],
+    dtype: str,
+    given: tuple[bool, bool, bool, bool],
+    transposed: bool,
+) -> None:
+    """An array of any shape that broadcasts to the result, of any strides."""
+    (m, n, k), kind = sizes, DTYPES[dtype]
+    a, b = draw(*stack, m, k, dtype=kind), draw(k, n, dtype=kind)
+    by_stack, by_row, by_column, flat = given
+    shape = (*(stack if by_stack else (1,) * len(stack)), m if by_row else 1, n if by_column else 1)
+    x = draw(*shape, dtype=kind) if not transposed else draw(*shape[::-1], dtype=kind).T
+    x = x.reshape(-1) if flat and not by_row and not by_stack else x
+    epilogue = tw.epilogue("silu(acc * 0.5) - x * s", x=x, s=1.5)
+    result = multiply(a, b, None, EMULATOR, Choice(), epilogue)
+    assert result.dtype == kind and result.shape == (*stack, m, n)
+    assert_right(result, a, b, epilogue)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("rows", [1, 70])
+def test_products_with_a_vector(rows: int, flip: bool) -> None:
+    """A row times a matrix is computed transposed: what runs along its columns then runs along rows."""
+    a, b = draw(1, 33, dtype="float16"), draw(33, rows, dtype="float16")
+    bias, x = draw(rows), draw(1, rows, dtype="float16")
+    if flip:
+        a, b, bias, x = b.T, a.T, bias[:, None], x.T
+    epilogue = tw.epilogue("gelu(acc + bias) * x", bias=bias, x=x)
+    for along in ("k", "rows"):
+        assert_right(multiplied(a, b, epilogue, "vector", along=along), a, b, epilogue)
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_on_hoppers_tensor_cores(split: int) -> None:
+    """A tile that ends outside of C, operands in rows and columns, a stack, and an array that is kept."""
+    stack, m, n, k = 2, 72, 100, 200
+    a, b = draw(stack, m, k, dtype=BFLOAT16), np.swapaxes(draw(stack, n, k, dtype=BFLOAT16), 1, 2)
+    pre = np.full((stack, m, n), np.nan, np.float32)
+    given = {"bias": draw(n), "row": draw(m, 1, dtype="float16"), "whole": draw(n, m, dtype=BFLOAT16).T}
+    epilogue = tw.epilogue("tanh(keep(pre, acc * 0.1 + bias)) * row + whole", pre=pre, **given)
+    assert_right(multiplied(a, b, epilogue, "wgmma", partition="64x64x64", split=split), a, b, epilogue)
+    assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=given["bias"]))
+
+
+@pytest.mark.parametrize("partition", ["128x256x64", "192x192x64"])
+def test_large_tiles_keep_their_sums_in_registers(partition: str) -> None:
+    """An epilogue that reads three arrays spills nothing, and no warning says that products wait for one another."""
+    spec, whole = KERNELS["wgmma"], np.zeros((8, 8), BFLOAT16)
+    text = "gelu(alpha * acc + bias) + beta * c + r"
+    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+    plan = tw.plan(8, 8, 64, dtype="bfloat16", gpu="h200", epilogue=epilogue)
+    code = spec.code(spec.complete({"partition": partition}), plan.problem.epilogue)
+    built = code.kernel("wgmma_gemm", "sm_90a").build()
+    resources = built.entries["wgmma_gemm"].resources
+    assert resources is not None
+    assert resources.spill_store_bytes == resources.spill_load_bytes == 0
+    assert not built.warnings
+
+
+def test_plans_are_profiled_and_checked() -> None:
+    whole = np.zeros((40, 24), np.float32)
+    epilogue = tw.epilogue("relu(keep(p, acc + r)) * s", p=whole.copy(), r=whole, s=3)
+    plans = [tw.plan(40, 24, 9, gpu="h200", epilogue=one) for one in (epilogue, None)]
+    assert plans[0].kernel == "general" and plans[0].problem.epilogue.numbers == ("s",)
+    assert tw.check(plans[0], "late") == []
+    name = "smsp__sass_inst_executed_op_global_st.sum"
+    assert tw.profile(plans[0])[name] > tw.profile(plans[1])[name]
+
+
+# ── the front door ──
+
+
+def test_the_usual_epilogue() -> None:
+    a, b, c = draw(20, 30), draw(30, 24), draw(20, 24)
+    bias, residual = draw(24), draw(20, 1)
+    result = tw.matmul(
+        a,
+        b,
+        bias=bias,
+        activation="gelu_tanh",
+        residual=residual,
+        alpha=0.5,
+        beta=2.0,
+        c=c,
+        device="emulator",
+    )
+    expression = "gelu_tanh(alpha * acc + beta * c + bias) + residual"
+    same = tw.epilogue(expression, alpha=0.5, beta=2.0, c=c, bias=bias, residual=residual)
+    assert_right(result, a, b, same)
+    assert np.array_equal(result, tw.matmul(a, b, epilogue=same, device="emulator"))
+
+
+def test_numbers_change_without_compiling() -> None:
+    """A plan is for an expression; the numbers come with the call."""
+    a, b = draw(8, 8), draw(8, 8)
+    for alpha in (2.0, -0.25, np.float16(3)):
+        epilogue = tw.epilogue("acc * alpha", alpha=alpha)
+        assert_right(tw.matmul(a, b, alpha=float(alpha), device="emulator"), a, b, epilogue)
+    plan = tw.plan(8, 8, 8, gpu="emulator", epilogue=tw.epilogue("alpha * acc", alpha=7))
+    assert np.allclose(tw.matmul(a, b, alpha=3.0, plan=plan, device="emulator"), 3 * (a @ b), atol=1e-4)
+
+
+def test_c_is_added_once_and_may_be_the_result() -> None:
+    a, b, c = draw(20, 30), draw(30, 24), draw(20, 24)
+    before = c.copy()
+    assert tw.matmul(a, b, c, c=c, device="emulator") is c
+    assert_right(c, a, b, tw.epilogue("acc + c", c=before))
+    shifted = np.concatenate([before, before])
+    assert_right(
+        tw.matmul(a, b, shifted[1:21], residual=shifted[:20], device="emulator"),
+        a, b, tw.epilogue("acc + r", r=before),
+    )  # fmt: skip
+    assert (
+        tw.matmul(a, b, c=c, beta=0, device="emulator").tolist()
+        == tw.matmul(a, b, device="emulator").tolist()
+    )
+
+
+def test_a_linear_layer_has_torchs_layout() -> None:
+    torch = pytest.importorskip("torch")
+    x, layer = torch.randn(2, 5, 16, dtype=torch.float64), torch.nn.Linear(16, 12, dtype=torch.float64)
+    with torch.no_grad():
+        wanted = torch.nn.functional.silu(layer(x))
+        result = tw.linear(x, layer.weight, layer.bias, activation="silu", device="emulator")
+    assert isinstance(result, torch.Tensor) and torch.allclose(result, wanted, atol=1e-12)
+    vector = tw.linear(np.ones(3, "float32"), np.eye(4, 3, dtype="float32"), np.arange(4, dtype="float32"))
+    assert vector.tolist() == [1, 2, 3, 3]
+
+
+def test_special_values_come_through() -> None:
+    a, b = draw(6, 5), draw(5, 4)
+    a[1, 2], a[2, 0], b[3, 1] = np.inf, np.nan, -np.inf
+    epilogue = tw.epilogue(
+        "relu(acc) - min(acc, 1) if acc > -2 else clamp(acc, -9, 1) + relu_grad(acc) + 1 / acc"
+    )
+    assert_right(tw.matmul(a, b, epilogue=epilogue, device="emulator"), a, b, epilogue)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bias": np.zeros(5)}, "bias must broadcast to the result's shape (4, 6)"),
+        ({"bias": np.zeros((4, 6, 1))}, "bias must broadcast"),
+        ({"bias": np.zeros(6, "float64")}, "bias must have a type of float16, bfloat16, float32"),
+        ({"bias": np.zeros(6, "complex64")}, "bias must be real"),
+        ({"bias": "a lot"}, "bias must be an array"),
+        ({"alpha": "2"}, "alpha must be a number"),
+        ({"activation": "gelou"}, "activation 'gelou' is not known; did you mean 'gelu'"),
+        ({"beta": 1.0}, "c must be given with beta"),
+        ({"epilogue": "relu(acc)"}, "epilogue must be what tw.epilogue gives"),
+        ({"epilogue": tw.epilogue("relu(acc)"), "alpha": 2}, "epilogue must stand alone"),
+        (
+            {"epilogue": tw.epilogue("keep(p, acc)", p=np.zeros((4, 5), "float32"))},
+            "p must have the result's shape",
+        ),
+        (
+            {"epilogue": tw.epilogue("keep(p, acc)", p=np.broadcast_to(np.float32(0), (4, 6)))},
+            "p must be writable",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tw.matmul(draw(4, 3), draw(3, 6), device="emulator", **given)
+    assert str(caught.value).startswith(message), caught.value
+
+
+def test_what_is_kept_shares_no_memory() -> None:
+    a, b, p = draw(4, 4), draw(4, 4), np.zeros((4, 4), "float32")
+    with pytest.raises(ArgumentError, match=r"^out must not overlap p"):
+        tw.matmul(a, b, p, epilogue=tw.epilogue("keep(p, acc)", p=p), device="emulator")
+    with pytest.raises(ArgumentError, match=r"^p must not overlap r"):
+        tw.matmul(a, b, epilogue=tw.epilogue("keep(p, acc) + r", p=p, r=p.T), device="emulator")
+
+
+def test_integers_become_the_type_of_the_sums() -> None:
+    a, b, bias = draw(4, 3), draw(3, 6), np.arange(6, dtype="int16")
+    assert_right(tw.matmul(a, b, bias=bias, device="emulator"), a, b, tw.epilogue("acc + b", b=bias))
+
+
+def test_lessons_have_none() -> None:
+    with pytest.raises(ArgumentError, match="epilogue must be plain for 04_tiled"):
+        multiplied(draw(4, 4), draw(4, 4), tw.epilogue("relu(acc)"), "04_tiled")
+
+
+def test_an_epilogue_is_plain_data() -> None:
+    with pytest.raises(ArgumentError, match="must give bias"):
+        Epilogue("acc + bias")

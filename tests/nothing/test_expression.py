@@ -1,0 +1,160 @@
+"""Expressions of epilogues: what is read, what is refused and where, and what they come to."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewise.error_bounds import BoundedArithmetic
+from tilewise.errors import ArgumentError
+from tilewise.expression import ACTIVATIONS, FUNCTIONS, parse
+
+FLOAT32 = BoundedArithmetic(2.0**-24, 2.0**-149)
+
+
+def conditions(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    compared = st.builds(
+        "({} {} {})".format, values, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), values
+    )
+    return compared | st.builds("({} {} {})".format, compared, st.sampled_from(["and", "or"]), compared)
+
+
+def combined(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.builds("({} {} {})".format, values, st.sampled_from("+-*"), values),
+        st.builds("(-{})".format, values),
+        st.builds("({})**{}".format, values, st.integers(0, 4)),
+        st.builds("({} if {} else {})".format, values, conditions(values), values),
+        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), values, values),
+        st.builds("abs({})".format, values),
+    )
+
+
+leaves = st.sampled_from(["acc", "x", "y", "0.5", "2", "1e-3"])
+expressions = st.recursive(leaves, combined, max_leaves=12)
+
+
+@given(expressions, st.tuples(*[st.integers(-4, 4)] * 3))
+@settings(max_examples=300, deadline=None)
+def test_an_expression_means_what_it_means_in_python(text: str, given: tuple[int, int, int]) -> None:
+    """With operands as exact as these nothing is uncertain but what rounding adds, and Python says what comes out."""
+    names = dict(zip(("acc", "x", "y"), map(float, given), strict=True))
+    found = parse(text).evaluate(FLOAT32, {name: FLOAT32.array(value) for name, value in names.items()})
+    wanted = eval(
+        text, {"__builtins__": {"min": min, "max": max, "abs": abs}}, names
+    )  # the strategy wrote it
+    close = math.isclose(float(found.value), wanted, rel_tol=1e-9, abs_tol=1e-12)
+    assert close or abs(float(found.value) - wanted) <= float(found.error)
+
+
+@given(expressions, st.integers(0, 2**32 - 1))
+@settings(max_examples=200, deadline=None)
+def test_the_bound_holds_for_float32(text: str, seed: int) -> None:
+    """The same in float32, step by step, on operands with errors: never outside the bound."""
+    random = np.random.default_rng(seed)
+    exact = {name: random.standard_normal(200) for name in ("acc", "x", "y")}
+    rough = {
+        name: (value * (1 + random.uniform(-1, 1, 200) * 1e-5)).astype(np.float32)
+        for name, value in exact.items()
+    }
+    bounds = {
+        name: FLOAT32.array(value)._replace(error=np.abs(value - rough[name]) + 1e-30)
+        for name, value in exact.items()
+    }
+    with np.errstate(all="ignore"):
+        found = parse(text).evaluate(FLOAT32, bounds)
+        computed = parse(text).evaluate(InFloat32(), rough)
+    inside = np.abs(computed - found.value) <= found.error
+    assert np.all(inside | ~np.isfinite(found.value)), text
+
+
+class InFloat32:
+    """Every operation in float32."""
+
+    add, subtract, multiply, negate = operator.add, operator.sub, operator.mul, operator.neg
+    both, either, invert = np.logical_and, np.logical_or, np.logical_not
+
+    def number(self, value: float) -> Any:
+        return np.float32(value)
+
+    def power(self, a: Any, power: int) -> Any:
+        return np.prod([a] * power, axis=0, dtype=np.float32) if power else np.ones_like(a)
+
+    def compare(self, sign: str, a: Any, b: Any) -> Any:
+        return {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}.get(
+            sign, np.equal if sign == "==" else np.not_equal
+        )(a, b)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return np.where(condition, a, b)
+
+    def call(self, function: str, *given: Any) -> Any:
+        return {"min": np.minimum, "max": np.maximum, "abs": np.abs}[function](*given)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_derivative_is_the_slope_of_its_function(name: str) -> None:
+    """Which also holds the slopes that bounds are made of."""
+    x, step = np.linspace(-6, 6, 4001) + 1e-4, 1e-6
+    function, derivative = parse(f"{name}(acc)"), parse(f"{name}_grad(acc)")
+
+    def at(expression: Any, where: Any, error: float = 0.0) -> Any:
+        return expression.evaluate(
+            FLOAT32, {"acc": FLOAT32.array(where)._replace(error=np.full(x.shape, error))}
+        )
+
+    slope = (at(function, x + step).value - at(function, x - step).value) / (2 * step)
+    assert np.allclose(at(derivative, x).value, slope, atol=1e-7)
+    for expression in (function, derivative):
+        near = at(expression, x, 1e-3)
+        moved = np.abs(at(expression, x + 1e-3).value - near.value)
+        assert np.all(moved <= near.error * (1 + 1e-9) + 1e-15)
+
+
+def test_functions_are_those_of_the_header() -> None:
+    from tilewise.toolchain.compile import own_headers
+
+    header = own_headers()["tilewise/activation.cuh"]
+    for name in FUNCTIONS:
+        assert name == "where" or f" {name}(T " in header, name
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "column"),
+    [
+        ("acc +", "cannot be read here", None),
+        ("max(acc, nothing(acc))", "calls nothing, which is not known", 9),
+        ("relu(acc, 1)", "has 2 arguments; relu takes 1", 0),
+        ("1 + (acc > 0)", "is a condition, where a number has to be", 5),
+        ("acc if 1 else 2", "must be a condition", 7),
+        ("acc ** 0.5", "must have a whole power from 0 to 8", 0),
+        ("acc + x.real", "is nothing that an epilogue can do", 6),
+        ("acc + x[0]", "is nothing that an epilogue can do", 6),
+        ("keep(3, acc)", "must be keep(name, value)", 0),
+        ("keep(p, acc) + keep(p, 1)", "keeps p a second time", 15),
+        ("é * True", "is a condition", 4),
+        ("acc * 1e999", "is too large a number", 6),
+        ("relu", "is a function: write relu(…)", 0),
+        ("0 < acc < 1 and acc", "is a condition, where a number has to be", 0),
+        ("where(0 < acc < 1, 1, 2)", "must compare two numbers", 6),
+        ("+" * 200 + "acc", "is nested more than 100 deep", None),
+        ("(" * 900 + "acc" + ")" * 900, "cannot be read here", None),
+        ("acc" + " + acc" * 999, "must have at most 2,000 characters", None),
+        ("", "cannot be read here", None),
+        ("acc; acc", "cannot be read here", None),
+    ],
+)
+def test_what_is_wrong_is_pointed_at(text: str, what: str, column: int | None) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert message.startswith(f"epilogue {what}"), message
+    if column is not None:
+        *_, shown, caret = message.splitlines()
+        assert shown == f"  {text}" and caret == " " * (column + 2) + "^"
