@@ -15,8 +15,8 @@ import pytest
 from tests.fake_device import FakeDevice
 from tilewise import devices
 from tilewise.bench import toolchain
-from tilewise.bench.ladder import ARCHS
-from tilewise.bench.ladder import markdown as resources
+from tilewise.bench.rung_cards import ARCHS
+from tilewise.bench.rung_cards import markdown as resources
 from tilewise.cli.parser import parse
 from tilewise.emulator.layout import FaultKind
 from tilewise.errors import DeviceUnavailable

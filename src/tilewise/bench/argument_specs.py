@@ -1,4 +1,4 @@
-"""A word of the command line → an argument of a kernel: an array, a matrix by value, a number or a null pointer."""
+"""The text of an ``--arg`` → an argument of a kernel: an array, a matrix by value, a number or a null pointer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MATRIX_BYTES = 24  # of a Matrix of tilewise/matrix.cuh: unsigned width, height
 
 @dataclass(slots=True)
 class MadeArgument:
-    """An argument made from a word: ``value`` is what a kernel's call takes.
+    """An argument made from the text of an ``--arg``, its ``word``: ``value`` is what a kernel's call takes.
 
     ``array`` is the array behind it, if there is one, and ``before`` what it held; for an array of which nothing is
     set yet, ``before`` is None.
@@ -62,19 +62,19 @@ class MadeArgument:
 
 
 class ArgumentMaker:
-    """Makes arguments on a device, word by word; the same seed makes the same numbers."""
+    """Makes arguments on a device, one ``--arg`` after another; the same seed makes the same numbers."""
 
     def __init__(self, device: Device, seed: int) -> None:
         self._device, self._random = device, np.random.default_rng(seed)
 
     def make(self, number: int, word: str, parameter: Parameter) -> MadeArgument:
-        """The argument that a word means for a parameter of a kernel."""
+        """The argument that the text of an ``--arg`` gives a parameter of a kernel."""
         if word.startswith(_MATRIX):
             return self._make_matrix(number, word, parameter)
         if found := _ARRAY.fullmatch(word):
             return self._make_array(number, word, found)
         if word.endswith(".npy"):
-            return self._place(number, word, load_array("--arg", word))
+            return self._place_on_device(number, word, load_array("--arg", word))
         return MadeArgument(number, word, _number(word))
 
     def _make_matrix(self, number: int, word: str, parameter: Parameter) -> MadeArgument:
@@ -112,11 +112,13 @@ class ArgumentMaker:
                 array = self._device.empty(shape, dtype)
                 return MadeArgument(number, word, array, array)
             if content == "zeros":
-                return self._place(number, word, np.zeros(shape, dtype))
+                return self._place_on_device(number, word, np.zeros(shape, dtype))
             if is_integer:
-                return self._place(number, word, self._integers(shape, dtype, int(below) if below else None))
+                return self._place_on_device(
+                    number, word, self._integers(shape, dtype, int(below) if below else None)
+                )
             floats = self._random.standard_normal(math.prod(shape), np.float32)
-            return self._place(number, word, floats.reshape(shape).astype(dtype))
+            return self._place_on_device(number, word, floats.reshape(shape).astype(dtype))
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
             raise ArgumentError("--arg", "must fit into the host's memory", word) from None
 
@@ -126,8 +128,8 @@ class ArgumentMaker:
         limit = min(below or count or 1, int(np.iinfo(dtype).max) + 1, max(count, 1))
         return (self._random.permutation(count) % limit).reshape(shape).astype(dtype)
 
-    def _place(self, number: int, word: str, host: npt.NDArray[Any]) -> MadeArgument:
-        """A host array on the device; one without dimensions is a number or a struct by value."""
+    def _place_on_device(self, number: int, word: str, host: npt.NDArray[Any]) -> MadeArgument:
+        """Copy a host array to the device; one without dimensions is a number or a struct by value."""
         if not host.ndim:
             return MadeArgument(number, word, host)
         array = self._device.array(np.ascontiguousarray(host))

@@ -1,4 +1,4 @@
-"""What a result was measured on and with: a figure without it cannot be judged."""
+"""The machine and the versions that a result was measured with: a figure without them cannot be judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A launch of a kernel in a file, given in words: a grid, a block, and what the arguments are."""
+"""A launch of a kernel in a file, as the command line gives it → the kernel compiled, its launch and arguments
+parsed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.bench.argument_words import EXAMPLES, ArgumentMaker, MadeArgument, triple
+from tilewise.bench.argument_specs import EXAMPLES, ArgumentMaker, MadeArgument, triple
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.devices import Device
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tilewise.instruments.findings import Finding
     from tilewise.instruments.profile import Profile
 
-__all__ = ["FileLaunch", "Words", "open_launch"]
+__all__ = ["FileLaunch", "LaunchSpec", "open_launch"]
 
 _KERNEL = re.compile(
     r"(?P<template>template\s*<[^;{]*>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"
@@ -31,12 +32,12 @@ _KERNEL = re.compile(
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
 )
 # Grid, block, arguments, shared bytes and cluster, as a kernel's call takes them.
-_Called = tuple[tuple[int, ...], tuple[int, ...], list[Any], int, tuple[int, ...] | None]
+_CallArguments = tuple[tuple[int, ...], tuple[int, ...], list[Any], int, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
-class Words:
-    """What somebody says of a launch: plain data, as it was written."""
+class LaunchSpec:
+    """An unparsed launch from the command line: plain data."""
 
     file: str
     grid: str | None
@@ -53,7 +54,7 @@ class Words:
 
 @dataclass(frozen=True)
 class FileLaunch:
-    """A kernel out of a file and how to launch it."""
+    """A kernel from a file and how to launch it."""
 
     kernel: Kernel
     grid: tuple[int, ...]
@@ -66,7 +67,7 @@ class FileLaunch:
     def make_arguments(self, device: Device) -> list[MadeArgument]:
         """The arguments on a device; the same seed makes the same numbers."""
         maker = ArgumentMaker(device, self.seed)
-        with self.as_given():
+        with self.rename_errors():
             return [
                 maker.make(number, word, parameter)
                 for number, (word, parameter) in enumerate(
@@ -77,12 +78,12 @@ class FileLaunch:
     def start(self, device: Device, timeout: float | None = None) -> None:
         """Make the arguments and launch."""
         made = self.make_arguments(device)
-        with self.as_given():
+        with self.rename_errors():
             self.kernel(*self._call(made), device, timeout)
 
     def bind(self, made: Sequence[MadeArgument], device: Device) -> BoundCall:
         """The launch with its arguments, made ready."""
-        with self.as_given():
+        with self.rename_errors():
             return self.kernel.bind(*self._call(made), device)
 
     def profile(
@@ -99,7 +100,7 @@ class FileLaunch:
         """
         made = self.make_arguments(open_emulator())
         patterns = fill_with_patterns(made, self.seed)
-        with self.as_given():
+        with self.rename_errors():
             found = self.kernel.profile(*self._call(made), gpu, timeout, cache, sample)
         return found, [] if sample else list_unwritten(made, find_unwritten(made, patterns))
 
@@ -116,27 +117,27 @@ class FileLaunch:
         See :meth:`tilewise.Kernel.check`. Of a launch that did not come to its end, nothing is said of outputs.
         """
         made = self.make_arguments(open_emulator())
-        with self.as_given():
+        with self.rename_errors():
             findings = self.kernel.check(*self._call(made), order, timeout, level=level, lenient=lenient)
-        return findings, [] if _was_ended(findings) else list_unwritten(made, find_unset(made))
+        return findings, [] if _ended_early(findings) else list_unwritten(made, find_unset(made))
 
-    def _call(self, made: Sequence[MadeArgument]) -> _Called:
-        """What a kernel is called with."""
+    def _call(self, made: Sequence[MadeArgument]) -> _CallArguments:
+        """The arguments of the kernel's call."""
         return self.grid, self.block, [item.value for item in made], self.shared, self.cluster
 
     @contextlib.contextmanager
-    def as_given(self) -> Iterator[None]:
-        """Errors about arguments name them as they stand on the command line; those of the launch tell the seed."""
+    def rename_errors(self) -> Iterator[None]:
+        """Errors about an argument name its ``--arg``; those of the launch mention the seed."""
         try:
             yield
         except ArgumentError as error:
-            raise self._in_words(error) from None
+            raise self._rename_argument(error) from None
         except (KernelFault, Deadlock, LaunchTimeout) as error:
             error.add_note(f"--seed {self.seed} makes the same arguments again")
             raise
 
-    def _in_words(self, error: ArgumentError) -> ArgumentError:
-        """An error about an argument, as it stands on the command line."""
+    def _rename_argument(self, error: ArgumentError) -> ArgumentError:
+        """An error about an argument, by its ``--arg``."""
         found = re.fullmatch(r"args\[(\d+)\]", error.argument)
         if not found:
             return error
@@ -151,14 +152,14 @@ class FileLaunch:
         return ArgumentError(f"--arg {word!r} (number {number + 1})", error.rule, fix=fix)
 
 
-def _was_ended(findings: Sequence[Finding]) -> bool:
-    """Whether something ended the launch: that is the last finding, of none of the kinds that let it go on."""
+def _ended_early(findings: Sequence[Finding]) -> bool:
+    """Whether a fault or a deadlock ended the launch: then that is the last finding."""
     going_on = {words.kind for words in FINDING_TEXTS.values()} | {"leak", "uninitialised-mbarrier"}
     return bool(findings) and findings[-1].kind not in going_on
 
 
-def open_launch(words: Words) -> FileLaunch:
-    """Read the file, compile the kernel, and look at the words of its launch."""
+def open_launch(words: LaunchSpec) -> FileLaunch:
+    """Read the file, compile the kernel, and parse the launch."""
     path = Path(words.file)
     if path.suffix not in (".cu", ".ptx"):
         raise ArgumentError("a file", "must end in .cu (CUDA C++) or .ptx", words.file)
@@ -168,7 +169,7 @@ def open_launch(words: Words) -> FileLaunch:
             raise ArgumentError(name, "must be given for a file", fix="such as --grid 11,20 --block 32,32")
     foreign = path.suffix == ".ptx"
     names = list(read_entries(text)) if foreign else _kernels(text)
-    entry = words.kernel or _only(names, words.file)
+    entry = words.kernel or _only_kernel(names, words.file)
     if foreign:
         kernel = Kernel.from_ptx(text, entry, filename=words.file)
     else:
@@ -217,7 +218,7 @@ def _defines(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _only(names: Sequence[str], file: str) -> str:
+def _only_kernel(names: Sequence[str], file: str) -> str:
     if len(names) == 1 and not names[0].endswith("<…>"):
         return names[0]
     if not names:

@@ -1,4 +1,4 @@
-"""A measured figure: its samples, what it stands against, its budget, and how it is shown."""
+"""A measurement: its samples, what it is compared with, its budget, and how it is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["COLUMNS", "Figure", "cells"]
+__all__ = ["COLUMNS", "Measurement", "cells"]
 
 COLUMNS = ("what", "figure", "against", "ratio", "budget", "")
 
@@ -15,7 +15,7 @@ _BAD = ("over", "under", "WRONG")
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Measurement:
     """Samples, and those of what they stand against, taken in turn: sample i against sample i.
 
     ``ratio_unit`` is "%", "×" or words. A budget bounds the median of the ratios, or of the samples where

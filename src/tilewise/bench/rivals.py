@@ -1,4 +1,4 @@
-"""What the emulator is measured against, each in a process of its own, which works when it is asked to.
+"""The programs that the emulator is compared with, each in a process of its own.
 
 ``python -m tilewise.bench.rivals WHAT SIZE`` prints a line of JSON about itself, then for each line that it
 reads the seconds of one product. The result is compared with float64 before anything is timed.
@@ -34,7 +34,7 @@ Once = Callable[[], float]
 
 
 class Rival:
-    """A process that multiplies when it is asked to, and says how long it took."""
+    """A process that multiplies on request, and reports the time."""
 
     def __init__(self, what: str, size: int, environment: dict[str, str] | None = None) -> None:
         # NOTE: -P keeps the working directory out of the search, as it is for the command.

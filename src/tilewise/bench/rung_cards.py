@@ -1,4 +1,4 @@
-"""What there is to say of each rung: a card, and the tables of the documentation."""
+"""A rung → its card, and the tables of the documentation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MANY = 16  # values from which on only the first and the last are shown
 
 @dataclass(frozen=True, slots=True)
 class RungCard:
-    """A rung in words."""
+    """A description of a rung."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ def _listed(values: tuple[int | str, ...]) -> str:
 
 
 def card(rung: KernelSpec) -> RungCard:
-    """What there is to say of a rung."""
+    """The card of a rung."""
     size = example_size(rung, on_gpu=True)
     launch = geometry(rung, size, {})
     return RungCard(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
 
-from tilewise.bench.given import open_launch
+from tilewise.bench.launch_spec import open_launch
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten
 from tilewise.cli import draw

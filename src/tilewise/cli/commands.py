@@ -9,10 +9,10 @@ from tilewise.bench.demo import Broken, Chosen, Compiled, Demo, Result, TooNew, 
 from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
 from tilewise.bench.emulator import markdown as speed_markdown
-from tilewise.bench.figures import COLUMNS, cells
-from tilewise.bench.ladder import RungCard, card, whole_source
-from tilewise.bench.ladder import markdown as resources_markdown
+from tilewise.bench.measurement import COLUMNS, cells
 from tilewise.bench.product import fresh_seed
+from tilewise.bench.rung_cards import RungCard, card, whole_source
+from tilewise.bench.rung_cards import markdown as resources_markdown
 from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain, budget_of
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, try_rung

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 
 __all__ = [
     "SCHEMA",
@@ -216,7 +216,7 @@ def amount(count: int) -> str:
 def progress(title: str) -> Iterator[Progress]:
     """A bar on a terminal, gone when the work is; nothing in a pipe."""
     if not sys.stderr.isatty():
-        yield silent
+        yield ignore_progress
         return
     columns = (
         TextColumn(title),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewise.bench.given import Words, open_launch
-from tilewise.bench.hardware import DURATION, Product, beside, measure
+from tilewise.bench.hardware import DURATION, RungLaunch, beside, measure
+from tilewise.bench.launch_spec import LaunchSpec, open_launch
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten
 from tilewise.cli import draw
@@ -273,9 +273,9 @@ def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None
         raise ArgumentError("--on gpu", "runs one launch", "a comparison")
     found = profiled.profile
     if is_file(args.target):
-        what: Words | Product = replace(file_words(args, args.target), seed=profiled.seed)
+        what: LaunchSpec | RungLaunch = replace(file_words(args, args.target), seed=profiled.seed)
     else:
-        what = Product(args.target, rung_size(args, _EXAMPLE), settings(args.set))
+        what = RungLaunch(args.target, rung_size(args, _EXAMPLE), settings(args.set))
     names = [metric.name for metric in found.chosen(patterns)]
     measured = measure(what, names)
     rows = beside(found, measured, names)

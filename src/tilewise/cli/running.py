@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.bench.file_run import FileRun, Result, run_file
-from tilewise.bench.given import open_launch
+from tilewise.bench.launch_spec import open_launch
 from tilewise.cli import draw
 from tilewise.cli.words import file_words, output_words
 from tilewise.devices import Device

@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from tilewise.bench.file_run import OutputWords
-from tilewise.bench.given import Words
+from tilewise.bench.file_run import OutputSpec
+from tilewise.bench.launch_spec import LaunchSpec
 from tilewise.errors import ArgumentError
 
 __all__ = ["file_words", "is_file", "output_words", "refuse_file_options", "rung_size", "settings"]
@@ -25,23 +25,23 @@ def is_file(target: str) -> bool:
     return "." in target or "/" in target
 
 
-def file_words(args: Namespace, file: str) -> Words:
+def file_words(args: Namespace, file: str) -> LaunchSpec:
     """The launch of a file's kernel; what belongs to rungs alone is refused."""
     if not args.compare:
         _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
-    return Words(
+    return LaunchSpec(
         file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
         args.include, args.seed,
     )  # fmt: skip
 
 
-def output_words(args: Namespace) -> OutputWords:
+def output_words(args: Namespace) -> OutputSpec:
     """What is wanted of the outputs of a file's kernel."""
     if (args.rtol is not None or args.atol is not None) and not args.expect:
         raise ArgumentError(
             "--rtol and --atol", "are tolerances of --expect", fix="give one, such as --expect ref.npy"
         )
-    return OutputWords(args.output, args.expect, args.show, args.rtol, args.atol)
+    return OutputSpec(args.output, args.expect, args.show, args.rtol, args.atol)
 
 
 def refuse_file_options(args: Namespace) -> None:
