@@ -1,4 +1,4 @@
-"""What the terminal sees: tables, a progress bar, JSON."""
+"""Printing to the terminal: tables, a progress bar, JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 SCHEMA = 1  # of what --json prints
 _INSET = 4  # of what stands below the first cell of a row
-_WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
+_WIDE = 400  # columns where there is no terminal: a file should not be wrapped at 80
 
 
 def _console() -> Console:

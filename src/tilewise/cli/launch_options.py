@@ -1,4 +1,4 @@
-"""What a command line says of a launch, as plain data."""
+"""The options of a launch → plain data for ``bench``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tilewise.bench.file_run import OutputSpec
 from tilewise.bench.launch_spec import LaunchSpec
 from tilewise.errors import ArgumentError
 
-__all__ = ["file_words", "is_file", "output_words", "refuse_file_options", "rung_size", "settings"]
+__all__ = ["is_file", "launch_spec", "output_spec", "refuse_file_options", "rung_size", "settings"]
 
-_OF_FILES = (
+_FILE_OPTIONS = (
     *("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout"),
     *("output", "expect", "rtol", "atol", "show"),
 )
-_SHOWN = {"show": "print"}  # options whose values go by another name
-_OF_RUNGS = ("m", "n", "k", "set")
+_OPTION_NAMES = {"show": "print"}  # options whose values go by another name
+_RUNG_OPTIONS = ("m", "n", "k", "set")
 
 
 def is_file(target: str) -> bool:
@@ -25,18 +25,18 @@ def is_file(target: str) -> bool:
     return "." in target or "/" in target
 
 
-def file_words(args: Namespace, file: str) -> LaunchSpec:
-    """The launch of a file's kernel; what belongs to rungs alone is refused."""
+def launch_spec(args: Namespace, file: str) -> LaunchSpec:
+    """The launch of a file's kernel; options that belong to rungs alone are refused."""
     if not args.compare:
-        _refuse(args, _OF_RUNGS, "is for rungs", "a file takes --grid, --block and --arg")
+        _refuse(args, _RUNG_OPTIONS, "is for rungs", "a file takes --grid, --block and --arg")
     return LaunchSpec(
         file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
         args.include, args.seed,
     )  # fmt: skip
 
 
-def output_words(args: Namespace) -> OutputSpec:
-    """What is wanted of the outputs of a file's kernel."""
+def output_spec(args: Namespace) -> OutputSpec:
+    """Which outputs of a file's kernel to save, compare and print."""
     if (args.rtol is not None or args.atol is not None) and not args.expect:
         raise ArgumentError(
             "--rtol and --atol", "are tolerances of --expect", fix="give one, such as --expect ref.npy"
@@ -46,11 +46,11 @@ def output_words(args: Namespace) -> OutputSpec:
 
 def refuse_file_options(args: Namespace) -> None:
     """Refuse options that belong to files, for a rung."""
-    _refuse(args, _OF_FILES, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
+    _refuse(args, _FILE_OPTIONS, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
 
 
 def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The size that a rung is launched with; what belongs to files alone is refused."""
+    """The size that a rung is launched with; options that belong to files alone are refused."""
     if not args.compare:
         refuse_file_options(args)
     given = (args.m, args.n, args.k)
@@ -61,7 +61,7 @@ def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int,
 def _refuse(args: Namespace, names: Sequence[str], rule: str, fix: str) -> None:
     for name in names:
         if getattr(args, name, None) not in (None, [], 0):
-            option = _SHOWN.get(name, name)
+            option = _OPTION_NAMES.get(name, name)
             raise ArgumentError(f"{'-' if len(option) == 1 else '--'}{option}", rule, fix=fix)
 
 

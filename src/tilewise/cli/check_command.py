@@ -1,4 +1,4 @@
-"""``tilewise check``: what is wrong with a launch."""
+"""``tilewise check``: print the findings of a launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewise.bench.launch_spec import open_launch
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten
 from tilewise.cli import draw
-from tilewise.cli.words import file_words, is_file, rung_size, settings
+from tilewise.cli.launch_options import is_file, launch_spec, rung_size, settings
 from tilewise.devices.emulated import open_emulator
 from tilewise.instruments.findings import Finding, at_least
 from tilewise.ladder import ladder
@@ -23,7 +23,7 @@ _EXAMPLE = (96, 64, 128)
 
 @dataclass(frozen=True)
 class _Checked:
-    """What was checked, and what was found; ``notes`` are no faults of this launch."""
+    """A checked launch and its findings; ``notes`` are no faults of this launch."""
 
     title: str
     order: str | int
@@ -63,7 +63,7 @@ def _rung(args: Namespace, order: str | int) -> _Checked:
 
 
 def _file(args: Namespace, order: str | int) -> _Checked:
-    words = file_words(args, args.target)
+    words = launch_spec(args, args.target)
     launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
     found, unwritten = launch.check(order, args.timeout, level="info", lenient=args.lenient)
     findings = at_least("warning", found)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.bench.file_run import FileRun, Result, run_file
 from tilewise.bench.launch_spec import open_launch
 from tilewise.cli import draw
-from tilewise.cli.words import file_words, output_words
+from tilewise.cli.launch_options import launch_spec, output_spec
 from tilewise.devices import Device
 from tilewise.launch import dim3
 
@@ -24,7 +24,7 @@ _CELL = 9  # characters of a number, which a few have more of
 
 def run_kernel(args: Namespace, device: Device) -> int:
     """Run the kernel that a command line names, once, on a device."""
-    words, wanted = file_words(args, args.target), output_words(args)
+    words, wanted = launch_spec(args, args.target), output_spec(args)
     found = run_file(open_launch(words), device, wanted, args.timeout)
     if args.json:
         draw.write_json("run", {"target": args.target, **found.to_dict()})
@@ -74,7 +74,7 @@ def _print_result(result: Result) -> None:
     missing = np.zeros(values.shape, np.bool_) if result.unwritten is None else result.unwritten
     length = values.shape[-1]
     rows, gone = values.reshape(-1, length), missing.reshape(-1, length)
-    for number in range(len(rows)) if result.whole else _ends(len(rows), 2 * _EDGE + 1):
+    for number in range(len(rows)) if result.whole else _first_and_last(len(rows), 2 * _EDGE + 1):
         if number < 0:
             draw.line("  …")
             continue
@@ -82,7 +82,7 @@ def _print_result(result: Result) -> None:
         _print_row(place, rows[number], gone[number], result.whole, len(str(list(values.shape))))
 
 
-def _ends(count: int, most: int) -> list[int]:
+def _first_and_last(count: int, most: int) -> list[int]:
     """Numbers below ``count``, at most ``most`` of them: -1 stands for those between the first and the last few."""
     return (
         list(range(count)) if count <= most else [*range(most - 1 - _EDGE), -1, *range(count - _EDGE, count)]
@@ -94,7 +94,7 @@ def _print_row(
 ) -> None:
     """Elements along the last axis, "--" for those not written; each line begins with the index of its first."""
     per_line = max((draw.width() - label - 2) // (_CELL + 1), 2 * _EDGE)
-    shown = range(len(row)) if whole else _ends(len(row), per_line)
+    shown = range(len(row)) if whole else _first_and_last(len(row), per_line)
     cells = ["…" if i < 0 else "--" if gone[i] else _number(row[i]) for i in shown]
     for start in range(0, len(cells), per_line):
         line = "".join(f" {cell:>{_CELL}}" for cell in cells[start : start + per_line])

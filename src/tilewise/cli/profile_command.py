@@ -1,4 +1,4 @@
-"""``tilewise profile``: what a launch comes to, in ncu's terms."""
+"""``tilewise profile``: print a launch's metrics in ncu's terms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewise.bench.launch_spec import LaunchSpec, open_launch
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten
 from tilewise.cli import draw
-from tilewise.cli.words import file_words, is_file, rung_size, settings
+from tilewise.cli.launch_options import is_file, launch_spec, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.instruments.compare import compared_rows, comparison
@@ -32,7 +32,7 @@ _EXAMPLE = (512, 512, 256)
 
 @dataclass(frozen=True)
 class _Profiled:
-    """A profile, and what belongs to a launch that was given in words."""
+    """A profile, with the seed and the unwritten outputs of a launch of a file's kernel."""
 
     name: str
     profile: Profile
@@ -131,7 +131,7 @@ def _profile(args: Namespace, name: str) -> _Profiled:
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
         return _Profiled(name, found)
-    words = file_words(args, name)
+    words = launch_spec(args, name)
     if words.arch is None:
         words = replace(words, arch=find(args.gpu or DEFAULT_GPU).arch)
     launch = open_launch(words)
@@ -273,7 +273,7 @@ def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None
         raise ArgumentError("--on gpu", "runs one launch", "a comparison")
     found = profiled.profile
     if is_file(args.target):
-        what: LaunchSpec | RungLaunch = replace(file_words(args, args.target), seed=profiled.seed)
+        what: LaunchSpec | RungLaunch = replace(launch_spec(args, args.target), seed=profiled.seed)
     else:
         what = RungLaunch(args.target, rung_size(args, _EXAMPLE), settings(args.set))
     names = [metric.name for metric in found.chosen(patterns)]
