@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.cli.main import main
 
 ORDERS: list[str | int] = ["eager", "late", 0, 1, 2, 3]
 
@@ -93,7 +95,7 @@ def test_the_checker_takes_the_barrier_for_one_and_misses_a_missing_one(
 
 def test_without_the_flag_the_trap_says_what_is_missing(shift: tw.Kernel) -> None:
     with pytest.raises(
-        tw.TilewiseError, match=r"grid.sync\(\) .* give it cooperative=True\n  in kernel shift"
+        tw.TilewiseError, match=r"grid.sync\(\) .* give it cooperative=True .*\n  in kernel shift"
     ):
         shift(4, 64, arguments(4), device="emulator")
     (found,) = shift.check(4, 64, arguments(4))
@@ -175,3 +177,23 @@ def test_grid_sync_of_cooperative_groups() -> None:
         x = np.arange(512, dtype=np.int32)
         assert kernel.check(8, 64, [x], order=order, cooperative=True) == []
         assert x[0] == 511 * 256
+
+
+# ── the command line ──
+
+
+@pytest.mark.parametrize("command", ["run", "check", "profile"])
+def test_the_command_line_launches_cooperatively(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    """With the option a grid meets; without it the kernel traps, and the message says what is missing."""
+    (tmp_path / "shift.cu").write_text(SHIFT)
+    words = [command, str(tmp_path / "shift.cu"), "--kernel", "shift", "--grid", "2", "--block", "64"]
+    for word in ("s32[128]", "zeros:s32[128]", "1", "0"):
+        words += ["--arg", word]
+    words += [] if command == "profile" else ["--device", "emulator"] if command == "run" else []
+    assert main([*words, "--cooperative"]) == 0, capsys.readouterr()
+    capsys.readouterr()
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "cooperative" in said.out + said.err

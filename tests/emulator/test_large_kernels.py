@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.emulator import build_kernel, host_cpu
+from tilewise.emulator.analysis import pieces
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
 from tilewise.emulator.ptx.instruction_operands import reads, writes
@@ -118,3 +122,81 @@ def test_no_stretch_of_code_is_endless() -> None:
     blocks = re.split(r"^[\w.]+:$", text, flags=re.MULTILINE)
     body = blocks[1:]  # the first has the registers
     assert max(block.count("\n") for block in body) < 256 * 16
+
+
+def mixed(count: int) -> str:
+    """Guarded writes, predicates, shared memory, packed and double numbers, in lanes that go apart or not."""
+    lines = [
+        f"{HEAD}.reg .b16 %h<4>; .reg .b32 %r<6>; .reg .f64 %d<3>; .reg .pred %p<3>; .reg .b32 %s<3>; .reg .b16 %b<3>;",
+        ".shared .align 16 .b8 tile[4096]; mov.u32 %s0, tile; shl.b32 %s1, %t0, 2; add.u32 %s2, %s0, %s1;",
+        "ld.global.b32 %r0, [%a3]; ld.global.b32 %r1, [%a3+128]; ld.global.b32 %r2, [%a3+256];",
+        "cvt.u16.u32 %h0, %r0; cvt.u16.u32 %h1, %r1; cvt.rn.f64.u32 %d0, %r0; mov.f64 %d1, %d0; mov.b16 %b0, %h0;",
+        "mov.b32 %r3, %r0; setp.gt.u32 %p0, %t0, 11; setp.lt.u32 %p1, %r0, %r1; @%p0 bra END;",
+    ]
+    for i in range(count):
+        lines += [f"fma.rn.f16x2 %r3, %r3, %r1, %r2; @%p1 add.u32 %r3, %r3, {i}; mov.b32 {{%h2, %h3}}, %r3;"]
+        lines += [
+            f"st.shared.b32 [%s2+{i % 16 * 128}], %r3; setp.lt.u32 %p1, %r3, %r{i % 3}; mov.b16 %b1, %h2;"
+        ]
+        lines += ["@!%p1 fma.rn.f64 %d1, %d1, %d0, %d0; fma.rn.bf16 %b0, %b1, %b0, %b1;"]
+    lines += ["cvt.rn.f32.f64 %r4, %d1; xor.b32 %r3, %r3, %r4; mov.b16 %h2, %b0; cvt.u32.u16 %r5, %h2;"]
+    return "\n".join([*lines, "add.u32 %r3, %r3, %r5;", "END: st.global.b32 [%a4], %r3; ret; }"])
+
+
+def results(ptx: str, threads: int, given: Any) -> Any:
+    out = np.zeros(64, np.uint32)
+    tw.Kernel.from_ptx(ptx, "k")(1, threads, [given, out], device=tw.device("emulator"))
+    return out
+
+
+@pytest.mark.parametrize("threads", [32, 20, 64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mixed(40),
+        lambda: mixed(40).replace("@%p0 bra END;", ""),
+        *(lambda t=t: multiply_adds(t, 90) for t in BITS),
+    ],
+)
+def test_pieces_give_the_bits_of_the_whole(
+    make: Callable[[], str], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = np.random.default_rng(3).integers(0, 2**32, 160, dtype=np.uint32)
+    whole = results(make(), threads, given)
+    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2, "_ROW": 3}.items():
+        monkeypatch.setattr(pieces, name, value)
+    assert ".piece." in lowered(make()) or ".row." in lowered(make())
+    assert (results(make() + "\n// in pieces", threads, given) == whole).all()
+    assert len(set(whole.tolist())) > 8
+
+
+@pytest.mark.parametrize("start", [2**32 - 20, 2**32 - 50])
+def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an index wraps around from one lane to the next, the general build goes on from there."""
+    ptx = loads(40).replace("ld.param.u32 %t1, [q]", f"mov.u32 %t1, {start}")
+    ptx = re.sub(r"add.s64 (%w\d+), %a0, (%w\d+);", r"and.b64 %a5, \2, 508; add.s64 \1, %a0, %a5;", ptx)
+    given = np.arange(160, dtype=np.float32) ** 2
+    for name, value in {"_LONG": 8, "_MOST": 30, "_FEWEST": 2}.items():
+        monkeypatch.setattr(pieces, name, value)
+    program = make_program(parse(ptx), "k", (32, 1, 1))
+    assert program.fast.guarded
+    assert ".piece." in lowered(ptx)
+    out = results(ptx, 32, given)[:32].view(np.float32)
+    index = (start + np.arange(32)[:, None] + np.arange(40)) % 2**32 & 127
+    assert (out == given[index].sum(1)).all()
+
+
+@pytest.mark.parametrize(
+    ("ptx", "budget"), [(multiply_adds("f16", 8192), 3.0), (loads(300), 3.0)], ids=["multiply-adds", "loads"]
+)
+def test_the_time_to_the_first_launch(ptx: str, budget: float) -> None:
+    """In seconds of a CPU that does twenty million turns of a loop in one: a busy machine is slower at both."""
+    build_kernel(multiply_adds("f16", 1), "k", (32, 1, 1), host_cpu(), None)
+
+    def seconds(work: Callable[[], object]) -> float:
+        before = time.process_time()
+        work()
+        return time.process_time() - before
+
+    second = 8 * seconds(lambda: sum(i for i in range(2_500_000)))
+    assert seconds(lambda: build_kernel(ptx, "k", (32, 1, 1), host_cpu(), None)) < budget * second

@@ -50,6 +50,7 @@ class LaunchSpec:
     defines: Sequence[str] = ()
     include: Sequence[str] = ()
     seed: int | None = None
+    cooperative: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class FileLaunch:
     shared: int
     words: Sequence[str] = field(repr=False)
     seed: int
+    cooperative: bool = False
 
     def make_arguments(self, device: Device) -> list[MadeArgument]:
         """The arguments on a device; the same seed makes the same numbers."""
@@ -79,12 +81,12 @@ class FileLaunch:
         """Make the arguments and launch."""
         made = self.make_arguments(device)
         with self.rename_errors():
-            self.kernel(*self._call(made), device, timeout)
+            self.kernel(*self._call(made), device, timeout, cooperative=self.cooperative)
 
     def bind(self, made: Sequence[MadeArgument], device: Device) -> BoundCall:
         """The launch with its arguments, made ready."""
         with self.rename_errors():
-            return self.kernel.bind(*self._call(made), device)
+            return self.kernel.bind(*self._call(made), device, cooperative=self.cooperative)
 
     def profile(
         self,
@@ -101,7 +103,9 @@ class FileLaunch:
         made = self.make_arguments(open_emulator())
         patterns = fill_with_patterns(made, self.seed)
         with self.rename_errors():
-            found = self.kernel.profile(*self._call(made), gpu, timeout, cache, sample)
+            found = self.kernel.profile(
+                *self._call(made), gpu, timeout, cache, sample, cooperative=self.cooperative
+            )
         return found, [] if sample else list_unwritten(made, find_unwritten(made, patterns))
 
     def check(
@@ -118,7 +122,9 @@ class FileLaunch:
         """
         made = self.make_arguments(open_emulator())
         with self.rename_errors():
-            findings = self.kernel.check(*self._call(made), order, timeout, level=level, lenient=lenient)
+            findings = self.kernel.check(
+                *self._call(made), order, timeout, level=level, lenient=lenient, cooperative=self.cooperative
+            )
         return findings, [] if _ended_early(findings) else list_unwritten(made, find_unset(made))
 
     def _call(self, made: Sequence[MadeArgument]) -> _CallArguments:
@@ -191,6 +197,7 @@ def open_launch(words: LaunchSpec) -> FileLaunch:
         words.shared,
         words.args,
         fresh_seed() if words.seed is None else words.seed,
+        words.cooperative,
     )
 
 

@@ -13,7 +13,19 @@ from tilewise.errors import ArgumentError
 __all__ = ["is_file", "launch_spec", "output_spec", "refuse_file_options", "rung_size", "settings"]
 
 _FILE_OPTIONS = (
-    *("grid", "block", "cluster", "arg", "kernel", "define", "include", "arch", "shared", "timeout"),
+    *(
+        "grid",
+        "block",
+        "cluster",
+        "arg",
+        "kernel",
+        "define",
+        "include",
+        "arch",
+        "shared",
+        "timeout",
+        "cooperative",
+    ),
     *("output", "expect", "rtol", "atol", "show"),
 )
 _OPTION_NAMES = {"show": "print"}  # options whose values go by another name
@@ -31,7 +43,7 @@ def launch_spec(args: Namespace, file: str) -> LaunchSpec:
         _refuse(args, _RUNG_OPTIONS, "is for rungs", "a file takes --grid, --block and --arg")
     return LaunchSpec(
         file, args.grid, args.block, args.kernel, args.cluster, args.shared, args.arch, args.arg, args.define,
-        args.include, args.seed,
+        args.include, args.seed, args.cooperative,
     )  # fmt: skip
 
 

@@ -255,6 +255,9 @@ def _file(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--block", metavar="X,Y,Z")
     files.add_argument("--cluster", metavar="X,Y,Z")
     files.add_argument(
+        "--cooperative", action="store_true", help="all blocks resident at once, as grid.sync() needs it"
+    )
+    files.add_argument(
         "--shared", type=_at_least(0), default=0, metavar="BYTES", help="dynamic shared memory"
     )
     files.add_argument("--arch", metavar="ARCH", help="what to compile for, such as sm_90a")

@@ -104,7 +104,7 @@ def build_kernel(
         text = _text(lowering)
         build = _describe(program, lowering, target)
         build.mode, build.sums = mode, sums
-        build.object = native.assemble(text, target)
+        build.object = native.assemble(text, target, brief=bool(lowering.cut.pieces))
         if store:
             store.put("emulated", key, _written(build))
     _support(store)

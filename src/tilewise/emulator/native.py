@@ -67,24 +67,33 @@ def _machine(target: CpuTarget) -> Any:
     )
 
 
-def assemble(text: str, target: CpuTarget, level: int = 1) -> bytes:
-    """Compile LLVM text to an object file."""
+def assemble(text: str, target: CpuTarget, brief: bool = False) -> bytes:
+    """Compile LLVM text to an object file; ``brief`` leaves out what does little for long straight code."""
     with _LOCK:
-        code = _assemble(text, target, level)  # NOTE: a function of its own, so that its modules end in here
+        code = _assemble(text, target, brief)  # NOTE: a function of its own, so that its modules end in here
         if "+avx512f" in target.features and _doubtful(code):
-            code = _assemble(text, CpuTarget(target.cpu, f"{target.features},-avx512f"), level)
+            code = _assemble(text, CpuTarget(target.cpu, f"{target.features},-avx512f"), brief)
         return code
 
 
-def _assemble(text: str, target: CpuTarget, level: int) -> bytes:
+def _assemble(text: str, target: CpuTarget, brief: bool) -> bytes:
     machine = _machine(target)
     module = llvm.parse_assembly(text)
     module.verify()
     module.data_layout = str(machine.target_data)
     module.triple = llvm.get_default_triple()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
-    builder.getModulePassManager().run(module, builder)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    (_brief_passes() if brief else builder.getModulePassManager()).run(module, builder)
     return bytes(machine.emit_object(module))
+
+
+def _brief_passes() -> Any:
+    """Registers out of memory, one round of folding, and no blocks without need."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
 
 
 # What chooses between two operands bit by bit, as the truth tables that VPTERNLOG takes.

@@ -94,6 +94,7 @@ class _Analyser:
         self.results: dict[int, Shape | None] = {}
         self.polled: set[int] = set()
         self.spinning = [loop for loop in flow.loops if self.spins(loop)]
+        self.settled: set[int] = set()  # ids of instructions whose result is a vector, and stays one
         self.parted: set[int] = set()  # blocks whose branch is known to send lanes apart
 
     def run(self) -> Analysis:
@@ -127,7 +128,9 @@ class _Analyser:
         for block in self.flow.blocks:
             apart = block.index in self.divergent
             for instruction in [*block.instructions, block.terminator.instruction]:
-                if instruction is None or not (targets := writes(instruction)):
+                if instruction is None or id(instruction) in self.settled:
+                    continue
+                if not (targets := writes(instruction)):
                     continue
                 for register in in_flight(instruction)[
                     1
@@ -141,6 +144,8 @@ class _Analyser:
                     if own is not None and not self.fits(register, instruction):
                         own = UNIFORM if own.uniform else VECTOR
                     changed |= self.join(register.name, own)
+                if self.results[id(instruction)] is VECTOR and id(instruction) not in self.guarded:
+                    self.settled.add(id(instruction))
         return changed
 
     def fits(self, register: Register, instruction: Instruction) -> bool:

@@ -14,9 +14,10 @@ import bisect
 from tilewise.emulator.analysis.control_flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, FaultKind
+from tilewise.emulator.layout import LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.instructions import Instructions, complete
+from tilewise.emulator.lowering.instructions import complete
+from tilewise.emulator.lowering.pieces import Pieces
 from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waiting_blocks
 from tilewise.emulator.lowering.tables import WAITS, check_operand_count
 from tilewise.emulator.lowering.watch import watcher_for
@@ -30,7 +31,7 @@ _FAIR = 64  # turns of a loop of lanes apart before others of the warp are let r
 _ROUNDS = 16  # times that lanes start over from the top before other warps are let run
 
 
-class Lowering(Instructions):
+class Lowering(Pieces):
     """The whole of one kernel."""
 
     def __init__(
@@ -49,6 +50,7 @@ class Lowering(Instructions):
         self.leaving = [i for i in self.chain if self.gates and i not in apart and blocks[i].leaves]
         self.full = program.thread_count % 32 == 0 and not self._lanes_leave()
         self.grouped = not general and self.full
+        self.cut_blocks()
 
     # -- the whole ------------------------------------------------------------------------------
     def text(self) -> str:
@@ -104,8 +106,10 @@ class Lowering(Instructions):
             llvm = vector(scalar) if shape is None else scalar
             if name in self.program.resident:
                 self.registers[name] = f"%kept.{self.program.slots[name]}"
-            else:
+            elif not self.cut.pieces:
                 self.registers[name] = self.alloca(llvm)
+        if self.cut.homes:
+            self.allocas.append(f"  %frame = alloca [{self.cut.bytes} x i8], align 64")
         self.live = self.alloca("i32")
         self.current = self.alloca("i32")
         self.turns = self.alloca("i32")
@@ -118,16 +122,10 @@ class Lowering(Instructions):
 
     def _entry(self) -> None:
         """The function's first lines: pointers, empty registers, the jump to the resume point."""
-        self.line(f"%shared = load ptr, ptr {self.offset('%block', BLOCK.SHARED)}, align 8")
-        for name, place in (
-            ("shared_bytes", LAUNCH.SHARED_BYTES),
-            ("const_bytes", LAUNCH.CONST_BYTES),
-            ("param_bytes", LAUNCH.PARAM_BYTES),
-        ):
-            self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
-        for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
-            self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+        self.launch_values()
         read_first = self.merged | self.program.liveness.entry[0]
+        for name, home in self.cut.homes.items():
+            self.line(f"{self.registers[name]} = getelementptr i8, ptr %frame, i64 {home}")
         for name, slot in self.registers.items():
             if name in self.program.resident:
                 offset = self.program.slots[name]
@@ -144,7 +142,7 @@ class Lowering(Instructions):
             for index in self.chain:
                 place = WARP.HEADER + 4 * index
                 self.line(f"{self.pending[index]} = getelementptr i8, ptr %warp, i64 {place}")
-        self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")
+        self.warp_index()
         resume = self.load("i32", self.offset("%warp", WARP.RESUME), 4)
         cases = " ".join(f"i32 {n}, label %{label}" for n, label in self._resume_labels())
         self.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")
@@ -170,9 +168,18 @@ class Lowering(Instructions):
         self.place(self.labels[block.index])
         if self.watcher:
             self.watcher.block()
+        pieces = {piece.start: piece for piece in self.cut.pieces.get(block.index, ())}
+        behind = polled = 0
         for position, instruction in enumerate(block.instructions):
-            if position and position % _STRETCH == 0:
+            if position < behind:
+                continue
+            if position - polled >= _STRETCH:
                 self._poll("")
+                polled = position
+            if position in pieces:
+                self.piece(block, pieces[position])
+                behind = pieces[position].end
+                continue
             if self.general and id(instruction) in self.deopts:
                 number, _ = self.deopts[id(instruction)]
                 here = self.label("at")

@@ -11,9 +11,10 @@ import re
 from collections import Counter
 
 from tilewise.emulator.analysis.control_flow import Flow
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import PURE, OperandTypes, Results
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
+from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
 __all__ = ["Outline"]
 
@@ -44,6 +45,46 @@ class Outline:
         given = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
         answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({given})")
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
+
+    def row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
+        """The name of a function that does long instructions of a kind, as a table says; or no name.
+
+        For each, the table has the place of its result in a frame, and those of its sources.
+        """
+        key = ("row", instruction.opcode, instruction.parts)
+        if key not in self.functions:
+            self.functions[key] = (self._row(e, instruction, form), "")
+        return self.functions[key][0]
+
+    def _row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
+        body = Emitter()
+        body.share(e)
+        places = []
+        for i in range(len(form.sources) + 1):
+            entry = body.offset(body.set("ptr", "getelementptr i32, ptr %table, i64 %at").ref, 4 * i)
+            places.append(body.offset("%frame", body.cast("zext", body.load("i32", entry, 4), "i64")))
+        sources = [
+            body.cast("bitcast", body.load(vector(f"i{bits_of(type_)}"), place, 64), llvm_scalar(type_))
+            for type_, place in zip(form.sources, places[1:], strict=True)
+        ]
+        start = len(body.lines)
+        result = PURE[instruction.opcode].lower(body, instruction, *sources)
+        branches = any(not line.startswith(" ") for line in body.lines)
+        if not isinstance(result, Value) or len(body.lines) - start < _LONG or branches:
+            return ""
+        body.store(body.cast("bitcast", result, f"i{bits_of(form.results[0])}"), places[0], 64)
+        on = body.op("add", Value("i64", "%at"), body.const("i64", len(places)))
+        ends = body.compare("icmp uge", on, Value("i64", "%count"))
+        body.branch(ends, "end", "next")
+        body.place("end")
+        body.line("ret void")
+        phi = f"  %at = phi i64 [ 0, %entry ], [ {on.ref}, %next ]"
+        body.lines = ["entry:", "  br label %next", "next:", phi, *body.lines]
+        name = re.sub(r"\W", "_", f"tw_row_{instruction.name}")
+        e.add_function(
+            name, f"define internal void @{name}(ptr %frame, ptr %table, i64 %count) #0 noinline", body
+        )
+        return name
 
     def _function(
         self, e: Emitter, instruction: Instruction, sources: list[Value], uses: int

@@ -87,13 +87,22 @@ class SuspendPoints(Values):
     def stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
         """Save registers and return; ``to`` is the build that goes on, if it is not this one."""
         for name in sorted(names - self.program.resident):
-            shape = (to or self.analysis).shapes.get(name, UNIFORM)
-            value = self.load(self.stored_type(name), self.registers[name], 4)
-            if shape is None:
-                value = self.expand(value, self.analysis.shapes.get(name, UNIFORM))
-            if value.type == vector("i1"):
-                value = self.bits(value)
-            self.store(value, self.offset("%warp", self.program.slots[name]), 64)
+            self.keep(name, self.registers[name], to or self.analysis)
+        self.keep_lanes(to)
+        self.store(self.const("i32", number), self.offset("%warp", WARP.RESUME), 4)
+        self.line(f"ret i32 {int(answer)}")
+
+    def keep(self, name: str, place: str, to: Analysis) -> None:
+        """Copy a register to the warp's memory, as the build with an analysis expects it there."""
+        value = self.load(self.stored_type(name), place, 4)
+        if to.shapes.get(name, UNIFORM) is None:
+            value = self.expand(value, self.analysis.shapes.get(name, UNIFORM))
+        if value.type == vector("i1"):
+            value = self.bits(value)
+        self.store(value, self.offset("%warp", self.program.slots[name]), 64)
+
+    def keep_lanes(self, to: Analysis | None) -> None:
+        """Keep which lanes run here and which wait for other blocks."""
         for index in () if self.masks_in_memory else self.chain:
             self.store(self.load("i32", self.pending[index], 4), self.pending_slot(index), 4)
         if to is not None:
@@ -101,8 +110,6 @@ class SuspendPoints(Values):
                 self.store(self.const("i32", 0), self.pending_slot(index), 4)
         current = self.load("i32", self.current, 4)
         self.store(current, self.offset("%warp", WARP.PENDING), 4)
-        self.store(self.const("i32", number), self.offset("%warp", WARP.RESUME), 4)
-        self.line(f"ret i32 {int(answer)}")
 
     def pending_slot(self, index: int) -> str:
         return self.offset("%warp", WARP.HEADER + 4 * index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
-from tilewise.emulator.layout import LAUNCH, HostCall
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
@@ -60,6 +60,21 @@ class Values(Emitter):
     def stored_type(self, name: str) -> str:
         scalar = llvm_scalar(self.types[name])
         return vector(scalar) if self.analysis.shapes.get(name, UNIFORM) is None else scalar
+
+    def launch_values(self) -> None:
+        """Name what every function of a kernel needs of the launch and the block."""
+        self.line(f"%shared = load ptr, ptr {self.offset('%block', BLOCK.SHARED)}, align 8")
+        for name, place in (
+            ("shared_bytes", LAUNCH.SHARED_BYTES),
+            ("const_bytes", LAUNCH.CONST_BYTES),
+            ("param_bytes", LAUNCH.PARAM_BYTES),
+        ):
+            self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
+        for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
+            self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+
+    def warp_index(self) -> None:
+        self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")
 
     def pointers(self) -> tuple[Value, Value, Value, Value]:
         """The arguments that every function of the run-time support takes first."""

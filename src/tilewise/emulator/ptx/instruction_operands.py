@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewise.emulator.ptx.syntax import Address, Instruction, Not, Operand, Pair, Register, Symbol, Vector
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Vector,
+)
 
 __all__ = ["in_flight", "operands_in", "reads", "registers_in", "writes"]
 
@@ -14,6 +24,7 @@ _NO_DESTINATION = {
     "brkpt", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "applypriority", "stmatrix", "multimem",
     "tensormap",
 }  # fmt: skip
+_SOMETIMES = _NO_DESTINATION | {"bar", "barrier", "cp", "mbarrier"}
 
 
 def registers_in(operand: Operand) -> Iterator[Register]:
@@ -50,17 +61,13 @@ def operands_in(instruction: Instruction) -> Iterator[Operand]:
 
 def has_destination(instruction: Instruction) -> bool:
     """Whether the first operand is written."""
-    opcode, parts = instruction.opcode, instruction.parts
-    if opcode in _NO_DESTINATION or not instruction.operands:
-        return False
-    if opcode in ("bar", "barrier"):
-        return False  # what ``bar.red`` finds is written by its ``bar_result``
-    if opcode == "cp":
-        return False
+    opcode = instruction.opcode
+    if opcode not in _SOMETIMES or not instruction.operands:
+        return bool(instruction.operands)
     if opcode == "mbarrier":
         giving = {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count", "check_layout"}
-        return bool({*parts[:1]} & giving)
-    return True
+        return bool({*instruction.parts[:1]} & giving)
+    return False  # what ``bar.red`` finds is written by its ``bar_result``
 
 
 def writes(instruction: Instruction) -> list[Register]:
@@ -68,6 +75,8 @@ def writes(instruction: Instruction) -> list[Register]:
     if not has_destination(instruction):
         return []
     first = instruction.operands[0]
+    if type(first) is Register:  # as most are: this is called for every instruction, over and over
+        return [first] if first.name != "_" else []
     if isinstance(first, Address):
         return []
     return [register for register in registers_in(first) if register.name != "_"]
@@ -87,10 +96,17 @@ def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]
 
 def reads(instruction: Instruction) -> list[Register]:
     """The registers that an instruction reads, its guard among them."""
-    operands = instruction.operands[1:] if has_destination(instruction) else instruction.operands
-    found = [register for operand in operands for register in registers_in(operand) if register.name != "_"]
-    if has_destination(instruction) and isinstance(instruction.operands[0], Address):
-        found += list(registers_in(instruction.operands[0]))
+    operands, written = instruction.operands, has_destination(instruction)
+    found: list[Register] = []
+    for operand in operands[1:] if written else operands:
+        if type(operand) is Register:
+            found.append(operand)
+        elif type(operand) is not Immediate:
+            found += registers_in(operand)
+    if any(register.name == "_" for register in found):
+        found = [register for register in found if register.name != "_"]
+    if written and isinstance(operands[0], Address):
+        found += registers_in(operands[0])
     if instruction.opcode == "wgmma" and instruction.operands:
         found += list(registers_in(instruction.operands[0]))  # it adds to its sums
     if instruction.guard:

@@ -159,7 +159,8 @@ def _describe_rank(block: Dim3, cluster: Dim3) -> str:
 
 
 _NOT_COOPERATIVE = (
-    "the kernel trapped, as grid.sync() does in a launch that is not cooperative: give it cooperative=True"
+    "the kernel trapped, as grid.sync() does in a launch that is not cooperative: "
+    "give it cooperative=True (--cooperative)"
 )
 # Faults whose message depends on nothing else.
 _FIXED_TEXTS = {
