@@ -17,6 +17,7 @@ class Named(NamedTuple):
     """Other names: what drivers report, and short forms."""
 
 
+_V100_SHEET = "NVIDIA V100 datasheet and Volta GV100 whitepaper"
 _TURING_PAPER = "NVIDIA Turing GPU architecture whitepaper"
 _A100_SHEET = "NVIDIA A100 datasheet and Ampere GA100 whitepaper"
 _A800 = "NVIDIA A100 datasheet: the A800 differs in NVLink alone"
@@ -33,6 +34,20 @@ _TABLE_L2 = "L2 from tables of specifications, not from a driver"
 _LAPTOP_BOOST = "by power limit, here the highest"
 
 NAMES: Mapping[str, Named] = {
+    "titan-v": Named("NVIDIA TITAN V", f"{_PRODUCT_PAGE}; its tensor figure is at no clock that is public"),
+    "v100-sxm-16gb": Named(
+        "NVIDIA V100 SXM 16GB",
+        _V100_SHEET,
+        ("Tesla V100-SXM2-16GB", "v100", "v100-16gb", "v100-sxm", "v100-sxm2", "v100-sxm2-16gb"),
+    ),
+    "v100-sxm-32gb": Named(
+        "NVIDIA V100 SXM 32GB", _V100_SHEET, ("Tesla V100-SXM2-32GB", "v100-32gb", "v100-sxm2-32gb")
+    ),
+    "v100-pcie-16gb": Named("NVIDIA V100 PCIe 16GB", _V100_SHEET, ("Tesla V100-PCIE-16GB", "v100-pcie")),
+    "v100-pcie-32gb": Named("NVIDIA V100 PCIe 32GB", _V100_SHEET, ("Tesla V100-PCIE-32GB",)),
+    "v100s-pcie-32gb": Named(
+        "NVIDIA V100S PCIe 32GB", "NVIDIA V100 datasheet (V100S)", ("Tesla V100S-PCIE-32GB", "v100s")
+    ),
     "t4": Named("NVIDIA T4", "NVIDIA T4 datasheet and product brief", ("Tesla T4",)),
     "titan-rtx": Named("NVIDIA TITAN RTX", f"{_PRODUCT_PAGE} and {_TURING_PAPER} (the whole TU102)"),
     "quadro-rtx-6000": Named("NVIDIA Quadro RTX 6000", _TURING_PAPER),
@@ -265,10 +280,10 @@ SHARED: Mapping[str, tuple[str, ...]] = {
 """Boards that a driver calls by the name of another: "Orin", and "NVIDIA GeForce RTX 3080"."""
 
 OLDER = (
-    r"(?:quadro|titan)?(?:g?v100|gp100|p(?:4|6|40|100)|m(?:4|6|40|60)|k(?:10|20|40|80))(?!\d)\w*",
-    r"titan(?:v|x|z|black)(?!\d)\w*",
+    r"(?:quadro|titan)?(?:gp100|p(?:4|6|40|100)|m(?:4|6|40|60)|k(?:10|20|40|80))(?!\d)\w*",
+    r"titan(?:x|z|black)(?!\d)\w*",
     r"quadro[kmp]\d+\w*",
     r"(?:gtx?)?(?:[4-9][1-9]0|10[1-8]0)(?:ti|super|m|mobile|laptop|\dgb|maxq)*",
-    r"(?:jetson)?(?:agx)?(?:xavier|tx[12]|nano)\w*",
+    r"(?:jetson)?(?:agx)?(?:tx[12]|nano)\w*",
 )
-"""Names of GPUs from before compute capability 7.5, once spelling no longer counts, as patterns."""
+"""Names of GPUs from before compute capability 7.0, once spelling no longer counts, as patterns."""

@@ -87,6 +87,19 @@ _HOPPER = {
 }
 
 PER_CAPABILITY: Mapping[tuple[int, int], PerCapability] = {
+    # NOTE: compilers of CUDA 13 make no code for 7.0: of these GPUs there are figures alone.
+    (7, 0): PerCapability(
+        architecture="Volta",
+        arch="sm_70",
+        threads_per_sm=2048,
+        blocks_per_sm=32,
+        barriers_per_sm=64,
+        carveouts=(0, 8, 16, 32, 64, 96),
+        shared_reserved=0,
+        shared_unit=256,
+        cycles=(30, 190, 400),
+        per_clock={"fp32": 64, "fp64": 32, "fp16_fp16": 512, "fp16_fp32": 512},
+    ),
     (7, 5): PerCapability(
         architecture="Turing",
         arch="sm_75",
@@ -252,6 +265,12 @@ na = None  # not published, or not found
 # fmt: off
 HARDWARE: Mapping[str, Hardware] = {
     # name                        capability  SMs   GiB   bus memory   GB/s    L2  base boost
+    "titan-v":                Hardware((7, 0),   80,    12, 3072,   850,   653,   4.5, 1200, 1455),
+    "v100-sxm-16gb":          Hardware((7, 0),   80,    16, 4096,   877,   900,     6,   na, 1530),
+    "v100-sxm-32gb":          Hardware((7, 0),   80,    32, 4096,   877,   900,     6,   na, 1530),
+    "v100-pcie-16gb":         Hardware((7, 0),   80,    16, 4096,   877,   900,     6,   na, 1380),
+    "v100-pcie-32gb":         Hardware((7, 0),   80,    32, 4096,   877,   900,     6,   na, 1380),
+    "v100s-pcie-32gb":        Hardware((7, 0),   80,    32, 4096,  1107,  1134,     6,   na, 1597),
     "t4":                     Hardware((7, 5),   40,    16,  256,  5001,   320,     4,  585, 1590),
     "titan-rtx":              Hardware((7, 5),   72,    24,  384,  7001,   672,     6, 1350, 1770),
     "quadro-rtx-6000":        Hardware((7, 5),   72,    24,  384,  7001,   672,     6,   na, 1770),
@@ -347,6 +366,12 @@ KINDS = ("fp32", "fp64", "fp64_tensor", "fp16_fp16", "fp16_fp32", "bf16", "tf32"
 # A GPU of which none was found has no row.
 PUBLISHED: Mapping[str, tuple[float | None, ...]] = {
     # name                      fp32  fp64  64tc  16/16  16/32   bf16   tf32   8/16   8/32   int8    fp4
+    "titan-v":                (   na,   na,   na,    na,   110,    na,    na,    na,    na,    na,    na),
+    "v100-sxm-16gb":          ( 15.7,  7.8,   na,    na,   125,    na,    na,    na,    na,    na,    na),
+    "v100-sxm-32gb":          ( 15.7,  7.8,   na,    na,   125,    na,    na,    na,    na,    na,    na),
+    "v100-pcie-16gb":         (   14,    7,   na,    na,   112,    na,    na,    na,    na,    na,    na),
+    "v100-pcie-32gb":         (   14,    7,   na,    na,   112,    na,    na,    na,    na,    na,    na),
+    "v100s-pcie-32gb":        ( 16.4,  8.2,   na,    na,   130,    na,    na,    na,    na,    na,    na),
     "t4":                     (  8.1,   na,   na,    na,    65,    na,    na,    na,    na,   130,    na),
     "titan-rtx":              ( 16.3,   na,   na,    na, 130.5,    na,    na,    na,    na,    na,    na),
     "quadro-rtx-6000":        ( 16.3,   na,   na, 130.5, 130.5,    na,    na,    na,    na,   261,    na),
@@ -431,7 +456,8 @@ RATES: Mapping[str, Mapping[str, int]] = {
     "a10g": _A10G,
     "l20": _L40,
     "l40": _L40,
-    # Its tensor figures are quoted at no public clock.
+    # Their tensor figures are quoted at no public clock.
+    "titan-v": {"fp32": 64, "fp64": 32},
     "h100-nvl": {"fp32": 128, "fp64": 64, "fp64_tensor": 128},
     # An H100 whose fp64 is cut to what its datasheet prints.
     "h800-sxm": {kind: rate for kind, rate in _HOPPER.items() if kind not in ("fp64", "fp64_tensor")},

@@ -221,6 +221,18 @@ def test_packed_types_do_what_their_parts_do(type_: str, instructions: str) -> N
         assert (nan | (both == one)).all(), f"{name}.{type_}; seed {_SEED.entropy}"
 
 
+@pytest.mark.parametrize("way", ["vector", "uniform"])
+def test_a_nan_that_becomes_an_integer_is_a_gpu_s(way: str) -> None:
+    """Positive, all digits set: ``fmodf`` looks at its sign. A NaN that was loaded keeps its digits."""
+    infinite, nan = np.full(5, 0x7F80_0000, np.uint32), np.full(5, 0xFFC1_2345, np.uint32)
+    names = ("add.f32 %f0, {a}, %f1", "sub.f32 %f0, {a}, {a}", "mul.f32 %f0, {a}, 0f00000000",
+             "fma.rn.f32 %f0, {a}, %f1, {a}", "fma.rn.ftz.f32 %f0, {b}, {b}, {b}", "mov.b32 %f0, {b}")  # fmt: skip
+    texts = [f"{{{{ .reg .f32 %f<2>; neg.f32 %f1, {{a}}; {name}; mov.b32 {{d}}, %f0; }}}}" for name in names]
+    *results, loaded = run([(text, 32) for text in texts], [infinite, nan], way)
+    assert [hex(result[0]) for result in results] == ["0x7fffffff"] * 5
+    assert (loaded == nan).all()
+
+
 def test_mixed_types_widen_first() -> None:
     count = 400
     halves = [np.concatenate([_RNG.permutation(edges("f16") + edges("bf16")).astype(np.uint16),

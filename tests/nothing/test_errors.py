@@ -189,7 +189,17 @@ CASES: dict[str, Case] = {
     "unknown device": (lambda: device("cpu"), ArgumentError, ("device", "'cpu'")),
     "device by number": (lambda: device(0), ArgumentError, ("device", "int")),
     "GPU that is not here": (lambda: device("gpu:99"), TilewiseError, ("gpu:99",)),
-    "unknown arch": (lambda: compiled(GOOD, arch="sm_74"), ArchError, ("arch 'sm_74'", "'sm_75'", "NVRTC")),
+    "unknown arch": (lambda: compiled(GOOD, arch="sm_76"), ArchError, ("arch 'sm_76'", "'sm_75'", "NVRTC")),
+    "arch from before the compiler's": (
+        lambda: compiled(GOOD, arch="sm_70"),
+        ArchError,
+        ("arch", "must be sm_75 or newer", "'sm_70'", "NVRTC", "compiles for sm_75 to"),
+    ),
+    "GPU from before the compiler's": (
+        lambda: ladder["04_tiled"].plan(64, 64, 64, gpu="v100"),
+        ArgumentError,
+        ("gpu", "must be sm_75 or newer", "compiles for sm_75 to", "v100-sxm-16gb (sm_70)", "tw.occupancy"),
+    ),
     "arch as a number": (
         lambda: compiled(GOOD, arch=cast(Any, 75)),
         ArgumentError,

@@ -20,6 +20,16 @@ def test_a_published_report() -> None:
     assert found.binding == ("warps",) and found.ratio == 1
 
 
+def test_a_gpu_that_the_compiler_makes_no_code_for() -> None:
+    """A V100's multiprocessor: 64 warps, 32 blocks, 96 KiB in units of 256 bytes, all of it for one block."""
+    limits = {"registers": 32, "shared": 5, "warps": 32, "blocks": 32}
+    assert dict(occupancy("v100", 64, 32, 19 * 1024).limits) == limits
+    assert [occupancy("v100", 32, 32, 3072 + more).blocks for more in (0, 1)] == [32, 29]
+    assert occupancy("v100", 256, 32).warps == 64 and occupancy("v100", 256, 33).blocks == 6
+    assert [occupancy("titan-v", 1024, 32, kib * 1024).blocks for kib in (48, 49, 96)] == [2, 1, 1]
+    assert occupancy("v100", 1024, 32, 96 * 1024 + 1).blocks == 0
+
+
 @pytest.mark.parametrize(("registers", "divided"), [(40, 1638), (46, 1424)])
 def test_what_dividing_registers_gives(registers: int, divided: int) -> None:
     """Turing holds 1,024 threads, whatever is left of its registers."""

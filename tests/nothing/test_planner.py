@@ -25,6 +25,7 @@ from tilewise.planner.cost import estimate
 from tilewise.planner.fit import Measured, fit, judge, read
 from tilewise.planner.target import Target
 from tilewise.problem import Problem
+from tilewise.toolchain.compile import known_archs
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
@@ -268,7 +269,7 @@ def test_the_bound_is_what_it_is_known_to_be(shape: tuple[int, int, int], dtype:
     n=SIZE,
     k=SIZE,
     dtype=st.sampled_from(DTYPES),
-    gpu=st.sampled_from(sorted(GPUS)),
+    gpu=st.sampled_from(sorted(name for name, gpu in GPUS.items() if gpu.arch in known_archs())),
     layout=st.sampled_from(("nn", "nt", "tn", "tt")),
     batch=st.sampled_from((1, 1, 0, 7)),
 )
@@ -287,6 +288,15 @@ def test_every_gpu_has_a_plan(m: int, n: int, k: int, dtype: str, gpu: str, layo
         spec = KERNELS[made.kernel]
         assert spec.settings_of(Plan.from_dict(made.to_dict())) == found[0].settings
         assert not spec.why_not(found[0].operands, found[0].settings)
+
+
+@pytest.mark.parametrize("gpu", sorted(name for name, gpu in GPUS.items() if gpu.arch not in known_archs()))
+def test_a_gpu_without_a_compiler_has_no_plan(gpu: str) -> None:
+    """One reason for all kernels."""
+    with pytest.raises(
+        ArgumentError, match=rf"^gpu must be sm_75 or newer to run kernels, .* not '{gpu} \(sm_70\)'"
+    ):
+        choose(operands_of(64, 64, 64), target_of(gpu))
 
 
 @given(m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(1, 9000), dtype=st.sampled_from(DTYPES))

@@ -29,6 +29,8 @@ __all__ = [
     "BlockRuns",
     "Figures",
     "Line",
+    "PtxBranch",
+    "add_threads",
     "basic_blocks",
     "block_runs",
     "calling_blocks",
@@ -55,8 +57,12 @@ _ADDED = {"BSSY", "BSYNC", "BMOV", "BREAK", "NOP", "YIELD"}
 _JUMP = re.compile(r"`\(([^)]+)\)")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "BRXU", "KILL", "CALL")
 _TABLES = ("BRX", "BRXU", "JMX")
+_PREDICATE = re.compile(r"\bU?P\d\b")
+_PREDICATE_ALONE = re.compile(r"\s*(U?P(?:\d|T))\s*")
 _OUT = -1
+_LANES = 32.0
 _FIRM = 30.0  # how much more is made of what comes in going out than of anything else
+_SURE = 10.0  # of what tells the threads of a block for certain
 _LOOSE = 0.01  # how much less of what instructions say that may have been moved
 _ROUNDS = 10  # of solving
 _REFINED = 4
@@ -77,12 +83,23 @@ class Line:
 
 
 @dataclass(slots=True)
-class BlockRuns:
-    """How often each block ran, and how often its last instruction jumped, and sent threads different ways."""
+class PtxBranch:
+    """What a branch of the PTX came to."""
 
-    runs: dict[int, Figures]
-    taken: dict[int, Figures]
-    parted: dict[int, Figures]
+    runs: Figures
+    threads: Figures
+    splits: Figures  # runs that sent threads of a warp different ways
+    tests: frozenset[int]  # lines that set its condition
+
+
+@dataclass(slots=True)
+class BlockRuns:
+    """How often each block ran, and how often its last instruction sent threads different ways."""
+
+    runs: dict[int, Figures] = field(default_factory=dict)
+    parted: dict[int, Figures] = field(default_factory=dict)
+    each: dict[int, float] = field(default_factory=dict)  # threads of a run
+    jumped: dict[int, float] = field(default_factory=dict)  # threads for which the last instruction jumped
 
 
 def basic_blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]:
@@ -143,13 +160,13 @@ def block_runs(
     there: Sequence[int],
     lines: Mapping[int, Line],
     warps: Figures,
-    splits: Mapping[int, Figures],
+    branches: Mapping[int, PtxBranch],
 ) -> BlockRuns:
-    """The runs of all blocks that can be reached; ``warps`` is how many warps began the kernel, ``splits`` how
-    often the branch of a line of the PTX sent threads of a warp different ways."""
+    """The runs of all blocks that can be reached; ``warps`` is how many warps began the kernel, ``branches`` are those
+    of the PTX by their lines."""
     known = _known(blocks, there, lines, firm=True)
     known.update(_unrolled(blocks, there, lines, known, warps))
-    return _balanced(blocks, there, known, _known(blocks, there, lines, firm=False), warps, splits)
+    return _balanced(blocks, there, known, _known(blocks, there, lines, firm=False), warps, branches)
 
 
 def own_runs(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
@@ -270,33 +287,76 @@ def _balanced(
     known: Mapping[int, Figures],
     likely: Mapping[int, Figures],
     warps: Figures,
-    splits: Mapping[int, Figures],
+    branches: Mapping[int, PtxBranch],
 ) -> BlockRuns:
     """Runs along every edge, so that what comes into a block goes out, nearest to what is known."""
-    network = _Network(blocks, there, any(figures.any() for figures in splits.values()))
-    equations = _Equations(network.size)
-    calls = calling_blocks(blocks, there)
+    network = _Network(blocks, there, any(item.splits.any() for item in branches.values()))
+    equations = network.equations(blocks, there, float(warps.sum()))
     for number in there:
-        begun = float(warps.sum()) if number == there[0] else 0.0
-        called = sum((network.ran[caller] for caller in calls.get(number, ())), np.zeros(network.size))
-        equations.add(network.ran[number] - network.came[number] - called, begun, _FIRM)
         if number in known:
             equations.add(network.ran[number], float(known[number].sum()), 1.0)
         elif number in likely:
             equations.add(network.ran[number], float(likely[number].sum()), _LOOSE)
-    network.ways(blocks, splits, equations)
+    network.ways(blocks, branches, equations)
     flow = np.round(equations.solved())
-    found = BlockRuns({}, {}, {})
+    found = BlockRuns()
     for number in there:
         shape = _shape(known.get(number, likely.get(number)), warps)
         total = max(float(network.ran[number] @ flow), 0.0)
         close = number in known and abs(float(known[number].sum()) - total) < 0.5
         found.runs[number] = known[number] if close else shape * total
-        if number in network.first:
-            found.taken[number] = shape * float(flow[network.first[number]])
         if number in network.fork:
             found.parted[number] = shape * float(flow[network.fork[number]])
     return found
+
+
+def add_threads(
+    blocks: Sequence[Sequence[Instruction]],
+    there: Sequence[int],
+    lines: Mapping[int, Line],
+    found: BlockRuns,
+    threads: float,
+    branches: Mapping[int, PtxBranch],
+) -> None:
+    """Put into ``found`` how many threads a run of each block has, on average; ``threads`` began the kernel.
+
+    Threads are solved for as runs are, and simpler: as many come to a branch as leave it.
+    """
+    network = _Network(blocks, there, False)
+    equations = network.equations(blocks, there, threads)
+    firm = _known(blocks, there, lines, firm=True)
+    for number in there:
+        ran, row = float(found.runs[number].sum()), network.ran[number]
+        if not ran:
+            equations.add(row, 0.0, _SURE)
+            continue
+        line, alone = _ptx_branch(blocks[number], branches)
+        branch = branches.get(line or 0)
+        if branch is not None and alone and abs(float(branch.runs.sum()) - ran) < 0.5:
+            equations.add(row, float(branch.threads.sum()), _SURE)
+        votes = _threads_said(blocks[number], lines, ran)
+        for value, count in votes.items():
+            equations.add(row, value, (1.0 if number in firm else _LOOSE) * count / votes.total())
+    flow = np.round(equations.solved())
+    for number in there:
+        ran = float(found.runs[number].sum())
+        found.each[number] = min(float(network.ran[number] @ flow) / ran, _LANES) if ran else 0.0
+        if number in network.jump:
+            found.jumped[number] = float(flow[network.jump[number]])
+
+
+def _threads_said(block: Sequence[Instruction], lines: Mapping[int, Line], runs: float) -> Counter[float]:
+    """How many threads came to a block, if each of its instructions had as many as its PTX line: wrong for some, as
+    the assembler moves them to other blocks. Those that are never moved far, if there are any; else all."""
+    votes: tuple[Counter[float], Counter[float]] = Counter(), Counter()
+    for item in block:
+        line = lines.get(item.ptx or 0)
+        if line is None or item.never or item.family in _ADDED:
+            continue
+        asked, on = (line.runs, line.threads) if item.predicate else (line.on_runs, line.on_threads)
+        if float(asked.sum()) > 0.99 * runs:
+            votes[_fixed(item, lines)][runs * float(on.sum() / asked.sum())] += 1
+    return votes[True] or votes[False]
 
 
 class _Network:
@@ -316,11 +376,10 @@ class _Network:
         self.size = len(edges) + len(forks) + len(meets)
         self.fork = {number: len(edges) + i for i, number in enumerate(forks)}
         self.meet = {number: len(edges) + len(forks) + i for i, number in enumerate(meets)}
-        self.first: dict[int, int] = {}  # where a block jumps to
+        self.jump = {edge[0]: i for i, edge in enumerate(edges) if edge[1] == following[edge[0]][0]}
         self.ran = {number: np.zeros(self.size) for number in there}
         self.came = {number: np.zeros(self.size) for number in there}
         for i, (start, end) in enumerate(edges):
-            self.first.setdefault(start, i)
             self.ran[start][i] += 1
             if end != _OUT:
                 self.came[end][i] += 1
@@ -329,22 +388,76 @@ class _Network:
         for number, i in self.meet.items():
             self.ran[number][i] = 1
 
+    def equations(
+        self, blocks: Sequence[Sequence[Instruction]], there: Sequence[int], begun: float
+    ) -> _Equations:
+        """What comes into a block goes out, ``begun`` into the first."""
+        found, calls = _Equations(self.size), calling_blocks(blocks, there)
+        for number in there:
+            called = sum((self.ran[caller] for caller in calls.get(number, ())), np.zeros(self.size))
+            row = self.ran[number] - self.came[number] - called
+            found.add(row, begun if number == there[0] else 0.0, _FIRM)
+        return found
+
     def ways(
-        self, blocks: Sequence[Sequence[Instruction]], splits: Mapping[int, Figures], equations: _Equations
+        self,
+        blocks: Sequence[Sequence[Instruction]],
+        branches: Mapping[int, PtxBranch],
+        equations: _Equations,
     ) -> None:
-        """What is known of branches: those of the PTX stand under their own line, or another, or were not worth a
-        jump."""
+        """What is known of branches: those of the PTX may stand under another line, or were not worth a jump."""
         unit = np.eye(self.size)
-        lines = {number: blocks[number][-1].ptx or 0 for number in self.fork}
-        rest = sum(float(figures.sum()) for line, figures in splits.items() if line not in lines.values())
-        unsure = [i for number, i in self.fork.items() if lines[number] not in splits]
+        lines = {number: _ptx_branch(blocks[number], branches)[0] for number in self.fork}
+        rest = sum(float(item.splits.sum()) for line, item in branches.items() if line not in lines.values())
+        unsure = [i for number, i in self.fork.items() if lines[number] is None]
         for number, i in self.fork.items():
-            figures = splits.get(lines[number])
-            equations.add(unit[i], 0.0 if figures is None else float(figures.sum()), _LOOSE / 10)
+            item = branches.get(lines[number] or 0)
+            equations.add(unit[i], 0.0 if item is None else float(item.splits.sum()), _LOOSE / 10)
         for i in self.meet.values():
             equations.add(unit[i], 0.0, _LOOSE / 100)
         if unsure and rest > 0:
             equations.add(unit[unsure].sum(axis=0), rest, _LOOSE / 5)
+
+
+def _ptx_branch(block: Sequence[Instruction], branches: Mapping[int, PtxBranch]) -> tuple[int | None, bool]:
+    """The line of the PTX's branch that a block ends with, told by its own line or by what sets its condition; and
+    whether nothing else is in that condition, as where two branches were made one."""
+    if block[-1].family not in ("BRA", "EXIT"):
+        return None, False
+    own, tests = block[-1].ptx or 0, _tests(block)
+    found = [own] if own in branches else [n for n, item in branches.items() if item.tests & {*tests}]
+    if len(found) != 1:
+        return None, False
+    return found[0], 0 < len(tests) <= len(branches[found[0]].tests) and {*tests} <= branches[found[0]].tests
+
+
+def _tests(block: Sequence[Instruction]) -> list[int]:
+    """The PTX lines of the instructions that set the condition of a block's last one."""
+    wanted, lines = {*_PREDICATE.findall(block[-1].text)}, []
+    for item in reversed(block[:-1]):
+        written = _predicates_written(item)
+        if written & wanted:
+            lines.append(item.ptx or 0)
+            wanted = (wanted if item.predicate else wanted - written) | _predicates_read(item)
+    return lines
+
+
+def _predicates_written(item: Instruction) -> set[str]:
+    """Results stand first: two predicates at most, before or behind a register."""
+    operands = item.text.partition(item.opcode)[2].split(",")[:3]
+    if not _PREDICATE_ALONE.fullmatch(operands[0]):
+        operands = operands[1:]
+    found: set[str] = set()
+    for operand in operands[:2]:
+        if not (name := _PREDICATE_ALONE.fullmatch(operand)):
+            break
+        found.add(name[1])
+    return found
+
+
+def _predicates_read(item: Instruction) -> set[str]:
+    operands = item.text.partition(item.opcode)[2].split(",")
+    return {*_PREDICATE.findall(f"{item.predicate or ''} {' '.join(operands[2:])}")}
 
 
 def calling_blocks(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:

@@ -22,9 +22,10 @@ from tilewise.instruments.flow import (
     BlockRuns,
     Figures,
     Line,
+    PtxBranch,
+    add_threads,
     basic_blocks,
     block_runs,
-    calling_blocks,
     has_slow_path,
     reached,
 )
@@ -110,17 +111,13 @@ def join_machine_code(table: LineTable, counts: Counts, capability: tuple[int, i
     warps = counts.block_runs(0) * 1.0
     paths = counts.slow_paths()
     detours = [item for item in find_detours(blocks, there) if any(path.line == item.line for path in paths)]
-    aside = {number for item in detours for number in (item.call, *item.back, *item.routine)}
+    aside = {number for item in detours for number in item.aside}
     usual = [number for number in there if number not in aside]
-    runs = block_runs(blocks, usual, lines, warps, _splits(counts))
-    full = float(counts.block_threads(0).sum()) / max(float(warps.sum()), 1.0)
-    each = {number: _threads(blocks[number], lines, float(runs.runs[number].sum()), full) for number in usual}
-    for number, callers in calling_blocks(blocks, usual).items():
-        called = sum(float(runs.runs[caller].sum()) for caller in callers)
-        if number in each and called > 0:
-            each[number] = sum(each[caller] * float(runs.runs[caller].sum()) for caller in callers) / called
+    branches = _branches(counts)
+    runs = block_runs(blocks, usual, lines, warps, branches)
+    add_threads(blocks, usual, lines, runs, float(counts.block_threads(0).sum()), branches)
     if detours:
-        add_detours(detours, paths, lines, blocks, runs, each)
+        add_detours(detours, paths, lines, blocks, runs)
     code = [(number, item) for number in there for item in blocks[number] if not item.never]
     copies: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     widths: dict[tuple[int | None, str], set[int]] = defaultdict(set)
@@ -153,23 +150,23 @@ def join_machine_code(table: LineTable, counts: Counts, capability: tuple[int, i
     for number, item in code:
         alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
     for number in there:
-        after = number + 1
-        meets = blocks[number][-1].family == "BSYNC" and number not in aside
-        if meets and after in each and runs.runs[number].any():
-            # Threads come here a part of a warp at a time, and go on together.
-            part = float(runs.runs[after].sum() / runs.runs[number].sum())
-            each[number] = min(each[number], each[after] * part)
-        machine.ran += _ran(number, blocks[number], lines, alike, runs, each[number])
+        machine.ran += _ran(number, blocks[number], lines, alike, runs)
     machine.notes += _check(machine, every, widths)
     return machine
 
 
-def _splits(counts: Counts) -> dict[int, Figures]:
-    """How often the branch of a PTX line sent threads of a warp different ways."""
-    found: dict[int, Figures] = {}
+def _branches(counts: Counts) -> dict[int, PtxBranch]:
+    """The conditional branches of the PTX, by line; of several of a line, as calls have them, the sum."""
+    found: dict[int, PtxBranch] = {}
     for item in counts.executed():
-        if item.splits is not None:
-            found[item.line] = found.get(item.line, 0) + item.splits * 1.0
+        if item.splits is None:
+            continue
+        known = found.setdefault(
+            item.line, PtxBranch(0.0 * item.runs, 0.0 * item.runs, 0.0 * item.runs, frozenset(item.tests))
+        )
+        known.runs = known.runs + item.runs
+        known.threads = known.threads + item.threads
+        known.splits = known.splits + item.splits
     return found
 
 
@@ -339,10 +336,9 @@ def _ran(
     lines: Mapping[int, Line],
     copies: Mapping[tuple[int | None, str], Sequence[float]],
     found: BlockRuns,
-    each: float,
 ) -> list[Ran]:
-    """How often the instructions of a block ran, with ``each`` threads a run."""
-    runs = found.runs[number]
+    """How often the instructions of a block ran, and for how many threads."""
+    runs, each = found.runs[number], found.each[number]
     one_by_one = block[-1].opcode.startswith(ONE_BY_ONE)
     ran = []
     for item in block:
@@ -354,7 +350,7 @@ def _ran(
             # Those whose turn has not come; the last of them does not go around again.
             threads = runs * (each + 1 - 2 * (item is block[-1])) / 2
         elif item.predicate and item.family in ("BRA", "EXIT"):
-            threads = found.taken.get(number, runs * 0) * each
+            threads = runs * (found.jumped.get(number, 0.0) / max(float(runs.sum()), 1.0))
         elif item.predicate and line is not None and not line.guarded and has_slow_path(line):
             threads = threads * 0
         elif item.predicate and line is not None:
@@ -366,14 +362,6 @@ def _ran(
         parted = found.parted.get(number) if item is block[-1] else None
         ran.append(Ran(item, number, runs, active, threads, parted))
     return ran
-
-
-def _threads(block: Sequence[Instruction], lines: Mapping[int, Line], runs: float, full: float) -> float:
-    """Threads of a run of a block: as of those of its lines that ran as often, for others were moved here or
-    are guarded; ``full`` is what warps have at the start."""
-    known = [line for item in block if (line := lines.get(item.ptx or 0)) is not None and line.runs.any()]
-    like = [line for line in known if float(line.runs.sum()) > 0.99 * runs]
-    return max((float(line.threads.sum() / line.runs.sum()) for line in like), default=full)
 
 
 def _check(

@@ -47,7 +47,7 @@ def known_metric_names() -> tuple[str, ...]:
 def _of_empty_launches() -> Iterator[Sequence[str]]:
     gpu = find(DEFAULT_GPU)
     about: dict[str, Any] = {
-        "blocks": [{"items": [], "end": None, "kind": "exit", "condition": None, "whole": True}],
+        "blocks": [{"items": [], "end": None, "kind": "exit", "tests": None, "whole": True}],
         **{name: [] for name in ("points", "guards", "divisions", "products", "handed")},
         **dict.fromkeys(("deopts", "tables", "ways"), 0),
     }

@@ -1,10 +1,10 @@
 """How often the longer ways of divisions and roots ran, from the classes of lanes that took them.
 
 A division is a test, a few instructions for the lanes that it lets through, and a call of a routine of the
-assembler's own for the others: a *detour*. The emulator counts which classes of lanes were together in a warp
-(``emulator/profiling/slow_paths.py``). What each class does at the branches of the routine is known (``_ROUTINES``), so
-a warp can be followed through it: lanes that part at a branch run what comes one after the other, until a ``BSYNC``
-where they wait for each other.
+assembler's own for the others: a *detour*. One that rounds to a side is such a call for all lanes. The emulator
+counts which classes of lanes were together in a warp (``emulator/profiling/slow_paths.py``). What each class does at
+the branches of the routine is known (``_ROUTINES``), so a warp can be followed through it: lanes that part at a branch
+run what comes one after the other, until a ``BSYNC`` where they wait for each other.
 
 A detour whose routine has other branches than are known here is left to ``flow.py``.
 """
@@ -32,11 +32,20 @@ _DIVIDE = (*(f"T{way}" for way in _RESULTS), *(f"FFFFFF{way}" for way in _RESULT
 _DIVIDE_FLUSHED = ("TT", "TF", "TF", "TF", None, None, None, None, *_SPECIAL)
 _INVERT_FLUSHED = ("T", "T", "T", "FF", "FT")
 _ROOT, _ROOT_DOWN = ("T", "FT", "FFT", "FFF", "FFF"), ("T", "FT", "FFT", "FFFT", "FFFF")
+_SPECIAL_DIRECTED = ("FT", "FFT", "FFFF", "FFFTT", "FFFTFT")
+_DIRECTED, _CUT = (
+    (*(before + way for before in ("T", "FFFTFFT", "FFFTFFF") for way in results), *_SPECIAL_DIRECTED)
+    for results in (_RESULTS, ("T", "FT", "FFF", "FFF"))
+)
+_DIRECTED_FLUSHED = ("TT", "TF", "TF", "TF", *(None,) * 8, *_SPECIAL_DIRECTED)
 # Routines: the kind of operation, and the ways of its classes, in the order of ``CLASSES``; None where there is none of
 # a class. Of several, those hold that lead every class to the routine's end.
 _ROUTINES: dict[str, tuple[str, tuple[tuple[_Way, ...], ...]]] = {
     "div_rn_noftz_f32_slowpath": ("div.f32", (_DIVIDE,)),
     "div_rn_ftz_f32_slowpath": ("div.ftz.f32", (_DIVIDE_FLUSHED,)),
+    "div_rz_f32": ("div.directed.f32", (_CUT,)),
+    **{f"div_{way}_f32": ("div.directed.f32", (_DIRECTED,)) for way in ("rd", "ru")},
+    **{f"div_{way}_ftz_f32": ("div.directed.ftz.f32", (_DIRECTED_FLUSHED,)) for way in ("rz", "rd", "ru")},
     "div_rn_f64_full": ("div.f64", (("FT", "FFF", "FFT", "TT", "TFT", "TFFT", "TFFF"),)),
     "rcp_rn_f32_slowpath": ("rcp.f32", (("F", "F", "F", "TF", "TT"),)),
     "rcp_rz_f32_slowpath": ("rcp.f32", (("FT", "FF", "FF", "TF", "TT"),)),
@@ -52,6 +61,10 @@ _ROUTINES: dict[str, tuple[str, tuple[tuple[_Way, ...], ...]]] = {
     "drsqrt_f64_slowpath_v2": ("rsqrt.f64", (("T", "FT", "FFT", "FFFT", "FFFF"),)),
 }  # fmt: skip
 _QUICK = 0  # the class of lanes that the test lets through
+_FOR_ALL = (
+    "div.directed.f32",
+    "div.directed.ftz.f32",
+)  # kinds that have no test: every lane calls the routine
 _LONGEST = 12  # blocks from a test to where lanes meet again
 
 
@@ -61,13 +74,23 @@ class Detour:
 
     kind: str
     line: int  # of the PTX
-    test: int  # whose last instruction sends lanes one way or the other
     call: int
-    back: list[int]  # what runs after the call, up to the quick way
-    quick: list[int]  # the quick way, the place where lanes meet included
-    enters: int  # where in ``quick`` lanes come back
     routine: list[int]
     ways: tuple[_Way, ...]
+    test: int  # whose last instruction sends lanes one way or the other; the call where there is none
+    # Empty where there is no test: all lanes come back as they went, as the routine lets them meet.
+    back: list[int] = field(default_factory=list)  # what runs after the call, up to the quick way
+    quick: list[int] = field(default_factory=list)  # the quick way, the place where lanes meet included
+    enters: int = 0  # where in ``quick`` lanes come back
+
+    @property
+    def tested(self) -> bool:
+        return self.test != self.call
+
+    @property
+    def aside(self) -> list[int]:
+        """The blocks that only lanes on the longer way come to."""
+        return [self.call, *self.back, *self.routine] if self.tested else self.routine
 
 
 @dataclass(slots=True)
@@ -75,7 +98,7 @@ class _Steps:
     """What a warp does in a detour: runs of blocks, of jumps, and of branches that parted its lanes."""
 
     runs: dict[int, int] = field(default_factory=dict)
-    taken: dict[int, int] = field(default_factory=dict)
+    jumps: dict[int, int] = field(default_factory=dict)
     parted: dict[int, int] = field(default_factory=dict)
 
     def note(self, kind: dict[int, int], block: int, count: int) -> None:
@@ -95,25 +118,31 @@ def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
     for number in there:
         last = blocks[number][-1]
         called = _CALLED.search(last.text)
-        if (
-            called is None
-            or called[2] not in _ROUTINES
-            or last.ptx is None
-            or len(before.get(number, ())) != 1
-        ):
+        if called is None or called[2] not in _ROUTINES or last.ptx is None or called[1] not in labels:
             continue
-        (kind, known), start = _ROUTINES[called[2]], labels.get(called[1])
-        (test,) = before[number]
-        others = [target for target in following[test] if target != number]
-        if start is None or len(others) != 1:
-            continue
-        routine = _routine(start, following, blocks)
+        kind, known = _ROUTINES[called[2]]
+        routine = _routine(labels[called[1]], following, blocks)
         ways = next((ways for ways in known if _fit(ways, routine, following, blocks)), None)
-        around = _around(number + 1, others[0], following, blocks)
-        if ways is not None and around is not None:
-            back, quick, enters = around
-            found.append(Detour(kind, last.ptx, test, number, back, quick, enters, routine, ways))
+        if ways is None:
+            continue
+        detour = Detour(kind, last.ptx, number, routine, ways, number)
+        if kind in _FOR_ALL or _find_test(detour, before.get(number, []), following, blocks):
+            found.append(detour)
     return found
+
+
+def _find_test(
+    detour: Detour, before: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
+) -> bool:
+    """Put in where lanes part before a call and where they meet again; false if that is not clear."""
+    if len(before) != 1:
+        return False
+    others = [target for target in following[before[0]] if target != detour.call]
+    around = _around(detour.call + 1, others[0], following, blocks) if len(others) == 1 else None
+    if around is None:
+        return False
+    detour.test, (detour.back, detour.quick, detour.enters) = before[0], around
+    return True
 
 
 def _routine(start: int, following: Sequence[Sequence[int]], blocks: _Blocks) -> list[int]:
@@ -181,6 +210,8 @@ def _follow(detour: Detour, classes: _Group, following: Sequence[Sequence[int]],
     steps = _Steps()
     slow = classes - {_QUICK}
     groups = _through_routine(detour, slow, following, blocks, steps)
+    if not detour.tested:
+        return steps
     steps.note(steps.runs, detour.call, 1)
     for number in detour.back:
         steps.note(steps.runs, number, len(groups))
@@ -191,8 +222,6 @@ def _follow(detour: Detour, classes: _Group, following: Sequence[Sequence[int]],
     for i, number in enumerate(detour.quick):
         there = quick if i < detour.enters else [*quick, *groups]
         steps.note(steps.runs, number, len(there) if meet else 1)
-    jumps = following[detour.test][0] == detour.call
-    steps.note(steps.taken, detour.test, int(jumps or bool(quick)))
     steps.note(steps.parted, detour.test, len(quick))
     return steps
 
@@ -231,7 +260,7 @@ def _through_routine(
                 for target, part in zip(targets, (jump, group - jump), strict=True):
                     if part:
                         waiting.setdefault(target, []).append((part, given))
-                steps.note(steps.taken, number, int(bool(jump)))
+                steps.note(steps.jumps, number, int(bool(jump)))
                 steps.note(steps.parted, number, int(bool(jump) and jump != group))
         elif groups:
             waiting.setdefault(targets[0], []).extend(groups)
@@ -250,9 +279,8 @@ def add_detours(
     lines: Mapping[int, Line],
     blocks: _Blocks,
     found: BlockRuns,
-    each: dict[int, float],
 ) -> None:
-    """Put into ``found`` what detours add to the runs of blocks, and into ``each`` how many threads ran them.
+    """Put into ``found`` what detours add to the runs of blocks and to the threads of these.
 
     ``found`` has the runs as if every lane went the quick way.
     """
@@ -260,10 +288,9 @@ def add_detours(
     nothing = next(iter(found.runs.values())) * 0.0
     threads: dict[int, float] = {}
     for detour in detours:
-        for number in (detour.call, *detour.back, *detour.routine):
+        for number in detour.aside:
             found.runs.setdefault(number, nothing)
-            found.taken.setdefault(number, nothing)
-            each.setdefault(number, 0.0)
+            found.each.setdefault(number, 0.0)
             threads.setdefault(number, 0.0)
     for detour in detours:
         copies = sum(float(found.runs[other.test].sum()) for other in detours if other.line == detour.line)
@@ -274,50 +301,38 @@ def add_detours(
             part = runs / copies * min(copies / asked, 1.0)
             for path in paths:
                 if (path.line, path.kind) == (detour.line, detour.kind) and path.runs.any():
-                    _add_path(detour, path, part, following, blocks, found, each, threads)
+                    _add_path(detour, path, part, following, blocks, found, threads)
     for number, count in threads.items():
         ran = float(found.runs[number].sum())
-        each[number] = count / ran if ran else 0.0
+        found.each[number] = count / ran if ran else 0.0
 
 
 def _add_path(
     detour: Detour, path: SlowPath, part: float, following: Sequence[Sequence[int]], blocks: _Blocks,
-    found: BlockRuns, each: dict[int, float], threads: dict[int, float],
+    found: BlockRuns, threads: dict[int, float],
 ) -> None:  # fmt: skip
     """What the warps of one division add."""
     total, warps = sum(path.sets.values()), path.runs * part
     quick = {*detour.quick}
-    before = {
-        number: float(found.runs[number].sum()) * each[number] for number in detour.quick[: detour.enters]
-    }
+    before = [float(found.runs[number].sum()) * found.each[number] for number in detour.quick]
     for bits, count in path.sets.items():
         classes = _Group(number for number in range(bits.bit_length()) if bits >> number & 1)
         steps, weight = _follow(detour, classes, following, blocks), count / total
         for number, runs in steps.runs.items():
             found.runs[number] = found.runs[number] + warps * (weight * (runs - (number in quick)))
-        jumps = following[detour.test][0] in quick
-        for number, runs in steps.taken.items():
-            usual = int(number == detour.test and jumps)
-            found.taken[number] = found.taken.get(number, warps * 0.0) + warps * (weight * (runs - usual))
         for number, runs in steps.parted.items():
             found.parted[number] = found.parted.get(number, warps * 0.0) + warps * (weight * runs)
     lanes = [count * float(warps.sum()) / total for count in path.lanes]
-    for number, coming in _lanes_by_block(detour, lanes, following, blocks).items():
-        threads[number] += coming
+    for number, coming in enumerate(lanes[1:], 1):
+        steps = _follow(detour, _Group({number}), following, blocks) if coming else _Steps()
+        for block in steps.runs.keys() & threads.keys():
+            threads[block] += coming * bool(steps.runs[block])
+        for block, jumps in steps.jumps.items():
+            found.jumped[block] = found.jumped.get(block, 0.0) + coming * jumps
     slow = sum(lanes[1:])
-    for number, there in before.items():
-        ran = float(found.runs[number].sum())
-        each[number] = max(there - slow, 0.0) / ran if ran else 0.0
-
-
-def _lanes_by_block(
-    detour: Detour, lanes: Sequence[float], following: Sequence[Sequence[int]], blocks: _Blocks
-) -> dict[int, float]:
-    """The threads that come to each block of a detour."""
-    found: dict[int, float] = {}
-    for number, count in enumerate(lanes[1:], 1):
-        steps = _follow(detour, _Group({number}), following, blocks) if count else _Steps()
-        for block, runs in steps.runs.items():
-            if runs and block not in detour.quick:
-                found[block] = found.get(block, 0.0) + count
-    return found
+    if detour.tested:
+        more = slow if following[detour.test][0] == detour.call else -slow
+        found.jumped[detour.test] = found.jumped.get(detour.test, 0.0) + more
+    for i, (number, there) in enumerate(zip(detour.quick, before, strict=True)):
+        ran, left = float(found.runs[number].sum()), there - slow * (i < detour.enters)
+        found.each[number] = max(left, 0.0) / ran if ran else 0.0

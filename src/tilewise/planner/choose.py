@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewise.errors import ArgumentError
+from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import readable
 from tilewise.kernels.spec import KernelSpec, Settings
@@ -13,6 +14,7 @@ from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.cost import Prediction, predict
 from tilewise.planner.target import Target
+from tilewise.toolchain.compile import describe_archs
 
 __all__ = ["Candidate", "Refusal", "choose", "list_candidates"]
 
@@ -78,7 +80,7 @@ def choose(
     found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
     if found:
         return found[0]
-    if len(refused) == 1:
+    if len({str(refusal.error) for refusal in refused}) == 1:
         raise refused[0].error
     why = "; ".join(f"{refusal.kernel}: {refusal.error.argument} {refusal.error.rule}" for refusal in refused)
     raise ArgumentError("a and b", f"must suit one of the kernels ({why})")
@@ -88,8 +90,7 @@ def _of_spec(
     spec: KernelSpec, operands: Operands, target: Target, given: Mapping[str, object], copy: bool | None
 ) -> tuple[list[Candidate], ArgumentError | None]:
     if not spec.runs_on(target.arch):
-        rule = f"must be {spec.needs}{'' if spec.arch else ' or newer'} for {spec.name}"
-        return [], ArgumentError("gpu", rule, target.arch)
+        return [], _refuse_arch(spec, target)
     fixed = {**spec.for_types(operands), **given}
     settings = spec.complete(fixed)  # raises what is wrong with what was given
     refusal: ArgumentError | None = None
@@ -109,6 +110,19 @@ def _of_spec(
         prediction = predict(spec, read, chosen, copies, target)
         found.append(Candidate(spec, chosen, read, copies, prediction))
     return found, refusal
+
+
+def _refuse_arch(spec: KernelSpec, target: Target) -> ArgumentError:
+    oldest = min(KERNELS.values(), key=lambda other: other.least)
+    if arch_capability(target.arch) >= oldest.least:
+        rule = f"must be {spec.needs}{'' if spec.arch else ' or newer'} for {spec.name}"
+        return ArgumentError("gpu", rule, target.arch)
+    return ArgumentError(
+        "gpu",
+        f"must be {oldest.needs} or newer to run kernels, as {describe_archs()}",
+        f"{target.name} ({target.arch})",
+        "of older ones there are figures alone: tw.occupancy, tw.gpus.find",
+    )
 
 
 def _refuse_copy(operands: Operands, copies: tuple[str, ...], spec: KernelSpec) -> ArgumentError:

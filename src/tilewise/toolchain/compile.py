@@ -20,13 +20,22 @@ from tilewise.toolchain.host_code import HOST_HEADERS, without_host_code
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
-__all__ = ["check_arch", "compile_source", "known_archs", "own_headers", "read_ptx", "with_kernel"]
+__all__ = [
+    "check_arch",
+    "compile_source",
+    "describe_archs",
+    "known_archs",
+    "own_headers",
+    "read_ptx",
+    "with_kernel",
+]
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(.*)$", re.MULTILINE)
 _NAMED = re.compile(r'[<"]([^>"]+)[>"]')
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
 _ARCH = "--gpu-architecture="
+_NUMBERED_ARCH = re.compile(r"(?:sm|compute)_(\d+)")
 _FORMAT = "5"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
@@ -112,11 +121,19 @@ def check_arch(arch: str) -> None:
     """Refuse an arch that the installed NVRTC does not know, with the nearest one it does."""
     if not isinstance(arch, str):
         raise ArgumentError("arch", "must be a text such as 'sm_90a'", arch)
-    known = known_archs()
-    if arch not in known:
-        error = UnknownNameError("arch", arch, known)
-        major, minor = nvrtc.version()
-        raise ArchError(f"{error} (NVRTC {major}.{minor} knows {known[0]} to {known[-1]})")
+    if arch in known_archs():
+        return
+    error: ArgumentError = UnknownNameError("arch", arch, known_archs())
+    number = _NUMBERED_ARCH.fullmatch(arch)
+    if number and int(number[1]) < nvrtc.supported()[0]:
+        error = ArgumentError("arch", f"must be {known_archs()[0]} or newer", arch)
+    raise ArchError(f"{error} ({describe_archs()})")
+
+
+def describe_archs() -> str:
+    """What the installed compiler makes code for, as part of a message."""
+    (major, minor), known = nvrtc.version(), known_archs()
+    return f"NVRTC {major}.{minor} compiles for {known[0]} to {known[-1]}"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from tilewise.emulator.analysis.liveness import Liveness
 from tilewise.emulator.analysis.schedule import schedule
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.analysis.variable_layout import VariableSlot, lay_out
-from tilewise.emulator.ptx.instruction_operands import in_flight
+from tilewise.emulator.ptx.instruction_operands import in_flight, reads, writes
 from tilewise.emulator.ptx.syntax import PtxError, PtxFunction, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 from tilewise.emulator.support.wgmma_queue import CAPACITY, RECORD
@@ -82,12 +82,26 @@ class Program:
         return x * y * z
 
 
+def _mark_read_as_bits(flow: Flow) -> None:
+    """Mark what gives a float of which a ``mov.b32`` makes an integer: there a NaN's digits matter."""
+    every = [item for block in flow.blocks for item in block.instructions]
+    moved = {
+        register.name
+        for item in every
+        if item.opcode == "mov" and item.parts in (("b32",), ("b64",))
+        for register in reads(item)
+    }
+    for item in every:
+        item.read_as_bits = any(register.name in moved for register in writes(item))
+
+
 def make_program(module: PtxModule, entry: str, block: tuple[int, int, int]) -> Program:
     """Analyse one kernel of a module for blocks of one shape."""
     from tilewise.emulator.analysis.inline import inlined
 
     function = inlined(module, entry)
     flow = build_flow(function)
+    _mark_read_as_bits(flow)
     schedule(flow)
     warps = -(-(block[0] * block[1] * block[2]) // 32)
     threads = thread_lanes(block, warps)

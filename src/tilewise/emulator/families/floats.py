@@ -194,7 +194,7 @@ def binary(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
             result = _small_quotient(e, left, right, result)
         if type_ == "f32" and operation in ("fmul", "fdiv") and "ftz" in instruction.parts:
             result = _flushed_early(e, operation, way, result, left, right)
-        if operation == "fdiv":
+        if operation == "fdiv" or (type_ == "f32" and instruction.read_as_bits):
             result = one_nan(e, result)
         return _finish(e, instruction, type_, result)
 
@@ -228,6 +228,8 @@ def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
         result = _operate(e, "fma", way, *values)
         if type_ == "f32" and "ftz" in instruction.parts:
             result = _flushed_early(e, "fma", way, result, *values)
+        if type_ == "f32" and instruction.read_as_bits:
+            result = one_nan(e, result)
         return _finish(e, instruction, type_, result)
 
     if _mixed(instruction):

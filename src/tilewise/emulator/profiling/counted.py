@@ -83,6 +83,7 @@ class Executed:
     on_runs: Figures  # runs in which its guard held for some thread; without a guard, all
     on_threads: Figures
     splits: Figures | None = None  # of a branch: runs in which some threads went another way than others
+    tests: tuple[int, ...] = ()  # of a branch: the lines that set its condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +211,11 @@ class Counts:
                 found.append(Executed(line, name, index, runs, threads, on_runs, on_threads))
             if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
                 line, name = block["end"]
-                splits = self._block(0, index, 2) + self._block(1, index, 2) if block["condition"] else None
-                found.append(Executed(line, name, index, runs, threads, runs, threads, splits))
+                tests = block["tests"]
+                splits = self._block(0, index, 2) + self._block(1, index, 2) if tests is not None else None
+                found.append(
+                    Executed(line, name, index, runs, threads, runs, threads, splits, tuple(tests or ()))
+                )
         return found
 
     def places(self) -> list[AccessCounts]:

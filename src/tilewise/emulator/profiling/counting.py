@@ -11,9 +11,9 @@ deals them at first. ``counted.py`` reads what was written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
@@ -23,6 +23,7 @@ from tilewise.emulator.profiling.accesses import Kind
 from tilewise.emulator.profiling.copies import look, way_of
 from tilewise.emulator.profiling.slow_paths import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Counting(Watcher):
             for position, item in enumerate(block.instructions)
         }
         self.about: dict[str, Any] = {
-            "blocks": [_described(block, self) for block in e.program.flow.blocks],
+            "blocks": _described_blocks(e.program, self.layout),
             "handed": [],
             "deopts": len(e.program.deopts),
             "points": [None] * self.layout.point_count,
@@ -370,17 +371,38 @@ def _divisions(program: Program) -> list[list[Any]]:
     ]
 
 
-def _described(block: Block, counting: Counting) -> dict[str, Any]:
-    """What is in a basic block: line and name of each instruction, and which guard it has."""
-    layout = counting.layout
-    items = [
-        [item.line, item.name, layout.guards.get(id(item), -1), layout.points.get(id(item), -1)]
-        for item in block.instructions
-    ]
-    end = block.terminator
-    last = [end.instruction.line, end.instruction.name] if end.instruction else None
-    condition = end.condition.name if isinstance(end.condition, Register) else None
-    return {"items": items, "end": last, "kind": end.kind, "condition": condition, "whole": False}
+def _described_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
+    """What is in each basic block: line and name of each instruction, and which guard it has; and of a branch the
+    lines of the tests that decide it."""
+    written: dict[str, list[Instruction]] = {}
+    for block in program.flow.blocks:
+        for item in block.instructions:
+            for register in writes(item):
+                if program.function.registers.get(register.name) == "pred":
+                    written.setdefault(register.name, []).append(item)
+    found = []
+    for block in program.flow.blocks:
+        items = [
+            [item.line, item.name, layout.guards.get(id(item), -1), layout.points.get(id(item), -1)]
+            for item in block.instructions
+        ]
+        end = block.terminator
+        last = [end.instruction.line, end.instruction.name] if end.instruction else None
+        tests = _test_lines(end.condition, written) if isinstance(end.condition, Register) else None
+        found.append({"items": items, "end": last, "kind": end.kind, "tests": tests, "whole": False})
+    return found
+
+
+def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]]) -> list[int]:
+    """The lines that set a predicate, those of the predicates that it was put together from included."""
+    lines, names, seen = set(), [condition.name], {condition.name}
+    while names:
+        for item in written.get(names.pop(), ()):
+            lines.add(item.line)
+            fresh = {register.name for register in reads(item)} & written.keys() - seen
+            seen |= fresh
+            names += fresh
+    return sorted(lines)
 
 
 def watcher(e: Lowering) -> Counting:

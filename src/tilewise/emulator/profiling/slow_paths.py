@@ -11,7 +11,7 @@ as the bits of a number; how often there was which set is counted of every such 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
@@ -20,8 +20,11 @@ from tilewise.emulator.ptx.syntax import Instruction
 __all__ = ["CLASSES", "TABLE", "kind_of", "operands_of", "routine_of", "routines"]
 
 _RESULTS = ("whole", "too large", "too small", "subnormal")
-_DIVISION = (
-    *_RESULTS, *(f"{name} of subnormals" for name in _RESULTS), "NaN", "zeros", "infinities", "to zero", "to infinity",
+_SPECIAL = ("NaN", "zeros", "infinities", "to zero", "to infinity")
+_DIVISION = (*_RESULTS, *(f"{name} of subnormals" for name in _RESULTS), *_SPECIAL)
+_DIRECTED = (
+    *_RESULTS, *(f"{name} of a subnormal" for name in _RESULTS), *(f"{name} by a subnormal" for name in _RESULTS),
+    *_SPECIAL,
 )  # fmt: skip
 _ROOT = ("zero", "negative", "NaN", "infinite", "small")
 _INVERSE = ("zero", "tiny", "subnormal", "large", "special")
@@ -29,6 +32,8 @@ _INVERSE = ("zero", "tiny", "subnormal", "large", "special")
 CLASSES: dict[str, tuple[str, ...]] = {
     "div.f32": _DIVISION,
     "div.ftz.f32": _DIVISION,
+    "div.directed.f32": _DIRECTED,
+    "div.directed.ftz.f32": _DIRECTED,
     "rcp.f32": _INVERSE,
     "rcp.ftz.f32": _INVERSE,
     "sqrt.f32": _ROOT,
@@ -50,8 +55,8 @@ _WAYS_TO_ROUND = {
 class TABLE:
     """Of one instruction: lanes of each class, then sets of classes and how often there were such warps."""
 
-    LANES = 0  # 16 numbers of 64 bits
-    SETS = 128  # pairs: the set, how often
+    LANES = 0  # 24 numbers of 64 bits
+    SETS = 192  # pairs: the set, how often
     SLOTS = 256
     SIZE = SETS + 16 * SLOTS
 
@@ -59,6 +64,8 @@ class TABLE:
 def kind_of(instruction: Instruction) -> str | None:
     """One of ``CLASSES``, or None for an instruction that has no longer way or whose ways are not known."""
     parts = instruction.parts
+    if instruction.opcode == "div" and parts[0] in ("rz", "rm", "rp") and parts[-1] == "f32":
+        return ".".join(("div.directed", *parts[1:]))
     if not parts or parts[0] not in _WAYS_TO_ROUND.get((instruction.opcode, parts[-1]), ("rn",)):
         return None
     kind = ".".join((instruction.opcode, *parts[1:]))
@@ -156,8 +163,21 @@ def _any(r: Routine, *conditions: Value) -> Value:
 
 def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
     one, other = _Single(r, a, flushed), _Single(r, b, flushed)
+    of_subnormals = r.const(a, len(_RESULTS))
+    return _division_test(r, one, other), _division_class(r, one, other, of_subnormals, _DIVISION)
+
+
+def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
+    """Every lane calls the routine. How it rounds has no bearing on the exponent of a quotient."""
+    one, other = _Single(r, a, flushed), _Single(r, b, flushed)
+    small = r.compare("icmp eq", other.exponent, 0)
+    more = r.select(small, r.const(a, 2 * len(_RESULTS)), r.const(a, len(_RESULTS)))
+    return r.compare("icmp eq", a, a), _division_class(r, one, other, more, _DIRECTED)
+
+
+def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
     apart = r.op("sub", one.exponent, other.exponent)
-    slow = _any(
+    return _any(
         r,
         r.compare("icmp ule", other.exponent, 1),
         r.compare("icmp uge", other.exponent, 252),
@@ -166,6 +186,13 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
         r.compare("icmp sge", apart, 127),
         r.compare("icmp sle", apart, -125),
     )
+
+
+def _division_class(
+    r: Routine, one: _Single, other: _Single, of_subnormals: Value, names: Sequence[str]
+) -> Value:
+    """``of_subnormals`` is how much is added to the number of a result's class where an operand is subnormal."""
+    first = 1 + names.index(_SPECIAL[0])
     result = _exponent_of_quotient(r, one, other)
     size = _first(
         r,
@@ -177,18 +204,17 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
         r.const(result, 4),
     )
     plain = r.op("and", one.plain, other.plain)
-    classes = _first(
+    return _first(
         r,
         [
-            (r.op("or", one.nan, other.nan), 9),
-            (r.op("and", one.zero, other.zero), 10),
-            (r.op("and", one.infinite, other.infinite), 11),
-            (r.op("or", other.infinite, one.zero), 12),
-            (r.op("or", one.infinite, other.zero), 13),
+            (r.op("or", one.nan, other.nan), first),
+            (r.op("and", one.zero, other.zero), first + 1),
+            (r.op("and", one.infinite, other.infinite), first + 2),
+            (r.op("or", other.infinite, one.zero), first + 3),
+            (r.op("or", one.infinite, other.zero), first + 4),
         ],
-        r.select(plain, size, r.op("add", size, 4)),
+        r.select(plain, size, r.op("add", size, of_subnormals)),
     )
-    return slow, classes
 
 
 def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
@@ -302,6 +328,8 @@ def _inverse_root_double(r: Routine, a: Value) -> _Found:
 _TESTS: dict[str, Callable[..., _Found]] = {
     "div.f32": _divide_single,
     "div.ftz.f32": lambda r, a, b: _divide_single(r, a, b, True),
+    "div.directed.f32": _divide_directed,
+    "div.directed.ftz.f32": lambda r, a, b: _divide_directed(r, a, b, True),
     "rcp.f32": _invert_single,
     "rcp.ftz.f32": _invert_single,
     "sqrt.f32": _root_single,

@@ -95,6 +95,7 @@ class Instruction:
     source: int = 0  # line of the CUDA source, 0 when not known
     file: int = 0
     written: str = ""  # the name that the text has, where its modifiers stand in another order
+    read_as_bits: bool = False  # whether its result, a float, is looked at as an integer
 
     @property
     def name(self) -> str:
