@@ -28,8 +28,8 @@ from tilewise.call_stub import (
 from tilewise.devices.exchange import LEGACY_STREAM
 from tilewise.devices.gpu import GpuArray
 from tilewise.devices.gpu.driver import NativeEntries
-from tilewise.devices.gpu.memory import Memory
-from tilewise.devices.gpu.tensor_map import driver_values
+from tilewise.devices.gpu.driver_tensor_map import driver_values
+from tilewise.devices.gpu.pool_memory import Memory
 from tilewise.devices.strides import contiguous
 from tilewise.devices.tensor_map import Description
 from tilewise.launch import Launch, LaunchLimits

@@ -104,7 +104,7 @@ class DeviceUnavailable(DeviceError):
 class KernelFault(DeviceError):
     """A kernel did what it must not: out of bounds, misaligned, a trap. Names block, thread and lines.
 
-    ``details`` has the same one by one, where the emulator ran the kernel: see ``emulator/report.py``.
+    ``details`` has the same one by one, where the emulator ran the kernel: see ``emulator/running/fault_report.py``.
     """
 
     details: object = None

@@ -241,10 +241,10 @@ class Kernel:
         >>> profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"]
         62.0
         """
-        from tilewise.instruments.launch import gpu_for, profile_bound
+        from tilewise.instruments.profile_launch import find_gpu, profile_bound
 
         _check_timeout(timeout)
-        chosen, blocks = gpu_for(gpu, self._module.arch), _sample(sample)
+        chosen, blocks = find_gpu(gpu, self._module.arch), _sample(sample)
         if cooperative and blocks is not None:
             raise ArgumentError(
                 "sample", "must be None in a cooperative launch, whose blocks wait for one another", blocks
@@ -264,10 +264,10 @@ class Kernel:
         grid: int | None = None,
     ) -> Occupancy:
         """How many blocks of this shape a multiprocessor of ``gpu`` holds, and what limits them."""
-        from tilewise.instruments.launch import gpu_for
         from tilewise.instruments.occupancy import occupancy
+        from tilewise.instruments.profile_launch import find_gpu
 
-        chosen = gpu_for(gpu, self._module.arch)
+        chosen = find_gpu(gpu, self._module.arch)
         binary = self.build(None if self._module.given_arch is not None or gpu is None else chosen.arch)
         resources: Resources | None = self._entry(binary).resources
         if resources is None:
@@ -328,11 +328,11 @@ class Kernel:
 
     def _check_cooperative(self, binary: Binary, launch: Launch, gpu: Gpu | None) -> None:
         """Refuse more blocks than are resident at once on ``gpu``, or else on the GPU that the arch is of."""
-        from tilewise.instruments.launch import gpu_for
+        from tilewise.instruments.profile_launch import find_gpu
         from tilewise.instruments.residency import check_cooperative
 
         shown = binary.shown(self.entry_in(binary))
-        check_cooperative(gpu or gpu_for(None, binary.arch), shown, launch, self._entry(binary).resources)
+        check_cooperative(gpu or find_gpu(None, binary.arch), shown, launch, self._entry(binary).resources)
 
     def entry_in(self, binary: Binary) -> str:
         """The name of this kernel in a binary, mangled as C++ does."""

@@ -98,10 +98,10 @@ class Rung:
         ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in
         place of all.
         """
-        from tilewise.instruments.launch import USUAL, gpu_for
+        from tilewise.instruments.profile_launch import DEFAULT_GPU, find_gpu
         from tilewise.verbs import profile
 
-        chosen = gpu_for(USUAL if gpu is None else gpu, self.spec.needs)
+        chosen = find_gpu(DEFAULT_GPU if gpu is None else gpu, self.spec.needs)
         return profile(self.plan(m, n, k, gpu=chosen, **settings), cache=cache, sample=sample)
 
     def check(

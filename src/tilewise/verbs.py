@@ -40,11 +40,11 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     >>> tw.profile(p).launch.blocks > 0
     True
     """
-    from tilewise.instruments.launch import USUAL, profile_bound
+    from tilewise.instruments.profile_launch import DEFAULT_GPU, profile_bound
 
     blocks = None if sample is None else integer("sample", sample, least=1)
     _check_plan(plan)
-    gpu = find(plan.gpu if plan.gpu in GPUS else USUAL)
+    gpu = find(plan.gpu if plan.gpu in GPUS else DEFAULT_GPU)
     bound = _bind_dense(plan, gpu.arch)
     # NOTE: zeros, since what is in memory by chance may be slow to compute with.
     arrays = _make_arrays(plan, bound, np.zeros)

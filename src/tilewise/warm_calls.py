@@ -27,7 +27,7 @@ from tilewise.call_stub.shared_memory import MAX_LAUNCHES
 from tilewise.calls import Made
 from tilewise.devices.exchange import type_code
 from tilewise.devices.gpu import GpuArray, GpuDevice, streams_entered_address
-from tilewise.devices.gpu.tensor_map import driver_values
+from tilewise.devices.gpu.driver_tensor_map import driver_values
 from tilewise.errors import ArgumentError
 from tilewise.interop import Library, View, numpy_dtype
 from tilewise.operands import alignment_of

@@ -16,7 +16,7 @@ import numpy as np
 import tilewise as tw
 from tests.emulator.many import Array
 from tilewise.emulator import Range, Runner, build_kernel
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 from tilewise.launch import Launch
 
 __all__ = ["BITS", "NUMPY", "Form", "codes", "numbers", "pack", "run_alike", "run_forms", "unpack"]
@@ -308,7 +308,7 @@ class _Text:
         return "\n".join([*head, *self.lines, "ret;", "}", ""])
 
 
-def run_forms(forms: Sequence[Form], target: Target | None = None) -> list[Array]:
+def run_forms(forms: Sequence[Form], target: CpuTarget | None = None) -> list[Array]:
     """Run one instruction of each form on its blocks "a", "b", "c" (and "e"); the registers of each D.
 
     With a target, compiled for that CPU instead of this one.

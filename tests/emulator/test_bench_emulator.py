@@ -13,8 +13,8 @@ import pytest
 
 from tilewise.bench import emulator, rivals
 from tilewise.bench.emulator import QUICK, Sizes, bench_emulator, markdown
-from tilewise.bench.figures import COLUMNS, Figure, cells
 from tilewise.bench.foreign import TritonProduct
+from tilewise.bench.measurement import COLUMNS, Measurement, cells
 from tilewise.bench.product import Product, WrongResult
 from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
 from tilewise.cli import commands
@@ -156,26 +156,26 @@ def test_a_rival_that_is_wrong_says_no_time(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("figure", "verdict"),
     [
-        (Figure("a", "a", "ms", (3.0, 1.0, 2.0), most=2), "ok"),
-        (Figure("a", "a", "ms", (3.0, 1.0, 2.0), most=1.9), "over"),
-        (Figure("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=37.5), "ok"),
-        (Figure("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=38), "under"),
-        (Figure("a", "a", "ms", (float("nan"),), most=1), "over"),
-        (Figure("a", "a", "ms", (float("nan"),), least=1), "under"),
-        (Figure("a", "a", "ms", (3.0,), most=2, judged=False), "not judged"),
-        (Figure("a", "a", "ms", (3.0,)), ""),
-        (Figure("a", "a", wrong=True, note="x"), "WRONG"),
-        (Figure("a", "a", note="x"), "not measured"),
+        (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=2), "ok"),
+        (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=1.9), "over"),
+        (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=37.5), "ok"),
+        (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=38), "under"),
+        (Measurement("a", "a", "ms", (float("nan"),), most=1), "over"),
+        (Measurement("a", "a", "ms", (float("nan"),), least=1), "under"),
+        (Measurement("a", "a", "ms", (3.0,), most=2, judged=False), "not judged"),
+        (Measurement("a", "a", "ms", (3.0,)), ""),
+        (Measurement("a", "a", wrong=True, note="x"), "WRONG"),
+        (Measurement("a", "a", note="x"), "not measured"),
     ],
 )
-def test_verdicts(figure: Figure, verdict: str) -> None:
+def test_verdicts(figure: Measurement, verdict: str) -> None:
     assert figure.verdict == verdict
     assert figure.missed == (verdict in ("over", "under", "WRONG"))
     assert len(cells(figure.to_dict())) == len(COLUMNS)
 
 
 def test_a_row_shows_the_spread_and_the_budget() -> None:
-    figure = Figure("a", "a", "GFLOP/s", (50.0, 60.0), "b", (200.0, 120.0), "%", least=20, aim=40)
+    figure = Measurement("a", "a", "GFLOP/s", (50.0, 60.0), "b", (200.0, 120.0), "%", least=20, aim=40)
     assert cells(figure.to_dict()) == [
         "a", "55 GFLOP/s (50–60)", "b: 160 GFLOP/s", "37.5% (25–50)", "≥ 20%, aim 40%", "ok",
     ]  # fmt: skip
@@ -187,7 +187,7 @@ def test_a_row_shows_the_spread_and_the_budget() -> None:
 def test_the_command_writes_prints_and_never_fails_for_a_budget(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    slow = Figure("launch", "launch of an empty kernel", "µs", (900.0, 950.0), most=150)
+    slow = Measurement("launch", "launch of an empty kernel", "µs", (900.0, 950.0), most=150)
     made = emulator.EmulatorFigures("2026-01-01", QUICK, 2, (1.5, 1.0, 0.5), (), (slow,))
     monkeypatch.setattr(commands, "bench_emulator", lambda repeats, sizes, progress: made)
     file = tmp_path / "figures.json"

@@ -15,7 +15,7 @@ from tests.hardware.bulk import Case, Map
 from tests.hardware.keep import KEPT
 from tilewise import gpus
 from tilewise.emulator.profiling.tracing import BYPASS
-from tilewise.instruments.cache import Trace, traffic
+from tilewise.instruments.cache_model import Trace, traffic
 from tilewise.kernels import raster
 from tilewise.toolchain.compile import compile_source
 

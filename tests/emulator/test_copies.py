@@ -11,7 +11,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.cases import HEAD
 from tests.emulator.many import Array
-from tilewise.emulator.running import questions
+from tilewise.emulator.running import host_calls
 
 ORDERS: tuple[str | int, ...] = ("eager", "late", 3)
 LANES = np.arange(32)
@@ -132,13 +132,13 @@ def test_copies_that_all_wait_for_are_not_asked_for_again_and_again(monkeypatch:
     text = f'{HEAD}extern "C" __global__ void timed(int *x, int *y) {{{TIMED}}}'
     timed, x = tw.Kernel(text, "timed", "sm_80"), np.arange(12 * 128, dtype=np.int32)
     asked: list[int] = []
-    answer = questions.Host._answer
+    answer = host_calls.HostCallHandler._handle
 
-    def count(self: questions.Host, *given: int) -> int:
+    def count(self: host_calls.HostCallHandler, *given: int) -> int:
         asked.append(1)
         return answer(self, *given)
 
-    monkeypatch.setattr(questions.Host, "_answer", count)
+    monkeypatch.setattr(host_calls.HostCallHandler, "_handle", count)
     for order in ("eager", "late"):
         asked.clear()
         y = np.zeros(128, np.int32)

@@ -10,7 +10,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.counts import Array, banks, copy_waves, counted, groups, pieces
 from tilewise.emulator.profiling.accesses import copy_passes
-from tilewise.emulator.profiling.counted import Place
+from tilewise.emulator.profiling.counted import AccessCounts
 
 HEAD = """.version 8.0
 .target sm_80
@@ -120,7 +120,7 @@ def asked(at: Array, active: Array, width: int) -> int:
     return sum(max(words.count(8 * sector + i) for i in range(8)) for sector in sectors)
 
 
-def check_shared(place: Place, kind: str, where: Array, active: Array, context: str) -> None:
+def check_shared(place: AccessCounts, kind: str, where: Array, active: Array, context: str) -> None:
     context = f"{kind}, {context}"
     assert place.runs.sum() == 1 and place.threads.sum() == active.sum(), context
     for wide, waves in place.waves.items():

@@ -30,7 +30,7 @@ from tests.hardware.keep import KEPT, hashed
 from tests.hardware.machine import Emulated
 from tests.hardware.matrix import forms, pack_all, unpack_all
 from tests.hardware.rules import WIDTHS, wavefronts
-from tilewise.emulator import Target, build_kernel
+from tilewise.emulator import CpuTarget, build_kernel
 from tilewise.instruments.checking import check_bound
 
 _RANDOM = random.Random()
@@ -138,7 +138,7 @@ def test_a_checked_build_adds_as_hardware_does(part: str) -> None:
 
 @pytest.mark.parametrize("part", ["matrix", "wgmma"])
 @pytest.mark.parametrize("target", targets.BELOW[:1], ids=targets.IDS[:1])
-def test_hardwares_sums_on_a_cpu_of_few_features(part: str, target: Target) -> None:
+def test_hardwares_sums_on_a_cpu_of_few_features(part: str, target: CpuTarget) -> None:
     (job,) = _jobs(part, [_RANDOM.choice([form for form in _forms(part) if model.applies(form)])])
     (start,) = job.starts
     made = build_kernel(job.ptx, start.entry, start.block, target, None, "plain", "hardware")

@@ -19,7 +19,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.test_against_hardware import profiled
 from tests.hardware import instructions
-from tilewise.instruments.instructions import instruction_metrics, strangers
+from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
 from tilewise.instruments.machine import Machine, Ran
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.lines import Instruction
@@ -88,13 +88,13 @@ def test_every_counter_follows_from_the_runs() -> None:
 
 def test_every_opcode_has_a_class_and_a_pipe() -> None:
     for row in recorded()["rows"]:
-        assert strangers(ran(row), HOPPER) == [], row["entry"]
+        assert unclassified_opcode_notes(ran(row), HOPPER) == [], row["entry"]
     texture = [Ran(Instruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
-    assert [note.partition(":")[0] for note in strangers(texture, HOPPER)] == [
+    assert [note.partition(":")[0] for note in unclassified_opcode_notes(texture, HOPPER)] == [
         "of TEX no class is known",
         "of TEX no pipe is known",
     ]
-    assert len(strangers(texture, (8, 0))) == 1
+    assert len(unclassified_opcode_notes(texture, (8, 0))) == 1
 
 
 # -- runs told from basic blocks ----------------------------------------------------------------------

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tilewise.emulator import build_kernel, host
+from tilewise.emulator import build_kernel, host_cpu
 from tilewise.emulator.analysis import pieces
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
 
 HEAD = """.version 7.8
@@ -191,7 +191,7 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
 )
 def test_the_time_to_the_first_launch(ptx: str, budget: float) -> None:
     """In seconds of a CPU that does twenty million turns of a loop in one: a busy machine is slower at both."""
-    build_kernel(multiply_adds("f16", 1), "k", (32, 1, 1), host(), None)
+    build_kernel(multiply_adds("f16", 1), "k", (32, 1, 1), host_cpu(), None)
 
     def seconds(work: Callable[[], object]) -> float:
         before = time.process_time()
@@ -199,4 +199,4 @@ def test_the_time_to_the_first_launch(ptx: str, budget: float) -> None:
         return time.process_time() - before
 
     second = 8 * seconds(lambda: sum(i for i in range(2_500_000)))
-    assert seconds(lambda: build_kernel(ptx, "k", (32, 1, 1), host(), None)) < budget * second
+    assert seconds(lambda: build_kernel(ptx, "k", (32, 1, 1), host_cpu(), None)) < budget * second

@@ -61,7 +61,7 @@ def test_a_block_that_has_exited_is_found_as_it_was(how: int, result: Array) -> 
         found = remote.check(2, 32, args, cluster=2, order=order, lenient=True)
         (gone,) = [item for item in found if item.tool == "memcheck"]
         assert (gone.kind, gone.count, gone.message) == ("block-gone", 32, ended.message)
-        assert gone.now and ended.now and gone.now.place == ended.now.place
+        assert gone.now and ended.now and gone.now.location == ended.now.location
         assert np.array_equal(args[1], result)
         args[0][:], args[1][:] = fresh, 0
         remote(2, 32, args, cluster=2, device=device)

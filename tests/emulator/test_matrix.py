@@ -13,7 +13,7 @@ from tests.emulator.exact import FORMATS, Number, Special, decode, round_to
 from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_alike, run_forms, unpack
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 from tilewise.errors import KernelFault
 
 _SEED = np.random.SeedSequence()
@@ -303,7 +303,7 @@ def test_tf32_leaves_its_lowest_bits_away() -> None:
 
 
 @pytest.mark.parametrize("target", BELOW, ids=IDS)
-def test_other_cpus_give_the_same_bits(target: Target) -> None:
+def test_other_cpus_give_the_same_bits(target: CpuTarget) -> None:
     sparse = [
         form for form in _sparse_forms() if form.a in ("f16", "tf32", "s8")
     ]  # what is kept is chosen alike

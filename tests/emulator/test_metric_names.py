@@ -41,6 +41,6 @@ def test_the_command_line_refuses_before_it_runs(
     def run(*_: object) -> None:
         raise AssertionError("it ran")
 
-    monkeypatch.setattr("tilewise.cli.profiling._profile", run)
+    monkeypatch.setattr("tilewise.cli.profile_command._profile", run)
     assert main(["profile", "05_tiled_conflicted", "--metrics", "smsp__inst_execute.sum"]) == 2
     assert "did you mean 'smsp__inst_executed.sum'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.documented import documented_keys
-from tilewise.bench.argument_words import ArgumentMaker, MadeArgument
+from tilewise.bench.argument_specs import ArgumentMaker, MadeArgument
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.cli.main import main
 from tilewise.devices.emulated import open_emulator

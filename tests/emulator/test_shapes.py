@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tilewise.emulator import Range, Runner, build_kernel, host
+from tilewise.emulator import Range, Runner, build_kernel, host_cpu
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.analysis.shape import Lanes
 from tilewise.emulator.ptx.parse import parse
@@ -462,7 +462,7 @@ AROUND: dict[str, tuple[set[int], Callable[[int, int], int]]] = {
 @pytest.mark.parametrize("n", STARTS)
 def test_warps_leave_the_fast_build_where_an_index_wraps_around(text: str, n: int) -> None:
     threads = 64
-    build = build_kernel(ALONG.replace("WIDENING", text), "k", (threads, 1, 1), host(), None)
+    build = build_kernel(ALONG.replace("WIDENING", text), "k", (threads, 1, 1), host_cpu(), None)
     out = np.zeros(threads, np.uint64)
     packed = [out.ctypes.data.to_bytes(8, "little"), n.to_bytes(4, "little")]
     Runner(build, Launch((1, 1, 1), build.block), packed, [Range(out.ctypes.data, out.nbytes, "out")], [])()

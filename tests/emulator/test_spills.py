@@ -10,7 +10,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.cli.main import main
-from tilewise.instruments.listing import listing
+from tilewise.instruments.line_figures import listing
 from tilewise.instruments.profile import Profile
 
 SOURCE = """extern "C" __global__ void __launch_bounds__(1024) sums(const float *x, float *y) {

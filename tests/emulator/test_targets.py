@@ -24,7 +24,7 @@ from tilewise.devices.arguments import pack
 from tilewise.emulator import Build, Range, Runner, build, native
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 from tilewise.emulator.ptx.parse import parse
 from tilewise.kernels import RUNGS
 from tilewise.launch import Launch
@@ -33,10 +33,10 @@ from tilewise.reference import poisoned
 Array = npt.NDArray[Any]
 
 RANDOM = np.random.default_rng()
-HOST = native.host()
+HOST = native.host_cpu()
 # The features that a level adds, as LLVM calls them, and levels that this CPU can run.
 LEVELS = {"x86-64": "sse2", "x86-64-v2": "sse4.2", "x86-64-v3": "avx2", "generic": "neon"}
-BELOW = [Target(cpu, "") for cpu, feature in LEVELS.items() if f"+{feature}" in HOST.features.split(",")]
+BELOW = [CpuTarget(cpu, "") for cpu, feature in LEVELS.items() if f"+{feature}" in HOST.features.split(",")]
 IDS = [target.cpu for target in BELOW]
 
 MIXTURE = """
@@ -82,7 +82,7 @@ def mixture() -> tw.Kernel:
     return tw.Kernel(MIXTURE, "mixture", "sm_75")
 
 
-def mixed(target: Target, inputs: list[Array]) -> list[Array]:
+def mixed(target: CpuTarget, inputs: list[Array]) -> list[Array]:
     count = inputs[0].size
     kinds: list[Any] = ["f4", "u2", "u4", "f8", "i8"]
     results = [np.zeros(count, kind) for kind in kinds]
@@ -115,7 +115,7 @@ def test_this_cpu_does_the_mixture_right() -> None:
 
 
 @pytest.mark.parametrize("target", BELOW, ids=IDS)
-def test_the_mixture_for_fewer_features(target: Target) -> None:
+def test_the_mixture_for_fewer_features(target: CpuTarget) -> None:
     inputs = mixture_inputs()
     for got, wanted in zip(mixed(target, inputs), mixed(HOST, inputs), strict=True):
         np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8))
@@ -123,7 +123,7 @@ def test_the_mixture_for_fewer_features(target: Target) -> None:
 
 @pytest.mark.parametrize("name", ["04_tiled", "08_register_tiled"])
 @pytest.mark.parametrize("target", BELOW[-1:], ids=IDS[-1:])
-def test_rungs_for_fewer_features(name: str, target: Target) -> None:
+def test_rungs_for_fewer_features(name: str, target: CpuTarget) -> None:
     """On operands that no wide access fits, too."""
     spec = RUNGS[name]
     kernel = spec.kernel("sm_75")

@@ -16,7 +16,7 @@ import tilewise as tw
 from tests.tensor_cases import Case, boxes, images, run_load, run_store
 from tests.tensor_kernels import kernel
 from tilewise.devices.tensor_map import ELEMENTS
-from tilewise.emulator.support.tensor_map import MAP, WRONG
+from tilewise.emulator.support.tensor_map_layout import MAP, WRONG
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 
 ORDERS = ("eager", "late", 3)

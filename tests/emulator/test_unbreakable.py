@@ -18,7 +18,7 @@ import tilewise as tw
 from tests.clocks import least_seconds, seconds
 from tests.emulator.many import refused as said_of
 from tests.fuzz import children, mutate
-from tilewise.emulator.lowering.tables import edits
+from tilewise.emulator.lowering.tables import edit_distance
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -260,12 +260,12 @@ def test_only_what_is_really_near_is_offered(opcode: str, type_: str) -> None:
     assert bool(hint) == (opcode in near)
     if hint:
         offered = hint.strip("'").partition("'")[0]
-        assert edits(offered, opcode) == 1
+        assert edit_distance(offered, opcode) == 1
 
 
 def test_how_far_words_are_apart() -> None:
     for first, second, count in (("tex", "ex2", 2), ("add", "add", 0), ("atmo", "atom", 1), ("", "mul", 3)):
-        assert edits(first, second) == edits(second, first) == count
+        assert edit_distance(first, second) == edit_distance(second, first) == count
 
 
 SHORT = """mbarrier r; st.global.u32 [a]; st; ld.global.u32 r; ld.global.u32; st.global.v2.u32 [a], {r}; atom.global.add.u32 r; atom.add.u32;

@@ -11,7 +11,7 @@ from tests.emulator.fragments import BITS, Form, codes, numbers, pack, run_alike
 from tests.emulator.many import Array, refused
 from tests.emulator.test_targets import BELOW, IDS
 from tests.emulator.warpgroups import SWIZZLES, Case, Operand, put, run_cases
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 
 RANDOM = np.random.default_rng()
 _RANGES = {"s8": (-128, 128), "u8": (0, 256), "b1": (0, 2)}
@@ -241,7 +241,7 @@ def test_patterns_of_an_element(kind: str) -> None:
 
 
 @pytest.mark.parametrize("target", BELOW[::2], ids=IDS[::2])
-def test_other_cpus_give_the_same_bits(target: Target) -> None:
+def test_other_cpus_give_the_same_bits(target: CpuTarget) -> None:
     forms = [("f32", "f16"), ("f32", "bf16"), ("f16", "e4m3"), ("s32", "s8"), ("s32", "b1")]
     forms = forms[:1] if target is BELOW[0] else forms  # which takes long to compile for the oldest
     cases = [laid(Case(8, d, kind, kind), (64, 64), small=False) for d, kind in forms]

@@ -15,7 +15,7 @@ import tilewise as tw
 from tests.emulator.fragments import BITS, numbers
 from tests.emulator.many import Array
 from tilewise.emulator import Range, Runner, build_kernel
-from tilewise.emulator.native import Target
+from tilewise.emulator.native import CpuTarget
 from tilewise.launch import Launch
 
 __all__ = [
@@ -285,7 +285,7 @@ def text_of(cases: list[Case], room: int) -> str:
     return whole(lines, room)
 
 
-def run_cases(cases: list[Case], device: Any = "emulator", target: Target | None = None) -> list[Array]:
+def run_cases(cases: list[Case], device: Any = "emulator", target: CpuTarget | None = None) -> list[Array]:
     """The matrices D, as numbers; with a target, of code for that CPU instead of this one."""
     room = max(len(case.image) for case in cases)
     images = np.zeros((len(cases), room), np.uint8)

@@ -98,10 +98,10 @@ def play(choose: random.Random, bench: Bench) -> str:
 
     def go() -> None:
         import tilewise as tw
-        from tilewise.emulator import build_kernel, host
+        from tilewise.emulator import build_kernel, host_cpu
 
         tw.Kernel.from_ptx(made, "k")
-        build_kernel(made, "k", (128, 1, 1), host(), None, mode)
+        build_kernel(made, "k", (128, 1, 1), host_cpu(), None, mode)
 
     return outcome(go, bench)
 

@@ -22,9 +22,9 @@ from tests.documented import documented_keys
 from tests.fake_device import FakeDevice
 from tilewise.bench.demo import run_demo
 from tilewise.bench.doctor import VARIABLES
-from tilewise.bench.ladder import whole_source
-from tilewise.bench.machine import PACKAGES
+from tilewise.bench.environment import PACKAGES
 from tilewise.bench.product import random_operands
+from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import bench_toolchain
 from tilewise.cli import commands, draw
 from tilewise.cli.main import main

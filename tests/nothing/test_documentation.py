@@ -15,12 +15,12 @@ import pytest
 from tests.fake_device import FakeDevice
 from tilewise import devices
 from tilewise.bench import toolchain
-from tilewise.bench.ladder import ARCHS
-from tilewise.bench.ladder import markdown as resources
+from tilewise.bench.rung_cards import ARCHS
+from tilewise.bench.rung_cards import markdown as resources
 from tilewise.cli.parser import parse
 from tilewise.emulator.layout import FaultKind
 from tilewise.errors import DeviceUnavailable
-from tilewise.instruments.advice import FAULTS, WORDS
+from tilewise.instruments.advice import FAULTS, FINDING_TEXTS
 from tilewise.kernels import RUNGS
 from tilewise.toolchain.nvrtc import version
 
@@ -147,7 +147,9 @@ def test_the_checker_names_every_kind_of_finding() -> None:
     rows = [line.split("|")[2] for line in text.splitlines() if re.match(r"\| \w+check \|", line)]
     told = {kind.strip() for row in rows for kind in row.split(",")}
     unnamed = {kind.name.lower().replace("_", "-") for kind in FaultKind if kind.name not in FAULTS}
-    kinds = {words.kind for words in WORDS.values()} | {kind for _, kind, _ in FAULTS.values()} | unnamed
+    kinds = (
+        {words.kind for words in FINDING_TEXTS.values()} | {kind for _, kind, _ in FAULTS.values()} | unnamed
+    )
     assert kinds - {"none"} <= told
 
 

@@ -202,7 +202,7 @@ def test_a_launch_reaches_the_driver_with_its_arguments_and_stream() -> None:
     said = device._ledger.running()
     assert "kernel 'tiled' (grid (4, 1, 1) × block (128, 1, 1), 64 dynamic shared bytes)" in said
     assert said.endswith("or one of 5 launches before it")
-    device._ledger.settled(device._default_stream)
+    device._ledger.forget_launches(device._default_stream)
     assert device._ledger.running().endswith("or one of 2 launches before it")
     assert device.context_address == 0xC0
 

@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from tilewise.devices import exchange, gpu
 from tilewise.devices.gpu import driver as words
-from tilewise.devices.gpu import memory
+from tilewise.devices.gpu import pool_memory
 from tilewise.devices.gpu.arrays import GpuArray
-from tilewise.devices.gpu.memory import Memory
+from tilewise.devices.gpu.pool_memory import Memory
 from tilewise.devices.strides import contiguous, extent, is_contiguous, rectangles, sliced
 from tilewise.errors import ArgumentError, DeviceError
 
@@ -412,7 +412,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> PretendDevice:
         pretended.told.append(("host waits",))
         return (0,)
 
-    monkeypatch.setattr(memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
+    monkeypatch.setattr(pool_memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
     return pretended
 
 

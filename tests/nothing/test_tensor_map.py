@@ -14,8 +14,8 @@ from tests.fake_device import FakeDevice
 from tilewise.devices.arguments import pack
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.tensor_map import BYTES, ELEMENTS
-from tilewise.emulator.support.tensor_map import BYTES as EMULATED_BYTES
-from tilewise.emulator.support.tensor_map import ELEMENT_SIZES, MAGIC, MAP
+from tilewise.emulator.support.tensor_map_layout import BYTES as EMULATED_BYTES
+from tilewise.emulator.support.tensor_map_layout import ELEMENT_SIZES, MAGIC, MAP
 from tilewise.errors import ArgumentError
 from tilewise.launch import Parameter
 

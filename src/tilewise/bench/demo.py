@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.bench.product import Product, fresh_seed
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.bench.trial import Trial, example_size, geometry, try_rung
 from tilewise.devices import Device
 from tilewise.devices import device as resolve
@@ -147,7 +147,7 @@ def run_demo(
     arch: str = "sm_90a",
     seed: int | None = None,
     rungs: Mapping[str, KernelSpec] = RUNGS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Demo:
     """Multiply as tw.matmul does, then with every rung, and check each result; with no device compile every rung."""
     target, missing = _found(device)
@@ -169,7 +169,7 @@ def run_demo(
 
 
 def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
-    """The device to run on, or why there is none. One that was asked for by name must be there."""
+    """The device to run on, or why there is none. One that was named must exist."""
     try:
         return resolve(device), None
     except DeviceUnavailable as error:

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tilewise import interop
-from tilewise.bench import machine as here
+from tilewise.bench import environment as here
 from tilewise.bench.product import WrongResult, random_operands
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.bound import BoundLaunch
 from tilewise.call_stub import CountingDriver, available, counting_entries
 from tilewise.calls import Arrays, Choice, prepare
@@ -45,7 +45,7 @@ BUDGETS = {
 _BATCH = 200  # calls a clock runs over; fewer than the launch queue holds
 _ROUNDS = 25
 _SHARE_BATCH = 2_000
-_CONTEXT, _FUNCTION = 0xC0FFEE, 0x10000  # handles that mean nothing to anyone but the counting driver
+_CONTEXT, _FUNCTION = 0xC0FFEE, 0x10000  # handles that only the counting driver knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class DispatchTimes:
         }
 
 
-def bench_dispatch(rounds: int = _ROUNDS, progress: Progress = silent) -> DispatchTimes:
+def bench_dispatch(rounds: int = _ROUNDS, progress: Progress = ignore_progress) -> DispatchTimes:
     """Measure the parts of a warm call, and the whole of it where there is a GPU."""
     progress(0, 2, "our share")
     share = _measure_share(rounds)
@@ -138,7 +138,7 @@ def counted_calls(a: Any, b: Any, out: Any, device: Device | None = None) -> tup
 
 
 def _describe(counting: CountingDriver, launch: BoundLaunch) -> int:
-    """A number for a kernel, whose parameters the driver is to remember."""
+    """A number for a kernel, whose parameters the counting driver then records."""
     function = _FUNCTION + (hash(launch.entry) & 0xFFFF)
     parameters = launch.binary.entries[launch.entry].parameters
     counting.describe_function(function, [parameter.size for parameter in parameters])
@@ -156,7 +156,7 @@ def _measure_share(rounds: int) -> dict[str, Any]:
     with_out, without = lambda: call(a, b, out=out), lambda: call(a, b)
     # The least, not the median: nothing but other work on this machine can add to it.
     calls = {"share_us": with_out, "share_alloc_us": without}
-    times = _in_turns(calls, rounds, _SHARE_BATCH, lambda: None, min)
+    times = _time_in_turns(calls, rounds, _SHARE_BATCH, lambda: None, min)
     return {
         "tensors": f"torch {here.package_version('torch')}, {SIZE}×{SIZE} {ELEMENT}, the driver replaced",
         **times,
@@ -220,7 +220,7 @@ def _measure_on_gpu(rounds: int) -> dict[str, Any]:
             calls["python_us"] = lambda: matmul_in_python(a, b, out=out)
             _check_result(matmul(a, b), a, b)
             _check_result(matmul(a, b, out=out), a, b)
-    found.update(_in_turns(calls, rounds, _BATCH, device.synchronize))
+    found.update(_time_in_turns(calls, rounds, _BATCH, device.synchronize))
     return found
 
 
@@ -244,7 +244,7 @@ def _check_result(result: Any, a: Any, b: Any) -> None:
 # ── clocks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _in_turns(
+def _time_in_turns(
     calls: dict[str, Callable[[], Any]],
     rounds: int,
     batch: int,

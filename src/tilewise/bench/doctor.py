@@ -1,4 +1,4 @@
-"""The doctor: what is here, what is missing, and what to do about it.
+"""The doctor: which parts tilewise finds here, which are missing, and what to do about it.
 
 It must work where nothing else does, so whatever it looks at is imported when it is looked at.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from tilewise.bench.machine import PACKAGES, machine, versions
+from tilewise.bench.environment import PACKAGES, machine, versions
 
 __all__ = ["VARIABLES", "Report", "Trouble", "examine"]
 
@@ -57,7 +57,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class Report:
-    """What the doctor saw."""
+    """The doctor's findings."""
 
     versions: dict[str, str | None] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class Report:
         return {"ok": self.ok, **asdict(self)}
 
     def note(self, what: object, todo: str = "", *, essential: bool) -> None:
-        """Keep a trouble; an error of ours says in one line what is wrong and what to do."""
+        """Record a trouble; an error of ours says in one line what is wrong and what to do."""
         self.troubles.append(Trouble(" ".join(str(what).split()), todo, essential))
 
     def attempt(self, look: Callable[[], T], *, essential: bool, todo: str = "") -> T | None:
-        """What ``look`` finds, or None and a trouble."""
+        """The result of ``look``, or None and a recorded trouble."""
         try:
             return look()
         except Exception as error:  # whatever is broken here is what the doctor is to tell

@@ -19,11 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tilewise.bench import machine as here
-from tilewise.bench.figures import COLUMNS, Figure, cells
+from tilewise.bench import environment as here
 from tilewise.bench.foreign import TritonProduct
+from tilewise.bench.measurement import COLUMNS, Measurement, cells
 from tilewise.bench.product import Product, WrongResult, fresh_seed
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
 from tilewise.bench.trial import example_size
 from tilewise.devices import device
@@ -81,7 +81,7 @@ class EmulatorFigures:
     repeats: int
     load: tuple[float, ...]
     load_afterwards: tuple[float, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[Measurement, ...]
 
     @property
     def ok(self) -> bool:
@@ -113,7 +113,7 @@ def bench_emulator(
     repeats: int = 7,
     sizes: Sizes = FULL,
     rungs: Mapping[str, KernelSpec] = RUNGS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> EmulatorFigures:
     """Measure everything; ``rungs`` are those whose compilation is timed."""
     if repeats < 1:
@@ -121,15 +121,15 @@ def bench_emulator(
     bench = _Bench(repeats, sizes, fresh_seed())
     load = _load()
     parts = [*bench.parts(), *bench.compilations(rungs)]
-    figures: list[Figure] = []
+    figures: list[Measurement] = []
     for i, (name, what, measure) in enumerate(parts):
         progress(i, len(parts), what)
         try:
             figures += measure()
         except WrongResult as error:
-            figures.append(Figure(name, what, wrong=True, note=str(error)))
+            figures.append(Measurement(name, what, wrong=True, note=str(error)))
         except TilewiseError as error:  # what cannot be measured here does not keep the rest from it
-            figures.append(Figure(name, what, note=" ".join(str(error).split())))
+            figures.append(Measurement(name, what, note=" ".join(str(error).split())))
     today = datetime.now(UTC).date().isoformat()
     return EmulatorFigures(today, sizes, repeats, load, _load(), tuple(figures))
 
@@ -154,7 +154,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-Part = tuple[str, str, Callable[[], list[Figure]]]
+Part = tuple[str, str, Callable[[], list[Measurement]]]
 
 
 class _Bench:
@@ -187,11 +187,11 @@ class _Bench:
         for rung in rungs.values():
             yield rung.name, f"compile {rung.name}", functools.partial(self._compile, rung)
 
-    def _rung_beside_blas(self, name: str, size: int, what: str) -> list[Figure]:
+    def _rung_beside_blas(self, name: str, size: int, what: str) -> list[Measurement]:
         product = Product((size, size, size), self.one, self.seed, RUNGS[name])
         return self._beside_blas(name, size, what, product, *_SHARE_OF_BLAS[name])
 
-    def _triton_beside_blas(self, what: str) -> list[Figure]:
+    def _triton_beside_blas(self, what: str) -> list[Measurement]:
         size = self.sizes.register_tiled
         product = TritonProduct(size, self.one, self.seed)
         return self._beside_blas("triton", size, what, product, *_TRITON_OF_BLAS)
@@ -204,7 +204,7 @@ class _Bench:
         product: Product | TritonProduct,
         least: float,
         aim: float | None,
-    ) -> list[Figure]:
+    ) -> list[Measurement]:
         product.check()
         mine, theirs = [], []
         with Rival("blas", size, ONE_THREAD) as rival:
@@ -212,7 +212,7 @@ class _Bench:
                 mine.append(product.rate())
                 theirs.append(product.flops / rival.seconds() / 1e9)
         return [
-            Figure(
+            Measurement(
                 name,
                 what,
                 "GFLOP/s",
@@ -226,10 +226,10 @@ class _Bench:
             )
         ]
 
-    def _two_threads(self, what: str) -> list[Figure]:
+    def _two_threads(self, what: str) -> list[Measurement]:
         cores = here.machine()["cores"]
         if cores < 2:
-            return [Figure("threads", what, note="this machine has one core")]
+            return [Measurement("threads", what, note="this machine has one core")]
         size = (self.sizes.register_tiled,) * 3
         both = [
             Product(size, where, self.seed, RUNGS["08_register_tiled"])
@@ -240,7 +240,7 @@ class _Bench:
         rates = [[product.rate() for product in both] for _ in range(self.repeats)]
         two, one = zip(*rates, strict=True)
         return [
-            Figure(
+            Measurement(
                 "threads",
                 what,
                 "GFLOP/s",
@@ -253,12 +253,14 @@ class _Bench:
             )
         ]
 
-    def _beside_simulator(self, what: str) -> list[Figure]:
+    def _beside_simulator(self, what: str) -> list[Measurement]:
         size = self.sizes.simulated
         product = Product((size, size, size), self.one, self.seed, RUNGS["04_tiled"], tile=16)
         product.check()
         if importlib.util.find_spec("numba") is None:
-            return [Figure("simulator", what, note="numba is not installed; pip install 'tilewise[bench]'")]
+            return [
+                Measurement("simulator", what, note="numba is not installed; pip install 'tilewise[bench]'")
+            ]
         mine, theirs = [], []
         with Rival("simulator", size, {"NUMBA_ENABLE_CUDASIM": "1"}) as rival:
             against = f"the CUDA simulator of numba {rival.about['numba']}"
@@ -266,7 +268,7 @@ class _Bench:
                 mine.append(statistics.median(product.rate() for _ in range(_SHORT)))
                 theirs.append(product.flops / rival.seconds() / 1e9)
         return [
-            Figure(
+            Measurement(
                 "simulator",
                 what,
                 "GFLOP/s",
@@ -279,7 +281,7 @@ class _Bench:
             )
         ]
 
-    def _launch(self, what: str) -> list[Figure]:
+    def _launch(self, what: str) -> list[Measurement]:
         kernel = Kernel.from_ptx(_NOTHING, "nothing")
         kernel(1, 1, device=self.one)
 
@@ -289,24 +291,26 @@ class _Bench:
             return (time.perf_counter() - start) * 1e6
 
         times = [statistics.median(once() for _ in range(_LAUNCHES)) for _ in range(self.repeats)]
-        return [Figure("launch", what, "µs", tuple(times), most=_LAUNCH_US)]
+        return [Measurement("launch", what, "µs", tuple(times), most=_LAUNCH_US)]
 
-    def _memory(self, what: str) -> list[Figure]:
+    def _memory(self, what: str) -> list[Measurement]:
         if sys.platform != "linux":
-            return [Figure("memory", what, note="only Linux tells how much memory a process has had")]
+            return [Measurement("memory", what, note="only Linux tells how much memory a process has had")]
         growth = []
         for _ in range(min(self.repeats, 3)):
             with Rival("memory", self.sizes.register_tiled) as child:
                 growth.append(child.about["growth"] / 2**20)
-        return [Figure("memory", what, "MiB", tuple(growth), most=_MEMORY_MIB, judged=self.sizes.budgeted)]
+        return [
+            Measurement("memory", what, "MiB", tuple(growth), most=_MEMORY_MIB, judged=self.sizes.budgeted)
+        ]
 
-    def _compile(self, rung: KernelSpec) -> list[Figure]:
+    def _compile(self, rung: KernelSpec) -> list[Measurement]:
         """Cold, and from the disk; all kernels of the rung together."""
         from tilewise import emulator
 
         product = Product(example_size(rung, on_gpu=False), self.one, self.seed, rung)
         product.check()
-        host = emulator.host()
+        host = emulator.host_cpu()
         work = [(item.binary.ptx, item.entry, item.launch.block, host) for item in product.launches]
         lines = sum(item[0].count("\n") + 1 for item in work)
         with tempfile.TemporaryDirectory(prefix="tilewise-bench-", ignore_cleanup_errors=True) as folder:
@@ -323,7 +327,7 @@ class _Bench:
             kept = tuple(build(disk)[0] * 1e3 for _ in range(self.repeats))
         long = lines >= _LINES / 4  # else it is not the lines that take the time
         return [
-            Figure(
+            Measurement(
                 f"compile {rung.name}",
                 f"compile {rung.name}, cold",
                 "s",
@@ -333,7 +337,7 @@ class _Bench:
                 f"s per {_LINES:,} lines",
                 most=_SECONDS_PER_LINES if long else None,
             ),
-            Figure(
+            Measurement(
                 f"compiled {rung.name}", f"compile {rung.name}, from the disk", "ms", kept, most=_FROM_DISK_MS
             ),
         ]

@@ -1,4 +1,4 @@
-"""A kernel out of a file, run once: how long it took, what it made of its arrays, and whether that was expected."""
+"""One run of a kernel from a file: its time, the arrays that it changed, and whether they are as expected."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.given import FileLaunch
+from tilewise.bench.launch_spec import FileLaunch
 from tilewise.bench.outputs import (
     Verdict,
     check_folder,
     find_output,
     read_expectation,
     save_output,
-    split_word,
+    split_spec,
 )
 from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unwritten, list_unwritten
 from tilewise.devices import Device
@@ -27,14 +27,14 @@ from tilewise.kernel import BoundCall
 from tilewise.launch import dim3
 from tilewise.toolchain.binary import Resources
 
-__all__ = ["FileRun", "OutputWords", "Result", "run_file"]
+__all__ = ["FileRun", "OutputSpec", "Result", "run_file"]
 
 _FIRST = 8  # elements of a result that JSON has
 
 
 @dataclass(frozen=True, slots=True)
-class OutputWords:
-    """What a command line wants of a launch's outputs."""
+class OutputSpec:
+    """Which outputs of a launch to save, compare and print, as the command line gives it."""
 
     save: Sequence[str] = ()
     expect: Sequence[str] = ()
@@ -72,7 +72,7 @@ class Result:
 
 @dataclass(frozen=True)
 class FileRun:
-    """What came of one launch."""
+    """The results of one launch."""
 
     launch: FileLaunch
     device: Device
@@ -108,14 +108,12 @@ class FileRun:
         }
 
 
-def run_file(
-    launch: FileLaunch, device: Device, wanted: OutputWords, timeout: float | None = None
-) -> FileRun:
-    """Launch once on a device; save, and compare with what is expected, as the words say."""
+def run_file(launch: FileLaunch, device: Device, wanted: OutputSpec, timeout: float | None = None) -> FileRun:
+    """Launch once on a device; save, compare and print outputs as ``wanted`` gives."""
     made = launch.make_arguments(device)
-    # All words are read before the launch: a mistake in the last one must not cost a run.
+    # All options are parsed before the launch: a mistake in the last one must not cost a run.
     saves = [
-        (find_output("-o", number, made), file) for number, file in (split_word("-o", w) for w in wanted.save)
+        (find_output("-o", number, made), file) for number, file in (split_spec("-o", w) for w in wanted.save)
     ]
     for _, file in saves:
         check_folder(file)
@@ -123,7 +121,7 @@ def run_file(
     expected = [read_expectation(word, made, wanted.relative, wanted.absolute) for word in wanted.expect]
     patterns = fill_with_patterns(made, launch.seed)
     call = launch.bind(made, device)
-    with launch.as_given():
+    with launch.rename_errors():
         seconds = _launch(call, device, timeout)
     after = {item.number: item.array.numpy() for item in made if item.array is not None}
     missing = find_unwritten(made, patterns)

@@ -1,4 +1,4 @@
-"""A launch under NVIDIA's profiler, for figures measured beside those that are counted here.
+"""A launch under NVIDIA's profiler: figures measured on a GPU, beside those that the emulator counts.
 
 The profiler wants a process of its own to look at: this module run as one, with the launch in JSON.
 """
@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewise.bench.given import Words, open_launch
+from tilewise.bench.launch_spec import LaunchSpec, open_launch
 from tilewise.bench.product import fresh_seed, random_operands
 from tilewise.errors import DeviceUnavailable, ToolError
 from tilewise.instruments.profile import Profile, shown
 
-__all__ = ["DURATION", "Product", "beside", "find_ncu", "measure", "read_raw"]
+__all__ = ["DURATION", "RungLaunch", "beside", "find_ncu", "measure", "read_raw"]
 
 DURATION = "gpu__time_duration.sum"  # nanoseconds
 _OWN = ("tilewise__", "memory_l", "derived__")  # names that ncu does not take on its command line
@@ -33,8 +33,8 @@ _TIMEOUT = 600  # seconds
 
 
 @dataclass(frozen=True)
-class Product:
-    """A multiplication by a rung."""
+class RungLaunch:
+    """A multiplication by a rung, to be profiled."""
 
     rung: str
     size: tuple[int, int, int]
@@ -52,8 +52,8 @@ def find_ncu() -> str:
     return found or others[-1]
 
 
-def measure(what: Words | Product, names: Sequence[str]) -> list[dict[str, float]]:
-    """Metrics of each launch, run on a GPU under ncu, and how long it took there."""
+def measure(what: LaunchSpec | RungLaunch, names: Sequence[str]) -> list[dict[str, float]]:
+    """Metrics of each launch, run on a GPU under ncu, and its time."""
     from tilewise.devices import device
 
     ncu = find_ncu()
@@ -79,7 +79,7 @@ def measure(what: Words | Product, names: Sequence[str]) -> list[dict[str, float
     raise ToolError(f"ncu counted nothing: {last.strip()}")
 
 
-def _count(ncu: str, what: Words | Product, names: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _count(ncu: str, what: LaunchSpec | RungLaunch, names: Sequence[str]) -> subprocess.CompletedProcess[str]:
     command = [
         *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base"),
         *("--metrics", ",".join(names)),
@@ -114,7 +114,7 @@ def _number(text: str | None) -> float | None:
 def beside(
     profile: Profile, measured: Sequence[Mapping[str, float]], names: Sequence[str]
 ) -> list[dict[str, str]]:
-    """What was measured beside what was counted, launch by launch."""
+    """Rows of measured figures beside counted ones, launch by launch."""
     rows = []
     for item, row in zip(profile.all, measured, strict=False):
         for name in names:
@@ -135,15 +135,15 @@ def beside(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Launch once on a GPU what :func:`measure` was given."""
+    """Launch once on a GPU what :func:`measure` describes."""
     import tilewise as tw
 
     kind, described = argv
     gpu = tw.device("gpu")
-    if kind == Words.__name__:
-        open_launch(Words(**json.loads(described))).start(gpu)
+    if kind == LaunchSpec.__name__:
+        open_launch(LaunchSpec(**json.loads(described))).start(gpu)
     else:
-        found = Product(**json.loads(described))
+        found = RungLaunch(**json.loads(described))
         m, n, k = found.size
         rung = tw.ladder[found.rung]
         element = rung.spec.element(rung.spec.complete(found.settings))

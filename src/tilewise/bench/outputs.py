@@ -1,4 +1,4 @@
-"""What is wanted of a launch's outputs, in words: to be saved, to be printed, to be compared.
+"""Options for a launch's outputs, parsed: which to save, to print and to compare with what.
 
 An output is named by the number of its ``--arg``, from 1: ``4=y.npy``. Without a number it is the one array that was
 given as ``new:``, or the only array there is.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.argument_words import MadeArgument, load_array
+from tilewise.bench.argument_specs import MadeArgument, load_array
 from tilewise.errors import ArgumentError
 from tilewise.reference import compare
 
@@ -27,7 +27,7 @@ __all__ = [
     "find_output",
     "read_expectation",
     "save_output",
-    "split_word",
+    "split_spec",
 ]
 
 _NUMBERED = re.compile(r"(?:(?P<number>\d+)=)?(?P<rest>.+)")
@@ -41,7 +41,7 @@ _ABSOLUTE_USUAL = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an output stands against what was expected of it."""
+    """Whether an output is as expected, and how it differs."""
 
     argument: int
     expected: str
@@ -72,7 +72,7 @@ class Expectation:
     absolute: float
 
     def judge(self, got: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_] | None) -> Verdict:
-        """Compare element by element: NaN is equal to nothing, and what nobody wrote is wrong."""
+        """Compare element by element: NaN is equal to nothing, and unwritten elements are wrong."""
         exact = got.dtype.kind in "iub"
         held, values = (
             (got, self.values) if exact else (got.astype(np.float64), self.values.astype(np.float64))
@@ -116,7 +116,7 @@ class ExpectedProduct:
         return Verdict(self.argument, self.word, found.ok, found.failures, found.elements, str(found))
 
 
-def split_word(option: str, word: str) -> tuple[int | None, str]:
+def split_spec(option: str, word: str) -> tuple[int | None, str]:
     """``"4=y.npy"`` as number and rest; no number is None."""
     found = _NUMBERED.fullmatch(word)
     if not found:
@@ -159,8 +159,8 @@ def save_output(item: MadeArgument, file: str, values: npt.NDArray[Any]) -> None
 def read_expectation(
     word: str, made: Sequence[MadeArgument], relative: float | None, absolute: float | None
 ) -> Expectation | ExpectedProduct:
-    """What ``--expect`` says: a .npy file, or the product of two arguments such as ``1@2``."""
-    number, rest = split_word("--expect", word)
+    """The expectation that ``--expect`` gives: a .npy file, or the product of two arguments such as ``1@2``."""
+    number, rest = split_spec("--expect", word)
     item = find_output("--expect", number, made)
     assert item.array is not None
     shape, dtype = item.array.shape, item.array.dtype

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench import machine as here
+from tilewise.bench import environment as here
 from tilewise.bench.product import fresh_seed
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.devices.gpu import GpuDevice, Graph
 from tilewise.interop import numpy_dtype
 from tilewise.kernels.bind import bind
@@ -225,7 +225,7 @@ def _describe(problem: Problem) -> str:
 
 
 def bench_plans(
-    device: GpuDevice, problems: Iterable[Problem] = PROBLEMS, progress: Progress = silent
+    device: GpuDevice, problems: Iterable[Problem] = PROBLEMS, progress: Progress = ignore_progress
 ) -> PlanTimes:
     """Measure the plans of each problem that the planner proposes for this GPU."""
     listed = list(problems)

@@ -30,7 +30,7 @@ class WrongResult(TilewiseError):
 
 
 def fresh_seed() -> int:
-    """A seed nobody chose, short enough to be typed again."""
+    """A random seed, short enough to be typed again."""
     return secrets.randbelow(2**31)
 
 

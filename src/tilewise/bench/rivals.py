@@ -1,4 +1,4 @@
-"""What the emulator is measured against, each in a process of its own, which works when it is asked to.
+"""The programs that the emulator is compared with, each in a process of its own.
 
 ``python -m tilewise.bench.rivals WHAT SIZE`` prints a line of JSON about itself, then for each line that it
 reads the seconds of one product. The result is compared with float64 before anything is timed.
@@ -34,7 +34,7 @@ Once = Callable[[], float]
 
 
 class Rival:
-    """A process that multiplies when it is asked to, and says how long it took."""
+    """A process that multiplies on request, and reports the time."""
 
     def __init__(self, what: str, size: int, environment: dict[str, str] | None = None) -> None:
         # NOTE: -P keeps the working directory out of the search, as it is for the command.
@@ -165,7 +165,7 @@ def _memory(size: int) -> tuple[dict[str, Any], Once]:
     product = Product((size, size, size), device("emulator"), _SEED, RUNGS["08_register_tiled"])
     for item in product.launches:
         emulator.build_kernel(
-            item.binary.ptx, item.entry, item.launch.block, emulator.host(), cache.default()
+            item.binary.ptx, item.entry, item.launch.block, emulator.host_cpu(), cache.default()
         )
     before = _status("VmRSS")
     # NOTE: not getrusage: after an exec its peak begins at that of the process before. And the peak so far is

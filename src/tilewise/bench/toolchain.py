@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tilewise.bench import machine as here
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench import environment as here
+from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.errors import ArgumentError, ToolError
 from tilewise.kernels import RUNGS
 from tilewise.kernels.spec import KernelSpec
@@ -88,7 +88,7 @@ def bench_toolchain(
     archs: Sequence[str] = ARCHS,
     repeats: int = 5,
     rungs: Mapping[str, KernelSpec] = RUNGS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> ToolchainTimes:
     """Time the compilation of every rung for every arch that it runs on; the cache in use is left alone."""
     if repeats < 1:

@@ -1,6 +1,6 @@
-"""Which elements of its outputs a launch has not written.
+"""The elements of its outputs that a launch has not written.
 
-A checked launch knows it of every byte. For others an array of which nothing is set is filled with a pattern before the
+A checked launch records it for every byte. For others an uninitialised array is filled with a pattern before the
 launch, and what still has it afterwards was not written.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.argument_words import MadeArgument
+from tilewise.bench.argument_specs import MadeArgument
 from tilewise.devices.emulated import EmulatedArray
 
 __all__ = ["Unwritten", "fill_with_patterns", "find_unset", "find_unwritten", "list_unwritten"]
@@ -33,7 +33,7 @@ _SURE_BYTES = 4  # of integers, any bits may be a result: so many bytes of the p
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """Elements of an argument's array that nobody wrote."""
+    """Elements of an argument's array that the launch has not written."""
 
     argument: int  # its number on the command line, from 1
     word: str

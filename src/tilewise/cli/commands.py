@@ -9,15 +9,15 @@ from tilewise.bench.demo import Broken, Chosen, Compiled, Demo, Result, TooNew, 
 from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
 from tilewise.bench.emulator import markdown as speed_markdown
-from tilewise.bench.figures import COLUMNS, cells
-from tilewise.bench.ladder import RungCard, card, whole_source
-from tilewise.bench.ladder import markdown as resources_markdown
+from tilewise.bench.measurement import COLUMNS, cells
 from tilewise.bench.product import fresh_seed
+from tilewise.bench.rung_cards import RungCard, card, whole_source
+from tilewise.bench.rung_cards import markdown as resources_markdown
 from tilewise.bench.toolchain import ARCHS, BUDGETS, ToolchainTimes, bench_toolchain, budget_of
 from tilewise.bench.toolchain import markdown as times_markdown
 from tilewise.bench.trial import Trial, example_size, try_rung
 from tilewise.cli import draw
-from tilewise.cli.words import is_file, refuse_file_options, settings
+from tilewise.cli.launch_options import is_file, refuse_file_options, settings
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
@@ -153,7 +153,7 @@ def _print_card(item: RungCard) -> None:
 def run(args: Namespace) -> int:
     """``tilewise run``"""
     if is_file(args.target):
-        from tilewise.cli.running import run_kernel
+        from tilewise.cli.run_command import run_kernel
 
         return run_kernel(args, resolve(args.device))
     refuse_file_options(args)
@@ -193,23 +193,23 @@ def _print_trial(trial: Trial) -> None:
 
 def check(args: Namespace) -> int:
     """``tilewise check``"""
-    from tilewise.cli import checking
+    from tilewise.cli import check_command
 
-    return checking.check(args)
+    return check_command.check(args)
 
 
 def plan(args: Namespace) -> int:
     """``tilewise plan``"""
-    from tilewise.cli import planning
+    from tilewise.cli import plan_command
 
-    return planning.plan(args)
+    return plan_command.plan(args)
 
 
 def profile(args: Namespace) -> int:
     """``tilewise profile``"""
-    from tilewise.cli import profiling
+    from tilewise.cli import profile_command
 
-    return profiling.profile(args)
+    return profile_command.profile(args)
 
 
 def doctor(args: Namespace) -> int:
@@ -266,9 +266,9 @@ def bench(args: Namespace) -> int:
     if args.what in ("dispatch", "plans"):
         if args.markdown:
             raise ArgumentError("--markdown", "is for toolchain and emulator", fix="leave it out")
-        from tilewise.cli import measuring
+        from tilewise.cli import bench_commands
 
-        return measuring.dispatch(args) if args.what == "dispatch" else measuring.plans(args)
+        return bench_commands.dispatch(args) if args.what == "dispatch" else bench_commands.plans(args)
     return _bench_emulator(args) if args.what == "emulator" else _bench_toolchain(args)
 
 

@@ -1,4 +1,4 @@
-"""What the terminal sees: tables, a progress bar, JSON."""
+"""Printing to the terminal: tables, a progress bar, JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.bench.progress import Progress, silent
+from tilewise.bench.progress import Progress, ignore_progress
 
 __all__ = [
     "SCHEMA",
@@ -37,7 +37,7 @@ __all__ = [
 
 SCHEMA = 1  # of what --json prints
 _INSET = 4  # of what stands below the first cell of a row
-_WIDE = 400  # columns where there is no terminal: nobody wants a file wrapped at 80
+_WIDE = 400  # columns where there is no terminal: a file should not be wrapped at 80
 
 
 def _console() -> Console:
@@ -216,7 +216,7 @@ def amount(count: int) -> str:
 def progress(title: str) -> Iterator[Progress]:
     """A bar on a terminal, gone when the work is; nothing in a pipe."""
     if not sys.stderr.isatty():
-        yield silent
+        yield ignore_progress
         return
     columns = (
         TextColumn(title),

@@ -1,4 +1,4 @@
-"""The way in: from the command line to an exit code.
+"""The command's entry: from the command line to an exit code.
 
 Exit codes: 0 good, 1 a check failed or a kernel did, 2 wrong use; 130 after Ctrl-C and 141 after a closed pipe,
 as shells have it.
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Run a command; an error of ours is told, with --json as JSON too."""
+    """Run a command; print an error of ours, with --json as JSON too."""
     try:
         args = parse(argv)
         code: int = args.run(args)
@@ -57,12 +57,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _notes(error: TilewiseError) -> list[str]:
-    """What was added to an error on its way, such as the seed of a launch."""
+    """The notes that were added to an error, such as the seed of a launch."""
     return list(getattr(error, "__notes__", []))
 
 
 def _plain(error: TilewiseError) -> dict[str, object]:
-    """An error for JSON: its kind, what it says, and of a wrong argument which, the rule, and what to do."""
+    """An error for JSON: its kind and message, and of a wrong argument which, the rule, and what to do."""
     plain: dict[str, object] = {"kind": type(error).__name__, "message": str(error), "notes": _notes(error)}
     if isinstance(error, ArgumentError):
         value = None if error.value is None else str(error.value)

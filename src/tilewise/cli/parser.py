@@ -116,11 +116,11 @@ def _show_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
 
 def _finish(parser: argparse.ArgumentParser, command: str) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.set_defaults(run=_later(command))
+    parser.set_defaults(run=_import_command(command))
 
 
-def _later(command: str) -> Callable[[argparse.Namespace], int]:
-    """The function of ``cli/commands.py``, whose imports take time: only the chosen one's are paid for."""
+def _import_command(command: str) -> Callable[[argparse.Namespace], int]:
+    """A function of ``cli/commands.py`` that is imported when it is called: imports take time."""
 
     def run(args: argparse.Namespace) -> int:
         code: int = getattr(importlib.import_module("tilewise.cli.commands"), command)(args)

@@ -1,4 +1,4 @@
-"""Arguments → the bytes that a kernel's parameters want, checked one by one before the launch."""
+"""Arguments → the bytes of a kernel's parameters, checked one by one before the launch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def pack(
 
 
 def _hidden(parameters: Sequence[Parameter], given: int) -> str:
-    """What to say where the arguments lack just what Triton adds to a kernel's own."""
+    """The advice where only the arguments are missing that Triton adds to a kernel's own."""
     added = parameters[given:]
     if len(added) == _SCRATCH and all(parameter.type == "u64" for parameter in added):
         return "Triton's kernels end in two pointers to scratch memory: pass None for each that is not needed"

@@ -78,7 +78,7 @@ class EmulatedArray:
 
     @property
     def unset(self) -> npt.NDArray[np.bool_]:
-        """Which elements, or parts of them, nobody has written; only checked launches tell what they write."""
+        """Which elements, or parts of them, are uninitialised; only checked launches record what they write."""
         state = self._allocation.unset
         if isinstance(state, bool) or not self.size:
             return np.full(self.shape, state is True)
@@ -230,7 +230,7 @@ class EmulatedDevice:
         return EmulatedArray(self, allocation, view)
 
     def adopt(self, address: int, nbytes: int, name: str, owner: object) -> AdoptedMemory:
-        """Let launches touch somebody else's host memory, where it lies, for as long as the handle lives.
+        """Let launches touch another owner's host memory, where it lies, for as long as the handle lives.
 
         ``name`` is what messages call it; ``owner`` is kept alive by the handle. What is in it counts as
         initialised. It may overlap other adopted memory and lie inside an array of the emulator's own.
@@ -250,7 +250,7 @@ class EmulatedDevice:
 
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``."""
-        from tilewise.emulator.support.tensor_map import encode
+        from tilewise.emulator.support.tensor_map_layout import encode
 
         lower, upper = described.corners or ((), ())
         return encode(

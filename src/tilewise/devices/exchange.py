@@ -1,6 +1,6 @@
 """Arrays handed to and taken from other libraries without a copy: DLPack and the CUDA array interface.
 
-Only layouts are handled here; which stream waits for which is the business of whoever calls.
+Only layouts are handled here; the caller orders the streams.
 The C structures are those of DLPack 1.0; a capsule of either generation is read and written.
 """
 
@@ -131,7 +131,7 @@ def _delete(address: int) -> None:
 
 
 def _discard(capsule_address: int) -> None:
-    """Nobody took the tensor out of the capsule, so it is still ours to delete."""
+    """Delete a tensor that is still in its capsule."""
     for name in _KINDS:
         if _is_valid(capsule_address, name):
             _lent.pop(_pointer(capsule_address, name), None)
@@ -206,8 +206,8 @@ def type_code(dtype: np.dtype[Any]) -> tuple[int, int]:
 # ── in ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Taken:
-    """A tensor that was taken out of its capsule: calls the deleter when nobody needs it any more."""
+class _ReceivedTensor:
+    """A tensor taken out of its capsule: calls the deleter when it is collected."""
 
     __slots__ = ("_address", "_deleter", "_source")
 
@@ -228,8 +228,8 @@ def request(source: Any, stream: int) -> Any:
         except TypeError:  # it speaks the protocol from before versions
             return source.__dlpack__(stream=stream)
     except (BufferError, RuntimeError, TypeError) as error:
-        said = " ".join(str(error).split())
-        raise ArgumentError("source", f"must be handed over by DLPack, but refuses: {said}") from error
+        refusal = " ".join(str(error).split())
+        raise ArgumentError("source", f"must be handed over by DLPack, but refuses: {refusal}") from error
 
 
 def from_capsule(given: Any, source: Any) -> Foreign:
@@ -258,7 +258,7 @@ def from_capsule(given: Any, source: Any) -> Foreign:
         strides,
         dtype,
         kind is _Versioned and bool(managed.flags & _READ_ONLY),
-        _Taken(at, managed.deleter, source),
+        _ReceivedTensor(at, managed.deleter, source),
         tensor.device.device_type,
         tensor.device.device_id,
     )

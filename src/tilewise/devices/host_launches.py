@@ -47,7 +47,7 @@ _BUILT: OrderedDict[tuple[str, str, tuple[int, int, int], str, str], Any] = Orde
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the lock that a thread of the parent may have held."""
     global _BUILDING
     _BUILDING = threading.Lock()
 
@@ -142,7 +142,7 @@ class HostLauncher:
         workspace = Workspace() if launch.cooperative else None
         ranges, held = ALLOCATIONS.reachable()
         before = Snapshot(held) if build.launches_dependents and overlaps(self.order) else None
-        unfinished = self._take_changes(launch)
+        unfinished = self._claim_changes(launch)
         memories = watch(build, launch, held) if watch else None
         runner = emulator.Runner(
             build,
@@ -169,17 +169,18 @@ class HostLauncher:
             unfinished.take_back(memories if mode == "checked" else None)
             runner()
         except KernelFault as error:
-            raise _named_if_gone(error) from None
+            raise _name_freed_array(error) from None
         finally:
             unfinished.put_back()
         if before:
             self._last.changes = before.changes()
-        if mode != "checked":  # what this launch has written, nobody knows
+        if mode != "checked":  # only a checked launch records what it has written
             for item in held:
                 item.unset = False
 
-    def _take_changes(self, launch: Launch) -> Changes:
-        """What the launch before changed, if this one begins before its end; it is the launch before no longer."""
+    def _claim_changes(self, launch: Launch) -> Changes:
+        """The changes of the launch before, if this one begins before its end; later launches do not overlap
+        with it."""
         changes = getattr(self._last, "changes", Changes([]))
         self._last.changes = Changes([])
         return changes if launch.programmatic and overlaps(self.order) else Changes([])
@@ -218,7 +219,7 @@ class HostLauncher:
             build = _BUILT.get(key)
             if build is None:
                 build = emulator.build_kernel(
-                    binary.ptx, entry, block, emulator.host(), cache.default(), mode, sums
+                    binary.ptx, entry, block, emulator.host_cpu(), cache.default(), mode, sums
                 )
                 _BUILT[key] = build
             _BUILT.move_to_end(key)
@@ -251,8 +252,8 @@ def _module(binary: Binary) -> str:
     return binary.key or binary.ptx
 
 
-def _named_if_gone(error: KernelFault) -> KernelFault:
-    """Of a fault at an address of nobody's: name the array that was there until it was let go of."""
+def _name_freed_array(error: KernelFault) -> KernelFault:
+    """A fault at an address of no array: as a use after free, if an array lay there before."""
     details: Any = error.details
     if details is None or details.kind != "OUT_OF_BOUNDS" or details.array or details.space != "global":
         return error
@@ -260,8 +261,8 @@ def _named_if_gone(error: KernelFault) -> KernelFault:
     if not name:
         return error
     first, *rest = str(error).splitlines()
-    told = f"{first.partition(':')[0]}: use after free, in {name}, which was let go of"
-    found = KernelFault("\n".join([told, *rest]))
+    message = f"{first.partition(':')[0]}: use after free, in {name}, which was let go of"
+    found = KernelFault("\n".join([message, *rest]))
     found.details = replace(details, kind="FREED", array=name)
     return found
 

@@ -19,19 +19,19 @@ from tilewise.errors import DeviceError
 __all__ = ["ALLOCATIONS", "AdoptedMemory", "Allocation", "Region"]
 
 _ALIGNMENT = 256  # of an allocation's start, as on a GPU
-_REMEMBERED = 64  # arrays that were let go of
+_MOST_FREED_RECORDS = 64  # freed arrays whose names are kept, for messages
 
 
 class Allocation:
     """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
 
     def __init__(self, size: int, name: str, unset: bool = False) -> None:
-        """``unset``: nobody has said what is in it. Later it may be an array that tells by bytes."""
+        """``unset``: its bytes are uninitialised. Later it may be an array that says so of each byte."""
         try:
             raw = np.empty(size + 3 * _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
             raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
-        # Nobody's bytes before and behind it: an index that is one off meets no other array there.
+        # Unused bytes before and behind it: an index that is one off does not reach another array.
         start = _ALIGNMENT + -raw.ctypes.data % _ALIGNMENT
         self.bytes = raw[start : start + size]
         self.address, self.size, self.name = int(self.bytes.ctypes.data), size, name
@@ -53,7 +53,7 @@ class Allocation:
 
 
 class AdoptedMemory:
-    """Somebody else's host memory that launches may touch for as long as this object lives.
+    """Host memory of another owner that launches may touch for as long as this object lives.
 
     ``owner`` is kept alive as long. All of it counts as initialised.
     """
@@ -104,7 +104,7 @@ class _Allocations:
         self._table: Any = None  # an emulator.RangeTable of the memory that there was when it was made
         self._in_table = 0  # how many that were
         self._adopted = 0  # at least as many as there are now
-        self._freed: deque[tuple[int, int, str]] = deque(maxlen=_REMEMBERED)  # address, size and name
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=_MOST_FREED_RECORDS)  # address, size and name
 
     def add(self, item: Allocation) -> None:
         """Let launches touch an allocation until it is collected."""
@@ -121,7 +121,7 @@ class _Allocations:
             self._forget(item.address - _ALIGNMENT, item.address + item.size + _ALIGNMENT)
 
     def adopt(self, item: AdoptedMemory) -> None:
-        """Let launches touch somebody else's memory until the handle is collected."""
+        """Let launches touch another owner's memory until the handle is collected."""
         number, known = id(item), self._all
 
         def on_collect(_: object) -> None:
@@ -141,7 +141,7 @@ class _Allocations:
                 self._freed.remove(old)
 
     def freed(self, address: int) -> str:
-        """What lay at an address until nothing referred to it any more, if anything did not long ago."""
+        """The name of the allocation that lay at an address and was freed recently; empty if there was none."""
         for start, size, name in reversed(list(self._freed)):
             if start <= address < start + size:
                 return name
@@ -194,7 +194,7 @@ ALLOCATIONS = _Allocations()
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the lock that a thread of the parent may have held."""
     ALLOCATIONS.lock = threading.RLock()
 
 

@@ -1,4 +1,4 @@
-"""The variables of modules on the host: made and initialised once, the same from launch to launch.
+"""Variables of modules in host memory: made and initialised once, the same from launch to launch.
 
 A module's variables belong to it and to the memory that they lie in, not to one kernel of it: what a kernel writes,
 the module's next kernel finds. They are known by what the module was made from, whatever the arch: what a program
@@ -22,13 +22,13 @@ from tilewise.toolchain.binary import Binary
 if TYPE_CHECKING:
     from tilewise.emulator import Initial
 
-__all__ = ["HostModules", "Kept"]
+__all__ = ["HostModules", "SavedVariables"]
 
 _LOCK = threading.RLock()
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the lock that a thread of the parent may have held."""
     global _LOCK
     _LOCK = threading.RLock()
 
@@ -36,7 +36,7 @@ def _unlock() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock)
 
-Kept = dict[str, dict[str, npt.NDArray[np.uint8]]]  # by module and variable: what it holds
+SavedVariables = dict[str, dict[str, npt.NDArray[np.uint8]]]  # by module and variable: what it holds
 
 
 class HostModules:
@@ -58,7 +58,7 @@ class HostModules:
         return self._modules.get(binary.module_key, {}).get(name)
 
     @contextlib.contextmanager
-    def apart(self, binaries: Iterable[Binary], kept: Kept) -> Iterator[None]:
+    def apart(self, binaries: Iterable[Binary], kept: SavedVariables) -> Iterator[None]:
         """Give the variables of some modules contents of their own meanwhile, and put back what they held.
 
         They begin with what ``kept`` has of them, else with what they hold; ``kept`` gets what they come to.

@@ -18,7 +18,7 @@ _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__array_interface__", "
 _HOST = (1, 3, 11)  # DLPack's numbers of host memory: pageable, page-locked by CUDA, page-locked by ROCm
 _GPU = (exchange.CUDA, exchange.CUDA_MANAGED)
 _NO_STREAM: Any = None  # what is asked of exporters of host memory, which has no streams
-_IMMUTABLE = ("jax", "jaxlib")  # libraries whose arrays nobody may write to, though DLPack does not say so
+_IMMUTABLE = ("jax", "jaxlib")  # libraries whose arrays are immutable, though DLPack does not mark them so
 
 
 def is_array(value: Any) -> bool:
@@ -57,7 +57,7 @@ def gpu_of(argument: str, value: Any) -> str:
 
 
 def view_on_host(argument: str, value: Any) -> npt.NDArray[Any]:
-    """A NumPy array over the memory of a host array: read-only if that is, or if there is but a copy of it."""
+    """A NumPy array over the memory of a host array: read-only if the array is, or if there is only a copy of it."""
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):
             raise ArgumentError(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewise.devices.host_memory import Region
 
 if TYPE_CHECKING:
-    from tilewise.emulator.running.checked import Checks
+    from tilewise.emulator.running.checked_launch import Checks
 
 __all__ = ["Changes", "Snapshot", "overlaps"]
 

@@ -63,7 +63,7 @@ _ALIASES = {"int16": "uint16", "bool": "uint8"}
 
 
 class Description(NamedTuple):
-    """What a tensor map says but for the address. Axes come innermost first, as hardware counts them.
+    """All that a tensor map holds but the address. Axes come innermost first, as hardware counts them.
 
     ``box`` of an im2col map is what is copied of a pixel and how many pixels; it has corners besides.
     """
@@ -124,7 +124,7 @@ class TensorMap:
         l2_promotion: int | None = 128,
         fill: str = "zero",
     ) -> None:
-        given = _Given(array, dtype, shape, strides, interleave, swizzle, l2_promotion, fill)
+        given = _MapArguments(array, dtype, shape, strides, interleave, swizzle, l2_promotion, fill)
         given.check_rank("interleaved" if given.interleave else "tiled")
         lengths = _numbers("box", box, len(given.sizes), 1, _MOST_BOX)
         if given.interleave and lengths[1] != 1:
@@ -164,7 +164,7 @@ class TensorMap:
         <tilewise.TensorMap of (8, 32, 32, 64) float16, im2col of 128 pixels by 64 channels, swizzle 128>
         """
         made = cls.__new__(cls)
-        given = _Given(array, dtype, shape, strides, interleave, swizzle, l2_promotion, fill)
+        given = _MapArguments(array, dtype, shape, strides, interleave, swizzle, l2_promotion, fill)
         given.check_rank("im2col")
         rank = len(given.sizes)
         least, most = _CORNERS[rank]
@@ -194,7 +194,7 @@ class TensorMap:
 
     def _take(
         self,
-        given: _Given,
+        given: _MapArguments,
         box: tuple[int, ...],
         steps: Sequence[int] | None,
         corners: tuple[tuple[int, ...], tuple[int, ...]] | None,
@@ -219,7 +219,9 @@ class TensorMap:
         self._encoded: tuple[Device, int, bytes] | None = None
 
     @staticmethod
-    def _check_bytes(given: _Given, box: tuple[int, ...], steps: Sequence[int] | None, im2col: bool) -> None:
+    def _check_bytes(
+        given: _MapArguments, box: tuple[int, ...], steps: Sequence[int] | None, im2col: bool
+    ) -> None:
         """Refuse a box that no block has room for; drivers refuse some of them too."""
         counts = box if im2col else [-(-n // step) for n, step in zip(box, given.steps(steps), strict=True)]
         total = math.prod(counts) * (given.interleave if not im2col and given.interleave else given.size)
@@ -263,8 +265,8 @@ class TensorMap:
         return f"<tilewise.TensorMap of {shape} {self.dtype}, {what}{how}>"
 
 
-class _Given:
-    """What both kinds of maps are told, checked."""
+class _MapArguments:
+    """The arguments that tiled and im2col maps share, checked."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.places import Initial, initial_content
+from tilewise.emulator.analysis.variable_layout import Initial, initial_content
 from tilewise.emulator.build import Build, Store, build_kernel
 from tilewise.emulator.families import (
     addresses,
@@ -13,7 +13,7 @@ from tilewise.emulator.families import (
     bits,
     clusters,
     convert,
-    copies,
+    cp_async,
     floats,
     integers,
     loads,
@@ -29,23 +29,23 @@ from tilewise.emulator.families import (
     wgmma,
     wmma,
 )
-from tilewise.emulator.native import Target, host
+from tilewise.emulator.native import CpuTarget, host_cpu
 from tilewise.emulator.ptx.parse import parse
-from tilewise.emulator.ptx.syntax import Module, Variable
+from tilewise.emulator.ptx.syntax import PtxModule, PtxVariable
 from tilewise.emulator.running.run import Range, RangeTable, Runner
 
 __all__ = [
     "Build",
+    "CpuTarget",
     "Initial",
-    "Module",
+    "PtxModule",
+    "PtxVariable",
     "Range",
     "RangeTable",
     "Runner",
     "Store",
-    "Target",
-    "Variable",
     "build_kernel",
-    "host",
+    "host_cpu",
     "initial_content",
     "parse",
 ]
@@ -60,7 +60,7 @@ FAMILIES = (
     bits,
     clusters,
     convert,
-    copies,
+    cp_async,
     floats,
     integers,
     loads,

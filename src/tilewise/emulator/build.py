@@ -22,7 +22,7 @@ __all__ = ["Build", "Store", "build_general", "build_kernel"]
 
 
 class Store(Protocol):
-    """Where compiled kernels are kept between processes; a toolchain cache is one."""
+    """Stores compiled kernels between processes; a toolchain cache is one."""
 
     def get(self, kind: str, key: str) -> dict[str, bytes] | None: ...
 
@@ -47,7 +47,7 @@ class Build:
     hints: int
     symbol: str
     ptx: str
-    target: native.Target
+    target: native.CpuTarget
     object: bytes = b""
     general_hints: int = 0
     mode: str = "plain"
@@ -85,7 +85,7 @@ def build_kernel(
     ptx: str,
     entry: str,
     block: tuple[int, int, int],
-    target: native.Target,
+    target: native.CpuTarget,
     store: Store | None,
     mode: str = "plain",
     sums: str = "fast",
@@ -116,7 +116,7 @@ def _support(store: Store | None) -> None:
     """Have the run-time support ready, from the disk if an earlier process left it there."""
     if native.is_supported() or not store:
         return
-    key = hashlib.sha256(f"{own_version()} {native.host().key}".encode()).hexdigest()
+    key = hashlib.sha256(f"{own_version()} {native.host_cpu().key}".encode()).hexdigest()
     parts = store.get("emulated-support", key)
     if fresh := native.offer_support(parts["object"] if parts and "object" in parts else None):
         store.put("emulated-support", key, {"object": fresh})
@@ -136,7 +136,7 @@ def build_general(build: Build, store: Store | None) -> None:
 
 
 def _key(
-    ptx: str, entry: str, block: tuple[int, int, int], target: native.Target, mode: str, sums: str
+    ptx: str, entry: str, block: tuple[int, int, int], target: native.CpuTarget, mode: str, sums: str
 ) -> str:
     digest = hashlib.sha256()
     for part in (own_version(), target.key, mode, sums, entry, repr(block), ptx):
@@ -160,7 +160,7 @@ attributes #0 = { nounwind }
 _OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
 
 
-def _describe(program: Program, lowering: Lowering, target: native.Target) -> Build:
+def _describe(program: Program, lowering: Lowering, target: native.CpuTarget) -> Build:
     return Build(
         program.function.name,
         program.block,
@@ -225,7 +225,7 @@ def _written(build: Build) -> dict[str, bytes]:
     return {"about": json.dumps(about).encode(), "object": build.object}
 
 
-def _read(parts: dict[str, bytes], ptx: str, target: native.Target) -> Build | None:
+def _read(parts: dict[str, bytes], ptx: str, target: native.CpuTarget) -> Build | None:
     try:
         about = json.loads(parts["about"])
         x, y, z = about.pop("block")

@@ -1,10 +1,13 @@
-"""Where a checked launch keeps what it knows of its memory, and the findings.
+"""The layout of a checked launch's shadow memory, vector clocks and findings.
 
 *Time* is a number of the launch, one more after every synchronisation. A *clock* has, for every warp, the time
 up to which what that warp did happened before; each warp has one, and so has everything that warps synchronise
 by. An access that the clock of the warp does not cover, and a conflicting one, are a race.
 
 *Who* accessed memory is one number: the warp's within the launch, and behind it, in six bits, the lane's.
+
+*Shadow memory* has for every four bytes of memory a row of ``CELLS``: their last accesses. What warps synchronise by
+(a flag, an mbarrier) is a *sync variable*, known by its address.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ __all__ = [
     "LANE_BITS",
     "MIXED",
     "NEW_STATE",
-    "PLACE",
     "RANGE",
     "SEVERAL",
+    "SHADOW",
     "Action",
-    "Kind",
+    "FindingKind",
     "StoreStep",
     "Way",
     "stride_of",
@@ -41,32 +44,32 @@ class CHECK:
     RANGES, RANGE_COUNT = 24, 32  # of global memory
     NOW = 40  # the time
     WIDTH = 48  # warps that a clock has an entry for
-    TALKS = 56  # whether clocks have all warps of the grid, or those of one cluster
+    GRID_WIDE = 56  # whether clocks have all warps of the grid, or those of one cluster
     DROPPED = 64  # findings beyond the capacity
     LAST = 72  # pointer to the range found last
-    SPOTS = 80  # pointer: clocks by the global address that warps synchronise by
+    SYNC_VARS = 80  # pointer: clocks by the global address that warps synchronise by
     ALONE = 88  # whether no other cluster can have accessed what a warp accesses
-    BLIND = 96  # whether clocks lack warps that might have synchronised
+    INCOMPLETE = 96  # whether clocks lack warps that might have synchronised
     STRIDE = 104  # of the cells of a block's shared memory
-    SPOT_COUNT = 112  # a power of two
+    SYNC_VAR_COUNT = 112  # a power of two
     REGISTERS = 120  # bytes of each warp's table of registers that products use
     SIZE = 128
 
 
 class RANGE:
-    """Global memory of which something is known."""
+    """A stretch of global memory that has shadow memory."""
 
     FIRST, END, CELLS, STRIDE = 0, 8, 16, 24
     SIZE = 32
 
 
-class PLACE:
-    """Where some memory's cells are, as an access finds them."""
+class SHADOW:
+    """The answer of a shadow lookup: a stretch of memory, and where its shadow cells are."""
 
     FIRST, BYTES = 0, 8  # addresses, in the terms of the access
     CELLS, STRIDE = 16, 24
     MEMORY = 32  # pointer to the memory itself
-    BORN = 40  # nothing that happened up to this time counts
+    BEGAN = 40  # when its cluster began: accesses up to this time were of an earlier one
     OWNER = 48  # pointer to the block, if it is another one of the cluster
     SIZE = 56
 
@@ -76,39 +79,37 @@ class CLOCKS:
 
     WARPS, SYNCED, FENCED = 0, 8, 16  # pointers: by warp its clock; SYNCED; when it fenced for other proxies
     BARRIERS, PHASES = 24, 32  # pointers: of each barrier two clocks, and how often it was used
-    SPOTS = 40  # pointer: clocks by the shared address that warps synchronise by
-    CAME = 48  # pointer: by warp and barrier, in which of its phases it came; behind them, which it waits at
+    SYNC_VARS = 40  # pointer: clocks by the shared address that warps synchronise by
+    ARRIVED_PHASE = (
+        48  # pointer: by warp and barrier, the phase it arrived in; behind them, which one it waits at
+    )
     RELEASED, PENDING = 56, 64  # pointers: by warp, for the block's scope and for wider ones: what its last
     # fence covers; what it read from others and no fence has covered
     GROUPS = 72  # pointer: by warp, kind of group and lane: groups closed so far
     COPIES, COUNT = 80, 88  # pointer: copies in flight; how many of them were ever used
     LEAST = 96  # pointer: by warp, the time up to which all that its block did happened before
-    BORN = 104  # when the cluster began
-    SPOT_COUNT = 112
+    BEGAN = 104  # when the cluster began
+    SYNC_VAR_COUNT = 112
     ENDS = 120  # pointer: of each barrier, for two phases, when it let the first warp through
-    PRIVATE, KEEPER = (
+    PRIVATE, PRIVATE_LANE = (
         128,
         136,
-    )  # pointers: by warp, a clock of what one lane alone knows; that lane and 1 more, or 0
+    )  # pointers: by warp, a clock of what one lane alone has acquired; that lane
+    # and 1 more, or 0
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
-    MADE = 152  # pointer: by warp, when it last made mbarriers visible to others
-    REGISTERS = 160  # pointer: by warp, see ``registers.py``
-    TOGETHER = (
-        168  # pointer: by the first warp of four, when it was last seen that products of theirs were over
-    )
+    PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
+    REGISTERS = 160  # pointer: by warp, see ``wgmma_registers.py``
+    PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
     SIZE = 176
 
 
 class COPY:
-    """Copies of one instruction that are in flight, as far as the program knows: it has not waited for them.
-
-    Whatever the order of the launch, they are not there until it has.
-    """
+    """A record of one instruction's copies in flight: until the program has waited for them, whenever they land."""
 
     LANES, WARP, BYTES, LINE = 0, 4, 8, 12  # LANES is 0 when all have landed; BYTES of each
-    KEY = 16  # of the mbarrier that they are told to; 0 if there is none
-    TIME = 24  # when they were
-    PHASE = 28  # the parity of the phase of the mbarrier that they are of
+    KEY = 16  # of the mbarrier that completes them; 0 if there is none
+    TIME = 24  # when they were attached to it
+    PHASE = 28  # the parity of the mbarrier's phase that completes them
     KIND = 32  # which groups they belong to
     WAY = 36  # of ``Way``
     TENSOR = 40  # of a store to global memory, whose request lies at PLACES: whether it is of a tensor
@@ -118,7 +119,7 @@ class COPY:
 
 
 class Way(IntEnum):
-    """What a record of copies stands for: memory that they write, or memory that they read."""
+    """Which side of its copies a record follows: memory that they write, or memory that they read."""
 
     TO_SHARED = 0
     FROM_SHARED = 1
@@ -126,7 +127,7 @@ class Way(IntEnum):
 
 
 class StoreStep(IntEnum):
-    """What is done with the destination of a store to global memory, which is walked alike in each case."""
+    """Why the destination of a store to global memory is walked."""
 
     WRITE = 0
     CLAIM = 1  # in a checked launch, when it is issued: judge the write, and mark it as in flight
@@ -135,15 +136,17 @@ class StoreStep(IntEnum):
 
 COPIES = 4_096  # of a cluster; more are not followed
 GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
-TAIL = 16  # bytes behind the entries of a clock: who is covered further than its warp, see ``clocks.py``
+TAIL = (
+    16  # bytes behind the entries of a clock: who is covered further than its warp, see ``vector_clocks.py``
+)
 FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
-SPOT_KEY = 8  # bytes before the clock of one
-SHARED_SPOTS = 64
+SYNC_VAR_KEY = 8  # bytes of a sync variable before its clock
+SHARED_SYNC_VARS = 64
 BARRIERS_OF_BLOCK = 17  # the last is the cluster's, in its first block
 
 
 class CELLS:
-    """What is known of each four bytes: columns, of 32 bits for each."""
+    """The shadow of each four bytes: a column of 32 bits for each of these."""
 
     WRITTEN, WRITER, WRITE = 0, 1, 2  # the last write: when, by whom; line and flags
     READ, READER, READING = 3, 4, 5  # a read
@@ -176,7 +179,7 @@ FLAGS = 0xF0
 # In WRITE, READING and EARLIER_READING: which of the bytes, flags, and from bit 8 on the line of the PTX.
 BYTES = 15
 STRONG = 16  # an atomic operation, or one that synchronises
-NARROW = 32  # of the block's scope
+BLOCK_SCOPED = 32  # and its scope is the block
 PROXY = 64  # by the asynchronous proxy
 DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
 LINE_BITS = 8
@@ -191,11 +194,11 @@ MIXED = 33  # the same, but each has bytes of its own
 WHOLE = 34  # the warp, by an instruction that its lanes run as one
 
 
-# How warps synchronise by what lies at an address.
+# How warps synchronise by a sync variable.
 ACQUIRE, RELEASE = 1, 2
-SEEN = 8  # a phase of an mbarrier is seen to be over
+PHASE_OVER = 8  # a phase of an mbarrier is seen to be over
 RELAXED = 16  # only together with fences
-BLOCKWIDE = 32  # of the block's scope
+BLOCK_SCOPE = 32  # of the block's scope
 
 
 class Action(IntEnum):
@@ -207,7 +210,7 @@ class Action(IntEnum):
 ACTIONS = {"load": Action.LOAD, "store": Action.STORE, "atomic": Action.ATOMIC, "copy": Action.LOAD}
 
 
-class Kind(IntEnum):
+class FindingKind(IntEnum):
     """Kinds of findings that compiled code makes."""
 
     WRITE_AFTER_WRITE = 1
@@ -223,11 +226,11 @@ class Kind(IntEnum):
     SUM_IN_FLIGHT = 11  # a sum of wgmma is read that was not waited for
     REGISTER_IN_FLIGHT = 12  # a register is written that a wgmma in flight uses
     REGISTER_UNFENCED = 13  # a wgmma uses a register that was written, and no wgmma.fence lies between
-    UNMADE = 14  # a copy tells an mbarrier that need not be visible to it
+    MBARRIER_UNPUBLISHED = 14  # a copy completes on an mbarrier whose init no fence made visible to it
     BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
     EQUAL_WRITES = 16  # two writes race, of equal values
     OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS tells whether it is a write,
-    BLOCK_GONE = 18  # and BYTES of how many bytes
+    BLOCK_EXITED = 18  # and BYTES of how many bytes
 
 
 class FINDING:

@@ -25,9 +25,9 @@ __all__ = [
     "FaultKind",
     "Flight",
     "FlightClass",
+    "HostCall",
     "Mbarrier",
     "MbarrierFault",
-    "Question",
     "Space",
     "Status",
 ]
@@ -74,7 +74,7 @@ class FaultKind(IntEnum):
     BAD_CALL = 8
     BAD_CLUSTER_BARRIER = 9  # SIZE tells what is wrong: ClusterFault
     NO_BLOCK = 10  # an address of a block that the cluster does not have
-    BLOCK_GONE = 11  # an address of a block that has exited
+    BLOCK_EXITED = 11  # an address of a block that has exited
     WARPGROUP = 12  # a wgmma by less than a whole warpgroup
     MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
     STACK_OVERFLOW = 14  # calls within one another
@@ -90,8 +90,8 @@ class ClusterFault(IntEnum):
     NOT_ARRIVED = 2  # waiting without having arrived
 
 
-class Question(IntEnum):
-    """What compiled code asks the host."""
+class HostCall(IntEnum):
+    """What compiled code calls the host for."""
 
     PRINT = 1
     ASSERT = 2

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 
 from tilewise.emulator.support.text import support_text
 
-__all__ = ["Code", "Target", "assemble", "host", "is_supported", "load", "offer_support", "support"]
+__all__ = ["Code", "CpuTarget", "assemble", "host_cpu", "is_supported", "load", "offer_support", "support"]
 
 # LLVM's global state: targets, symbols, engines. A fork waits until no thread is in there: in the child,
 # LLVM would be for ever where that thread had left it.
@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CpuTarget:
     """The CPU to compile for: its name and features, as LLVM calls them."""
 
     cpu: str
@@ -35,22 +35,22 @@ class Target:
 
     @property
     def key(self) -> str:
-        return f"{_where()} {self.cpu} {self.features}"
+        return f"{_llvm_version()} {self.cpu} {self.features}"
 
 
 @functools.cache
-def _where() -> str:
-    """LLVM's version, and the system that it makes code for. NOTE: a fork waits for every question to LLVM."""
+def _llvm_version() -> str:
+    """LLVM's version and target triple. NOTE: under the lock, so that a fork waits for every call of LLVM."""
     with _LOCK:
         return f"{llvm.llvm_version_info} {llvm.get_default_triple()}"
 
 
 @functools.cache
-def host() -> Target:
+def host_cpu() -> CpuTarget:
     """This machine's CPU."""
     with _LOCK:
         _initialize()
-        return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        return CpuTarget(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 @functools.cache
@@ -59,7 +59,7 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-def _machine(target: Target) -> Any:
+def _machine(target: CpuTarget) -> Any:
     """NOTE: an engine frees the machine that it was made with, so each has one of its own."""
     _initialize()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -67,16 +67,16 @@ def _machine(target: Target) -> Any:
     )
 
 
-def assemble(text: str, target: Target, brief: bool = False) -> bytes:
+def assemble(text: str, target: CpuTarget, brief: bool = False) -> bytes:
     """Compile LLVM text to an object file; ``brief`` leaves out what does little for long straight code."""
     with _LOCK:
         code = _assemble(text, target, brief)  # NOTE: a function of its own, so that its modules end in here
         if "+avx512f" in target.features and _doubtful(code):
-            code = _assemble(text, Target(target.cpu, f"{target.features},-avx512f"), brief)
+            code = _assemble(text, CpuTarget(target.cpu, f"{target.features},-avx512f"), brief)
         return code
 
 
-def _assemble(text: str, target: Target, brief: bool) -> bytes:
+def _assemble(text: str, target: CpuTarget, brief: bool) -> bytes:
     machine = _machine(target)
     module = llvm.parse_assembly(text)
     module.verify()
@@ -102,7 +102,7 @@ _TERNARY = re.compile(rb"(?=(\x62...\x25.{7}))", re.DOTALL)
 
 
 def _doubtful(code: bytes) -> bool:
-    """Whether machine code has a VPTERNLOG that LLVM may have got wrong.
+    """Whether machine code has a VPTERNLOG that LLVM may have miscompiled.
 
     NOTE: LLVM up to version 22 permutes the operands of one that is masked and chooses by a constant, and does
     not permute its table alike (issue 157929 of llvm-project). The constant may be in memory or, where it is
@@ -143,7 +143,7 @@ def _linker() -> Any:
     NOTE: it is JITLink, which keeps all of a file together. LLVM's older loader places code and constants
     wherever there is room, and where that is more than two gigabytes apart an assertion ends the process.
     """
-    return llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
+    return llvm.create_lljit_compiler(_machine(host_cpu()), use_jit_link=True)
 
 
 _SERIAL = itertools.count()
@@ -166,15 +166,16 @@ def _load(data: bytes, names: Sequence[str], library: str, *others: str) -> Code
     return Code(builder.link(_linker(), library))
 
 
-_READY: list[bytes] = []  # the support's machine code, where somebody kept it from an earlier process
+_READY: list[bytes] = []  # the support's machine code, if an earlier process saved it
 
 
 def offer_support(kept: bytes | None) -> bytes | None:
-    """Give the support's machine code as it was kept; what is to be kept, if nothing fits that was."""
+    """Load the support's machine code as an earlier process saved it; returns fresh code to save if that does
+    not fit."""
     with _LOCK:
         if _READY:
             return None
-        _READY.append(kept or assemble(support_text(), host()))
+        _READY.append(kept or assemble(support_text(), host_cpu()))
         return None if kept else _READY[0]
 
 

@@ -1,14 +1,14 @@
-"""How findings are told: what is wrong, and what to do about it."""
+"""The texts of findings: what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FAULTS", "MBARRIER", "STORE", "WORDS", "Words"]
+__all__ = ["FAULTS", "FINDING_TEXTS", "MBARRIER", "STORE", "FindingText"]
 
 
-class Words(NamedTuple):
-    """How a kind of finding is told."""
+class FindingText(NamedTuple):
+    """The text of a kind of finding: its tool, its name, what the two accesses were, and the advice."""
 
     tool: str
     kind: str
@@ -41,10 +41,12 @@ MBARRIER = (
     "put a barrier (of the cluster, for other blocks' mbarriers) between the initialisation and the first use"
 )
 
-# By the name of its kind in ``check_layout.py``, and of two that are told apart here.
-WORDS = {
-    "WRITE_AFTER_WRITE": Words("racecheck", "write-write", "two threads write", "write", "write", _RACE),
-    "EQUAL_WRITES": Words(
+# By the name of its kind in ``check_layout.py``, and of two more kinds.
+FINDING_TEXTS = {
+    "WRITE_AFTER_WRITE": FindingText(
+        "racecheck", "write-write", "two threads write", "write", "write", _RACE
+    ),
+    "EQUAL_WRITES": FindingText(
         *(
             "racecheck",
             "equal-writes",
@@ -55,17 +57,17 @@ WORDS = {
         "check again with values that differ; if they are always the same, one thread may write for all",
         level="info",
     ),
-    "READ_AFTER_WRITE": Words(
+    "READ_AFTER_WRITE": FindingText(
         *("racecheck", "read-write", "a thread reads what another writes", "write", "read", _RACE)
     ),
-    "WRITE_AFTER_READ": Words(
+    "WRITE_AFTER_READ": FindingText(
         *("racecheck", "read-write", "a thread overwrites what another reads", "read", "write", _RACE)
     ),
-    "UNSET": Words(
+    "UNSET": FindingText(
         *("initcheck", "unset", "a thread reads what nobody has written", "", "read"),
         "write it first: shared memory and new device arrays hold anything",
     ),
-    "EARLY_READ": Words(
+    "EARLY_READ": FindingText(
         *(
             "racecheck",
             "early-read",
@@ -75,27 +77,27 @@ WORDS = {
         ),
         "put griddepcontrol.wait (cudaGridDependencySynchronize) before the first access to what that launch writes",
     ),
-    "READ_IN_FLIGHT": Words(
+    "READ_IN_FLIGHT": FindingText(
         *("asyncheck", "read-in-flight", "a thread reads where a copy in flight will write", _COPY),
         *("read", _WAIT),
     ),
-    "WRITE_IN_FLIGHT": Words(
+    "WRITE_IN_FLIGHT": FindingText(
         *("asyncheck", "write-in-flight", "a thread writes where a copy in flight will write", _COPY),
         *("write", "wait for the copy first, or write elsewhere"),
     ),
-    "SOURCE_IN_FLIGHT": Words(
+    "SOURCE_IN_FLIGHT": FindingText(
         *("asyncheck", "source-in-flight", "a thread overwrites what is still being read"),
         *("asynchronous read", "write", _FREE),
     ),
-    "SUM_IN_FLIGHT": Words(
+    "SUM_IN_FLIGHT": FindingText(
         *("asyncheck", "sum-in-flight", "a sum of wgmma is read that nobody waited for", "wgmma", "read"),
         "put wgmma.wait_group before the sums are read",
     ),
-    "REGISTER_IN_FLIGHT": Words(
+    "REGISTER_IN_FLIGHT": FindingText(
         *("asyncheck", "register-in-flight", "a register is written that a wgmma in flight uses", "wgmma"),
         *("write", "put wgmma.wait_group before the register is used again"),
     ),
-    "REGISTER_UNFENCED": Words(
+    "REGISTER_UNFENCED": FindingText(
         *("asyncheck", "unfenced-register", "a wgmma uses registers, and no wgmma.fence orders what was"),
         *(
             "write",
@@ -103,7 +105,7 @@ WORDS = {
             "put wgmma.fence before the first wgmma, and between writes to its registers and it",
         ),
     ),
-    "UNFENCED": Words(
+    "UNFENCED": FindingText(
         *(
             "asyncheck",
             "unfenced",
@@ -113,21 +115,21 @@ WORDS = {
         "asynchronous read",
         "put fence.proxy.async between the writes and the copy or wgmma, in the writing threads",
     ),
-    "UNMADE": Words(
+    "MBARRIER_UNPUBLISHED": FindingText(
         *("asyncheck", "unfenced", "a bulk copy tells an mbarrier that need not be visible to it", "write"),
         _COPY,
         "put fence.mbarrier_init.release.cluster, or fence.proxy.async, behind mbarrier.init",
     ),
-    "COPY_AFTER_ACCESS": Words(
+    "COPY_AFTER_ACCESS": FindingText(
         *("asyncheck", "copy-too-early", "a copy is issued to memory that others may still use", "access"),
         *(_COPY, "have everybody who uses the memory arrive at a barrier before it is filled again"),
     ),
-    "EARLY_EXIT": Words(
+    "EARLY_EXIT": FindingText(
         *("racecheck", "early-exit", "a block ends while others may still use its shared memory", "access"),
         "exit",
         "keep every block until nobody uses its memory: barrier.cluster (cluster.sync()) before it ends",
     ),
-    "BAD_MASK": Words(
+    "BAD_MASK": FindingText(
         *("synccheck", "bad-mask", "a lane runs with others of its warp, and its mask does not name it", ""),
         *(
             "call",
@@ -142,7 +144,7 @@ FAULTS = {
     "MISALIGNED": ("memcheck", "misaligned", "access 2, 4, 8 or 16 bytes at a multiple of so many"),
     "READ_ONLY": ("memcheck", "read-only", "write to memory that can be written"),
     "NO_BLOCK": ("memcheck", "no-such-block", "name a block that the cluster has"),
-    "BLOCK_GONE": (
+    "BLOCK_EXITED": (
         *("memcheck", "block-gone"),
         "keep every block until nobody uses its shared memory: barrier.cluster (cluster.sync()) before it ends",
     ),

@@ -1,4 +1,4 @@
-"""Checking a bound: run its launches in the checked build of the emulator, and say what was found."""
+"""A bound → findings: its launches run in the checked build of the emulator."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
-from tilewise.devices.host_modules import Kept
+from tilewise.devices.host_modules import SavedVariables
 from tilewise.emulator.layout import FaultKind
-from tilewise.emulator.running.checked import Checks
-from tilewise.emulator.running.report import Range, describe_fault, name_arguments
+from tilewise.emulator.running.checked_launch import Checks
+from tilewise.emulator.running.fault_report import Range, describe_fault, name_arguments
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
-from tilewise.instruments.advice import FAULTS, MBARRIER, STORE, WORDS
+from tilewise.instruments.advice import FAULTS, FINDING_TEXTS, MBARRIER, STORE
 from tilewise.instruments.findings import Access, Finding, at_least
-from tilewise.instruments.launch import check_on_host, modules_of
-from tilewise.instruments.leaks import Block, HostArrays, blocks_kept
+from tilewise.instruments.leaks import HeapBlock, HostArrays, find_leaked_blocks
 from tilewise.instruments.origins import Origins
+from tilewise.instruments.profile_launch import check_on_host, modules_of
 from tilewise.launch import Launch, readable
 
 __all__ = ["Checker", "check_bound"]
 
 
 _PROXY = 64  # a flag of an access: by the asynchronous proxy
-_NOWHERE = {  # what lies at no address
+_WITHOUT_ADDRESS = {  # findings that have no address
     *("EARLY_EXIT", "SUM_IN_FLIGHT", "REGISTER_IN_FLIGHT", "REGISTER_UNFENCED", "BAD_MASK"),
 }
 
@@ -72,7 +72,7 @@ class Checker:
         self.findings: list[Finding] = at_least(level, [])
         self._level = level
         self._launcher = HostLauncher(order, threads=1, sums=sums, lenient=lenient)
-        self._variables: Kept = {}
+        self._variables: SavedVariables = {}
         self._arrays = HostArrays()
         self._observing = contextlib.ExitStack()
 
@@ -107,7 +107,7 @@ class Checker:
 
 @dataclass
 class _Launch:
-    """What is known of a checked launch once it runs."""
+    """A checked launch while it runs: its build, arrays and checks."""
 
     entry: str
     packed: Sequence[bytes]
@@ -133,7 +133,7 @@ class _Launch:
 def _check_launch(
     bound: BoundLaunch, packed: list[bytes], launcher: HostLauncher, timeout: float | None
 ) -> tuple[list[Finding], bool]:
-    """What was found of a launch, and whether something ended it: that is the last finding."""
+    """The findings of a launch, and whether a fault ended it: then that is the last finding."""
     binary, entry = bound.binary, bound.entry
     parameters = binary.entries[entry].parameters
     seen = _Launch(entry, packed, [parameter.label(i) for i, parameter in enumerate(parameters)])
@@ -143,24 +143,24 @@ def _check_launch(
     except (KernelFault, Deadlock, LaunchTimeout) as error:
         ended = error
     if seen.checks is None:
-        return [_ended(ended, entry)] if ended else [], ended is not None
+        return [_fatal_finding(ended, entry)] if ended else [], ended is not None
     unset = seen.checks.unset()
     for item in seen.held:
         item.unset = unset.get(item.address, item.unset)
     listing = Origins(seen.build, binary)
-    found = _folded([_finding(hit, seen, listing) for hit in seen.checks.hits()])
+    found = _merge_repeated([_finding(hit, seen, listing) for hit in seen.checks.hits()])
     if ended:
-        found.append(_ended(ended, entry, listing, bound.launch.shared))
+        found.append(_fatal_finding(ended, entry, listing, bound.launch.shared))
     elif heap := launcher.find_heap(binary):
-        found += _kept(blocks_kept(*heap), seen, listing)
-    return _first_causes(found), ended is not None
+        found += _leak_findings(find_leaked_blocks(*heap), seen, listing)
+    return _drop_consequences(found), ended is not None
 
 
 # -- what was found ---------------------------------------------------------------------------------------
 def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     name, entry = hit.kind.name, readable(seen.entry)
     if name in FAULTS:
-        return _passed_fault(hit, seen, listing)
+        return _tolerated_fault(hit, seen, listing)
     shared = hit.space.name == "SHARED" or hit.address >> 56
     if shared and hit.flags & _PROXY and name in ("WRITE_AFTER_READ", "WRITE_AFTER_WRITE"):
         name = "COPY_AFTER_ACCESS"
@@ -168,25 +168,23 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
         name = "READ_IN_FLIGHT"
     elif name == "UNSET" and not shared and seen.checks.is_early(hit.address):
         name = "EARLY_READ"
-    words = WORDS[name]
-    now = listing.access(hit.now, words.now)
-    before = listing.access(hit.before, words.before) if hit.before else None
-    if name in _NOWHERE:
-        return Finding(
-            words.tool, words.kind, words.what, words.advice, entry, hit.count, now=now, before=before
-        )
+    text = FINDING_TEXTS[name]
+    now = listing.access(hit.now, text.now)
+    before = listing.access(hit.before, text.before) if hit.before else None
+    if name in _WITHOUT_ADDRESS:
+        return Finding(text.tool, text.kind, text.what, text.advice, entry, hit.count, now=now, before=before)
     space = "shared" if shared else "global"
     array = "" if shared else _array(hit.address, seen.ranges)
     where = f"{space} address {hit.address & 0xFF_FFFF if shared else hit.address:#x}"
-    message, advice = f"{words.what} at {where}" + (f", in {array}" if array else ""), words.advice
+    message, advice = f"{text.what} at {where}" + (f", in {array}" if array else ""), text.advice
     if name in ("READ_IN_FLIGHT", "WRITE_IN_FLIGHT") and not shared:
         advice = STORE
-    if words.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:
-        words = words._replace(kind="uninitialised-mbarrier")
+    if text.tool == "racecheck" and before and "mbarrier" in now.ptx and "mbarrier.init" in before.ptx:
+        text = text._replace(kind="uninitialised-mbarrier")
         message, advice = f"a thread may use an mbarrier before it is initialised, at {where}", MBARRIER
     return Finding(
-        *(words.tool, words.kind, message, advice, entry, hit.count, space, hit.address),
-        *(array, now, before, words.level),
+        *(text.tool, text.kind, message, advice, entry, hit.count, space, hit.address),
+        *(array, now, before, text.level),
     )
 
 
@@ -200,7 +198,7 @@ _WHAT = {
 }
 
 
-def _passed_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
+def _tolerated_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     """The finding of a fault that did not end a lenient launch."""
     tool, kind, advice = FAULTS[hit.kind.name]
     write, place = bool(hit.flags & 1), (hit.address, hit.bytes, hit.space)
@@ -213,9 +211,9 @@ def _passed_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     return Finding(tool, kind, message, advice, readable(seen.entry), hit.count, space, hit.address, now=now)
 
 
-def _kept(blocks: list[Block], seen: _Launch, listing: Origins) -> list[Finding]:
-    """One finding for the blocks of the heap that each line of the program took and nobody gave back."""
-    by_line: dict[int, list[Block]] = {}
+def _leak_findings(blocks: list[HeapBlock], seen: _Launch, listing: Origins) -> list[Finding]:
+    """One finding for the blocks of the heap that each line of the program allocated and no launch freed."""
+    by_line: dict[int, list[HeapBlock]] = {}
     for block in blocks:
         by_line.setdefault(block.line, []).append(block)
     found = []
@@ -238,28 +236,32 @@ def _array(address: int, ranges: list[Any]) -> str:
     return ""
 
 
-def _places(finding: Finding) -> frozenset[tuple[Any, ...]]:
-    return frozenset(side.place for side in (finding.now, finding.before) if side)
+def _locations(finding: Finding) -> frozenset[tuple[Any, ...]]:
+    return frozenset(side.location for side in (finding.now, finding.before) if side)
 
 
-def _folded(found: list[Finding]) -> list[Finding]:
-    """One finding for what is wrong with the same two lines."""
+def _merge_repeated(found: list[Finding]) -> list[Finding]:
+    """One finding for all that are of the same kind and the same two lines."""
     kept: dict[tuple[Any, ...], Finding] = {}
     for item in found:
-        key = (item.tool, item.kind, item.space, _places(item))
+        key = (item.tool, item.kind, item.space, _locations(item))
         known = kept.get(key)
         kept[key] = replace(known, count=known.count + item.count) if known else item
     return sorted(kept.values(), key=_rank)
 
 
-def _first_causes(found: list[Finding]) -> list[Finding]:
-    """Without those that are nothing but another one, seen again."""
-    return [item for item in found if not any(_follows(item, other) for other in found if other is not item)]
+def _drop_consequences(found: list[Finding]) -> list[Finding]:
+    """The findings without those that another one causes."""
+    return [
+        item
+        for item in found
+        if not any(_is_consequence(item, other) for other in found if other is not item)
+    ]
 
 
-def _follows(item: Finding, other: Finding) -> bool:
-    """Whether one finding is nothing but another one, seen again."""
-    mine, theirs = _places(item), _places(other)
+def _is_consequence(item: Finding, other: Finding) -> bool:
+    """Whether one finding only follows from another one."""
+    mine, theirs = _locations(item), _locations(other)
     match item.tool, item.kind:
         case "racecheck", "uninitialised-mbarrier":  # by those who use it next
             return (
@@ -281,25 +283,25 @@ def _follows(item: Finding, other: Finding) -> bool:
         case (
             "asyncheck",
             "write-in-flight",
-        ):  # a copy that nobody waited for, and the next one to the same place
+        ):  # a copy that no thread waited for, and the next one to the same address
             early = other.kind == "read-in-flight" and item.before is not None and other.before is not None
             return early and len(mine) == 1 and mine <= theirs
     return False
 
 
 def _side(side: Access | None) -> tuple[Any, ...]:
-    return side.place if side else ()
+    return side.location if side else ()
 
 
 def _rank(item: Finding) -> tuple[Any, ...]:
-    """The order in which findings are told: by where they are, whatever the order of the launch."""
+    """The sort key of findings: by line, whatever the order of the launch."""
     now = item.now.ptx_line if item.now else 0
     before = item.before.ptx_line if item.before else 0
     return min(now, before or now), max(now, before), item.tool, item.kind
 
 
 # -- what ended the launch ----------------------------------------------------------------------------------
-def _ended(
+def _fatal_finding(
     error: KernelFault | Deadlock | LaunchTimeout,
     symbol: str,
     listing: Origins | None = None,

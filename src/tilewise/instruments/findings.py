@@ -1,4 +1,4 @@
-"""A finding: something wrong in one launch, in the words of the program."""
+"""A finding: something wrong in one launch, located in the program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewise.errors import ArgumentError
 
-__all__ = ["LEVELS", "Access", "Call", "Finding", "at_least"]
+__all__ = ["LEVELS", "Access", "CallLine", "Finding", "at_least"]
 
 LEVELS = ("info", "warning", "error")  # as compute-sanitizer's racecheck has them, the least first
 
@@ -17,8 +17,8 @@ _WIDE = 100  # characters of a line that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A line of the source that calls a function which the compiler put there."""
+class CallLine:
+    """A line of the source with a call that the compiler inlined."""
 
     file: str
     line: int
@@ -27,7 +27,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One side of a finding: who touched memory, and where in the source."""
+    """One side of a finding: which thread touched memory, and where in the source."""
 
     what: str  # "write", "read", "copy" …
     block: Dim3 | None  # None for the host
@@ -38,7 +38,7 @@ class Access:
     file: str = ""
     line: int = 0
     text: str = ""  # of that line
-    calls: tuple[Call, ...] = ()  # that led there, the innermost first
+    calls: tuple[CallLine, ...] = ()  # that led there, the innermost first
 
     def __str__(self) -> str:
         who = f"thread {self.thread}" if self.thread is not None else f"several threads of warp {self.warp}"
@@ -51,8 +51,8 @@ class Access:
         return shown + (f"\n    PTX line {self.ptx_line}: {_short(self.ptx)}" if self.ptx_line else "")
 
     @property
-    def place(self) -> tuple[Any, ...]:
-        """The line of the program, and whence it came there: of its source if it is known, else of its PTX."""
+    def location(self) -> tuple[Any, ...]:
+        """The line of the program and the calls that led there: of its source if it is known, else of its PTX."""
         if not self.line:
             return "", self.ptx_line
         return self.file, self.line, *((call.file, call.line) for call in self.calls)

@@ -35,7 +35,7 @@ __all__ = [
     "block_runs",
     "calling_blocks",
     "following_blocks",
-    "mends",
+    "has_slow_path",
     "reached",
 ]
 
@@ -233,12 +233,12 @@ def _fixed(item: Instruction, lines: Mapping[int, Line]) -> bool:
     """Whether the assembler leaves it where it is, and makes one of it."""
     line = lines[item.ptx or 0]
     several = any(name.startswith("wmma.") for name in line.names)
-    return item.family in FIXED and not item.predicate and not mends(line) and not several
+    return item.family in FIXED and not item.predicate and not has_slow_path(line) and not several
 
 
-def mends(line: Line) -> bool:
-    """Whether a line becomes many instructions, of which what is guarded is for rare operands: such as puts a
-    quotient right, or scales a number that is too small."""
+def has_slow_path(line: Line) -> bool:
+    """Whether a line becomes many instructions, of which the guarded ones are for rare operands: such as correct a
+    quotient, or scale a number that is too small."""
     return any(name.startswith(_MENDED) for name in line.names)
 
 

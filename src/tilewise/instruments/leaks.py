@@ -1,4 +1,4 @@
-"""What is never given back: blocks of a kernel's heap, and arrays of a device."""
+"""Leaks: blocks of a kernel's heap, and arrays of a device, that were never freed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from typing import Any
 
 from tilewise.instruments.findings import Access, Finding
 
-__all__ = ["Block", "HostArrays", "blocks_kept"]
+__all__ = ["HeapBlock", "HostArrays", "find_leaked_blocks"]
 
-_OWN = str(Path(__file__).parents[1])  # frames of the package itself are not where somebody allocates
+_OWN = str(Path(__file__).parents[1])  # frames of the package itself are not where a program allocates
 _HEADER, _SIZE, _FREE = 16, 4, 0x8000_0000  # of a block, see ``emulator/ptx/library.py``
-_LINE, _WHO = 8, 12  # what the checked build notes in it
+_LINE, _WHO = 8, 12  # what the checked build records in it
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A block of the heap that a launch took and did not give back."""
+class HeapBlock:
+    """A block of the heap that a launch allocated and did not free."""
 
     line: int  # of the PTX
     who: int
     size: int
 
 
-def blocks_kept(heap: int, used: int) -> list[Block]:
-    """The blocks that the last launch kept, of a heap at an address that is in use so far; forgets who took them."""
+def find_leaked_blocks(heap: int, used: int) -> list[HeapBlock]:
+    """The blocks that the last launch left allocated in ``used`` bytes of the heap at an address; clears who allocated
+    them."""
     data = memoryview((ctypes.c_char * used).from_address(heap)).cast("B")
     found, at = [], _HEADER
 
@@ -40,17 +41,17 @@ def blocks_kept(heap: int, used: int) -> list[Block]:
     while at < used:
         logarithm, line = word(_SIZE), word(_LINE)
         size = 1 << (logarithm & 63)
-        if size < _HEADER:  # somebody has written over it: what follows is not known
+        if size < _HEADER:  # overwritten: what follows cannot be read
             break
         if line and not logarithm & _FREE:
-            found.append(Block(line, word(_WHO), size - _HEADER))
+            found.append(HeapBlock(line, word(_WHO), size - _HEADER))
         data[at + _LINE : at + _HEADER] = bytes(_HEADER - _LINE)
         at += size
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _TrackedArray:
     allocation: weakref.ref[Any]
     name: str
     size: int
@@ -62,24 +63,26 @@ class HostArrays:
     """The arrays that a device has made, and where in the program."""
 
     def __init__(self) -> None:
-        self._made: list[_Made] = []
+        self._tracked: list[_TrackedArray] = []
 
     def add(self, allocation: Any) -> None:
         frame: Any = sys._getframe(1)
         while frame and frame.f_code.co_filename.startswith(_OWN):
             frame = frame.f_back
         file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
-        self._made = [item for item in self._made if item.allocation() is not None]
-        self._made.append(_Made(weakref.ref(allocation), allocation.name, allocation.size, file, line))
+        self._tracked = [item for item in self._tracked if item.allocation() is not None]
+        self._tracked.append(
+            _TrackedArray(weakref.ref(allocation), allocation.name, allocation.size, file, line)
+        )
 
     def forget(self) -> None:
-        self._made.clear()
+        self._tracked.clear()
 
     def leaks(self) -> list[Finding]:
-        """Those that somebody still refers to."""
+        """A finding for each array that is still referenced."""
         gc.collect()
         found = []
-        for item in self._made:
+        for item in self._tracked:
             if (allocation := item.allocation()) is None:
                 continue
             text = linecache.getline(item.file, item.line).strip()

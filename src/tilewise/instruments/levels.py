@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES
-from tilewise.instruments.figures import ESTIMATED, EXACT, Metric
-from tilewise.instruments.machine import Access
+from tilewise.instruments.machine import MachineAccess
+from tilewise.instruments.metric import ESTIMATED, EXACT, Metric
 
 __all__ = ["Level", "levels"]
 
@@ -33,7 +33,9 @@ class Level:
     label: str
 
 
-def levels(accesses: Sequence[Access], metrics: Mapping[str, Metric], label: str = EXACT) -> list[Level]:
+def levels(
+    accesses: Sequence[MachineAccess], metrics: Mapping[str, Metric], label: str = EXACT
+) -> list[Level]:
     """From the nearest to the farthest; L2 and memory where a model of the caches was asked for."""
     found = []
     for space, what in (("shared", "bytes"), ("global", "bytes"), ("global", "sectors")):

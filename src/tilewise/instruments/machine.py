@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewise.emulator.profiling.counted import Counts, Executed, Place
+from tilewise.emulator.profiling.counted import AccessCounts, Counts, Executed
 from tilewise.instruments.flow import (
     ONE_BY_ONE,
     BlockRuns,
@@ -26,13 +26,13 @@ from tilewise.instruments.flow import (
     add_threads,
     basic_blocks,
     block_runs,
-    mends,
+    has_slow_path,
     reached,
 )
 from tilewise.instruments.slow_paths import add_detours, find_detours
 from tilewise.toolchain.lines import Instruction, LineTable
 
-__all__ = ["MEMORY", "Access", "Figures", "Machine", "Ran", "join"]
+__all__ = ["MEMORY", "Figures", "Machine", "MachineAccess", "Ran", "join_machine_code"]
 
 
 # Families of machine instructions that touch memory → what they do there, and in which space.
@@ -57,7 +57,7 @@ _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom"
 
 
 @dataclass(slots=True)
-class Access:
+class MachineAccess:
     """What one machine instruction did in one memory space."""
 
     instruction: Instruction
@@ -94,13 +94,13 @@ class Machine:
     """All of it. ``level`` is "machine code", "predicted" or "PTX"."""
 
     level: str
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[MachineAccess] = field(default_factory=list)
     ran: list[Ran] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     capability: tuple[int, int] | None = None  # that the machine code is for
 
 
-def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = None) -> Machine:
+def join_machine_code(table: LineTable, counts: Counts, capability: tuple[int, int] | None = None) -> Machine:
     """The counts of a launch by machine instruction."""
     lines = _by_line(counts)
     blocks = basic_blocks(table.instructions)
@@ -125,7 +125,7 @@ def join(table: LineTable, counts: Counts, capability: tuple[int, int] | None = 
         key = (item.ptx, item.family)
         copies[key].append(float(runs.runs[number].sum()))
         widths[key].add(width_of(item))
-    places: dict[int, list[Place]] = defaultdict(list)
+    places: dict[int, list[AccessCounts]] = defaultdict(list)
     every = counts.places()
     for place in every:
         places[place.line].append(place)
@@ -224,8 +224,8 @@ def _by_line(counts: Counts) -> dict[int, Line]:
 
 
 def _accesses(
-    item: Instruction, places: Sequence[Place], part: float, alike: bool, elected: bool
-) -> list[Access]:
+    item: Instruction, places: Sequence[AccessCounts], part: float, alike: bool, elected: bool
+) -> list[MachineAccess]:
     """What a machine instruction did, as a part of what its PTX line did.
 
     ``elected``: one lane may do it for all; it does where the PTX has all of them at one address.
@@ -248,7 +248,7 @@ def _accesses(
     return found
 
 
-def _in_shared(item: Instruction, op: str, place: Place, share: float, alike: bool) -> Access:
+def _in_shared(item: Instruction, op: str, place: AccessCounts, share: float, alike: bool) -> MachineAccess:
     bits = width_of(item)
     bypass, fills = ".BYPASS" in item.opcode, ".ZFILL" in item.opcode
     waves, phases, ideals = shared_figures(place, min(bits // 8, 16), bypass, fills)
@@ -256,31 +256,33 @@ def _in_shared(item: Instruction, op: str, place: Place, share: float, alike: bo
         waves = phases = place.sharing
         ideals = np.minimum(waves, ideals)
     nothing = place.sectors * 0.0
-    return Access(
+    return MachineAccess(
         item, op, "shared", bits, place.shared * share, waves * share, phases * share, ideals * share,
         nothing, nothing, place.threads * (bits // 8) * share, alike, None, None,
         place.distinct * (bits // 8) * share,
     )  # fmt: skip
 
 
-def _in_global(item: Instruction, op: str, place: Place, share: float, alike: bool) -> Access:
+def _in_global(item: Instruction, op: str, place: AccessCounts, share: float, alike: bool) -> MachineAccess:
     bits = width_of(item)
     asked = place.asked if op in ("atom", "red") else place.sectors
     least = np.minimum(place.least * max(1.0, bits / 8 / place.size), place.sectors)
     nothing = place.sectors * 0.0
-    return Access(
+    return MachineAccess(
         item, op, "global", bits, place.outside * share, nothing, nothing, nothing, asked * share, least * share,
         place.threads * (bits // 8) * share, alike, place.sectors * share, place.lines * share,
         place.distinct * (bits // 8) * share,
     )  # fmt: skip
 
 
-def _by_one_lane(item: Instruction, op: str, space: str, place: Place, share: float) -> Access:
+def _by_one_lane(item: Instruction, op: str, space: str, place: AccessCounts, share: float) -> MachineAccess:
     runs = (place.shared if space == "shared" else place.outside) * share
     nothing, bits = runs * 0.0, width_of(item)
     if space == "shared":
-        return Access(item, op, space, bits, runs, runs, runs, runs, nothing, nothing, runs * (bits // 8))
-    return Access(
+        return MachineAccess(
+            item, op, space, bits, runs, runs, runs, runs, nothing, nothing, runs * (bits // 8)
+        )
+    return MachineAccess(
         item,
         op,
         space,
@@ -298,13 +300,15 @@ def _by_one_lane(item: Instruction, op: str, space: str, place: Place, share: fl
     )
 
 
-def _at_one_address(place: Place) -> bool:
+def _at_one_address(place: AccessCounts) -> bool:
     """Whether in every run all lanes wanted one word."""
     every = place.asked if place.outside.any() else place.waves[max(4, place.size)]
     return place.action == "atomic" and bool((every == place.threads).all())
 
 
-def shared_figures(place: Place, width: int, bypass: bool, fills: bool) -> tuple[Figures, Figures, Figures]:
+def shared_figures(
+    place: AccessCounts, width: int, bypass: bool, fills: bool
+) -> tuple[Figures, Figures, Figures]:
     """Wavefronts of shared memory, those without conflicts, and ideal ones, with ``width`` bytes a lane.
 
     A copy past the L1 has passes of its own, and if it may fill with zeros, it does that first.
@@ -319,7 +323,7 @@ def shared_figures(place: Place, width: int, bypass: bool, fills: bool) -> tuple
     return waves + place.passes, phases + place.passes, 2 * ideals
 
 
-def _fits(op: str, space: str, place: Place) -> bool:
+def _fits(op: str, space: str, place: AccessCounts) -> bool:
     if op == "ldgsts":
         return place.action == ("fill" if space == "shared" else "copy")
     touched = place.shared if space == "shared" else place.outside
@@ -347,7 +351,7 @@ def _ran(
             threads = runs * (each + 1 - 2 * (item is block[-1])) / 2
         elif item.predicate and item.family in ("BRA", "EXIT"):
             threads = runs * (found.jumped.get(number, 0.0) / max(float(runs.sum()), 1.0))
-        elif item.predicate and line is not None and not line.guarded and mends(line):
+        elif item.predicate and line is not None and not line.guarded and has_slow_path(line):
             threads = threads * 0
         elif item.predicate and line is not None:
             whole = sum(copies[item.ptx, item.opcode])
@@ -361,7 +365,7 @@ def _ran(
 
 
 def _check(
-    machine: Machine, places: Sequence[Place], widths: Mapping[tuple[int | None, str], set[int]]
+    machine: Machine, places: Sequence[AccessCounts], widths: Mapping[tuple[int | None, str], set[int]]
 ) -> list[str]:
     """Whether the machine code moves as many bytes as the PTX: the assembler may leave accesses out."""
     notes = []

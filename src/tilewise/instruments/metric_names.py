@@ -12,12 +12,12 @@ import numpy as np
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.errors import UnknownNameError
 from tilewise.gpus import find
-from tilewise.instruments.bulk import BULK
-from tilewise.instruments.cache import Traffic
-from tilewise.instruments.launch import USUAL, launch_figures
-from tilewise.instruments.machine import Access, Machine, Ran
+from tilewise.instruments.bulk_accesses import BULK
+from tilewise.instruments.cache_model import Traffic
+from tilewise.instruments.machine import Machine, MachineAccess, Ran
 from tilewise.instruments.metrics import chosen, make_metrics
 from tilewise.instruments.occupancy import occupancy
+from tilewise.instruments.profile_launch import DEFAULT_GPU, launch_figures
 from tilewise.launch import Launch
 from tilewise.toolchain.lines import Instruction
 
@@ -45,7 +45,7 @@ def known_metric_names() -> tuple[str, ...]:
 
 
 def _of_empty_launches() -> Iterator[Sequence[str]]:
-    gpu = find(USUAL)
+    gpu = find(DEFAULT_GPU)
     about: dict[str, Any] = {
         "blocks": [{"items": [], "end": None, "kind": "exit", "tests": None, "whole": True}],
         **{name: [] for name in ("points", "guards", "divisions", "products", "handed")},
@@ -53,7 +53,7 @@ def _of_empty_launches() -> Iterator[Sequence[str]]:
     }
     nothing, item = np.zeros(1), Instruction(0, "NOP")
     figures: Any = [nothing] * 7
-    accesses = [Access(item, op, space, 32, *figures) for space in _SPACES for op in _OPS]
+    accesses = [MachineAccess(item, op, space, 32, *figures) for space in _SPACES for op in _OPS]
     launch = Launch((1, 1, 1), (_THREADS, 1, 1))
     said, filled = launch_figures(launch, gpu, 0), occupancy(gpu, _THREADS, 16, grid=1)
     ran = [Ran(item, 0, nothing, nothing, nothing)]

@@ -17,10 +17,10 @@ from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
-from tilewise.instruments.bulk import BULK, bulk_metrics
-from tilewise.instruments.figures import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
-from tilewise.instruments.instructions import barrier_metrics, instruction_metrics, ptx_metrics
-from tilewise.instruments.machine import Access, Machine
+from tilewise.instruments.bulk_accesses import BULK, bulk_metrics
+from tilewise.instruments.instruction_metrics import barrier_metrics, instruction_metrics, ptx_metrics
+from tilewise.instruments.machine import Machine, MachineAccess
+from tilewise.instruments.metric import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
 from tilewise.instruments.occupancy import Occupancy
 
 __all__ = ["chosen", "make_metrics"]
@@ -85,8 +85,8 @@ def _of_parts(named: Mapping[str, Metric]) -> dict[str, Metric]:
 
 
 def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Names that fit one of the patterns, as ncu takes them: ``l1tex__*``, ``regex:…``, or a name without
-    its last word for all that begin so."""
+    """The names that match one of the patterns, as ncu takes them: ``l1tex__*``, ``regex:…``, or a name without its
+    last part for all that begin so."""
     import re
 
     known = list(names)
@@ -114,7 +114,7 @@ def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     return kept
 
 
-def _sum(accesses: Iterable[Access], what: str, size: int) -> Figures:
+def _sum(accesses: Iterable[MachineAccess], what: str, size: int) -> Figures:
     total = np.zeros(size)
     for access in accesses:
         figures = getattr(access, what)
@@ -122,7 +122,7 @@ def _sum(accesses: Iterable[Access], what: str, size: int) -> Figures:
     return whole(total)
 
 
-def _touched(accesses: Sequence[Access], size: int) -> Figures:
+def _touched(accesses: Sequence[MachineAccess], size: int) -> Figures:
     """Different sectors of each run."""
     total = np.zeros(size)
     for item in accesses:
@@ -131,7 +131,7 @@ def _touched(accesses: Sequence[Access], size: int) -> Figures:
 
 
 def _average(
-    name: str, accesses: Sequence[Access], what: str, most: int, label: str, size: int
+    name: str, accesses: Sequence[MachineAccess], what: str, most: int, label: str, size: int
 ) -> list[Metric]:
     """Bytes of data in a wavefront or a sector, each counted once, and which part that is of what there is room for."""
     units, data = float(_sum(accesses, what, size).sum()), float(_sum(accesses, "data", size).sum())
@@ -143,11 +143,11 @@ def _average(
     ]
 
 
-def _label(accesses: Sequence[Access], label: str) -> str:
+def _label(accesses: Sequence[MachineAccess], label: str) -> str:
     return label if all(access.exact for access in accesses) else ESTIMATED
 
 
-def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
+def _shared(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
     here = [access for access in accesses if access.space == "shared"]
     found: list[Metric] = []
     families = (
@@ -202,7 +202,7 @@ def _shared(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     return found
 
 
-def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
+def _global(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
     # For the metrics of this function, what comes and goes in bulk does not pass the L1.
     here = [access for access in accesses if access.space == "global" and access.op not in BULK]
     found: list[Metric] = []
@@ -251,7 +251,7 @@ def _global(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
     return found
 
 
-def _bytes(accesses: Sequence[Access], size: int, label: str) -> list[Metric]:
+def _bytes(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
     """What lanes asked for, by space and operation; ncu has no such names."""
     found: list[Metric] = []
     for space in ("shared", "global", "dshared"):

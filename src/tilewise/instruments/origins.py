@@ -1,4 +1,4 @@
-"""Where in the sources a line of PTX came from."""
+"""A line of PTX → the lines of the sources that it came from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tilewise.instruments.findings import Access, Call
+from tilewise.instruments.findings import Access, CallLine
 from tilewise.toolchain.binary import Binary
 
 __all__ = ["Origins"]
@@ -53,7 +53,8 @@ class Origins:
         if self._from is None:
             self._from = _origins(self._ptx)
         places = [
-            Call(_named(file), number, self._text(file, number)) for file, number in self._from.get(line, [])
+            CallLine(_named(file), number, self._text(file, number))
+            for file, number in self._from.get(line, [])
         ]
         if not places:
             return Access(what, block, thread, warp, line, text)
@@ -80,7 +81,7 @@ class Origins:
 
 
 def _named(file: str) -> str:
-    """A file as people know it: headers of the package by their name in it."""
+    """A file's name for messages: headers of the package by their name in it."""
     parts = Path(file).parts
     return "/".join(parts[-2:]) if len(parts) > 1 and parts[-2] == "tilewise" else file
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewise.emulator.profiling.counted import Counts, Place
-from tilewise.emulator.ptx.operands import writes
+from tilewise.emulator.profiling.counted import AccessCounts, Counts
+from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
-from tilewise.instruments.machine import Access, Machine, shared_figures
+from tilewise.instruments.machine import Machine, MachineAccess, shared_figures
 from tilewise.toolchain.lines import Instruction as MachineInstruction
 
 __all__ = ["merged", "predict"]
@@ -138,14 +138,14 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
         nothing = place.sectors * 0.0
         if place.shared.any() or place.space == "shared":
             machine.accesses.append(
-                Access(item, op, "shared", 8 * width, place.shared * 1.0, waves * 1.0,
+                MachineAccess(item, op, "shared", 8 * width, place.shared * 1.0, waves * 1.0,
                        phases * 1.0, ideals * 1.0, nothing, nothing, place.threads * width * 1.0,
                        True, None, None, place.distinct * width * 1.0)
             )  # fmt: skip
         if place.outside.any() or place.space == "global":
             asked = place.asked if place.action == "atomic" else place.sectors
             machine.accesses.append(
-                Access(
+                MachineAccess(
                     item,
                     op,
                     "global",
@@ -166,7 +166,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
     return machine
 
 
-def _alignment(place: Place) -> int:
+def _alignment(place: AccessCounts) -> int:
     """To how many bytes the addresses were aligned, 16 at most."""
     if place.seen is None:
         return place.size

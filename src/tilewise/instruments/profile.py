@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES, sectors
-from tilewise.emulator.profiling.counted import Counts, Place
+from tilewise.emulator.profiling.counted import AccessCounts, Counts
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
-from tilewise.instruments.cache import Trace, Traffic
-from tilewise.instruments.figures import EXACT, PREDICTED, Metric
+from tilewise.instruments.cache_model import Trace, Traffic
 from tilewise.instruments.levels import Level, levels
-from tilewise.instruments.listing import LineFigures, by_cuda, by_machine, by_ptx
+from tilewise.instruments.line_figures import LineFigures, by_cuda, by_machine, by_ptx
 from tilewise.instruments.machine import Machine
+from tilewise.instruments.metric import EXACT, PREDICTED, Metric
 from tilewise.instruments.metrics import chosen
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.roofline import Roofline, roofline
@@ -170,7 +170,7 @@ class Profile(Mapping[str, float]):
 
         ``line`` is of the PTX where the kernel has no other source; ``what`` chooses among the accesses there.
         """
-        places = self._places(line)
+        places = self._accesses_of(line)
         if not 0 <= what < len(places):
             raise ArgumentError("what", f"must be below {len(places)}, the accesses of line {line}", what)
         seen = places[what].seen
@@ -184,7 +184,7 @@ class Profile(Mapping[str, float]):
 
     def explain(self, line: int, what: int = 0) -> str:
         """The lane-by-lane table behind a figure of a line, as text."""
-        rows, place = self.lanes(line, what), self._places(line)[what]
+        rows, place = self.lanes(line, what), self._accesses_of(line)[what]
         size, touched = place.size, [row.address for row in rows]
         first = min(touched, default=0) // LINE_BYTES * LINE_BYTES
         head = f"{place.name}, {size} bytes a lane, {len(rows)} lanes: "
@@ -198,7 +198,7 @@ class Profile(Mapping[str, float]):
             [head, f"lane  {'address':<{len(hex(first))}}  {'offset':>8}  line  sector", *listed]
         )
 
-    def _places(self, line: int) -> list[Place]:
+    def _accesses_of(self, line: int) -> list[AccessCounts]:
         from tilewise.toolchain.lines import ptx_locations
 
         known = ptx_locations(self.binary.ptx) if self.binary.cubin is not None else {}

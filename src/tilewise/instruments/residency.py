@@ -22,7 +22,7 @@ _BOUNDS = {
 def check_cooperative(gpu: Gpu, name: str, launch: Launch, resources: Resources | None) -> None:
     """Refuse a cooperative launch of more blocks than ``gpu`` holds, naming how many fit and what bounds them.
 
-    Of foreign PTX, whose ``resources`` nobody knows, warps, blocks and dynamic shared memory alone are counted.
+    Of foreign PTX, whose ``resources`` are not known, warps, blocks and dynamic shared memory alone are counted.
     """
     registers, static, barriers = 0, 0, 0
     if resources is not None:

@@ -18,10 +18,10 @@ from typing import Any
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
-from tilewise.instruments.bulk import shared_lines
+from tilewise.instruments.bulk_accesses import shared_lines
 from tilewise.instruments.machine import Machine
 
-__all__ = ["Bound", "Roofline", "flops_of", "roofline"]
+__all__ = ["Roofline", "RooflineBound", "flops_of", "roofline"]
 
 _LANES = 32
 _SHAPE = re.compile(r"\.(\d+)x(\d+)x(\d+)\b")
@@ -36,8 +36,8 @@ _TENSOR = ("HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """One part of the GPU: what it has to do, how fast it is, how long that takes."""
+class RooflineBound:
+    """One part of the GPU: how much it has to do, how fast it is, how long that takes."""
 
     name: str
     amount: float
@@ -56,12 +56,12 @@ class Roofline:
 
     gpu: str
     flops: float
-    bounds: tuple[Bound, ...]
+    bounds: tuple[RooflineBound, ...]
     memory_bytes: float | None
     """From and to memory, where a model of the caches says so."""
 
     @property
-    def binding(self) -> Bound:
+    def binding(self) -> RooflineBound:
         """The part that takes longest."""
         return max(self.bounds, key=lambda bound: bound.seconds)
 
@@ -154,16 +154,18 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
     for kind, amount in work.items():
         rate = 2 * gpu.fp32_peak if kind == "fp16" else getattr(gpu.peaks, kind)
         if rate:
-            bounds.append(Bound(f"{kind} arithmetic", amount, "operations", rate))
+            bounds.append(RooflineBound(f"{kind} arithmetic", amount, "operations", rate))
     clock = gpu.sms * gpu.boost_mhz * 1e6
     issued = metrics.get("smsp__inst_executed.sum", 0.0)
-    bounds.append(Bound("issuing instructions", issued, "instructions", gpu.limits.partitions_per_sm * clock))
+    bounds.append(
+        RooflineBound("issuing instructions", issued, "instructions", gpu.limits.partitions_per_sm * clock)
+    )
     waves = metrics["memory_l1_wavefronts_shared"]
-    bounds.append(Bound("shared memory", waves, "wavefronts", clock))
+    bounds.append(RooflineBound("shared memory", waves, "wavefronts", clock))
     if copied := shared_lines(machine.accesses):
-        bounds.append(Bound("bulk copies in shared memory", copied, "lines of 128 bytes", clock))
+        bounds.append(RooflineBound("bulk copies in shared memory", copied, "lines of 128 bytes", clock))
     memory = None
     if "dram__bytes_read.sum" in metrics:
         memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]
-        bounds.append(Bound("memory", memory, "bytes", gpu.memory_bandwidth))
+        bounds.append(RooflineBound("memory", memory, "bytes", gpu.memory_bandwidth))
     return Roofline(gpu.name, sum(work.values()), tuple(bounds), memory)

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Dim3
 
-__all__ = ["SAMPLED", "clusters_of", "kinds", "sampled"]
+__all__ = ["SAMPLED", "block_kinds", "clusters_of", "sampled"]
 
 SAMPLED = "sampled"
 
 Run = Callable[[Sequence[int]], Counters]
 
 
-def kinds(grid: Dim3) -> npt.NDArray[np.int8]:
+def block_kinds(grid: Dim3) -> npt.NDArray[np.int8]:
     """The kind of every block, by its number: 0 first, 1 between, 2 last, along each axis."""
     along = []
     for size in grid:
@@ -52,7 +52,7 @@ def sampled(
 ) -> tuple[Counts, int]:
     """The counts of a grid from at most ``most`` clusters of each kind, and how many blocks were run."""
     x, y, z = (size // edge for size, edge in zip(grid, cluster, strict=True))
-    of, owners, together = kinds((x, y, z)), clusters_of(grid, cluster), math.prod(cluster)
+    of, owners, together = block_kinds((x, y, z)), clusters_of(grid, cluster), math.prod(cluster)
     numbers = np.arange(of.size)
     rows, about, ran = None, None, 0
     ways: list[npt.NDArray[np.uint8]] = []

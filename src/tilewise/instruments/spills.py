@@ -1,4 +1,4 @@
-"""Registers that a kernel spilled, and what that comes to in a launch: loads and stores of local memory."""
+"""Registers that a kernel spilled, and the loads and stores of local memory that they cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the toolchain hands on: PTX, machine code, and what the assembler said of each kernel."""
+"""The toolchain's results: PTX, machine code, and the assembler's report on each kernel."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class Binary:
         return self.origin or self.key or self.ptx
 
     def shown(self, entry: str) -> str:
-        """An entry as somebody would write it: the name that was asked for, or the C++ name of a mangled one."""
+        """An entry's name for messages: the name that was asked for, or the C++ name of a mangled one."""
         return next((name for name, known in self.lowered.items() if known == entry), readable(entry))

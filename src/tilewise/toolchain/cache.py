@@ -125,7 +125,7 @@ class Cache:
             _remove(path)
             return None
         except OSError as error:
-            # A file that may not be read, or a link, is no use to anyone; other errors may pass. On Windows
+            # A file that may not be read, or a link, is never an entry; other errors may pass. On Windows
             # a file that another process is just replacing may not be read either.
             if (isinstance(error, PermissionError) and os.name != "nt") or os.path.islink(path):
                 _remove(path)
@@ -215,7 +215,7 @@ class Cache:
             self._problem = f"the cache {self.directory} is not a directory; remove it, or {_ADVICE}"
             return False
         if _foreign(status):
-            # Machine code from a directory that somebody else can write is that somebody's code.
+            # Machine code from a directory that another user can write may be that user's code.
             self._problem = f"the cache {self.directory} belongs to another user and is not used; {_ADVICE}"
             return False
         return True
@@ -242,8 +242,8 @@ class Cache:
 
     def _scan(self) -> Iterator[_File]:
         """Every entry and every temporary file. NOTE: the directory may hold other people's files too."""
-        for kind in _folders(self.directory or "", _NAME.fullmatch):
-            for shard in _folders(kind.path, lambda name: len(name) <= 2):
+        for kind in _subfolders(self.directory or "", _NAME.fullmatch):
+            for shard in _subfolders(kind.path, lambda name: len(name) <= 2):
                 for file in _listing(shard.path):
                     temporary = _TEMPORARY.fullmatch(file.name) is not None
                     if not temporary and not (
@@ -327,7 +327,7 @@ class _Ledger:
             for _ in range(4):
                 with os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0) as file:
                     file.write(self._RECORD.pack(*record))
-                    # NOTE: the file may have been unlinked since it was opened; then nobody reads the record.
+                    # NOTE: the file may have been unlinked since it was opened; then no process reads the record.
                     if os.fstat(file.fileno()).st_nlink:
                         file.seek(0)
                         return file.read(self._MOST + 1) or b""
@@ -398,7 +398,7 @@ def _decode(data: bytes, kind: str, key: str) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[io.FileIO, os.stat_result]]:
+def _open_entry(path: str) -> Iterator[tuple[io.FileIO, os.stat_result]]:
     """Open an entry: a file of ours, and nothing else that may lie in its place."""
     descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
     try:
@@ -413,7 +413,7 @@ def _opened(path: str) -> Iterator[tuple[io.FileIO, os.stat_result]]:
 
 def _read(path: str) -> tuple[bytes, float]:
     """The bytes of an entry, and when it was last used."""
-    with _opened(path) as (file, status):
+    with _open_entry(path) as (file, status):
         head = file.read(_HEAD.size) or b""
         # A file of another size is not read at all: it may be anything, and huge.
         if len(head) < _HEAD.size or sum(_HEAD.unpack(head)[2:]) + _HEAD.size + _SEAL != status.st_size:
@@ -435,7 +435,7 @@ def _write(path: str, data: bytes) -> bool:
         os.replace(temporary, path)
     except BaseException as error:
         _remove(temporary)
-        # Windows refuses to replace a file that somebody reads; and a clear() may take the temporary file.
+        # Windows refuses to replace a file that another process reads; and a clear() may take the temporary file.
         lost = isinstance(error, PermissionError) and os.path.isfile(path)
         if lost or isinstance(error, FileNotFoundError):
             return False
@@ -471,7 +471,7 @@ def _temporary_name() -> str:
 
 
 def _remove(path: str) -> bool:
-    """Remove what lies at ``path``, an empty directory included; True when it is gone."""
+    """Remove the file, or the empty directory, at ``path``; True when it no longer exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -488,7 +488,7 @@ def _remove_own(file: _File) -> bool:
     """Remove a file that a scan found, if it is ours: the directory may be one with other things in it."""
     if not file.temporary:
         try:
-            with _opened(file.path) as (opened, _):
+            with _open_entry(file.path) as (opened, _):
                 if opened.read(len(_MAGIC)) != _MAGIC:
                     return False
         except FileNotFoundError:
@@ -511,7 +511,7 @@ def _listing(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _folders(folder: str | Path, wanted: Callable[[str], object]) -> Iterator[os.DirEntry[str]]:
+def _subfolders(folder: str | Path, wanted: Callable[[str], object]) -> Iterator[os.DirEntry[str]]:
     for item in _listing(folder):
         with contextlib.suppress(OSError):
             if wanted(item.name) and item.is_dir(follow_symlinks=False):

@@ -213,7 +213,7 @@ def _toolkit_headers(reached: Mapping[str, str | None]) -> list[str]:
 def _key(
     source: str, filename: str, options: list[str], expressions: list[str], reached: Mapping[str, str | None]
 ) -> str:
-    """The content address of a compilation, or "" when its content cannot be told beforehand."""
+    """The content address of a compilation, or "" if its content is not known before it."""
     if "\0computed" in reached:
         return ""
     parts = [_FORMAT, repr(nvrtc.version()), source, filename, "\0".join(options), "\0".join(expressions)]

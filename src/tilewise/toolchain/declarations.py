@@ -1,4 +1,4 @@
-"""What C++ says of a kernel's parameters beyond PTX: what a pointer points to, and whether it is written.
+"""C++ source or mangled name → what each parameter of a kernel points to, and whether it is written.
 
 A mangled name has the types themselves. ``extern "C"`` names have none, so the declaration in the source is
 read. NOTE: what is not sure stays unknown, because arguments are refused by what is found here.
@@ -16,7 +16,7 @@ from tilewise.launch import Parameter
 from tilewise.toolchain.binary import Entry
 from tilewise.toolchain.mangling import CppType, Unreadable, parameter_types
 
-__all__ = ["Scope", "declare"]
+__all__ = ["DeclarationScope", "declare"]
 
 _LONG = f"int{8 * struct.calcsize('l')}"  # four bytes on Windows, eight elsewhere; NVRTC follows its host
 _SIGNED = {"char": "int8", "short": "int16", "int": "int32", "long": _LONG, "long long": "int64"}
@@ -70,19 +70,19 @@ _TOKEN = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*|\[[^\][]*\]|\S")
 def declare(
     entries: Mapping[str, Entry], source: str, headers: Mapping[str, str | None], options: Iterable[str]
 ) -> dict[str, Entry]:
-    """The entries, their parameters with what C++ says of them.
+    """The entries, with what C++ declares of their parameters added.
 
     ``headers`` are those that the source includes, by name; ``options`` are the compiler's, for the macros in
     them.
     """
-    scope: Scope | None = None
+    scope: DeclarationScope | None = None
     found = {}
     for name, entry in entries.items():
         declared = entry.parameters
         if name.startswith("_Z"):
             declared = _join(declared, _from_name(name))
         elif declared:
-            scope = scope or Scope(source, headers, options)
+            scope = scope or DeclarationScope(source, headers, options)
             declared = _join(declared, scope.declarations(name))
         found[name] = replace(entry, parameters=declared)
     return found
@@ -100,7 +100,7 @@ _UNKNOWN = _Declared()
 
 
 def _join(parameters: tuple[Parameter, ...], declared: Sequence[_Declared]) -> tuple[Parameter, ...]:
-    """The parameters of PTX with what C++ says of them, where the two agree on what is a pointer."""
+    """PTX parameters with what C++ declares of them, if the two agree on which are pointers."""
     if len(parameters) != len(declared):
         return parameters
     if any(
@@ -135,8 +135,8 @@ def _of_type(type_: CppType) -> _Declared:
 # ── from the source ──
 
 
-class Scope:
-    """The text that a kernel is declared in, and the names that it gives meanings of its own."""
+class DeclarationScope:
+    """The source that a kernel is declared in, and the names that it redefines."""
 
     def __init__(self, source: str, headers: Mapping[str, str | None], options: Iterable[str]) -> None:
         own = [text for name, text in headers.items() if text and name not in _CUDA_HEADERS]

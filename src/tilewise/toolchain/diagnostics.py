@@ -1,4 +1,4 @@
-"""The compiler's log, told as errors and warnings of ours: file, line, source text, caret.
+"""The compiler's log → errors and warnings: file, line, source text, caret.
 
 NVRTC reports in two voices. The C++ front end names a file and a line and draws a caret; the assembler
 names only a line of the PTX, which is traced back here to the CUDA line that it came from.
@@ -139,7 +139,7 @@ def _missing_header(errors: list[Diagnostic]) -> str:
 
 
 def _host_code(errors: list[Diagnostic]) -> str:
-    """What to do about code of the host that is not told from a kernel's, such as that in a header."""
+    """The advice where host code that stands beside kernels, such as in a header, does not compile."""
     hosts = re.compile(r'host (?:function|variable)|"cuda[A-Z]\w*" is undefined')
     if not any(hosts.search(item.text) for item in errors):
         return ""

@@ -2,7 +2,7 @@
 
 NVRTC compiles device code alone: it has no headers of the host, and refuses every function and variable that says not
 where it lives. Those are the host's, and are blanked out here, so that lines stay where they are. NOTE: this is for
-sources that NVRTC has refused; what it takes as it is, nobody changes.
+sources that NVRTC has refused; what it takes is compiled as it is.
 """
 
 from __future__ import annotations

@@ -207,7 +207,8 @@ def _located(
     files: Mapping[int, str],
     inlined: dict[tuple[int, int, int], tuple[SourceLine, ...]],
 ) -> Location | None:
-    """What a ``.loc`` says. ``inlined`` remembers how each place was reached: a call's place comes first."""
+    """The location that a ``.loc`` gives. ``inlined`` remembers how each place was reached: a call's place
+    comes first."""
     callers: tuple[SourceLine, ...] = ()
     if call and call[0] is not None:
         file, row, column = (number or 0 for number in call)
@@ -243,7 +244,7 @@ def _tool() -> str:
 
 
 def _identity(tool: str) -> tuple[str, ...]:
-    """What tells one version of the tool from another, without running it."""
+    """What distinguishes one version of the tool from another, without running it."""
     try:
         status = os.stat(tool)
     except OSError as error:

@@ -226,7 +226,7 @@ class _Parser:
         return self._remember(CppType(f"{target.text}{space}{sign}", target=target if sign == "*" else None))
 
     def _array(self) -> CppType:
-        """An array is what its elements are, to whoever points to it."""
+        """An array; as a parameter it is a pointer to its elements."""
         self._expect("A")
         if self._peek() == "T":
             self._at += 1

@@ -1,4 +1,4 @@
-"""The compiler library, and nothing else: one function that compiles, one that tells its version.
+"""NVRTC, the compiler library: one function that compiles, one that gives its version.
 
 NVRTC comes from a wheel. It needs no CUDA toolkit, no host compiler and no driver, and returns PTX and
 machine code from one call.

@@ -24,7 +24,7 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 
 def read_target(ptx: str) -> str:
-    """The arch that a PTX text says it is for."""
+    """The arch that a PTX text names as its target."""
     match = _TARGET.search(_COMMENT.sub("", ptx))
     if not match:
         raise ArgumentError("ptx", "must have a '.target sm_…' line", fix="is this a PTX text?")
@@ -66,7 +66,7 @@ def _parameters(entry: str, text: str) -> list[Parameter]:
 
 
 def entry_named(name: str, entries: list[str]) -> str:
-    """The entry that a user means by ``name``: itself, or the one C++ function of that name."""
+    """The entry that a user's ``name`` stands for: itself, or the one C++ function of that name."""
     if name in entries:
         return name
     # A C++ name is mangled as _Z, its length, itself, then its parameter types.

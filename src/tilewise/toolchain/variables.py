@@ -1,4 +1,4 @@
-"""What C++ says of a module's variables beyond PTX: their names, element types and shapes.
+"""C++ source → names, element types and shapes of a module's variables.
 
 PTX has an array of floats as bytes. The declaration in the source is read for what it was.
 NOTE: what is not sure stays unknown, because values are refused by what is found here.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tilewise.toolchain.declarations import Scope
+from tilewise.toolchain.declarations import DeclarationScope
 
 __all__ = ["CppVariable", "plain_name", "read_variables"]
 
@@ -46,7 +46,7 @@ class CppVariable(NamedTuple):
 
 def read_variables(source: str, headers: Iterable[str] = ()) -> dict[str, CppVariable]:
     """By plain name: the variables of a source whose type is sure; without those that are declared twice."""
-    scope = Scope(source, {str(i): text for i, text in enumerate(headers)}, ())
+    scope = DeclarationScope(source, {str(i): text for i, text in enumerate(headers)}, ())
     found: dict[str, CppVariable] = {}
     doubtful = set()
     for match in _DECLARATION.finditer(scope.declarations_text):
@@ -59,7 +59,7 @@ def read_variables(source: str, headers: Iterable[str] = ()) -> dict[str, CppVar
     return {name: declared for name, declared in found.items() if name not in doubtful}
 
 
-def _variable(scope: Scope, words: list[str], match: re.Match[str]) -> CppVariable | None:
+def _variable(scope: DeclarationScope, words: list[str], match: re.Match[str]) -> CppVariable | None:
     text = " ".join(f"{' '.join(words)} {match['name']}{match['sizes'].strip()}".split())
     sizes = tuple(int(size) if size.isdecimal() else None for size in _SIZE.findall(match["sizes"]))
     if scope.has_macro(words):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 
 from tilewise.devices.gpu.arrays import GpuArray
-from tilewise.devices.gpu.device import Clocks, GpuDevice, Space, count, open, why_not
+from tilewise.devices.gpu.device import Clocks, GpuDevice, MemorySize, count, open, why_not
 from tilewise.devices.gpu.streams import Event, Graph, Stream, streams_entered
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "GpuArray",
     "GpuDevice",
     "Graph",
-    "Space",
+    "MemorySize",
     "Stream",
     "count",
     "open",

@@ -15,7 +15,7 @@ from tilewise.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu.device import GpuDevice
-    from tilewise.devices.gpu.memory import Memory
+    from tilewise.devices.gpu.pool_memory import Memory
     from tilewise.devices.gpu.streams import Stream
 
 __all__ = ["GpuArray"]
@@ -55,7 +55,7 @@ class GpuArray:
     def ptr(self) -> int:
         """The address of the first element.
 
-        NOTE: whoever takes it is taken to use it on the current stream, so that the memory outlives that.
+        NOTE: taking it counts as a use on the current stream, so that the memory outlives that.
         """
         self._memory.use(self.device.current_stream)
         return self._address

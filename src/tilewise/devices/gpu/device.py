@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import exchange
-from tilewise.devices.gpu import tensor_map
+from tilewise.devices.gpu import driver_tensor_map
 from tilewise.devices.gpu.arrays import GpuArray
 from tilewise.devices.gpu.driver import (
     Context,
+    ContextScope,
     NativeEntries,
-    Scope,
     check,
     core,
     driver,
@@ -28,7 +28,7 @@ from tilewise.devices.gpu.driver import (
 )
 from tilewise.devices.gpu.launches import ArgumentBlock, Function, Launcher, Programs, launcher, start
 from tilewise.devices.gpu.ledger import Ledger
-from tilewise.devices.gpu.memory import Memory, Pinned
+from tilewise.devices.gpu.pool_memory import Memory, Pinned
 from tilewise.devices.gpu.streams import Graph, Handle, Stream, streams_entered
 from tilewise.devices.seam import Device
 from tilewise.devices.strides import as_dtype, as_shape, contiguous
@@ -37,7 +37,7 @@ from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, integ
 from tilewise.launch import Launch, LaunchLimits
 from tilewise.toolchain.binary import Binary
 
-__all__ = ["Clocks", "GpuDevice", "Space", "count", "open", "why_not"]
+__all__ = ["Clocks", "GpuDevice", "MemorySize", "count", "open", "why_not"]
 
 _ARCH_SPECIFIC_FROM = (9, 0)  # sm_90a and later have instructions that only their own arch has
 
@@ -73,7 +73,7 @@ def open(ordinal: int = 0) -> GpuDevice:
         return _opened.setdefault((os.getpid(), ordinal), GpuDevice(ordinal))
 
 
-class Space(NamedTuple):
+class MemorySize(NamedTuple):
     """Bytes of a GPU's memory. ``free`` counts what our pool holds and would reuse."""
 
     free: int
@@ -139,13 +139,13 @@ class GpuDevice:
         had = self._properties
         return Clocks(had.clock_rate * 1000, had.memory_clock_rate * 1000, had.global_memory_bus_width)
 
-    def memory(self) -> Space:
+    def memory(self) -> MemorySize:
         """How much memory is free and how much there is."""
         with self._scope(f"asking for the free memory of {self.name}"):
             free, total = check(driver().cuMemGetInfo(), f"asking for the free memory of {self.name}")
             pool = getattr(self._resource, "attributes", None)  # absent where the GPU has no pools
             spare = pool.reserved_mem_current - pool.used_mem_current if pool is not None else 0
-        return Space(int(free) + max(0, int(spare)), int(total))
+        return MemorySize(int(free) + max(0, int(spare)), int(total))
 
     def shares_memory_with(self, other: Device) -> bool:
         """Whether an array of ``other`` is one of this device as it is: each GPU has its own memory."""
@@ -312,7 +312,7 @@ class GpuDevice:
     # ── launches ──
 
     def load(self, binary: Binary, entry: str) -> Function:
-        """The kernel ``entry`` of a binary, loaded when it is first asked for."""
+        """The kernel ``entry`` of a binary, loaded on first use."""
         return self._programs.function(binary, entry)
 
     def load_for(self, binary: Binary, entry: str, launch: Launch) -> int:
@@ -336,7 +336,7 @@ class GpuDevice:
 
     def encode_map(self, described: Description, address: int) -> bytes:
         """The 128 bytes by which kernels here know an array at ``address``, made by the driver."""
-        return tensor_map.encode(self.name, self.arch, self._scope, described, address)
+        return driver_tensor_map.encode(self.name, self.arch, self._scope, described, address)
 
     def run(
         self,
@@ -413,7 +413,7 @@ class GpuDevice:
             start(self._launch_kernel, function, configuration, pointers_address)
         if self._capturing is None:
             handle = stream_handle or exchange.LEGACY_STREAM
-            self._ledger.note(handle, stream, function.label, configuration.shape)
+            self._ledger.record_launch(handle, stream, function.label, configuration.shape)
 
     @functools.cached_property
     def _launch_kernel(self) -> Launcher:
@@ -447,7 +447,7 @@ class GpuDevice:
             return
         with self._waiting():
             check(driver().cuCtxSynchronize(), f"{self._ledger.running()} on {self.name}")
-        self._ledger.settled()
+        self._ledger.forget_launches()
 
     def time(self, function: Callable[[], Any], repeat: int = 10) -> list[float]:
         """Seconds that each of ``repeat`` calls of ``function`` took on the GPU's own clock.
@@ -473,10 +473,10 @@ class GpuDevice:
         """Whether this process is a fork of the one that opened the GPU, and so cannot use it."""
         return self._context.process != os.getpid()
 
-    def _scope(self, doing: str) -> Scope:
+    def _scope(self, doing: str) -> ContextScope:
         return self._context.scope(doing)
 
-    def _waiting(self) -> Scope:
+    def _waiting(self) -> ContextScope:
         return self._context.scope(f"{self._ledger.running()} on {self.name}")
 
 
@@ -526,8 +526,10 @@ class PreparedLaunch:
         if self._start():
             return self._start_with_care()  # says what is wrong
         ledger = self._device._ledger
-        if not ledger.knows(exchange.LEGACY_STREAM):
-            ledger.note(exchange.LEGACY_STREAM, None, self._function.label, self._configuration.shape)
+        if not ledger.has_launch(exchange.LEGACY_STREAM):
+            ledger.record_launch(
+                exchange.LEGACY_STREAM, None, self._function.label, self._configuration.shape
+            )
         return None
 
     def _start_with_care(self) -> None:

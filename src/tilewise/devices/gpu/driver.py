@@ -1,4 +1,4 @@
-"""The CUDA driver: found when first asked for, its errors put into words, its current context put back.
+"""The CUDA driver: loaded on first use, its errors translated, its current context restored.
 
 Nothing here imports ``cuda.*`` before a function is called: a machine without a GPU pays nothing.
 """
@@ -22,8 +22,8 @@ __all__ = [
     "ADVICE",
     "LOST",
     "Context",
+    "ContextScope",
     "NativeEntries",
-    "Scope",
     "check",
     "core",
     "driver",
@@ -63,7 +63,7 @@ LOST = frozenset(
     )
 )
 
-_LOST_SAID = "the context is lost: start a new process"
+_LOST_TEXT = "the context is lost: start a new process"
 _RECOMPILE = "compile it again for the arch of this GPU"
 _FIND_IT = "find it on the emulator, which names the line: tilewise check"
 _ADVICE = {
@@ -238,8 +238,8 @@ def check(result: tuple[Any, ...], doing: str) -> Any:
 def explain(status: Any, doing: str, more: str = "") -> str:
     """The driver's name and words for a status, what it happened while doing, and what to do about it."""
     try:
-        told, text = driver().cuGetErrorString(status)
-        words = text.decode(errors="replace") if not int(told) and text else ""
+        failed, text = driver().cuGetErrorString(status)
+        words = text.decode(errors="replace") if not int(failed) and text else ""
     except Exception:  # no driver to ask, which may be just what the error is about
         words = ""
     return _sentence(status.name, words, doing, more)
@@ -249,12 +249,12 @@ def _sentence(name: str, words: str, doing: str, more: str = "") -> str:
     said = f"{name} ({words})" if words else name
     parts = [f"{said} while {doing}", more, ADVICE.get(name, "")]
     if name in LOST:
-        parts.append(_LOST_SAID)
+        parts.append(_LOST_TEXT)
     return "; ".join(part for part in parts if part)
 
 
 def translated(error: BaseException, doing: str) -> DeviceError | None:
-    """What cuda.core raised, told like the errors of our own calls; None if it is no driver's error."""
+    """The DeviceError for an error of cuda.core; None if it is no driver's error."""
     if isinstance(error, DeviceError):
         return error
     found = re.match(r"(CUDA_ERROR_\w+)", str(error))
@@ -301,7 +301,8 @@ class Context:
         self.address = int(self.handle)
 
     def quick_check(self, get_current: int) -> Callable[[], bool]:
-        """What says whether this context is current in a thread, by the driver's cuCtxGetCurrent at an address.
+        """A function that checks whether this context is current in a thread, by the driver's cuCtxGetCurrent at an
+        address.
 
         In a fork, where nothing of CUDA may be called, it says no.
         """
@@ -333,9 +334,9 @@ class Context:
         """Put back the context that was current before :meth:`enter`."""
         driver().cuCtxPopCurrent()
 
-    def scope(self, doing: str) -> Scope:
-        """A block in which this context is current; ``doing`` is told if it fails."""
-        return Scope(self, doing)
+    def scope(self, doing: str) -> ContextScope:
+        """A block in which this context is current; ``doing`` goes into the error if it fails."""
+        return ContextScope(self, doing)
 
     def device(self) -> Any:
         """cuda.core's device; it has one per thread, and this context must be current in the thread."""
@@ -344,7 +345,7 @@ class Context:
         return found
 
 
-class Scope:
+class ContextScope:
     """Makes a context current, puts the previous one back, and tells cuda.core's errors as ours."""
 
     __slots__ = ("_context", "_doing", "_pushed")
@@ -362,10 +363,10 @@ class Scope:
             self._context.leave()
         if error is None:
             return
-        told = error if isinstance(error, TilewiseError) else translated(error, self._doing)
-        if isinstance(told, DeviceError) and _LOST_SAID in str(told):
+        raised = error if isinstance(error, TilewiseError) else translated(error, self._doing)
+        if isinstance(raised, DeviceError) and _LOST_TEXT in str(raised):
             blame = self._context.blame()
-            if blame not in str(told):
-                told.add_note(f"{self._context.name} was last seen {blame}")
-        if told is not None and told is not error:
-            raise told from error
+            if blame not in str(raised):
+                raised.add_note(f"{self._context.name} was last seen {blame}")
+        if raised is not None and raised is not error:
+            raise raised from error

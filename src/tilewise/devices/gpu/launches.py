@@ -105,7 +105,7 @@ class ArgumentBlock:
         self.pointers = ctypes.addressof(self._pointers)
 
     def write(self, packed: Sequence[bytes]) -> None:
-        """Put the bytes of every argument in its place; each must have the size that was said."""
+        """Copy the bytes of every argument to its offset; each must have the size given at first."""
         self._layout.pack_into(self._buffer, self._start, *packed)
 
 
@@ -268,7 +268,7 @@ class Programs:
         self._functions: dict[tuple[str, str], Function] = {}
 
     def function(self, binary: Binary, entry: str) -> Function:
-        """The kernel ``entry``, loaded when it is first asked for."""
+        """The kernel ``entry``, loaded on first use."""
         key = binary.key or _content(binary)
         found = self._functions.get((key, entry))
         if found is not None:
@@ -315,13 +315,13 @@ class Programs:
             return Function((code, kernel), raw, entry, sizes, self._name)
 
     def _raise_with_log(self, error: Exception, binary: Binary, doing: str) -> None:
-        """Raise an error of loading a binary with what the driver's compiler says of its PTX, if it says anything."""
+        """Raise an error of loading a binary with the log of the driver's compiler of its PTX, if there is one."""
         said = self._compiler_log(binary.ptx) if binary.cubin is None else ""
         if said:
             raise DeviceError(f"{translated(error, doing) or error}; it says: {said}") from error
 
     def _compiler_log(self, ptx: str) -> str:
-        """What the driver's own PTX compiler says of ``ptx``; cuda.core does not pass it on."""
+        """The log of the driver's own PTX compiler for ``ptx``; cuda.core does not pass it on."""
         cuda = driver()
         log = bytearray(_LOG_BYTES)
         options = [

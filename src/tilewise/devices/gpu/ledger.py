@@ -1,4 +1,4 @@
-"""What a GPU was given and not waited for since: to name it when it fails, to keep alive what it uses."""
+"""Launches on a GPU that no wait has confirmed: to name them in errors, and to keep alive the memory that they use."""
 
 from __future__ import annotations
 
@@ -54,20 +54,22 @@ class Ledger:
         """
         return [stream for _, _, _, stream in list(self._started.values()) if stream is not None]
 
-    def note(self, handle: int, stream: Stream | None, what: str, shape: Shape | None = None) -> None:
-        """Remember the newest launch on a stream: failures are told only later, when waiting."""
+    def record_launch(
+        self, handle: int, stream: Stream | None, what: str, shape: Shape | None = None
+    ) -> None:
+        """Record the newest launch on a stream: its failure is reported only later, by a wait."""
         earlier = self._started.pop(handle, None)
         if earlier is None:
             self._started[handle] = (1, what, shape, stream)
         else:
             self._started[handle] = (earlier[0] + 1, what, shape, stream or earlier[3])
 
-    def knows(self, handle: int) -> bool:
-        """Whether a launch on this stream is remembered."""
+    def has_launch(self, handle: int) -> bool:
+        """Whether a launch on this stream is recorded."""
         return handle in self._started
 
-    def settled(self, stream: Stream | None = None) -> None:
-        """Note that a stream, or with None the whole GPU, was waited for."""
+    def forget_launches(self, stream: Stream | None = None) -> None:
+        """Forget the launches of a stream, or with None of the whole GPU, which was waited for."""
         if stream is None:
             self._started.clear()
         else:
@@ -75,7 +77,7 @@ class Ledger:
         self.sweep()
 
     def running(self) -> str:
-        """What the GPU may be doing now, in the words of a message."""
+        """What the GPU may be running now, for a message."""
         started = list(self._started.values())
         if not started:
             return "at work"
@@ -95,7 +97,7 @@ class Ledger:
         self.sweep()
 
     def sweep(self) -> None:
-        """Let go of what was kept for work that is done."""
+        """Drop what was kept alive for work that is done."""
         if not self._pending:
             return
         done = []

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tilewise.devices.exchange import LEGACY_STREAM
-from tilewise.devices.gpu.driver import Scope, core
+from tilewise.devices.gpu.driver import ContextScope, core
 from tilewise.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu.device import GpuDevice
-    from tilewise.devices.gpu.memory import Memory
+    from tilewise.devices.gpu.pool_memory import Memory
 
 __all__ = ["Event", "Graph", "Handle", "Stream", "streams_entered"]
 
@@ -28,7 +28,7 @@ _entering = threading.Lock()
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the lock that a thread of the parent may have held."""
     global _entering
     _entering = threading.Lock()
 
@@ -98,7 +98,7 @@ class Stream:
                 self._native.sync()
             else:
                 await_event(self._native.record(), timeout, self.device)
-        self.device._ledger.settled(self)
+        self.device._ledger.forget_launches(self)
 
     def record(self) -> Event:
         """Mark this point of the stream; the mark can be waited for and timed."""
@@ -254,7 +254,7 @@ class Graph:
             memory.use(stream)
         with self._scope("launching a graph"):
             self._native.launch(stream._native)
-        self.device._ledger.note(stream.handle, stream, "a captured graph")
+        self.device._ledger.record_launch(stream.handle, stream, "a captured graph")
 
     def upload(self) -> None:
         """Bring the graph to the GPU before its first launch, so that the first costs no more than others."""
@@ -270,5 +270,5 @@ class Graph:
         self.device._refuse_in_capture(f"graph.{what}()")
         return self.device.current_stream
 
-    def _scope(self, doing: str) -> Scope:
+    def _scope(self, doing: str) -> ContextScope:
         return self.device._scope(f"{doing} on {self.device.name}")

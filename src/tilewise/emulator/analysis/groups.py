@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewise.emulator.analysis.flow import Block, Flow
+from tilewise.emulator.analysis.control_flow import Block, Flow
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
-from tilewise.emulator.ptx.operands import writes
+from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.syntax import Address, Instruction, Register
 from tilewise.emulator.ptx.types import TYPE_BYTES
 

@@ -14,29 +14,29 @@ from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.analysis.passing import pass_in_registers
 from tilewise.emulator.analysis.recursion import Activation, Stack, is_recursive
+from tilewise.emulator.ptx.instruction_operands import operands_in
 from tilewise.emulator.ptx.library import EXTERNAL
-from tilewise.emulator.ptx.operands import operands_in
 from tilewise.emulator.ptx.spelling import CARRY
 from tilewise.emulator.ptx.syntax import (
     Address,
-    Function,
     Immediate,
     Instruction,
     Label,
-    Module,
     Not,
     Operand,
     Pair,
     PtxError,
+    PtxFunction,
+    PtxModule,
+    PtxVariable,
     Register,
     Symbol,
-    Variable,
     Vector,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
-__all__ = ["Call", "Frame", "Inliner", "function_addresses", "inlined"]
+__all__ = ["CallSite", "Frame", "Inliner", "function_addresses", "inlined"]
 
 _MOST_INSTRUCTIONS = 100_000
 _MOST_CALLS = 100  # within one another
@@ -44,7 +44,7 @@ _MOST_CALLS = 100  # within one another
 _FIRST_ADDRESS, _STEP = 1 << 60, 16
 
 
-def inlined(module: Module, entry: str) -> Function:
+def inlined(module: PtxModule, entry: str) -> PtxFunction:
     """The kernel ``entry`` with every call it makes written out."""
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
@@ -52,7 +52,7 @@ def inlined(module: Module, entry: str) -> Function:
     return Inliner(module, function).run()
 
 
-def function_addresses(module: Module) -> dict[str, int]:
+def function_addresses(module: PtxModule) -> dict[str, int]:
     """The number that stands for the address of each device function."""
     names = [name for name, function in module.functions.items() if not function.entry]
     return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(names)}
@@ -62,7 +62,7 @@ def function_addresses(module: Module) -> dict[str, int]:
 class Frame:
     """One call on its way: whose body is copied, and what its names become."""
 
-    function: Function
+    function: PtxFunction
     suffix: str
     end: str | None  # the label behind the call; None in the kernel itself
     chain: tuple[str, ...]  # functions being called, outermost first
@@ -74,8 +74,8 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Call:
-    """A call instruction taken apart, in the caller's new names."""
+class CallSite:
+    """A call instruction read, in the caller's new names."""
 
     line: Instruction
     target: Operand
@@ -85,7 +85,7 @@ class Call:
 
 
 class Inliner:
-    def __init__(self, module: Module, entry: Function) -> None:
+    def __init__(self, module: PtxModule, entry: PtxFunction) -> None:
         self.module, self.entry = module, entry
         self.result = replace(entry, registers={}, variables={}, body=[], tables={}, returns=[])
         self.addresses = function_addresses(module)
@@ -95,7 +95,7 @@ class Inliner:
         self.recursive: dict[str, bool] = {}  # of the functions that were called so far
         self.stack = Stack(self)
 
-    def run(self) -> Function:
+    def run(self) -> PtxFunction:
         self.result.registers.update(self.entry.registers)
         self.expand(Frame(self.entry, "", None, (self.entry.name,)))
         pass_in_registers(self.result)
@@ -160,7 +160,7 @@ class Inliner:
         for operand in item.operands:
             match operand:
                 case Address(base=Symbol(name=name), offset=offset) | Symbol(name=name, offset=offset):
-                    place = self.stack.place(frame, name)
+                    place = self.stack.find_offset(frame, name)
                 case _:
                     place = None
             if place is None:
@@ -225,7 +225,7 @@ class Inliner:
             return Immediate(self.addresses[name] + offset)
         return Symbol(name, offset)
 
-    def declare(self, frame: Frame, variable: Variable) -> None:
+    def declare(self, frame: Frame, variable: PtxVariable) -> None:
         self.result.variables[variable.name] = variable
         frame.own.append(variable.name)
 
@@ -248,7 +248,7 @@ class Inliner:
         around = self.fresh("around")
         if guard is not None:
             self.branch(item, around, guard, not item.negated)
-        call = self.taken_apart(frame, item)
+        call = self.read_call(frame, item)
         if isinstance(call.target, Symbol):
             self.direct(frame, call, call.target.name)
         else:
@@ -256,7 +256,7 @@ class Inliner:
         if guard is not None:
             self.place(around, item.line)
 
-    def taken_apart(self, frame: Frame, item: Instruction) -> Call:
+    def read_call(self, frame: Frame, item: Instruction) -> CallSite:
         rest = list(item.operands)
         results = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
         if not rest or not isinstance(rest[0], Symbol | Register):
@@ -266,13 +266,13 @@ class Inliner:
         choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
             target = Register(self.register_name(frame, target.name))
-        return Call(item, target, arguments, results, choices)
+        return CallSite(item, target, arguments, results, choices)
 
     def listed(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
         assert isinstance(operands, Vector)
         return tuple(self.operand(frame, operand) for operand in operands.items)
 
-    def direct(self, frame: Frame, call: Call, name: str) -> None:
+    def direct(self, frame: Frame, call: CallSite, name: str) -> None:
         function = self.module.function(name)
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
@@ -285,13 +285,13 @@ class Inliner:
             while root is not None and root.function.name != name:
                 root = root.parent
             assert root is not None
-            self.stack.again(frame, call, root)
+            self.stack.call_again(frame, call, root)
             return
         if len(frame.chain) > _MOST_CALLS:
             raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
 
-    def enter(self, frame: Frame, call: Call, function: Function) -> None:
+    def enter(self, frame: Frame, call: CallSite, function: PtxFunction) -> None:
         """The function's body, in the place of the call."""
         self.check_signature(call, function)
         self.serial += 1
@@ -320,7 +320,7 @@ class Inliner:
             found = self.recursive[name] = is_recursive(self.module, name)
         return found
 
-    def check_signature(self, call: Call, function: Function) -> None:
+    def check_signature(self, call: CallSite, function: PtxFunction) -> None:
         given, wanted = len(call.arguments), len(function.parameters)
         if given != wanted or len(call.results) != len(function.returns):
             raise PtxError(
@@ -329,7 +329,7 @@ class Inliner:
                 f"not {given} and {len(call.results)}",
             )
 
-    def pass_in(self, inner: Frame, at: Instruction, formal: Variable, actual: Operand) -> None:
+    def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
         if formal.space == "reg":
             target = Register(self.register_name(inner, formal.name))
             self.fetch(at, target, formal.type, actual)
@@ -342,7 +342,7 @@ class Inliner:
             self.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
 
     def pass_out(
-        self, inner: Frame, at: Instruction, formal: Variable, actual: Operand
+        self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
     ) -> tuple[str, str, tuple[Operand, ...]] | None:
         """Make room for a result; what there is to do behind the call."""
         if formal.space == "reg":
@@ -358,7 +358,7 @@ class Inliner:
         inner.symbols[formal.name] = variable.name
         return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
 
-    def alias(self, inner: Frame, at: Instruction, formal: Variable, actual: Symbol) -> None:
+    def alias(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Symbol) -> None:
         variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
             raise PtxError(
@@ -376,7 +376,7 @@ class Inliner:
             self.make(at, "mov", type_, target, actual)
 
     # -- functions that the module does not define ------------------------------------------------
-    def external(self, frame: Frame, call: Call, name: str) -> None:
+    def external(self, frame: Frame, call: CallSite, name: str) -> None:
         known = EXTERNAL.get(name)
         if known is None:
             raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
@@ -396,7 +396,7 @@ class Inliner:
                 self.make(call.line, "mov", "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
-    def indirect(self, frame: Frame, call: Call) -> None:
+    def indirect(self, frame: Frame, call: CallSite) -> None:
         done = self.fresh("done")
         for name in self.candidates(frame, call):
             other, onward = self.register("pred"), self.fresh("other")
@@ -410,7 +410,7 @@ class Inliner:
         self.make(call.line, "call:nowhere", "")
         self.place(done, call.line.line)
 
-    def candidates(self, frame: Frame, call: Call) -> list[str]:
+    def candidates(self, frame: Frame, call: CallSite) -> list[str]:
         """The functions that a pointer may mean: those of its table, or any of the same signature."""
         if self.taken is None:
             order = {name: number for number, name in enumerate(self.module.functions)}
@@ -429,7 +429,7 @@ class Inliner:
                 found.append(name)
         return found
 
-    def fits(self, formals: list[Variable], actuals: tuple[Operand, ...]) -> bool:
+    def fits(self, formals: list[PtxVariable], actuals: tuple[Operand, ...]) -> bool:
         sizes = [self.size_of(actual) for actual in actuals]
         return len(sizes) == len(formals) and all(
             size in (0, formal.size) for size, formal in zip(sizes, formals, strict=True)
@@ -448,7 +448,7 @@ class Inliner:
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
-def _addressed(module: Module) -> Iterator[str]:
+def _addressed(module: PtxModule) -> Iterator[str]:
     """The functions whose address a module takes, in code or in the initial bytes of a variable."""
     for variable in list(module.variables.values()):
         yield from (link[1] for link in variable.links if link[1] in module.functions)

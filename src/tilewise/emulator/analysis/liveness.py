@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.flow import EXIT, Block, Flow
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.analysis.control_flow import EXIT, Block, Flow
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["Liveness"]

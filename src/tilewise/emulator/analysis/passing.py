@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from tilewise.emulator.ptx.operands import operands_in
+from tilewise.emulator.ptx.instruction_operands import operands_in
 from tilewise.emulator.ptx.syntax import (
     Address,
-    Function,
     Instruction,
     Label,
     Operand,
+    PtxFunction,
     Register,
     Symbol,
     Vector,
@@ -29,7 +29,7 @@ _Piece = tuple[int, int]  # offset and bytes
 _MOVED = {f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)} | {"f32", "f64", "b128"}
 
 
-def pass_in_registers(function: Function) -> None:
+def pass_in_registers(function: PtxFunction) -> None:
     """Change a kernel whose calls are written out."""
     pieces = _pieces(function)
     if not pieces:
@@ -50,7 +50,7 @@ def pass_in_registers(function: Function) -> None:
     function.body = body
 
 
-def _pieces(function: Function) -> dict[str, set[_Piece]]:
+def _pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
     """The pieces of every variable that can live in registers."""
     pieces: dict[str, set[_Piece]] = defaultdict(set)
     stored: dict[str, set[_Piece]] = defaultdict(set)
@@ -110,7 +110,9 @@ def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | No
     return address.base.name, address.offset + address.base.offset, TYPE_BYTES[item.parts[-1]], items
 
 
-def _passes(function: Function, item: Instruction, access: tuple[str, int, int, tuple[Operand, ...]]) -> bool:
+def _passes(
+    function: PtxFunction, item: Instruction, access: tuple[str, int, int, tuple[Operand, ...]]
+) -> bool:
     """Whether an access can be a move."""
     _, offset, width, items = access
     counts = [int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")] or [1]
@@ -126,7 +128,7 @@ def _passes(function: Function, item: Instruction, access: tuple[str, int, int, 
 
 
 def _moves(
-    function: Function,
+    function: PtxFunction,
     item: Instruction,
     access: tuple[str, int, int, tuple[Operand, ...]],
     registers: dict[tuple[str, int], Register],
@@ -145,7 +147,7 @@ def _moves(
 
 
 def _way(
-    function: Function, slot: Register, value: Operand, type_: str, width: int, out: bool
+    function: PtxFunction, slot: Register, value: Operand, type_: str, width: int, out: bool
 ) -> tuple[str, tuple[str, ...]]:
     """The opcode and its parts that bring a value into the slot's register, or out of it."""
     kept = TYPE_BYTES[function.registers[slot.name]]

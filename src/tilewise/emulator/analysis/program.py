@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewise.emulator.analysis.flow import Flow, build_flow
+from tilewise.emulator.analysis.control_flow import Flow, build_flow
 from tilewise.emulator.analysis.groups import Group, find_groups
 from tilewise.emulator.analysis.liveness import Liveness
-from tilewise.emulator.analysis.places import Place, lay_out
 from tilewise.emulator.analysis.schedule import schedule
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
-from tilewise.emulator.ptx.operands import in_flight, reads, writes
-from tilewise.emulator.ptx.syntax import Function, Module, PtxError, Variable
+from tilewise.emulator.analysis.variable_layout import VariableSlot, lay_out
+from tilewise.emulator.ptx.instruction_operands import in_flight, reads, writes
+from tilewise.emulator.ptx.syntax import PtxError, PtxFunction, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
-from tilewise.emulator.support.wgmma import CAPACITY, RECORD
+from tilewise.emulator.support.wgmma_queue import CAPACITY, RECORD
 
-__all__ = ["Place", "Program", "make_program"]
+__all__ = ["Program", "VariableSlot", "make_program"]
 
 _MANY_BLOCKS = 200
 _CPU_REGISTERS = 12  # vectors of 32 lanes that stay in a CPU's registers at best
@@ -36,31 +36,31 @@ class Products:
 class Program:
     """Everything that lowering needs to know of one kernel, for one shape of block."""
 
-    module: Module
-    function: Function
+    module: PtxModule
+    function: PtxFunction
     block: tuple[int, int, int]
     flow: Flow
     liveness: Liveness
     fast: Analysis
     threads: dict[str, tuple[list[list[int]], Shape | None]]
-    places: dict[str, Place]
+    places: dict[str, VariableSlot]
     slots: dict[str, int]  # offset of each register that is kept, from the start of the warp
     stride: int  # bytes of a warp
     shared_bytes: int  # static
     local_bytes: int  # of one thread
     parameter_bytes: int
-    constants: list[Variable]
+    constants: list[PtxVariable]
     constant_bytes: int
     leaders: dict[int, Group]  # by id of the instruction that checks for its group
     covered: set[int]
     resident: set[str]  # registers that live in the warp's memory, not in the CPU's registers
     products: Products | None  # room for products in flight, if the kernel has any
-    globals: list[Variable] = field(default_factory=list)
+    globals: list[PtxVariable] = field(default_factory=list)
     _general: Analysis | None = None
 
     @property
     def general(self) -> Analysis:
-        """The analysis of the general build; made when it is asked for, as most launches need none."""
+        """The analysis of the general build; made on first use, as most launches need none."""
         if self._general is None:
             shapes = {name: shape for name, (_, shape) in self.threads.items()}
             local = {name for name, place in self.places.items() if place.space == "local"}
@@ -95,7 +95,7 @@ def _mark_read_as_bits(flow: Flow) -> None:
         item.read_as_bits = any(register.name in moved for register in writes(item))
 
 
-def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Program:
+def make_program(module: PtxModule, entry: str, block: tuple[int, int, int]) -> Program:
     """Analyse one kernel of a module for blocks of one shape."""
     from tilewise.emulator.analysis.inline import inlined
 
@@ -112,7 +112,7 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     leaders, covered = find_groups(flow, fast)
     liveness = Liveness(flow, function.registers)
     slots, stride, products = _slots(function, flow, liveness, fast.guarded | leaders.keys())
-    resident = _residents(function, flow, fast, slots)
+    resident = _find_residents(function, flow, fast, slots)
     resident |= {*products.sums, *products.others} if products else set()
     return Program(
         module,
@@ -138,8 +138,8 @@ def make_program(module: Module, entry: str, block: tuple[int, int, int]) -> Pro
     )
 
 
-def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, int]) -> set[str]:
-    """Registers to keep in memory throughout.
+def _find_residents(function: PtxFunction, flow: Flow, fast: Analysis, slots: dict[str, int]) -> set[str]:
+    """Find the registers to keep in memory throughout.
 
     A kernel with more sums than the CPU has registers would have them copied to the warp's memory and back
     at every barrier, and to the stack and back in between. In memory from the start, each is read once and
@@ -156,10 +156,10 @@ def _residents(function: Function, flow: Flow, fast: Analysis, slots: dict[str, 
 
 
 def _slots(
-    function: Function, flow: Flow, liveness: Liveness, deopts: set[int]
+    function: PtxFunction, flow: Flow, liveness: Liveness, deopts: set[int]
 ) -> tuple[dict[str, int], int, Products | None]:
-    """Room in the warp's memory for every register that may be live where a warp stops, or that a product
-    in flight names; and for the products themselves."""
+    """Offsets in the warp's memory for every register that may be live where a warp stops, or that a product in flight
+    names; and for the products themselves."""
     from tilewise.emulator.layout import WARP
 
     kept: set[str] = set().union(*liveness.entry)
@@ -168,7 +168,7 @@ def _slots(
             if id(instruction) in deopts:
                 kept |= liveness.before(block, position)
     at = -(-(WARP.HEADER + 4 * len(flow.blocks)) // 64) * 64
-    slots, products = _room_for_products(function, flow, at)
+    slots, products = _place_products(function, flow, at)
     if products is not None:
         at = products.records + CAPACITY * RECORD.SIZE
         kept |= set(products.others)
@@ -182,8 +182,8 @@ def _slots(
     return slots, -(-at // 64) * 64, products
 
 
-def _room_for_products(function: Function, flow: Flow, at: int) -> tuple[dict[str, int], Products | None]:
-    """Places for the sums of ``wgmma``, twice, and for a list of those in flight."""
+def _place_products(function: PtxFunction, flow: Flow, at: int) -> tuple[dict[str, int], Products | None]:
+    """Place in the warp's memory the sums of ``wgmma``, twice, and the list of those in flight."""
     sums: dict[str, None] = {}
     others: dict[str, None] = {}
     for block in flow.blocks:

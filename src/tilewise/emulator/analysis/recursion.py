@@ -11,24 +11,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.operands import reads, registers_in, writes
+from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
-    Function,
     Immediate,
     Instruction,
     Label,
-    Module,
     Operand,
+    PtxFunction,
+    PtxModule,
+    PtxVariable,
     Register,
     Symbol,
-    Variable,
     Vector,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
 if TYPE_CHECKING:
-    from tilewise.emulator.analysis.inline import Call, Frame, Inliner
+    from tilewise.emulator.analysis.inline import CallSite, Frame, Inliner
 
 __all__ = ["STACK_BYTES", "Activation", "Stack", "is_recursive", "live_after"]
 
@@ -49,7 +49,7 @@ class Activation:
     sites: list[str] = field(default_factory=list)  # labels behind the calls from within
 
 
-def is_recursive(module: Module, name: str) -> bool:
+def is_recursive(module: PtxModule, name: str) -> bool:
     """Whether a function may lead to a call of itself by name. Only bodies that it reaches are read."""
     reached: set[str] = set()
     ahead = [name]
@@ -64,7 +64,7 @@ def is_recursive(module: Module, name: str) -> bool:
     return False
 
 
-def _called(function: Function) -> Iterator[str]:
+def _called(function: PtxFunction) -> Iterator[str]:
     for item in function.body:
         if isinstance(item, Instruction) and item.opcode == "call":
             target = next((operand for operand in item.operands if not isinstance(operand, Vector)), None)
@@ -86,7 +86,7 @@ class Stack:
         out = self.out
         if self.top is None:
             self.top = out.register("u64")
-            out.declare(out.frames[0], Variable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
+            out.declare(out.frames[0], PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
         if not any(outer.activation for outer in _outwards(frame.parent)):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
@@ -115,18 +115,18 @@ class Stack:
             out.make(at, "brx", "idx", kept.site, Symbol(table))
             out.place(outside, at.line)
 
-    def place(self, frame: Frame, name: str) -> tuple[Register, int] | None:
-        """Where a variable of a recursive function lies, if it is on the stack: behind what, and how far."""
+    def find_offset(self, frame: Frame, name: str) -> tuple[Register, int] | None:
+        """The stack pointer and the offset of a recursive function's variable; None if it is not on the stack."""
         kept = frame.activation
         return (kept.base, kept.places[name]) if kept and name in kept.places else None
 
     # -- a call from within ---------------------------------------------------------------------
-    def again(self, frame: Frame, call: Call, root: Frame) -> None:
-        """A call of the function ``root``, which is running, from ``frame``, to which it has led."""
+    def call_again(self, frame: Frame, call: CallSite, root: Frame) -> None:
+        """Write a recursive call, from ``frame``, of the function ``root`` that is running already."""
         out, at, kept = self.out, call.line, root.activation
         assert kept is not None and self.top is not None
         given = [
-            (formal, self._taken(at, formal, actual))
+            (formal, self._copy_to_registers(at, formal, actual))
             for formal, actual in zip(root.function.parameters, call.arguments, strict=True)
         ]
         slots, size = self._slots(frame, root)
@@ -139,14 +139,16 @@ class Stack:
         out.make(at, "mov", "u32", kept.site, Immediate(len(kept.sites)))
         out.branch(at, kept.start)
         out.place(back, at.line)
-        results = [self._taken(at, formal, self._held(root, formal)) for formal in root.function.returns]
+        results = [
+            self._copy_to_registers(at, formal, self._held(root, formal)) for formal in root.function.returns
+        ]
         self._restore(at, slots, size)
         out.make(at, "sub", "u64", self.top, self.top, Immediate(size))
         for actual, pieces in zip(call.results, results, strict=True):
             self._put(at, actual, pieces)
 
     def _grow(self, at: Instruction, size: int) -> None:
-        """Room on the stack, or a fault."""
+        """Reserve stack, or fault."""
         out, full, end, room = (
             self.out,
             self.out.register("pred"),
@@ -165,7 +167,7 @@ class Stack:
         """What is pushed: at which offset, what, and of which type; and the bytes of it all."""
         out = self.out
         held: dict[Operand, str] = {}
-        pieces: dict[str, Variable] = {}
+        pieces: dict[str, PtxVariable] = {}
         for each in _outwards(frame):
             live = sorted(self._live(each))
             for name in (name for name in live if name in each.function.registers):
@@ -228,14 +230,16 @@ class Stack:
                 out.make(at, "ld", f"local.{stored}", what, place)
 
     # -- arguments and results ------------------------------------------------------------------
-    def _held(self, root: Frame, formal: Variable) -> Operand:
+    def _held(self, root: Frame, formal: PtxVariable) -> Operand:
         """What has a parameter or a result of the function that is called."""
         if formal.space == "reg":
             return Register(self.out.register_name(root, formal.name))
         return Symbol(root.symbols[formal.name])
 
-    def _taken(self, at: Instruction, formal: Variable, source: Operand) -> list[tuple[int, str, Operand]]:
-        """Copies in registers of an argument or a result, piece by piece: offset, type, register."""
+    def _copy_to_registers(
+        self, at: Instruction, formal: PtxVariable, source: Operand
+    ) -> list[tuple[int, str, Operand]]:
+        """Copy an argument or a result to registers, piece by piece: offset, type, register."""
         found: list[tuple[int, str, Operand]] = []
         whole = [(0, formal.type)] if not isinstance(source, Symbol) or formal.space == "reg" else None
         for offset, type_ in whole or _pieces(formal.size):
@@ -261,7 +265,7 @@ def _outwards(frame: Frame | None) -> Iterator[Frame]:
         frame = frame.parent
 
 
-def live_after(function: Function) -> list[frozenset[str]]:
+def live_after(function: PtxFunction) -> list[frozenset[str]]:
     """For each item of a body, the registers and variables whose values something behind it may read."""
     body = function.body
     places = {item.name: index for index, item in enumerate(body) if isinstance(item, Label)}
@@ -284,7 +288,7 @@ def live_after(function: Function) -> list[frozenset[str]]:
     return after
 
 
-def _onward(function: Function, index: int, places: dict[str, int]) -> list[int]:
+def _onward(function: PtxFunction, index: int, places: dict[str, int]) -> list[int]:
     """Where a thread may be next."""
     item = function.body[index]
     if not isinstance(item, Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
@@ -301,7 +305,7 @@ def _results(item: Instruction) -> Operand | None:
     return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], Vector) else None
 
 
-def _overwritten(function: Function, item: Instruction) -> frozenset[str]:
+def _overwritten(function: PtxFunction, item: Instruction) -> frozenset[str]:
     if item.guard:
         return frozenset()
     if item.opcode == "call":
@@ -316,7 +320,7 @@ def _overwritten(function: Function, item: Instruction) -> frozenset[str]:
     return frozenset(found)
 
 
-def _read(function: Function, item: Instruction) -> frozenset[str]:
+def _read(function: PtxFunction, item: Instruction) -> frozenset[str]:
     registers = {register.name for register in reads(item) if register.name in function.registers}
     if item.opcode == "call":
         results = _results(item)
@@ -329,7 +333,7 @@ def _read(function: Function, item: Instruction) -> frozenset[str]:
     return frozenset(registers).union(*(_names(function, operand) for operand in item.operands))
 
 
-def _names(function: Function, operand: Operand) -> frozenset[str]:
+def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
     """The registers and the variables that an operand names."""
     found = [register.name for register in registers_in(operand) if register.name in function.registers]
     items = operand.items if isinstance(operand, Vector) else (operand,)

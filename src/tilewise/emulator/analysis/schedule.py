@@ -8,8 +8,8 @@ instructions without side effects change places, and none passes one that it dep
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.flow import Flow
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.analysis.control_flow import Flow
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 __all__ = ["schedule"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewise.emulator.analysis.flow import EXIT, Flow
+from tilewise.emulator.analysis.control_flow import EXIT, Flow
 from tilewise.emulator.analysis.shape import (
     TOP_ZEROS,
     UNIFORM,
@@ -29,7 +29,7 @@ from tilewise.emulator.analysis.shape import (
     times,
     trailing_zeros,
 )
-from tilewise.emulator.ptx.operands import in_flight, reads, registers_in, writes
+from tilewise.emulator.ptx.instruction_operands import in_flight, reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 

@@ -1,8 +1,8 @@
-"""The checked build: who read and wrote each word last, and whether anything came between.
+"""The checked build: the code that a kernel's memory accesses and synchronisation get.
 
-Every access is compared with what is known of its memory: writes and reads by others that no barrier, fence or
-flag puts before it (races), memory that nobody wrote, copies that are in flight. What compiled code calls for
-that is in ``access.py``, ``usual.py``, ``copies.py`` and ``clocks.py``.
+Every access is compared with the shadow of its memory, for races, reads of uninitialised memory and copies in flight.
+The routines that this code calls are in ``race_check.py``, ``race_check_fast.py``, ``sync_vars.py``,
+``async_copies.py`` and ``vector_clocks.py``.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from tilewise.emulator.check_layout import (
     ACTIONS,
     BARRIERS_OF_BLOCK,
     BITWISE,
-    BLOCKWIDE,
+    BLOCK_SCOPE,
+    BLOCK_SCOPED,
     CONSTANT,
     DOUBTFUL,
-    NARROW,
     PASSED_ON,
+    PHASE_OVER,
     RELAXED,
     RELEASE,
-    SEEN,
     SEVERAL,
     STRONG,
     WHOLE,
     WHOLE_WARP,
     Action,
 )
-from tilewise.emulator.checking.facts import (
-    STRONG_WORDS,
-    blocks_taken,
-    constants_in,
+from tilewise.emulator.checking.flight_records import BULKS, COPIED, PRODUCTS
+from tilewise.emulator.checking.race_check_fast import ROW
+from tilewise.emulator.checking.static_facts import (
+    STRONG_MODIFIERS,
+    address_of,
+    find_allocations,
+    find_constants,
+    find_uses,
+    is_cluster_scoped,
     is_doubtful,
-    is_ordering,
-    of_cluster,
-    place_in,
-    uses_of,
-    words_of,
+    map_lanes_to_words,
+    orders_accesses,
 )
-from tilewise.emulator.checking.records import BULKS, COPIED, PRODUCTS
-from tilewise.emulator.checking.usual import ROW
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
-from tilewise.emulator.ptx.operands import reads, registers_in, writes
+from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 __all__ = ["watcher"]
 
-_FROM_L2 = {"cg", "cv"}  # plain reads, but each of them looks anew
+_FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _ARRIVALS = ("arrive", "arrive_drop")
 _WAITS = ("test_wait", "try_wait")
-_GIVING = (*_ARRIVALS, *_WAITS, "check_layout")
+_WITH_RESULT = (*_ARRIVALS, *_WAITS, "check_layout")
 _MBARRIER_BYTES = 8
 _NULL = Value("ptr", "null")
 
@@ -68,41 +68,43 @@ def watcher(e: Lowering) -> Watcher:
 
 
 class _Checker(Watcher):
-    """Emits the calls of the run-time half."""
+    """Emits the calls of the checker's run-time routines."""
 
     def __init__(self, e: Lowering) -> None:
         super().__init__(e)
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
-        self.swapped = {place_in(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
+        self.swapped = {address_of(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
         # Whether blocks of a cluster may use one another's memory.
-        self.neighbours = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
-        self.fences = any(is_ordering(item) for item in inside)  # else relaxed accesses order nothing
-        if self.fences and any(self._talks(item) for item in inside):
-            self.notes.append("talks")  # blocks may synchronise with one another, through global memory
+        self.shares_memory = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
+        self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
+        if self.fences and any(self._may_sync_blocks(item) for item in inside):
+            self.notes.append(
+                "syncs-blocks"
+            )  # blocks may synchronise with one another, through global memory
         products = e.program.products
         listed = [*products.sums, *products.others] if products else []
         self.sums = set(products.sums if products else ())
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
         self.notes.append({"registers": len(self.numbers)})
-        self.taken = blocks_taken(e.program.function.body)
-        self.uses = uses_of(e.program.function.body)
-        self.constants = constants_in(e.program.function.body)
-        # Where lanes go on that waited apart from others of their warp.
-        self.behind = {
-            block.terminator.targets[0]: of_cluster(block.terminator.instruction)
+        self.allocations = find_allocations(e.program.function.body)
+        self.uses = find_uses(e.program.function.body)
+        self.constants = find_constants(e.program.function.body)
+        # The blocks at which lanes go on that waited while their warp was diverged; whether at a cluster's barrier.
+        self.resume_points = {
+            block.terminator.targets[0]: is_cluster_scoped(block.terminator.instruction)
             for block in blocks
             if block.terminator.kind == "wait" and block.index in e.analysis.divergent
         }
 
-    def _talks(self, item: Instruction) -> bool:
+    def _may_sync_blocks(self, item: Instruction) -> bool:
         if any(part.startswith("shared") for part in item.parts):
             return False
         return item.opcode in ("atom", "red") or (item.opcode in ("ld", "st") and self._strong(item))
 
     def block(self) -> None:
-        if self.e.block.index in self.behind:
-            self._pass(self.behind[self.e.block.index])
+        if self.e.block.index in self.resume_points:
+            self._pass_barrier(self.resume_points[self.e.block.index])
 
     def before(self, instruction: Instruction) -> Any:
         e, opcode = self.e, instruction.opcode
@@ -110,7 +112,7 @@ class _Checker(Watcher):
         spot = self._mbarrier(instruction)
         for item in found:
             if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
-                self._synchronise(item.addresses, self._space(item), self._how(instruction, RELEASE))
+                self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, RELEASE))
             if item.action == "store":
                 self._access(item, instruction)
         if opcode in ("bar", "barrier"):
@@ -124,18 +126,18 @@ class _Checker(Watcher):
         opcode, parts = instruction.opcode, instruction.parts
         for item in found:
             if item.action in ("load", "atomic") and self._strong(instruction):
-                self._synchronise(item.addresses, self._space(item), self._how(instruction, ACQUIRE))
+                self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, ACQUIRE))
             if item.action == "fill":
-                self._fill(item, instruction)
+                self._copy_to_shared(item, instruction)
             elif item.action == "store" and not instruction.line:
-                self._took(item, instruction)
+                self._note_allocation(item, instruction)
             elif item.action != "store":
                 self._access(item, instruction)
         if spot is not None and parts[0] in _WAITS:
             complete = completion(instruction.operands[0])
             over = self.e.bits(self.e.splat(self.e.read(complete, "pred", True)))
             lanes = self.e.op("and", over, self.e.mask())
-            self._synchronise(spot, self._window(instruction), ACQUIRE | SEEN, lanes)
+            self._synchronise(spot, self._space_of_mbarrier(instruction), ACQUIRE | PHASE_OVER, lanes)
         elif opcode in ("membar", "fence"):
             self._fence(instruction)
         elif opcode == "cp" and ("commit_group" in parts or "wait_group" in parts or "wait_all" in parts):
@@ -146,7 +148,7 @@ class _Checker(Watcher):
             self._registers(instruction)
 
     def _registers(self, instruction: Instruction) -> None:
-        """Registers of ``wgmma`` that an instruction reads or writes must have been waited for."""
+        """Check that no wgmma in flight uses the registers that an instruction reads or writes."""
         line, mask = self._number(instruction.line), self.e.mask()
         for name in sorted({register.name for register in reads(instruction)} & self.sums):
             self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
@@ -159,21 +161,21 @@ class _Checker(Watcher):
     def _strong(self, instruction: Instruction) -> bool:
         if instruction.opcode in ("atom", "red"):
             return True
-        if id(instruction) in self.e.analysis.polled or STRONG_WORDS & set(instruction.parts):
+        if id(instruction) in self.e.analysis.polled or STRONG_MODIFIERS & set(instruction.parts):
             return True
-        # A read that a compare-and-swap of the same place makes good: what it found need not be true any more.
-        return instruction.opcode == "ld" and place_in(instruction) in self.swapped
+        # A compare-and-swap of the same address makes its value good: it need not be current.
+        return instruction.opcode == "ld" and address_of(instruction) in self.swapped
 
     def _is_plain_poll(self, instruction: Instruction) -> bool:
-        """Whether a loop waits for memory that it reads as if nobody else wrote there: a compiler may read once."""
+        """Whether a polling loop reads memory by plain loads: a compiler may load once."""
         return (
             instruction.opcode == "ld"
-            and not (STRONG_WORDS | _FROM_L2) & set(instruction.parts)
-            and place_in(instruction) not in self.swapped
+            and not (STRONG_MODIFIERS | _FROM_L2) & set(instruction.parts)
+            and address_of(instruction) not in self.swapped
         )
 
     def _lanes(self, instruction: Instruction) -> Value:
-        """The lanes whose addresses count."""
+        """The lanes whose addresses the instruction accesses."""
         e = self.e
         few = {"x1": 0xFF, "x2": 0xFFFF}
         if instruction.opcode == "cp" and len(instruction.operands) > 3:
@@ -184,7 +186,7 @@ class _Checker(Watcher):
         return e.op("and", e.mask(), e.const("i32", known))
 
     def _read_lanes(self, size: Operand) -> Value:
-        """The lanes of a cp.async that read: of how many bytes, or whether none, its fourth operand says."""
+        """The lanes of a cp.async that read: not those whose fourth operand is zero bytes, or ignore-src."""
         e = self.e
         if isinstance(size, Immediate):
             return e.mask() if size.value else e.const("i32", 0)
@@ -202,7 +204,7 @@ class _Checker(Watcher):
         strong = self._strong(instruction) and not self._is_plain_poll(instruction) and item.action != "copy"
         flags = STRONG if strong else DOUBTFUL if is_doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
-            flags |= NARROW
+            flags |= BLOCK_SCOPED
         if instruction.opcode == "ldmatrix":
             flags |= WHOLE_WARP
         if instruction.opcode == "red" and {"and", "or"} & set(instruction.parts):
@@ -212,10 +214,10 @@ class _Checker(Watcher):
         if instruction.opcode == "st" and self._is_constant(instruction.operands[1]):
             flags |= CONSTANT
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
-        done = self._usual(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
+        done = self._fast_path(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
         addresses, values = e.buffers()
         e.store(item.addresses, addresses, 64)
-        written = action == Action.STORE and self._keep_values(item, instruction, values)
+        written = action == Action.STORE and self._buffer_values(item, instruction, values)
         numbers = (item.size, self._space(item), int(action), flags, instruction.line)
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
         given = Value("ptr", values) if written else _NULL
@@ -241,9 +243,9 @@ class _Checker(Watcher):
             for item in items
         )
 
-    def _took(self, item: Touch, instruction: Instruction) -> None:
-        """``malloc`` has found a block."""
-        line = self.taken.get(place_in(instruction)[0])
+    def _note_allocation(self, item: Touch, instruction: Instruction) -> None:
+        """If this store is ``malloc``'s, which has allocated a block: record the lanes and the line of the call."""
+        line = self.allocations.get(address_of(instruction)[0])
         if line:
             addresses, _ = self.e.buffers()
             self.e.store(item.addresses, addresses, 64)
@@ -252,8 +254,8 @@ class _Checker(Watcher):
     def _number(self, value: int) -> Value:
         return self.e.const("i32", value)
 
-    def _keep_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
-        """Leave what a store writes where it is compared with what is there."""
+    def _buffer_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
+        """Copy a store's values to a buffer, where they are compared with memory; false for other instructions."""
         e = self.e
         if instruction.opcode != "st":
             return False
@@ -268,11 +270,13 @@ class _Checker(Watcher):
     def _space(item: Touch) -> int:
         return int(Space.SHARED if item.access.space == Space.OWN else item.access.space)
 
-    def _usual(self, item: Touch, instruction: Instruction, action: Action) -> str:
-        """The quick way, for accesses whose lanes lie where the code says. The label that it goes on at, or
-        "" if there is none; after it comes the careful way."""
+    def _fast_path(self, item: Touch, instruction: Instruction, action: Action) -> str:
+        """Emit the fast path, for an access whose lanes' offsets are known, and start the full check behind it.
+
+        Returns the label behind both, or "" if there is no fast path.
+        """
         e, access = self.e, item.access
-        table = words_of(access.lanes, access.size, action) if access.lanes is not None else None
+        table = map_lanes_to_words(access.lanes, access.size, action) if access.lanes is not None else None
         if table is None or instruction.opcode.endswith("matrix") or item.action == "copy":
             return ""
         first = min(access.lanes or (0,))
@@ -300,7 +304,7 @@ class _Checker(Watcher):
         return done
 
     def _table(self, words: list[tuple[int, int, int]]) -> str:
-        """A constant with words, lanes and bytes, 32 of each at a time."""
+        """A constant table of words, lanes and bytes, 32 of each at a time, for the fast path."""
         padded = words + [words[-1]] * (-len(words) % 32)
         numbers = [
             entry[part]
@@ -331,7 +335,7 @@ class _Checker(Watcher):
         shape: tuple[int, int],
         loads: bool,
     ) -> None:
-        """``wmma`` reads or writes lines of a matrix, as many as, and each of as many bytes as ``shape`` says."""
+        """Check that ``wmma`` accesses lines of a matrix; ``shape`` is how many, and the bytes of each."""
         lines, size = shape
         e = self.e
         own = Space.SHARED if space == Space.OWN else space
@@ -343,13 +347,13 @@ class _Checker(Watcher):
             self._call("tw_check_touch", lane, at, e.const("i64", size), *given, _NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
-    def _how(self, instruction: Instruction, way: int) -> int:
-        """How an access to memory synchronises."""
+    def _sync_flags(self, instruction: Instruction, way: int) -> int:
+        """The flags of ``tw_check_sync`` for an access: ``way`` is ACQUIRE or RELEASE; its modifiers give the rest."""
         words = set(instruction.parts)
         acquires = bool(words & {"acquire", "acq_rel"})
         releases = bool(words & {"release", "acq_rel"})
         how = way | (0 if (acquires if way == ACQUIRE else releases) else RELAXED)
-        return how | (BLOCKWIDE if "cta" in words else 0)
+        return how | (BLOCK_SCOPE if "cta" in words else 0)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
         e = self.e
@@ -365,14 +369,14 @@ class _Checker(Watcher):
         proxy = bool({"async", "async::generic"} & {*parts})
         if proxy or "mbarrier_init" in parts:
             self._call("tw_check_proxy", self._number(int(proxy)))
-        if is_ordering(instruction):
+        if orders_accesses(instruction):
             self._call("tw_check_fence", self.e.mask(), self._number(int("cta" not in parts)))
 
-    def _pass(self, cluster: bool) -> None:
+    def _pass_barrier(self, cluster: bool) -> None:
         self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
 
     def leave(self, lanes: Value) -> None:
-        if self.neighbours:
+        if self.shares_memory:
             self._call("tw_check_leave", lanes)
 
     def wait(self, instruction: Instruction) -> None:
@@ -389,13 +393,13 @@ class _Checker(Watcher):
         elif instruction.opcode == "wgmma":
             self._call("tw_check_ordered")
         elif "warp" in instruction.parts:
-            self._named(instruction)
+            self._check_named_lanes(instruction)
             self._call("tw_check_met")
         elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
-            self._pass("cluster" in instruction.parts)
+            self._pass_barrier("cluster" in instruction.parts)
 
-    def _named(self, instruction: Instruction) -> None:
-        """Lanes that run an instruction together must be among those that they name."""
+    def _check_named_lanes(self, instruction: Instruction) -> None:
+        """Check that the lanes that run a warp-wide instruction are in the mask that it names."""
         e, named = self.e, instruction.operands[0]
         if isinstance(named, Immediate) and named.value & 0xFFFF_FFFF == 0xFFFF_FFFF:
             return
@@ -420,7 +424,7 @@ class _Checker(Watcher):
         )
 
     def _barrier(self, instruction: Instruction) -> Value:
-        """Of the barrier: 0 to 15, or 16 for the cluster's."""
+        """The number of the barrier: 0 to 15, or 16 for the cluster's."""
 
         e = self.e
         if "cluster" in instruction.parts:
@@ -435,20 +439,20 @@ class _Checker(Watcher):
 
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
-        """The addresses of the mbarriers that an instruction works on."""
+        """The addresses of an instruction's mbarriers, by lane; None if it has none."""
         opcode, parts, operands = (instruction.opcode, instruction.parts, instruction.operands)
         if opcode == "cp" and parts[:3] == ("async", "mbarrier", "arrive"):
             return lane_addresses(self.e, instruction, operands[0])
         if opcode != "mbarrier" or parts[0] == "pending_count":
             return None
-        return lane_addresses(self.e, instruction, operands[int(parts[0] in _GIVING)])
+        return lane_addresses(self.e, instruction, operands[int(parts[0] in _WITH_RESULT)])
 
-    def _window(self, instruction: Instruction) -> int:
+    def _space_of_mbarrier(self, instruction: Instruction) -> int:
         return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)
 
     def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
         e, parts = self.e, instruction.parts
-        window = self._window(instruction)
+        window = self._space_of_mbarrier(instruction)
         made = instruction.opcode == "mbarrier" and parts[0] in ("init", "inval")
         place, _ = e.buffers()
         e.store(spot, place, 64)
@@ -463,8 +467,8 @@ class _Checker(Watcher):
             self._synchronise(spot, window, RELEASE | relaxed)
 
     # -- copies and products --------------------------------------------------------------------
-    def _fill(self, item: Touch, instruction: Instruction) -> None:
-        """A copy to shared memory sets off."""
+    def _copy_to_shared(self, item: Touch, instruction: Instruction) -> None:
+        """Record a ``cp.async`` as in flight."""
         e = self.e
         addresses, _ = e.buffers()
         e.store(item.addresses, addresses, 64)

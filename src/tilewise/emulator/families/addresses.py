@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.clusters import in_own_block
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
 from tilewise.emulator.lowering.memory import WINDOWS, space_of
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Instruction, Register, Symbol
 
 if TYPE_CHECKING:
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@other("cvta")
+@effect("cvta")
 def cvta(e: Lowering, instruction: Instruction) -> None:
     """An address of one space as a generic one, or the other way round."""
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     window = WINDOWS.get(space_of(instruction), 0)
     shape = e.result_shape(instruction)
     target, source = instruction.operands
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     type_ = instruction.parts[-1] if instruction.parts else ""
     if type_ not in ("u32", "u64"):
-        raise unknown(instruction, "its type must be u32 or u64")
+        raise unsupported(instruction, "its type must be u32 or u64")
     value = e.resize(e.read(source, type_, shape is None), "i64", False)
     if isinstance(source, Symbol) and "to" not in instruction.parts:
         place = e.program.places.get(source.name)
@@ -37,15 +37,15 @@ def cvta(e: Lowering, instruction: Instruction) -> None:
     e.write(target, value, "u64", shape)
 
 
-@other("isspacep")
+@effect("isspacep")
 def isspacep(e: Lowering, instruction: Instruction) -> None:
     """Whether a generic address lies in a space."""
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     name = space_of(instruction)
     shape = e.result_shape(instruction)
     target, source = instruction.operands
     if not isinstance(target, Register) or name == "generic":
-        raise unknown(instruction)
+        raise unsupported(instruction)
     value = e.read(source, "u64", shape is None)
     # The window of parameters is a part of the global one.
     away = e.op("sub", value, e.const(value, WINDOWS.get(name, GENERIC_PARAM)))
@@ -57,7 +57,7 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     e.write(target, result, "pred", shape)
 
 
-@other(
+@effect(
     "prefetch",
     "prefetchu",
     "discard",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tilewise.emulator.families.floats import check, flushed
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import pure, same, unknown
+from tilewise.emulator.lowering.tables import pure, same_types, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, shaped
 from tilewise.emulator.ptx.syntax import Instruction
@@ -120,7 +120,7 @@ _FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
 }  # fmt: skip
 
 
-@pure(*_FUNCTIONS, form=same(1))
+@pure(*_FUNCTIONS, form=same_types(1))
 def approximate(e: Emitter, instruction: Instruction, a: Value) -> Value:
     check(instruction)
     if (
@@ -128,7 +128,7 @@ def approximate(e: Emitter, instruction: Instruction, a: Value) -> Value:
         and instruction.parts[-1].startswith("bf16")
         and "ftz" not in instruction.parts
     ):
-        raise unknown(instruction, "with .bf16 it must be .ftz")
+        raise unsupported(instruction, "with .bf16 it must be .ftz")
     function = _FUNCTIONS[instruction.opcode]
 
     def one(type_: str, a: Value) -> Value:

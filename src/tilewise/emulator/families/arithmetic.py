@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tilewise.emulator.families import floats, integers
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_float
 
@@ -19,17 +19,19 @@ def _is_float(instruction: Instruction) -> bool:
     return bool(instruction.parts) and is_float(instruction.parts[-1])
 
 
-def _form(sources: int, integer: Callable[[Instruction], Form]) -> Callable[[Instruction], Form]:
+def _form(
+    sources: int, integer: Callable[[Instruction], OperandTypes]
+) -> Callable[[Instruction], OperandTypes]:
     """The form of floats, or of integers, which have a function for it."""
 
-    def form(instruction: Instruction) -> Form:
+    def form(instruction: Instruction) -> OperandTypes:
         return floats.form(sources)(instruction) if _is_float(instruction) else integer(instruction)
 
     return form
 
 
-def _carried(integer: Callable[[Instruction], Form]) -> Callable[[Instruction], Form]:
-    def form(instruction: Instruction) -> Form:
+def _carried(integer: Callable[[Instruction], OperandTypes]) -> Callable[[Instruction], OperandTypes]:
+    def form(instruction: Instruction) -> OperandTypes:
         return (integers.carry_form if "cc" in instruction.parts else integer)(instruction)
 
     return form
@@ -63,7 +65,7 @@ def mad(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> R
 @pure("fma", form=floats.form(3))
 def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Results:
     if not _is_float(instruction):
-        raise unknown(instruction, "its type must be a floating-point one")
+        raise unsupported(instruction, "its type must be a floating-point one")
     return floats.fma(e, instruction, a, b, c)
 
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, WINDOW, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES, Access, every_address, take_address
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.memory import (
+    FIRST_HINT,
+    HINT_BYTES,
+    MemoryAccess,
+    every_address,
+    take_address,
+)
+from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
@@ -84,7 +90,7 @@ class _Kind(NamedTuple):
         return f"atom.{self.op}.{self.type}.{self.elements}.{space}"
 
 
-@other("atom", "red")
+@effect("atom", "red")
 def atom(e: Lowering, instruction: Instruction) -> None:
     """Change memory in one step for each lane; ``atom`` also tells what was there."""
     if instruction.opcode == "red" and "async" in instruction.parts:
@@ -101,9 +107,9 @@ def atom(e: Lowering, instruction: Instruction) -> None:
         operands.pop()  # a policy of caches, of which there are none
     wanted = 3 if kind.op == "cas" else 2
     if len(operands) != wanted or not isinstance(operands[0], Address):
-        raise unknown(instruction, f"it takes an address and {wanted - 1} operands")
+        raise unsupported(instruction, f"it takes an address and {wanted - 1} operands")
     base, lanes = take_address(e, operands[0])
-    access = Access(kind.space, kind.type, kind.elements, lanes, base, True, instruction.line)
+    access = MemoryAccess(kind.space, kind.type, kind.elements, lanes, base, True, instruction.line)
     addresses, buffer = e.buffers()
     e.store(every_address(e, access), addresses, 64)
     for number, operand in enumerate(operands[1:]):
@@ -113,7 +119,7 @@ def atom(e: Lowering, instruction: Instruction) -> None:
     _run(e, instruction, kind, addresses, buffer)
     for i, target in enumerate(targets):
         if not isinstance(target, Register):
-            raise unknown(instruction, "its destination must be a register")
+            raise unsupported(instruction, "its destination must be a register")
         old = e.load(vector(f"i{8 * kind.width}"), e.offset(buffer, i * 32 * kind.width), 32)
         e.write(target, old, f"b{8 * kind.width}")
 
@@ -121,7 +127,7 @@ def atom(e: Lowering, instruction: Instruction) -> None:
 def _items(instruction: Instruction, operand: Operand, elements: int) -> tuple[Operand, ...]:
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != elements:
-        raise unknown(instruction, f"it takes {elements} elements")
+        raise unsupported(instruction, f"it takes {elements} elements")
     return items
 
 
@@ -138,7 +144,7 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
         elif part in _SPACES:
             space = _SPACES[part]
         elif part not in _ORDERS and part not in ("noftz", "L2::cache_hint"):
-            raise unknown(instruction, f".{part} is not supported here")
+            raise unsupported(instruction, f".{part} is not supported here")
     if shape:
         good = int(shape[1:]) in _VECTORS.get(type_, ()) and op in _VECTOR_OPS.get(
             type_, {"add", "min", "max"}
@@ -146,9 +152,11 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
     else:
         good = type_ in _TYPES.get(op, ())
     if not good or (instruction.opcode == "red" and op in ("exch", "cas")):
-        raise unknown(instruction, f"there is no {op or 'such'} operation of type {type_ or '(none)'} here")
+        raise unsupported(
+            instruction, f"there is no {op or 'such'} operation of type {type_ or '(none)'} here"
+        )
     if shape and space == Space.SHARED:
-        raise unknown(instruction, "a vector is changed in global memory only")
+        raise unsupported(instruction, "a vector is changed in global memory only")
     address = next((operand for operand in instruction.operands if isinstance(operand, Address)), None)
     if space == Space.GENERIC and address is not None and isinstance(address.base, Symbol):
         place = e.program.places.get(address.base.name)
@@ -287,7 +295,7 @@ def _element(e: Emitter, kind: _Kind, index: int) -> None:
 
 
 def _attempts(e: Emitter, kind: _Kind, place: Value, operand: Value) -> Value:
-    """Compute and swap until nobody came between."""
+    """A loop of compare-and-swap around an operation."""
     type_ = operand.type
     before, again, done = e.label("before"), e.label("again"), e.label("swapped")
     e.jump(before)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.clusters import cluster_barrier
 from tilewise.emulator.layout import BARRIERS, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import other, unknown, waits
+from tilewise.emulator.lowering.tables import effect, unsupported, waits
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def arrive(e: Lowering, instruction: Instruction) -> Value:
         vote = _vote(e, instruction, operands.pop())
         operands.pop(0)
     elif "arrive" in parts and len(operands) < 2:
-        raise unknown(instruction, "who arrives and does not wait has to say how many threads it is for")
+        raise unsupported(instruction, "who arrives and does not wait has to say how many threads it is for")
     number, count = _numbers(e, operands)
     waits = e.const("i32", 0 if "arrive" in parts else 2 if e.is_apart else 1)
     line = e.const("i32", instruction.line)
@@ -40,7 +40,7 @@ def arrive(e: Lowering, instruction: Instruction) -> Value:
 
 def _vote(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     if not any(word in instruction.parts for word in _VOTES):
-        raise unknown(instruction, "the vote must be popc, and or or")
+        raise unsupported(instruction, "the vote must be popc, and or or")
     predicate = e.splat(e.read(operand, "pred", True))
     return e.bits(predicate)
 
@@ -48,7 +48,7 @@ def _vote(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
 def _numbers(e: Lowering, operands: list[Operand]) -> tuple[Value, Value]:
     """The barrier's number and its count of threads (0: all)."""
     if not 1 <= len(operands) <= 2:
-        raise unknown(e.now, "it takes a barrier and a count")
+        raise unsupported(e.now, "it takes a barrier and a count")
     number = _one_of_all(e, operands[0], BARRIERS)
     if len(operands) < 2:
         return number, e.const("i32", 0)
@@ -68,7 +68,7 @@ def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
     return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
 
 
-@other("bar", "barrier")
+@effect("bar", "barrier")
 def bar(e: Lowering, instruction: Instruction) -> None:
     """What does not stop the warp: ``bar.arrive``."""
     answer = arrive(e, instruction)
@@ -77,7 +77,7 @@ def bar(e: Lowering, instruction: Instruction) -> None:
     e.place(good)
 
 
-@other("bar_result")
+@effect("bar_result")
 def bar_result(e: Lowering, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands
@@ -86,7 +86,7 @@ def bar_result(e: Lowering, instruction: Instruction) -> None:
     result = e.load("i32", e.offset(e.offset("%warp", WARP.RESULTS), place), 4)
     target = operands[0]
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     if "popc" in instruction.parts:
         e.write(target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
     elif "and" in instruction.parts:

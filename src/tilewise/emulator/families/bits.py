@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewise.emulator.families.integers import check, element, one_of, typed
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import is_signed
 
@@ -31,12 +31,12 @@ def is_zero(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return e.cast("zext", e.compare("icmp eq", a, e.const(a, 0)), a.scalar)
 
 
-def _lop3_form(instruction: Instruction) -> Form:
+def _lop3_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",), "and", "or")
     if len(instruction.parts) == 1:
-        return Form(("b32",), ("b32",) * 4)
+        return OperandTypes(("b32",), ("b32",) * 4)
     one_of(instruction, "and", "or")
-    return Form(("b32", "pred"), ("b32",) * 4 + ("pred",))
+    return OperandTypes(("b32", "pred"), ("b32",) * 4 + ("pred",))
 
 
 @pure("lop3", form=_lop3_form)
@@ -52,7 +52,7 @@ def lop3(
     """Any function of three bits, from its table; a predicate too, if the result is to be tested."""
     given = instruction.operands[4]
     if not isinstance(given, Immediate) or not 0 <= given.value <= 255:
-        raise unknown(instruction, "its table must be a constant from 0 to 255")
+        raise unsupported(instruction, "its table must be a constant from 0 to 255")
     result = e.const(a, 0)
     for row in range(8):
         if given.value >> row & 1:
@@ -68,10 +68,10 @@ def lop3(
 
 
 # -- shifts ----------------------------------------------------------------------------------------------
-def _shift_form(instruction: Instruction) -> Form:
+def _shift_form(instruction: Instruction) -> OperandTypes:
     words = ("u16", "u32", "u64", "s16", "s32", "s64") if instruction.opcode == "shr" else ()
     type_ = check(instruction, (*_BITS, *words))
-    return Form((type_,), (type_, "u32"))
+    return OperandTypes((type_,), (type_, "u32"))
 
 
 @pure("shl", "shr", form=_shift_form)
@@ -83,7 +83,7 @@ def shift(e: Emitter, instruction: Instruction, a: Value, amount: Value) -> Valu
 
 
 def shifted(e: Emitter, how: str, a: Value, amount: Value) -> Value:
-    """A shift by any i32: what goes over the edge is gone, and a sign fills all."""
+    """A shift by any i32: by the width or more it gives 0, or the sign."""
     last = int(a.scalar[1:]) - 1
     over = e.compare("icmp ugt", amount, e.const(amount, last))
     by = e.resize(e.select(over, e.const(amount, last), amount), a.scalar, False)
@@ -91,11 +91,11 @@ def shifted(e: Emitter, how: str, a: Value, amount: Value) -> Value:
     return result if how == "ashr" else e.select(over, e.const(a, 0), result)
 
 
-def _funnel_form(instruction: Instruction) -> Form:
+def _funnel_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",), "l", "r", "wrap", "clamp")
     one_of(instruction, "l", "r")
     one_of(instruction, "wrap", "clamp")
-    return Form(("b32",), ("b32", "b32", "u32"))
+    return OperandTypes(("b32",), ("b32", "b32", "u32"))
 
 
 @pure("shf", form=_funnel_form)
@@ -110,8 +110,8 @@ def funnel(e: Emitter, instruction: Instruction, a: Value, b: Value, amount: Val
 
 
 # -- counts ----------------------------------------------------------------------------------------------
-def _count_form(instruction: Instruction) -> Form:
-    return Form(("u32",), (check(instruction, ("b32", "b64")),))
+def _count_form(instruction: Instruction) -> OperandTypes:
+    return OperandTypes(("u32",), (check(instruction, ("b32", "b64")),))
 
 
 @pure("popc", "clz", form=_count_form)
@@ -126,8 +126,8 @@ def leading_zeros(e: Emitter, a: Value) -> Value:
     return e.intrinsic("llvm.ctlz", a, extra=("i1 false",))
 
 
-def _find_form(instruction: Instruction) -> Form:
-    return Form(("u32",), (check(instruction, _LONG, "shiftamt"),))
+def _find_form(instruction: Instruction) -> OperandTypes:
+    return OperandTypes(("u32",), (check(instruction, _LONG, "shiftamt"),))
 
 
 @pure("bfind", form=_find_form)
@@ -142,9 +142,9 @@ def find(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return e.select(e.compare("icmp ugt", above, e.const(above, last)), e.const(above, -1), above)
 
 
-def _nth_form(instruction: Instruction) -> Form:
+def _nth_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",))
-    return Form(("b32",), ("b32", "b32", "s32"))
+    return OperandTypes(("b32",), ("b32", "b32", "s32"))
 
 
 @pure("fns", form=_nth_form)
@@ -181,8 +181,8 @@ def reverse(e: Emitter, instruction: Instruction, a: Value) -> Value:
 
 
 # -- fields ----------------------------------------------------------------------------------------------
-def _place(e: Emitter, of: Value, value: Value) -> Value:
-    """A place or a length: its lowest byte. Of 64 bits PTX leaves more than that open; GPUs take all of it."""
+def _low_byte(e: Emitter, of: Value, value: Value) -> Value:
+    """The lowest byte of a position or a length. Of 64 bits PTX leaves more than that open; GPUs take all of it."""
     return value if of.scalar == "i64" else e.op("and", value, e.const(value, 255))
 
 
@@ -192,15 +192,15 @@ def _low_ones(e: Emitter, like: Value, length: Value) -> Value:
     return e.op("xor", shifted(e, "shl", ones, length), ones)
 
 
-def _extract_form(instruction: Instruction) -> Form:
+def _extract_form(instruction: Instruction) -> OperandTypes:
     type_ = check(instruction, _LONG)
-    return Form((type_,), (type_, "u32", "u32"))
+    return OperandTypes((type_,), (type_, "u32", "u32"))
 
 
 @pure("bfe", form=_extract_form)
 def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length: Value) -> Value:
     """A field of bits, filled up with zeros or with its sign."""
-    start, length = _place(e, a, start), _place(e, a, length)
+    start, length = _low_byte(e, a, start), _low_byte(e, a, length)
     if not is_signed(instruction.parts[-1]):
         return e.op("and", shifted(e, "lshr", a, start), _low_ones(e, a, length))
     bits = int(a.scalar[1:])
@@ -211,24 +211,24 @@ def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length
     return e.select(e.compare("icmp eq", length, e.const(length, 0)), e.const(a, 0), result)
 
 
-def _insert_form(instruction: Instruction) -> Form:
+def _insert_form(instruction: Instruction) -> OperandTypes:
     type_ = check(instruction, ("b32", "b64"))
-    return Form((type_,), (type_, type_, "u32", "u32"))
+    return OperandTypes((type_,), (type_, type_, "u32", "u32"))
 
 
 @pure("bfi", form=_insert_form)
 def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Value, length: Value) -> Value:
     """b with a's lowest bits in the place of a field."""
-    start, length = _place(e, a, start), _place(e, a, length)
+    start, length = _low_byte(e, a, start), _low_byte(e, a, length)
     field = shifted(e, "shl", _low_ones(e, a, length), start)
     kept = e.op("and", b, e.op("xor", field, e.const(field, -1)))
     return e.op("or", kept, e.op("and", shifted(e, "shl", a, start), field))
 
 
-def _mask_form(instruction: Instruction) -> Form:
+def _mask_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",), "wrap", "clamp")
     one_of(instruction, "wrap", "clamp")
-    return Form(("b32",), ("u32", "u32"))
+    return OperandTypes(("b32",), ("u32", "u32"))
 
 
 @pure("bmsk", form=_mask_form)
@@ -240,10 +240,10 @@ def mask(e: Emitter, instruction: Instruction, start: Value, length: Value) -> V
     return shifted(e, "shl", _low_ones(e, start, length), start)
 
 
-def _extend_form(instruction: Instruction) -> Form:
+def _extend_form(instruction: Instruction) -> OperandTypes:
     type_ = check(instruction, ("u32", "s32"), "wrap", "clamp")
     one_of(instruction, "wrap", "clamp")
-    return Form((type_,), (type_, "u32"))
+    return OperandTypes((type_,), (type_, "u32"))
 
 
 @pure("szext", form=_extend_form)
@@ -274,11 +274,11 @@ _MODES = {
 }
 
 
-def _permute_form(instruction: Instruction) -> Form:
+def _permute_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",), *_MODES)
     if len(instruction.parts) > 2:
         one_of(instruction, *_MODES)
-    return Form(("b32",), ("b32", "b32", "b32"))
+    return OperandTypes(("b32",), ("b32", "b32", "b32"))
 
 
 @pure("prmt", form=_permute_form)
@@ -287,15 +287,15 @@ def permute(e: Emitter, instruction: Instruction, a: Value, b: Value, selector: 
     mode = instruction.parts[0] if instruction.parts[0] in _MODES else ""
     given = instruction.operands[3]
     if isinstance(given, Immediate):
-        return _permute_known(e, a, b, _controls(mode, given.value))
+        return _permute_constant(e, a, b, _controls(mode, given.value))
     if not mode:
         return _permute_by(e, a, b, selector)
     # Only four cases: each known, one chosen.
     low = e.op("and", selector, e.const(selector, 3))
-    result = _permute_known(e, a, b, _controls(mode, 0))
+    result = _permute_constant(e, a, b, _controls(mode, 0))
     for case in (1, 2, 3):
         chosen = e.compare("icmp eq", low, e.const(low, case))
-        result = e.select(chosen, _permute_known(e, a, b, _controls(mode, case)), result)
+        result = e.select(chosen, _permute_constant(e, a, b, _controls(mode, case)), result)
     return result
 
 
@@ -306,8 +306,8 @@ def _controls(mode: str, selector: int) -> list[int]:
     return [selector >> 4 * byte & 15 for byte in range(4)]
 
 
-def _permute_known(e: Emitter, a: Value, b: Value, controls: list[int]) -> Value:
-    """Bytes that move by the same distance move together."""
+def _permute_constant(e: Emitter, a: Value, b: Value, controls: list[int]) -> Value:
+    """Permute bytes by a constant selector: those that move by the same distance move together."""
     moves: dict[tuple[bool, int], int] = {}
     result = e.const(a, 0)
     for byte, control in enumerate(controls):
@@ -347,13 +347,13 @@ def _permute_by(e: Emitter, a: Value, b: Value, selector: Value) -> Value:
 _NARROW = {"u16": 16, "s16": 16, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "u2": 2, "s2": 2}
 
 
-def _pack_form(instruction: Instruction) -> Form:
+def _pack_form(instruction: Instruction) -> OperandTypes:
     match instruction.parts:
         case ("sat", "u16" | "s16", "s32"):
-            return Form(("u32",), ("s32", "s32"))
+            return OperandTypes(("u32",), ("s32", "s32"))
         case ("sat", "u8" | "s8" | "u4" | "s4" | "u2" | "s2", "s32", "b32"):
-            return Form(("u32",), ("s32", "s32", "b32"))
-    raise unknown(instruction, "not in this form")
+            return OperandTypes(("u32",), ("s32", "s32", "b32"))
+    raise unsupported(instruction, "not in this form")
 
 
 @pure("cvt.pack", form=_pack_form)

@@ -2,7 +2,7 @@
 ``red.async``, which are copies of a few bytes.
 
 An instruction leaves its operands in columns, one for each operand with a number for each lane, and calls
-``tw_bulk``, which makes a flight of each lane's (``support/bulk.py``). Copies of tensors are in
+``tw_bulk``, which makes a flight of each lane's (``support/bulk_requests.py``). Copies of tensors are in
 ``tensor_copies.py``.
 """
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import WINDOWS, take_address
-from tilewise.emulator.lowering.tables import takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES
-from tilewise.emulator.support.bulk import COLUMN, NONE, REQUEST, Verb
+from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def bulk(e: Lowering, instruction: Instruction) -> None:
     """Everything that ``cp`` does in bulk."""
     parts = instruction.parts
     if "commit_group" in parts or "wait_group" in parts:
-        from tilewise.emulator.families.copies import wait_groups
+        from tilewise.emulator.families.cp_async import wait_groups
 
         refuse_others(instruction, {"async", "bulk", "commit_group", "wait_group", "read"})
         wait_groups(e, instruction, FlightClass.BULKS)
@@ -66,22 +66,22 @@ def bulk(e: Lowering, instruction: Instruction) -> None:
     elif parts[:2] == ("async", "bulk") or parts[:3] == ("reduce", "async", "bulk"):
         _copy(e, instruction)
     else:
-        raise unknown(instruction, "this form of cp is not supported")
+        raise unsupported(instruction, "this form of cp is not supported")
 
 
 def refuse_others(instruction: Instruction, allowed: set[str]) -> None:
     for part in instruction.parts:
         if part in _NEWER:
-            raise unknown(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
+            raise unsupported(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
         if part not in allowed:
-            raise unknown(instruction, f".{part} is not supported here")
+            raise unsupported(instruction, f".{part} is not supported here")
 
 
 def spaces_of(instruction: Instruction) -> tuple[str, str]:
     """Where a copy goes, and where it comes from."""
     found = [part for part in instruction.parts if part in _SPACES]
     if len(found) != 2:
-        raise unknown(instruction, "it names two spaces: where it goes and where it comes from")
+        raise unsupported(instruction, "it names two spaces: where it goes and where it comes from")
     return found[0], found[1]
 
 
@@ -100,14 +100,14 @@ class Columns:
     def number(self, offset: int, operand: Operand, type_: str = "u32") -> None:
         e = self.e
         if isinstance(operand, Address | Vector):
-            raise unknown(self.instruction, "a number expected")
+            raise unsupported(self.instruction, "a number expected")
         self.put(offset, e.resize(e.read(operand, type_, True), "i64", type_[0] == "s"))
 
     def address(self, offset: int, operand: Operand, space: str) -> None:
         """An address of 32 bits in shared memory, or one of 64 bits, generic or in global memory."""
         e = self.e
         if not isinstance(operand, Address):
-            raise unknown(self.instruction, "an address in brackets expected")
+            raise unsupported(self.instruction, "an address in brackets expected")
         base, lanes = take_address(e, operand)
         wide = e.splat(base)
         if lanes is not None and any(lanes):
@@ -145,20 +145,20 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     target, source = spaces_of(instruction)
     words = _WAYS.get((target, source))
     if words is None or (reduces and source == "global"):
-        raise unknown(instruction, f"there is no such copy from {source} to {target}")
-    told = BARRIER if target != "global" else GROUP
-    allowed = {"async", "bulk", told, target, source} | words
+        raise unsupported(instruction, f"there is no such copy from {source} to {target}")
+    completion = BARRIER if target != "global" else GROUP
+    allowed = {"async", "bulk", completion, target, source} | words
     reduction = -1
     if reduces:
         operation, type_ = _reduction(instruction, target)
         reduction = element_of(operation, type_)
         allowed |= {"reduce", operation, type_, "noftz"}
     refuse_others(instruction, allowed)
-    if told not in parts:
-        raise unknown(instruction, f"it lacks .{told}")
+    if completion not in parts:
+        raise unsupported(instruction, f"it lacks .{completion}")
     operands = list(instruction.operands)
     extra = [part for part in ("multicast::cluster", "L2::cache_hint") if part in parts]
-    takes(instruction, (4 if told == BARRIER else 3) + len(extra))
+    check_operand_count(instruction, (4 if completion == BARRIER else 3) + len(extra))
     columns = Columns(e, instruction)
     columns.put(REQUEST.REDUCTION, reduction)
     columns.number(REQUEST.SIZE, operands[2])
@@ -168,7 +168,7 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     here, there = (operands[1], operands[0]) if source == "shared::cta" else (operands[0], operands[1])
     columns.address(REQUEST.SHARED, here, "shared")
     columns.address(REQUEST.GLOBAL, there, target if source == "shared::cta" else source)
-    if told == BARRIER:
+    if completion == BARRIER:
         columns.address(REQUEST.MBARRIER, operands[3], "shared")
         verb = Verb.LOAD if source == "global" else Verb.SEND_REDUCE if reduces else Verb.SEND
         columns.issue(Flight.BULK, FlightClass.MBARRIER, verb)
@@ -187,16 +187,16 @@ def _reduction(instruction: Instruction, target: str) -> tuple[str, str]:
     bits = operation in ("and", "or", "xor")
     halves = type_ in ("f16", "bf16") and operation == "add"
     if not good or bits != (type_ in ("b32", "b64")):
-        raise unknown(
+        raise unsupported(
             instruction, f"there is no {operation or 'such'} reduction of type {type_ or '(none)'} here"
         )
     if halves != ("noftz" in parts):
-        raise unknown(instruction, "f16 and bf16 are added with .noftz, and nothing else is")
+        raise unsupported(instruction, "f16 and bf16 are added with .noftz, and nothing else is")
     return operation, type_
 
 
 def hint(e: Lowering, instruction: Instruction) -> None:
-    """Leave the operands of a prefetch in columns, for who watches: it does nothing itself."""
+    """Leave the operands of a prefetch in columns for the profiler: the prefetch itself does nothing."""
     columns = Columns(e, instruction)
     if "tensor" in instruction.parts:
         from tilewise.emulator.families.tensor_copies import hinted
@@ -210,14 +210,14 @@ def hint(e: Lowering, instruction: Instruction) -> None:
 def _prefetch(instruction: Instruction) -> None:
     """A hint to a cache, of which there is none."""
     refuse_others(instruction, {"async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"})
-    takes(instruction, 3 if "L2::cache_hint" in instruction.parts else 2)
+    check_operand_count(instruction, 3 if "L2::cache_hint" in instruction.parts else 2)
     if not isinstance(instruction.operands[0], Address) or not {"L2", "global"} <= {*instruction.parts}:
-        raise unknown(instruction, "it takes an address of global memory and a size")
+        raise unsupported(instruction, "it takes an address of global memory and a size")
 
 
 # -- a thread's own values --------------------------------------------------------------------------------
 def remote(e: Lowering, instruction: Instruction) -> None:
-    """``st.async`` and ``red.async``: values to shared memory of the cluster, told to an mbarrier there."""
+    """``st.async`` and ``red.async``: values to shared memory of the cluster, which complete on an mbarrier there."""
     parts, reduces = instruction.parts, instruction.opcode == "red"
     type_ = parts[-1]
     shape = next((part for part in parts if part in ("v2", "v4")), "")
@@ -227,13 +227,13 @@ def remote(e: Lowering, instruction: Instruction) -> None:
     allowed |= {"relaxed", "cluster", operation} if reduces else {"weak", "cluster", shape}
     for part in parts:
         if part in ("release", "mmio", "global", "gpu", "sys"):
-            raise unknown(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
+            raise unsupported(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
         if part not in allowed:
-            raise unknown(instruction, f".{part} is not supported here")
+            raise unsupported(instruction, f".{part} is not supported here")
     good = type_ in (_SHARED_TYPES.get(operation, ()) if reduces else _STORED)
     if not good or BARRIER not in parts or TYPE_BYTES[type_] * count > _LANE_BYTES:
-        raise unknown(instruction, "not in this form")
-    takes(instruction, 3)
+        raise unsupported(instruction, "not in this form")
+    check_operand_count(instruction, 3)
     place, given, barrier = instruction.operands
     columns = Columns(e, instruction)
     generic = "shared::cluster" not in parts
@@ -259,7 +259,7 @@ def _values(e: Lowering, instruction: Instruction, operand: Operand, type_: str,
     """Leave each lane's values where ``tw_bulk`` takes them from, 16 bytes apart."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count or any(not isinstance(item, Register | Immediate) for item in items):
-        raise unknown(instruction, f"it takes {count} values")
+        raise unsupported(instruction, f"it takes {count} values")
     size = TYPE_BYTES[type_]
     rows = e.offset(e.columns(), _VALUES)
     for i, item in enumerate(items):

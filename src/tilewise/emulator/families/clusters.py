@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import other, takes, unknown, waits
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported, waits
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
 
 if TYPE_CHECKING:
@@ -50,49 +50,49 @@ _FENCES = _forms()
 
 def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
     """Arrive at the cluster's barrier or wait at it: 0 to go on, 1 to wait, 2 if it is wrong."""
-    takes(instruction, 0)
+    check_operand_count(instruction, 0)
     parts = [part for part in instruction.parts if part != "aligned"]
     forms = {"arrive": ((), ("release",), ("relaxed",)), "wait": ((), ("acquire",))}
     kind = parts[1] if len(parts) > 1 else ""
     plain = instruction.opcode == "barrier" and parts[0] == "cluster"
     if not plain or tuple(parts[2:]) not in forms.get(kind, ()):
-        raise unknown(instruction, "it is barrier.cluster.arrive or barrier.cluster.wait")
+        raise unsupported(instruction, "it is barrier.cluster.arrive or barrier.cluster.wait")
     line = e.const("i32", instruction.line)
     return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
 
 
 # -- addresses ------------------------------------------------------------------------------------------
 def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Value, bool]:
-    """The address that is asked about, and whether it is a generic one."""
+    """The instruction's address, and whether it is a generic one."""
     parts = instruction.parts
     type_ = parts[-1] if parts else ""
     if type_ not in ("u32", "u64") or parts[:-1] not in ((), ("shared::cluster",)):
-        raise unknown(instruction, "it takes the space shared::cluster or none, and the type u32 or u64")
+        raise unsupported(instruction, "it takes the space shared::cluster or none, and the type u32 or u64")
     generic = len(parts) == 1
     source = instruction.operands[1]
     if generic and type_ == "u32":
-        raise unknown(instruction, "a generic address has 64 bits")
+        raise unsupported(instruction, "a generic address has 64 bits")
     place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
     if place and (generic or place.space != "shared"):
-        raise unknown(instruction, "a variable must be in shared memory, and the space named")
+        raise unsupported(instruction, "a variable must be in shared memory, and the space named")
     return e.resize(e.read(source, type_, as_vector), "i64", False), generic
 
 
 def _target(instruction: Instruction) -> Register:
     target = instruction.operands[0]
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     return target
 
 
-@other("mapa")
+@effect("mapa")
 def mapa(e: Lowering, instruction: Instruction) -> None:
     """Where the same variable lies in another block of the cluster.
 
     NOTE: of no such block, and of what is no shared memory, the result is an address at which every
     access faults: the instruction itself cannot fail.
     """
-    takes(instruction, 3)
+    check_operand_count(instruction, 3)
     shape = e.result_shape(instruction)
     address, generic = _address(e, instruction, shape is None)
     given = e.resize(e.read(instruction.operands[2], "u32", shape is None), "i64", False)
@@ -109,10 +109,10 @@ def mapa(e: Lowering, instruction: Instruction) -> None:
     e.write(_target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
 
 
-@other("getctarank")
+@effect("getctarank")
 def getctarank(e: Lowering, instruction: Instruction) -> None:
-    """The rank of the block whose shared memory an address names; of what is none, any."""
-    takes(instruction, 2)
+    """The rank of the block whose shared memory an address names; any rank if it names none."""
+    check_operand_count(instruction, 2)
     shape = e.result_shape(instruction)
     address, _ = _address(e, instruction, shape is None)
     number = e.op("and", e.op("lshr", address, e.const(address, RANK_SHIFT)), e.const(address, _RANKS))
@@ -135,54 +135,54 @@ def in_own_block(e: Lowering, away: Value) -> Value:
 
 
 # -- what changes nothing here ----------------------------------------------------------------------------
-@other("setmaxnreg")
+@effect("setmaxnreg")
 def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
     """How many registers a thread may have: here all of them do."""
-    takes(instruction, 1)
+    check_operand_count(instruction, 1)
     count = instruction.operands[0]
     if instruction.parts not in (("inc", "sync", "aligned", "u32"), ("dec", "sync", "aligned", "u32")):
-        raise unknown(instruction, "it is setmaxnreg.inc or .dec, .sync.aligned.u32")
+        raise unsupported(instruction, "it is setmaxnreg.inc or .dec, .sync.aligned.u32")
     if not isinstance(count, Immediate) or count.width or count.value not in _REGISTERS:
-        raise unknown(instruction, "it takes a constant from 24 to 256 that is a multiple of 8")
+        raise unsupported(instruction, "it takes a constant from 24 to 256 that is a multiple of 8")
 
 
-@other("griddepcontrol")
+@effect("griddepcontrol")
 def launch_dependents(e: Lowering, instruction: Instruction) -> None:
     """The next launch may begin. Here it does so later, and finds what this one wrote as if it had begun now."""
-    takes(instruction, 0)
+    check_operand_count(instruction, 0)
     if instruction.parts != ("launch_dependents",):
-        raise unknown(instruction, _GRIDS)
+        raise unsupported(instruction, _GRIDS)
 
 
 @waits("griddepcontrol")
 def await_launch(e: Lowering, instruction: Instruction) -> Value:
     """Wait for the end of the launch before: 0 if it has ended, 1 if the lanes are held up."""
-    takes(instruction, 0)
+    check_operand_count(instruction, 0)
     if instruction.parts != ("wait",):
-        raise unknown(instruction, _GRIDS)
+        raise unsupported(instruction, _GRIDS)
     return e.call("tw_await_launch", "i32", *e.pointers(), e.mask())
 
 
-@other("membar", "fence")
+@effect("membar", "fence")
 def fence(e: Lowering, instruction: Instruction) -> None:
     """Order among accesses: one order for all of them, whatever is asked for."""
     words = frozenset(instruction.parts)
     if any("fabric" in word for word in words):
-        raise unknown(
+        raise unsupported(
             instruction, "a fence of the fabric's proxy is for newer GPUs than the emulator's sm_90"
         )
     known = frozenset().union(*_FENCES[instruction.opcode])
     if bad := sorted(words - known):
-        raise unknown(instruction, f".{bad[0]} is not supported here")
+        raise unsupported(instruction, f".{bad[0]} is not supported here")
     if words not in _FENCES[instruction.opcode] or len(words) != len(instruction.parts):
-        raise unknown(
+        raise unsupported(
             instruction, "there is no such fence: it names a scope, or a proxy, or what it is limited to"
         )
     operands = instruction.operands
     if _MAPS in words and "release" not in words and operands:
-        takes(instruction, 2)
+        check_operand_count(instruction, 2)
         if not isinstance(operands[0], Address) or operands[1] != Immediate(_MAP_BYTES):
-            raise unknown(instruction, f"it takes the address of a map, and {_MAP_BYTES}")
+            raise unsupported(instruction, f"it takes the address of a map, and {_MAP_BYTES}")
     else:
-        takes(instruction, 2 if {_MAPS, "acquire"} <= words else 0)
+        check_operand_count(instruction, 2 if {_MAPS, "acquire"} <= words else 0)
     e.line("fence seq_cst")

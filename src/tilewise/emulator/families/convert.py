@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewise.emulator.families.floats import flushed, one_nan, saturate
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, from_integer, narrow, rectify
 from tilewise.emulator.numerics.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
@@ -25,9 +25,9 @@ _FLOATS = {
 }  # by what holds what: all of one rank hold all of a lower one
 
 
-def _form(instruction: Instruction) -> Form:
+def _form(instruction: Instruction) -> OperandTypes:
     to, of = instruction.parts[-2], instruction.parts[-1]
-    return Form((to,), (of, of) if of == "f32" and to.endswith("x2") else (of,))
+    return OperandTypes((to,), (of, of) if of == "f32" and to.endswith("x2") else (of,))
 
 
 @pure("cvt", form=_form)
@@ -46,15 +46,15 @@ def cvt(e: Emitter, instruction: Instruction, a: Value, b: Value | None = None) 
     return _integers(e, instruction, a, to, of)
 
 
-def _words(instruction: Instruction, ways: Iterable[str], others: str, must: bool = True) -> str:
+def _check_modifiers(instruction: Instruction, ways: Iterable[str], others: str, must: bool = True) -> str:
     """Refuse modifiers that this conversion does not have; returns how it rounds."""
     words = instruction.parts[:-2]
     found = [word for word in words if word in ways]
     for word in words:
         if word not in (*found, *others.split()) or words.count(word) > 1:
-            raise unknown(instruction, f"the modifier .{word} does not go with these types")
+            raise unsupported(instruction, f"the modifier .{word} does not go with these types")
     if len(found) > 1 or (must and not found):
-        raise unknown(instruction, "it must say in one way how to round")
+        raise unsupported(instruction, "it must say in one way how to round")
     return found[0] if found else ""
 
 
@@ -62,8 +62,8 @@ def _words(instruction: Instruction, ways: Iterable[str], others: str, must: boo
 def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
     """Cut or filled by the source's sign; with .sat, clamped to what the result's type can hold."""
     if to[0] not in "us" or of[0] not in "us":
-        raise unknown(instruction, "its types must be integers or floating-point numbers")
-    _words(instruction, (), "sat", must=False)
+        raise unsupported(instruction, "its types must be integers or floating-point numbers")
+    _check_modifiers(instruction, (), "sat", must=False)
     if "sat" in instruction.parts:
         have = int(a.scalar[1:])
         low = -(1 << (bits_of(to) - 1)) if is_signed(to) else 0
@@ -78,18 +78,20 @@ def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) 
 
 def _between_floats(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
     if to not in _FLOATS or of not in _FLOATS:
-        raise unknown(instruction, "not between these types")
+        raise unsupported(instruction, "not between these types")
     exact = to == of or _FLOATS[to] > _FLOATS[of]
     others = ("ftz " if "f32" in (to, of) else "") + ("sat " if to != "bf16" else "")
     if {"relu", "satfinite"} & set(instruction.parts):
         if (of, to) not in (("f32", "f16"), ("f32", "bf16")):
-            raise unknown(instruction, ".relu and .satfinite are not for these types")
-        way = _words(instruction, ("rn", "rz"), "relu satfinite ftz")
+            raise unsupported(instruction, ".relu and .satfinite are not for these types")
+        way = _check_modifiers(instruction, ("rn", "rz"), "relu satfinite ftz")
     elif to == of:
-        way = _words(instruction, _TO_INTEGER, others, must=False)
+        way = _check_modifiers(instruction, _TO_INTEGER, others, must=False)
     else:
         # NOTE: bf16 may be widened with a rounding, which then does nothing.
-        way = _words(instruction, ROUNDINGS if not exact or of == "bf16" else (), others, must=not exact)
+        way = _check_modifiers(
+            instruction, ROUNDINGS if not exact or of == "bf16" else (), others, must=not exact
+        )
     if to == of and not way and "sat" not in instruction.parts:
         return flushed(e, instruction, a) if of == "f32" else a
 
@@ -124,9 +126,9 @@ def _to_single(e: Emitter, value: Value, way: str) -> Value:
 def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
     """A float whose last 13 bits are zero."""
     if of != "f32":
-        raise unknown(instruction, "not between these types")
+        raise unsupported(instruction, "not between these types")
     relu = "relu" if "rna" not in instruction.parts else ""
-    way = _words(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
+    way = _check_modifiers(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
     finite = "satfinite" in instruction.parts
     bits = narrow(e, _limited(e, instruction, a), FORMATS["tf32"], way, finite)
     bits = e.op("shl", bits, e.const(bits, 13))
@@ -141,8 +143,8 @@ def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
 def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
     """What is out of range becomes the nearest integer that is in it."""
     if of not in _FLOATS or to[0] not in "us":
-        raise unknown(instruction, "not between these types")
-    way = _words(instruction, _TO_INTEGER, "sat ftz" if of == "f32" else "sat")
+        raise unsupported(instruction, "not between these types")
+    way = _check_modifiers(instruction, _TO_INTEGER, "sat ftz" if of == "f32" else "sat")
     value = halves.up(e, flushed(e, instruction, a) if of == "f32" else a)
     rounded = e.intrinsic(_TO_INTEGER[way], value)
     result = e.convert("llvm.fptosi.sat" if is_signed(to) else "llvm.fptoui.sat", rounded, llvm_scalar(to))
@@ -154,8 +156,10 @@ def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str
 
 def _from_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
     if to not in _FLOATS or of[0] not in "us":
-        raise unknown(instruction, "not between these types")
-    way = _words(instruction, ROUNDINGS, ("ftz " if to == "f32" else "") + ("sat" if to != "bf16" else ""))
+        raise unsupported(instruction, "not between these types")
+    way = _check_modifiers(
+        instruction, ROUNDINGS, ("ftz " if to == "f32" else "") + ("sat" if to != "bf16" else "")
+    )
     result = from_integer(e, a, is_signed(of), to, way)
     if to in ("f16", "bf16"):
         result = e.cast("bitcast", result, llvm_scalar(to))
@@ -171,25 +175,25 @@ def _packed(e: Emitter, instruction: Instruction, to: str, of: str, a: Value, b:
     relu, finite = "relu" in words, "satfinite" in words
     if (to in SMALL or to == "ue8m0x2") and of in ("f32", "f16x2", "bf16x2"):
         if to in SMALL:
-            _words(instruction, ("rn",), "satfinite relu")
+            _check_modifiers(instruction, ("rn",), "satfinite relu")
             if not finite:
-                raise unknown(instruction, "it must be .satfinite")
+                raise unsupported(instruction, "it must be .satfinite")
             return pack(e, to, *_floats(e, of, a, b), relu)
         if of != "f16x2":
-            way = _words(instruction, ("rz", "rp"), "satfinite")
+            way = _check_modifiers(instruction, ("rz", "rp"), "satfinite")
             return pack_exponents(e, *_floats(e, of, a, b), way, finite)
     if to in ("f16x2", "bf16x2") and of == "f32":
-        way = _words(instruction, ("rn", "rz"), "satfinite relu")
+        way = _check_modifiers(instruction, ("rn", "rz"), "satfinite relu")
         values = [_limited(e, instruction, value) for value in _floats(e, of, a, b)]
         low, high = (halves.down(e, value, halves.PARTS[to], way, finite) for value in values)
         return halves.join(e, low, high)
     if to == "f16x2" and of in SMALL:
-        _words(instruction, ("rn",), "relu")
+        _check_modifiers(instruction, ("rn",), "relu")
         return unpack(e, of, a, relu)
     if (to, of) == ("bf16x2", "ue8m0x2"):
-        _words(instruction, ("rn",), "")
+        _check_modifiers(instruction, ("rn",), "")
         return unpack_exponents(e, a)
-    raise unknown(instruction, "not between these types")
+    raise unsupported(instruction, "not between these types")
 
 
 def _floats(e: Emitter, of: str, a: Value, b: Value | None) -> tuple[Value, Value]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, same, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, same_types, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, flush, rectify, shaped
 from tilewise.emulator.ptx.syntax import Instruction
@@ -75,16 +75,16 @@ def _mixed(instruction: Instruction) -> bool:
     return len(parts) > 1 and parts[-2] == "f32" and parts[-1] in ("f16", "bf16")
 
 
-def form(count: int) -> Callable[[Instruction], Form]:
+def form(count: int) -> Callable[[Instruction], OperandTypes]:
     """The form of a floating-point instruction with ``count`` sources, mixed types included."""
 
-    def found(instruction: Instruction) -> Form:
+    def found(instruction: Instruction) -> OperandTypes:
         type_ = instruction.parts[-1]
         if _mixed(instruction) and instruction.opcode in ("add", "sub", "fma"):
-            return Form(("f32",), (type_,) * (count - 1) + ("f32",))
+            return OperandTypes(("f32",), (type_,) * (count - 1) + ("f32",))
         if instruction.opcode in ("min", "max"):
-            return Form((type_,), (type_,) * max(2, len(instruction.operands) - 1))
-        return same(count)(instruction)
+            return OperandTypes((type_,), (type_,) * max(2, len(instruction.operands) - 1))
+        return same_types(count)(instruction)
 
     return found
 
@@ -97,15 +97,15 @@ def check(instruction: Instruction) -> str:
     words = parts[: -2 if mixed else -1]
     legal = _LEGAL[instruction.opcode].get(type_ if type_ == "f32x2" else type_.removesuffix("x2"))
     if legal is None:
-        raise unknown(instruction, f"not with the type .{type_}")
+        raise unsupported(instruction, f"not with the type .{type_}")
     for word in words:
         if word not in legal.split() or words.count(word) > 1:
-            raise unknown(instruction, f"the modifier .{word} does not go with .{type_} here")
+            raise unsupported(instruction, f"the modifier .{word} does not go with .{type_} here")
     ways = [word for word in words if word in _WAYS]
     if len(ways) > 1 or {"sat", "relu"} <= set(words):
-        raise unknown(instruction, "its modifiers exclude each other")
+        raise unsupported(instruction, "its modifiers exclude each other")
     if not ways and instruction.opcode in _MUST_SAY:
-        raise unknown(instruction, "it must say how to round, or that it is approximate")
+        raise unsupported(instruction, "it must say how to round, or that it is approximate")
     return ways[0] if ways else "rn"
 
 
@@ -237,7 +237,7 @@ def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
     return halves.each(e, instruction.parts[-1], one, a, b, c)
 
 
-@pure("rcp", form=same(1))
+@pure("rcp", form=same_types(1))
 def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     way = check(instruction)
     if a.scalar == "double" and _upper_word_only(instruction, way):
@@ -250,7 +250,7 @@ def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return flushed(e, instruction, one_nan(e, result))
 
 
-@pure("sqrt", form=same(1))
+@pure("sqrt", form=same_types(1))
 def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     way = check(instruction)
     value = flushed(e, instruction, a)
@@ -259,7 +259,7 @@ def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return one_nan(e, e.intrinsic("llvm.sqrt", value))
 
 
-@pure("rsqrt", form=same(1))
+@pure("rsqrt", form=same_types(1))
 def rsqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """Two roundings to the nearest: within 2**-23 of the exact number."""
     way = check(instruction)
@@ -276,7 +276,7 @@ def _upper_word_only(instruction: Instruction, way: str) -> bool:
     """``.approx.ftz.f64``, which reads and makes upper words alone."""
     approximate, ftz = way == "approx", "ftz" in instruction.parts
     if (ftz and not approximate) or (approximate and not ftz and instruction.opcode == "rcp"):
-        raise unknown(instruction, "with .f64, .approx and .ftz go together")
+        raise unsupported(instruction, "with .f64, .approx and .ftz go together")
     return ftz
 
 
@@ -303,9 +303,9 @@ def minmax(e: Emitter, instruction: Instruction, *sources: Value) -> Value:
     three = len(sources) > 2
     signs = words & {"abs", "xorsign"}
     if signs and signs != ({"abs"} if three else {"abs", "xorsign"}):
-        raise unknown(instruction, ".xorsign and .abs go together, and with three sources .abs alone")
+        raise unsupported(instruction, ".xorsign and .abs go together, and with three sources .abs alone")
     if three and (instruction.parts[-1] != "f32" or len(sources) > 3):
-        raise unknown(instruction, "three sources go with .f32 alone")
+        raise unsupported(instruction, "three sources go with .f32 alone")
     name = f"llvm.{instruction.opcode}imum" + ("" if "NaN" in words else "num")
 
     def one(type_: str, *numbers: Value) -> Value:
@@ -354,22 +354,22 @@ def _quiet(e: Emitter, value: Value, result: Value) -> Value:
     return e.cast("bitcast", e.select(nan, e.op("or", bits, e.const(bits, 1 << 51)), changed), "double")
 
 
-@pure("copysign", form=same(2))
+@pure("copysign", form=same_types(2))
 def copysign(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     """b with the sign of a."""
     check(instruction)
     return e.intrinsic("llvm.copysign", b, a)
 
 
-def _test_form(instruction: Instruction) -> Form:
-    return Form(("pred",), (instruction.parts[-1],))
+def _test_form(instruction: Instruction) -> OperandTypes:
+    return OperandTypes(("pred",), (instruction.parts[-1],))
 
 
 @pure("testp", form=_test_form)
 def testp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """What kind of number it is; zeros are normal."""
     if len(instruction.parts) != 2 or instruction.parts[-1] not in ("f32", "f64"):
-        raise unknown(instruction, "not in this form")
+        raise unsupported(instruction, "not in this form")
     of = FORMATS[instruction.parts[-1]]
     whole = e.cast("bitcast", a, of.storage)
     size = e.op("and", whole, e.const(whole, (1 << (of.bits - 1)) - 1))
@@ -392,4 +392,4 @@ def testp(e: Emitter, instruction: Instruction, a: Value) -> Value:
         case "normal":
             usual = e.compare("icmp uge", less, smallest)
             return e.op("and", usual, e.compare("icmp ult", size, infinity))
-    raise unknown(instruction, f"no test {instruction.parts[0]!r}")
+    raise unsupported(instruction, f"no test {instruction.parts[0]!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of, is_signed
 
@@ -44,10 +44,10 @@ _RELU = ("s32", "s16x2", "s8x4")
 def check(instruction: Instruction, types: Collection[str], *modifiers: str) -> str:
     """The type of an instruction, which must be one of ``types``; its other parts, of ``modifiers``."""
     if not instruction.parts or instruction.parts[-1] not in types:
-        raise unknown(instruction, f"its type must be one of {', '.join(types)}")
+        raise unsupported(instruction, f"its type must be one of {', '.join(types)}")
     for part in instruction.parts[:-1]:
         if part not in modifiers or instruction.parts.count(part) > 1:
-            raise unknown(instruction, f".{part} does not fit here")
+            raise unsupported(instruction, f".{part} does not fit here")
     return instruction.parts[-1]
 
 
@@ -55,17 +55,17 @@ def one_of(instruction: Instruction, *words: str) -> str:
     """The one of several modifiers that an instruction must have."""
     found = [word for word in words if word in instruction.parts]
     if len(found) != 1:
-        raise unknown(instruction, f"it needs one of .{', .'.join(words)}")
+        raise unsupported(instruction, f"it needs one of .{', .'.join(words)}")
     return found[0]
 
 
-def typed(sources: int, types: Collection[str], *modifiers: str) -> Callable[[Instruction], Form]:
+def typed(sources: int, types: Collection[str], *modifiers: str) -> Callable[[Instruction], OperandTypes]:
     """The form of an instruction whose result and sources all have its one type."""
 
-    def form(instruction: Instruction) -> Form:
+    def form(instruction: Instruction) -> OperandTypes:
         type_ = check(instruction, types, *modifiers)
         type_ = "b32" if type_ in _PACKED else type_
-        return Form((type_,), (type_,) * sources)
+        return OperandTypes((type_,), (type_,) * sources)
 
     return form
 
@@ -89,10 +89,10 @@ def halves_or_bytes(
 
 
 # -- sums ------------------------------------------------------------------------------------------------
-def sum_form(instruction: Instruction) -> Form:
+def sum_form(instruction: Instruction) -> OperandTypes:
     form = typed(2, _SUM_TYPES[instruction.opcode], "sat")(instruction)
     if "sat" in instruction.parts and instruction.parts[-1] not in _SATURATED[instruction.opcode]:
-        raise unknown(instruction, f".sat does not fit .{instruction.parts[-1]}")
+        raise unsupported(instruction, f".sat does not fit .{instruction.parts[-1]}")
     return form
 
 
@@ -113,17 +113,17 @@ def _double(type_: str) -> str:
     return f"{type_[0]}{bits_of(type_) * 2}"
 
 
-def product_form(instruction: Instruction) -> Form:
+def product_form(instruction: Instruction) -> OperandTypes:
     """mul with two sources, mad with three."""
     extra = ("sat",) if instruction.opcode == "mad" else ()
     type_ = check(instruction, WORDS, "lo", "hi", "wide", *extra)
     mode = one_of(instruction, "lo", "hi", "wide")
     if "sat" in instruction.parts and (mode, type_) != ("hi", "s32"):
-        raise unknown(instruction, ".sat fits .hi.s32 alone")
+        raise unsupported(instruction, ".sat fits .hi.s32 alone")
     if mode == "wide" and bits_of(type_) == 64:
-        raise unknown(instruction, ".wide fits types of 16 and 32 bits")
+        raise unsupported(instruction, ".wide fits types of 16 and 32 bits")
     result = _double(type_) if mode == "wide" else type_
-    return Form((result,), (type_, type_) + ((result,) if instruction.opcode == "mad" else ()))
+    return OperandTypes((result,), (type_, type_) + ((result,) if instruction.opcode == "mad" else ()))
 
 
 def product(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
@@ -150,13 +150,13 @@ def product_and_sum(e: Emitter, instruction: Instruction, a: Value, b: Value, c:
     return e.intrinsic("llvm.sadd.sat", found, c) if "sat" in instruction.parts else e.op("add", found, c)
 
 
-def _short_form(instruction: Instruction) -> Form:
+def _short_form(instruction: Instruction) -> OperandTypes:
     has_sum = instruction.opcode == "mad24"
     type_ = check(instruction, ("u32", "s32"), "lo", "hi", *(("sat",) if has_sum else ()))
     mode = one_of(instruction, "lo", "hi")
     if "sat" in instruction.parts and (mode, type_) != ("hi", "s32"):
-        raise unknown(instruction, ".sat fits .hi.s32 alone")
-    return Form((type_,), (type_,) * (3 if has_sum else 2))
+        raise unsupported(instruction, ".sat fits .hi.s32 alone")
+    return OperandTypes((type_,), (type_,) * (3 if has_sum else 2))
 
 
 @pure("mul24", "mad24", form=_short_form)
@@ -203,10 +203,10 @@ def distance(e: Emitter, a: Value, b: Value, signed: bool) -> Value:
     return e.op("sub", e.intrinsic(f"llvm.{prefix}max", a, b), e.intrinsic(f"llvm.{prefix}min", a, b))
 
 
-def minmax_form(instruction: Instruction) -> Form:
+def minmax_form(instruction: Instruction) -> OperandTypes:
     form = typed(2, (*WORDS, *_PACKED), "relu")(instruction)
     if "relu" in instruction.parts and instruction.parts[-1] not in _RELU:
-        raise unknown(instruction, f".relu does not fit .{instruction.parts[-1]}")
+        raise unsupported(instruction, f".relu does not fit .{instruction.parts[-1]}")
     return form
 
 
@@ -221,7 +221,7 @@ def minmax(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     return halves_or_bytes(e, instruction, one, a, b)
 
 
-def sign_form(instruction: Instruction) -> Form:
+def sign_form(instruction: Instruction) -> OperandTypes:
     return typed(1, (*_SIGNED, "s8x4") if instruction.opcode == "neg" else _SIGNED)(instruction)
 
 
@@ -238,7 +238,7 @@ def absolute(e: Emitter, a: Value) -> Value:
 # The parser makes the carry an operand: it is the second result of what sets it and the last source of
 # what uses it. NOTE: as on GPUs, a difference is a sum with the complement: its carry is set where there
 # is no borrow. PTX speaks of a borrow, which is the same unless sums and differences share one carry.
-def carry_form(instruction: Instruction) -> Form:
+def carry_form(instruction: Instruction) -> OperandTypes:
     """add.cc, addc, sub.cc, subc, mad.cc and madc."""
     opcode = instruction.opcode
     has_product = opcode.startswith("mad")
@@ -247,7 +247,7 @@ def carry_form(instruction: Instruction) -> Form:
         one_of(instruction, "lo", "hi")
     results = (type_, "pred") if "cc" in instruction.parts else (type_,)
     sources = (type_,) * (3 if has_product else 2)
-    return Form(results, (*sources, "pred") if opcode.endswith("c") else sources)
+    return OperandTypes(results, (*sources, "pred") if opcode.endswith("c") else sources)
 
 
 def add_carry(e: Emitter, a: Value, b: Value, carry: Value | None) -> tuple[Value, Value]:
@@ -281,13 +281,13 @@ pure("addc", "subc", "madc", form=carry_form)(with_carry)
 
 
 # -- products of packed numbers --------------------------------------------------------------------------
-def _dot_form(instruction: Instruction) -> Form:
+def _dot_form(instruction: Instruction) -> OperandTypes:
     *mode, of_a, of_b = ("", "", *instruction.parts)
     modes = (["", "", "lo"], ["", "", "hi"]) if instruction.opcode == "dp2a" else (["", ""],)
     if not {of_a, of_b} <= {"u32", "s32"} or mode not in modes:
-        raise unknown(instruction, "not in this form")
+        raise unsupported(instruction, "not in this form")
     whole = "s32" if "s32" in (of_a, of_b) else "u32"
-    return Form((whole,), (of_a, of_b, whole))
+    return OperandTypes((whole,), (of_a, of_b, whole))
 
 
 @pure("dp4a", "dp2a", form=_dot_form)

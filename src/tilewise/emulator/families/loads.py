@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.llvm.emit import Value, join, vector
 from tilewise.emulator.lowering.memory import (
-    Access,
+    MemoryAccess,
+    access_by_lane,
     access_of,
-    careful,
-    check_words,
+    check_modifiers,
     covered,
     fast_path,
     pointer_of,
@@ -18,7 +18,7 @@ from tilewise.emulator.lowering.memory import (
     runs_of,
 )
 from tilewise.emulator.lowering.scattered import gather
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register, Vector
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -30,15 +30,15 @@ __all__: list[str] = []
 _MOST_RUNS = 8
 
 
-@other("ld", "ldu")
+@effect("ld", "ldu")
 def load(e: Lowering, instruction: Instruction) -> None:
-    takes(instruction, 2, 3)  # the third is a cache policy
-    check_words(instruction, "acquire", "nc", "ca", "lu", "cv")
+    check_operand_count(instruction, 2, 3)  # the third is a cache policy
+    check_modifiers(instruction, "acquire", "nc", "ca", "lu", "cv")
     access = access_of(e, instruction, instruction.operands[1])
     first = instruction.operands[0]
     targets = first.items if isinstance(first, Vector) else (first,)
     if len(targets) != access.elements:
-        raise unknown(instruction, f"it loads {access.elements} elements")
+        raise unsupported(instruction, f"it loads {access.elements} elements")
     scalar = access.uniform and e.result_shape(instruction) is not None
     if covered(e, instruction):
         set_all(e, targets, _fast_load(e, access, pointer_of(e, access, access.base), scalar), access.type)
@@ -59,11 +59,11 @@ def load(e: Lowering, instruction: Instruction) -> None:
 def set_all(e: Lowering, targets: tuple[Operand, ...], values: list[Value], type_: str) -> None:
     for target, value in zip(targets, values, strict=True):
         if not isinstance(target, Register):
-            raise unknown(e.now, "its destination must be a register")
+            raise unsupported(e.now, "its destination must be a register")
         e.write(target, value, type_)
 
 
-def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[Value]:
+def _fast_load(e: Lowering, access: MemoryAccess, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
         return gather(e, access, pointers(e, access, ""))
@@ -77,7 +77,7 @@ def _fast_load(e: Lowering, access: Access, pointer: str, scalar: bool) -> list[
     return _load_runs(e, access, pointer)
 
 
-def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
+def _load_runs(e: Lowering, access: MemoryAccess, pointer: str) -> list[Value]:
     """Load each stretch as one vector and hand every lane its part."""
     element, width, size = llvm_scalar(access.type), access.width, access.elements
     assert access.lanes is not None
@@ -105,11 +105,11 @@ def _load_runs(e: Lowering, access: Access, pointer: str) -> list[Value]:
     return [e.shuffle(whole, [place + i for place in places]) for i in range(size)]
 
 
-def _load_row(e: Lowering, type_: str, pointer: str, access: Access) -> Value:
+def _load_row(e: Lowering, type_: str, pointer: str, access: MemoryAccess) -> Value:
     return e.load(type_, pointer, access.width, access.volatile)
 
 
-def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:
+def _slow_load(e: Lowering, access: MemoryAccess, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if scalar:
         pointer = resolve(e, access, write=0)
@@ -117,7 +117,7 @@ def _slow_load(e: Lowering, access: Access, scalar: bool) -> list[Value]:
             e.load(element, e.offset(pointer, i * access.width), 1, access.volatile)
             for i in range(access.elements)
         ]
-    buffer = careful(e, access, "tw_load")
+    buffer = access_by_lane(e, access, "tw_load")
     whole = e.load(f"<{32 * access.elements} x {element}>", buffer, 64)
     if access.elements == 1:
         return [whole]

@@ -8,9 +8,9 @@ from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
-from tilewise.emulator.support.tensor_map import AXES, BYTES, ELEMENT_SIZES, MAP
+from tilewise.emulator.support.tensor_map_layout import AXES, BYTES, ELEMENT_SIZES, MAP
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -41,7 +41,7 @@ _CONSTANTS = {
 }
 
 
-@other("tensormap")
+@effect("tensormap")
 def tensormap(e: Lowering, instruction: Instruction) -> None:
     verb = instruction.parts[0] if instruction.parts else ""
     if verb == "replace":
@@ -49,30 +49,30 @@ def tensormap(e: Lowering, instruction: Instruction) -> None:
     elif verb == "cp_fenceproxy":
         _copy(e, instruction)
     else:
-        raise unknown(instruction, "not in this form")
+        raise unsupported(instruction, "not in this form")
 
 
 def _replace(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     name = next((part for part in parts if part in _FIELDS), "")
     if not name or "tile" not in parts or "b1024" not in parts:
-        raise unknown(instruction, "not in this form")
+        raise unsupported(instruction, "not in this form")
     offset, size, count, type_ = _FIELDS[name]
     allowed = {"replace", "tile", name, "global", "shared::cta", "shared", "b1024", type_}
     if extra := [part for part in parts if part not in allowed]:
-        raise unknown(instruction, f".{extra[0]} is not supported here")
+        raise unsupported(instruction, f".{extra[0]} is not supported here")
     if parts[-1] != type_:
-        raise unknown(instruction, f"its type must be {type_}")
-    takes(instruction, 3 if count else 2)
+        raise unsupported(instruction, f"its type must be {type_}")
+    check_operand_count(instruction, 3 if count else 2)
     value = instruction.operands[-1]
     if count:
         which = instruction.operands[1]
         if not isinstance(which, Immediate) or not 0 <= which.value < count:
-            raise unknown(instruction, f"which of the {count} it is must be a constant")
+            raise unsupported(instruction, f"which of the {count} it is must be a constant")
         offset += size * which.value
     if name in _CONSTANTS:
         if not isinstance(value, Immediate) or not 0 <= value.value <= _CONSTANTS[name]:
-            raise unknown(instruction, f"it takes a constant from 0 to {_CONSTANTS[name]}")
+            raise unsupported(instruction, f"it takes a constant from 0 to {_CONSTANTS[name]}")
         if not size:
             return  # swizzles keep 16 bytes together; there is nothing else on sm_90
     _set(e, instruction, value, name == "rank", (offset, size, type_))
@@ -114,15 +114,15 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     """``cp_fenceproxy``: a map from shared memory to global memory, from where copies may use it."""
     words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
     if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:
-        raise unknown(instruction, f".{extra[0]} is not supported here")
+        raise unsupported(instruction, f".{extra[0]} is not supported here")
     if [p for p in instruction.parts if p in ("global", "shared::cta")] != ["global", "shared::cta"]:
-        raise unknown(instruction, "it copies to .global, which is named first, from .shared::cta")
-    takes(instruction, 3)
+        raise unsupported(instruction, "it copies to .global, which is named first, from .shared::cta")
+    check_operand_count(instruction, 3)
     target, source, size = instruction.operands
     if not isinstance(size, Immediate) or size.value != BYTES:
-        raise unknown(instruction, f"its size is {BYTES}")
+        raise unsupported(instruction, f"its size is {BYTES}")
     if not isinstance(target, Address) or not isinstance(source, Address):
-        raise unknown(instruction, "it takes two addresses")
+        raise unsupported(instruction, "it takes two addresses")
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
     to, wide = (e.first_lane(_global_addresses(e, operand)) for operand in (target, source))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.fragments import Places, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.memory import take_address
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
 
 if TYPE_CHECKING:
@@ -35,40 +35,40 @@ _TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32)
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@other("ldmatrix")
+@effect("ldmatrix")
 def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices from shared memory."""
     count, transposed = _form(instruction)
     if len(instruction.operands) != 2:
-        raise unknown(instruction, "it takes registers and an address")
+        raise unsupported(instruction, "it takes registers and an address")
     name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
     _define_pair(e, name, count, transposed, loads=True)
-    places = Places(e)
+    places = OperandAddresses(e)
     listed = places.results(_registers(instruction, instruction.operands[0], count), "b32")
     _move(e, instruction, name, instruction.operands[1], count, listed, loads=True)
     places.write()
 
 
-@other("stmatrix")
+@effect("stmatrix")
 def stmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices to shared memory."""
     count, transposed = _form(instruction)
     if len(instruction.operands) != 2:
-        raise unknown(instruction, "it takes an address and registers")
+        raise unsupported(instruction, "it takes an address and registers")
     name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
     _define_pair(e, name, count, transposed, loads=False)
-    listed = Places(e).of(_registers(instruction, instruction.operands[1], count), "b32")
+    listed = OperandAddresses(e).of(_registers(instruction, instruction.operands[1], count), "b32")
     _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
 
 
-@other("movmatrix")
+@effect("movmatrix")
 def movmatrix(e: Lowering, instruction: Instruction) -> None:
     """A matrix transposed, from register to register."""
     if instruction.parts != ("sync", "aligned", "m8n8", "trans", "b16") or len(instruction.operands) != 2:
-        raise unknown(instruction, "it is movmatrix.sync.aligned.m8n8.trans.b16 d, a")
+        raise unsupported(instruction, "it is movmatrix.sync.aligned.m8n8.trans.b16 d, a")
     target, source = instruction.operands
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     e.write(target, _transpose(e, e.read(source, "b32", True)), "b32")
 
 
@@ -81,16 +81,16 @@ def _form(instruction: Instruction) -> tuple[int, bool]:
     said = {part for part in parts[2:] if part not in ("shared", "shared::cta")}
     counts = said & {*_COUNTS}
     if parts[:2] != ("sync", "aligned") or len(counts) != 1:
-        raise unknown(instruction, "it is sync.aligned, a shape, x1, x2 or x4, and a type")
+        raise unsupported(instruction, "it is sync.aligned, a shape, x1, x2 or x4, and a type")
     if said - counts - {"trans"} != {"m8n8", "b16"}:
-        raise unknown(instruction, "only the shape m8n8 of type b16 is supported")
+        raise unsupported(instruction, "only the shape m8n8 of type b16 is supported")
     return _COUNTS[counts.pop()], "trans" in said
 
 
 def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
     found = items_of(operand)
     if len(found) != count:
-        raise unknown(instruction, f"{len(found)} registers where it takes {count}")
+        raise unsupported(instruction, f"{len(found)} registers where it takes {count}")
     return found
 
 
@@ -128,7 +128,7 @@ def _move(
 def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     """How far from the start of shared memory each lane's row is, or far beyond its end."""
     if not isinstance(operand, Address):
-        raise unknown(instruction, "an address in brackets expected")
+        raise unsupported(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
     if lanes is not None:
         base = e.op("add", e.splat(base), e.lanes("i64", lanes))

@@ -9,7 +9,7 @@ from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import space_of, take_address
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
 
@@ -48,7 +48,7 @@ _VALUES, _BYTES, _RESULTS = 0, 256, 512  # in the buffer that holds what an oper
 _ONLY_HERE = ("init", "inval", "test_wait", "try_wait", "check_layout")
 
 
-@other("mbarrier")
+@effect("mbarrier")
 def mbarrier(e: Lowering, instruction: Instruction) -> None:
     verb = instruction.parts[0] if instruction.parts else ""
     lower = {
@@ -64,48 +64,48 @@ def mbarrier(e: Lowering, instruction: Instruction) -> None:
         "check_layout": _check_layout,
     }.get(verb)
     if lower is None or instruction.parts[-1] != "b64":
-        raise unknown(instruction, "not in this form")
-    _check_words(instruction, verb)
+        raise unsupported(instruction, "not in this form")
+    _check_modifiers(instruction, verb)
     if verb in _ONLY_HERE and "shared::cluster" in instruction.parts:
-        raise unknown(instruction, "this works on the block's own shared memory alone")
+        raise unsupported(instruction, "this works on the block's own shared memory alone")
     lower(e, instruction)
 
 
-def _check_words(instruction: Instruction, verb: str) -> None:
-    """Refuse what an operation cannot say."""
+def _check_modifiers(instruction: Instruction, verb: str) -> None:
+    """Refuse modifiers that the operation does not have."""
     words = instruction.parts[1:-1]
     orders, others = _ORDERS.get(verb, set()), _OTHERS.get(verb, set())
     spaces = set() if verb == "pending_count" else _SPACES
     for word in words:
         if "multicast" in word:
-            raise unknown(instruction, f".{word} is for newer GPUs than the emulator's sm_90")
+            raise unsupported(instruction, f".{word} is for newer GPUs than the emulator's sm_90")
         if word not in spaces | orders | others | (_SCOPES if orders else set()):
-            raise unknown(instruction, f".{word} is not supported here")
+            raise unsupported(instruction, f".{word} is not supported here")
     for kind in (orders, _SCOPES, spaces, _LAYOUTS, _PHASES, _ARRIVE_OTHERS):
         if sum(word in kind for word in words) > 1:
-            raise unknown(instruction, f"only one of .{', .'.join(sorted(kind))} may be said")
+            raise unsupported(instruction, f"only one of .{', .'.join(sorted(kind))} may be said")
     if bool(orders & {*words}) != bool(_SCOPES & {*words}):
-        raise unknown(instruction, "an order such as .relaxed and a scope such as .cta go together")
+        raise unsupported(instruction, "an order such as .relaxed and a scope such as .cta go together")
     if "noComplete" in words and {"relaxed", "cluster"} & {*words}:
-        raise unknown(instruction, ".noComplete goes with .release.cta alone")
+        raise unsupported(instruction, ".noComplete goes with .release.cta alone")
     if "phase_type::conditional" in words and "parity" not in words:
-        raise unknown(instruction, ".phase_type::conditional needs .parity")
+        raise unsupported(instruction, ".phase_type::conditional needs .parity")
 
 
 def _init(e: Lowering, instruction: Instruction) -> None:
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     kind = Mbarrier.INIT_V1 if "layout::v1" in instruction.parts else Mbarrier.INIT
     change(e, instruction, kind, instruction.operands[0], instruction.operands[1])
 
 
 def _inval(e: Lowering, instruction: Instruction) -> None:
-    takes(instruction, 1)
+    check_operand_count(instruction, 1)
     change(e, instruction, Mbarrier.INVALIDATE, instruction.operands[0])
 
 
 def _bytes(e: Lowering, instruction: Instruction) -> None:
     """``expect_tx`` and ``complete_tx``."""
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     kind = Mbarrier.EXPECT if instruction.parts[0] == "expect_tx" else Mbarrier.COMPLETE
     change(e, instruction, kind, instruction.operands[0], None, instruction.operands[1])
 
@@ -114,7 +114,7 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
     """``arrive`` and ``arrive_drop``, with a count or with bytes to expect."""
     parts, one = instruction.parts, Immediate(1)
     drop, expects, incomplete = parts[0] == "arrive_drop", "expect_tx" in parts, "noComplete" in parts
-    takes(instruction, *((3,) if expects or incomplete else (2, 3)))
+    check_operand_count(instruction, *((3,) if expects or incomplete else (2, 3)))
     target, place = instruction.operands[:2]
     last = instruction.operands[2] if len(instruction.operands) > 2 else None
     count, size = (one, last) if expects else (last or one, None)
@@ -122,9 +122,9 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
     if incomplete:
         kind = Mbarrier.DROP_INCOMPLETE if drop else Mbarrier.ARRIVE_INCOMPLETE
     if not isinstance(target, Register):
-        raise unknown(instruction, "the state that it gives goes to a register, or to _")
+        raise unsupported(instruction, "the state that it gives goes to a register, or to _")
     if "shared::cluster" in parts and target.name != "_":
-        raise unknown(instruction, "another block's mbarrier gives no state: write _")
+        raise unsupported(instruction, "another block's mbarrier gives no state: write _")
     results = change(e, instruction, kind, place, count, size)
     if target.name != "_":
         e.write(target, e.load(vector("i64"), results.ref, 64), "u64", None)
@@ -132,11 +132,13 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
 
 def _check_layout(e: Lowering, instruction: Instruction) -> None:
     """Whether an mbarrier was made in the layout that is named."""
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     target, place = instruction.operands
     layout = next((part for part in instruction.parts if part in _LAYOUTS), "")
     if not layout or not isinstance(target, Register):
-        raise unknown(instruction, "it takes .layout::v0 or .layout::v1, and its destination is a predicate")
+        raise unsupported(
+            instruction, "it takes .layout::v0 or .layout::v1, and its destination is a predicate"
+        )
     number = Immediate(1 if layout == "layout::v0" else 2)
     results = change(e, instruction, Mbarrier.IS_LAYOUT, place, number)
     found = e.load(vector("i64"), results.ref, 64)
@@ -159,7 +161,7 @@ def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
     if not isinstance(target, Pair):
         return
     if "phase_type::primary" not in instruction.parts:
-        raise unknown(instruction, "a report goes with .phase_type::primary")
+        raise unsupported(instruction, "a report goes with .phase_type::primary")
     predicate, value = (
         (target.first.second, target.second) if isinstance(target.first, Pair) else (target.second, None)
     )
@@ -168,9 +170,9 @@ def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
         if register is None:
             continue
         if not isinstance(register, Register) or types.get(register.name, type_) != type_:
-            raise unknown(instruction, f"its report goes to a register of type .{type_}")
+            raise unsupported(instruction, f"its report goes to a register of type .{type_}")
         if register is value and register.name == "_":
-            raise unknown(instruction, "a report's value goes to a register, or is left out")
+            raise unsupported(instruction, "a report's value goes to a register, or is left out")
         if register.name != "_":
             scalar = e.const("i1" if type_ == "pred" else "i8", 0)
             shape = e.result_shape(instruction)
@@ -180,9 +182,9 @@ def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
 def _wait(e: Lowering, instruction: Instruction) -> None:
     """``test_wait`` and ``try_wait``: neither holds the warp up, but a loop around one lets others run."""
     target, place = completion(instruction.operands[0]), instruction.operands[1]
-    takes(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
+    check_operand_count(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a predicate")
+        raise unsupported(instruction, "its destination must be a predicate")
     _report(e, instruction, instruction.operands[0])
     kind = Mbarrier.TEST_PARITY if "parity" in instruction.parts else Mbarrier.TEST_STATE
     alike = e.result_shape(instruction) == UNIFORM and not e.is_apart and e.guard is None
@@ -197,7 +199,7 @@ def _wait(e: Lowering, instruction: Instruction) -> None:
         found = e.load(vector("i64"), results.ref, 64)
         over = e.compare("icmp ne", found, e.splat(zero))
         e.write(target, over, "pred", None) if e.result_shape(instruction) is None else _same(e, target, over)
-    e.hurry(e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
+    e.yield_soon(e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
 
 
 def _same(e: Lowering, target: Register, over: Value) -> None:
@@ -207,10 +209,10 @@ def _same(e: Lowering, target: Register, over: Value) -> None:
 
 
 def _pending(e: Lowering, instruction: Instruction) -> None:
-    takes(instruction, 2)
+    check_operand_count(instruction, 2)
     target, state = instruction.operands
     if not isinstance(target, Register):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     shape = e.result_shape(instruction)
     value = e.read(state, "u64", shape is None)
     count = e.op("and", value, e.const(value, (1 << COUNT_BITS) - 1))
@@ -267,7 +269,7 @@ def change(
 def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     """The address of every lane, of 32 bits but for generic ones."""
     if not isinstance(operand, Address):
-        raise unknown(instruction, "an address in brackets expected")
+        raise unsupported(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
     wide = e.splat(base)
     if lanes is not None and any(lanes):

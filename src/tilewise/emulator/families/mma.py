@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.sparse import SPARSE, find_sparsity
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.fragments import Places, define, items_of
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
-from tilewise.emulator.numerics.sparse import Sparsity
+from tilewise.emulator.numerics.sparsity import Sparsity
 from tilewise.emulator.numerics.tensor_core import (
     ELEMENTS,
     accumulate,
@@ -31,7 +31,7 @@ from tilewise.emulator.ptx.types import llvm_scalar
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["Form", "Layout", "Place", "gathered", "product"]
+__all__ = ["Layout", "MmaForm", "Place", "gathered", "product"]
 
 Place = tuple[int, int, int]  # which of several independent products, row, column
 Layout = Callable[[int, int], Place]  # from lane and the number of its element
@@ -97,13 +97,13 @@ def _turned(layout: Layout) -> Layout:
 
 
 def holders(layout: Layout, count: int) -> dict[Place, Pick]:
-    """For each place of a matrix, who holds it."""
+    """For each element of a matrix, the lanes and indices that hold it."""
     return {layout(lane, index): (index, lane) for lane in range(32) for index in range(count)}
 
 
 # -- forms ------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Form:
+class MmaForm:
     """One instruction's types, layouts, and how many elements of each matrix a lane holds."""
 
     k: int  # steps: elements of a sum, or words of 32 for b1
@@ -156,21 +156,21 @@ _DENSE: dict[tuple[str, str], tuple[str, ...]] = {
 _KIND = {"e4m3": "f8", "e5m2": "f8", "s8": "i8", "u8": "i8", "s4": "i4", "u4": "i4"}
 
 
-def _form(instruction: Instruction, words: list[str], selector: Operand | None) -> Form:
+def _form(instruction: Instruction, words: list[str], selector: Operand | None) -> MmaForm:
     """The form of what is left of an instruction's words: shape, layouts of A and B, and types."""
     if len(words) != 7 or words[4] not in ELEMENTS or words[5] not in ELEMENTS:
-        raise unknown(instruction, "this form of mma is not supported")
+        raise unsupported(instruction, "this form of mma is not supported")
     shape, a_way, b_way, d_type, a_type, b_type, c_type = words
     if (shape, a_type, b_type) == ("m8n8k4", "f16", "f16") and selector is None:
         return _volta(instruction, words)
     kind = _KIND.get(a_type, a_type)
     allowed = (_DENSE if selector is None else SPARSE).get((shape, kind))
     if allowed is None or kind != _KIND.get(b_type, b_type):
-        raise unknown(instruction, f"not the shape {shape} with the types {a_type} and {b_type}")
+        raise unsupported(instruction, f"not the shape {shape} with the types {a_type} and {b_type}")
     if d_type not in allowed or c_type != d_type:
-        raise unknown(instruction, f"the types of C and D must be alike, and {' or '.join(allowed)}")
+        raise unsupported(instruction, f"the types of C and D must be alike, and {' or '.join(allowed)}")
     if (a_way, b_way) != ("row", "col"):
-        raise unknown(instruction, "A must be row and B col")
+        raise unsupported(instruction, "A must be row and B col")
     m, k = int(shape[1 : shape.index("n")]), int(shape[shape.index("k") + 1 :])
     bits, per = ELEMENTS[a_type].bits, per_register(a_type)
     sparsity = find_sparsity(instruction, bits, k, selector) if selector else None
@@ -179,32 +179,34 @@ def _form(instruction: Instruction, words: list[str], selector: Operand | None) 
     k, b_count = (k // 32, b_count // 32) if bits == 1 else (k, b_count)
     k = k // 2 if sparsity else k
     layouts = _a_by_rows(per, m == 16), _b_by_columns(per), _sums, _sums
-    return Form(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, b_count, m * 8 // 32, sparsity)
+    return MmaForm(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, b_count, m * 8 // 32, sparsity)
 
 
-def _volta(instruction: Instruction, words: list[str]) -> Form:
+def _volta(instruction: Instruction, words: list[str]) -> MmaForm:
     _, a_way, b_way, d_type, a_type, b_type, c_type = words
     ways = {"row", "col"}
     if a_way not in ways or b_way not in ways or d_type not in _HALF or c_type not in _HALF:
-        raise unknown(instruction, "A and B must be row or col, C and D f16 or f32")
+        raise unsupported(instruction, "A and B must be row or col, C and D f16 or f32")
     if c_type == "f32" and d_type != "f32":
-        raise unknown(instruction, "with C in f32, D must be too")
+        raise unsupported(instruction, "with C in f32, D must be too")
     sums = {"f16": _volta_whole, "f32": _volta_sums}
     a = _volta_whole if a_way == "row" else _turned(_volta_cut)
     b = _volta_cut if b_way == "row" else _turned(_volta_whole)
-    return Form(4, a_type, b_type, c_type, d_type, a, b, sums[c_type], sums[d_type], 4, 4, 8)
+    return MmaForm(4, a_type, b_type, c_type, d_type, a, b, sums[c_type], sums[d_type], 4, 4, 8)
 
 
 # -- the instruction --------------------------------------------------------------------------------
-@other("mma")
+@effect("mma")
 def mma(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts)
     sparse = words[:1] in (["sp"], ["sp::ordered_metadata"])
     words = words[1:] if sparse else words
     if words[:2] != ["sync", "aligned"]:
-        raise unknown(instruction, "this form of mma is not supported")
+        raise unsupported(instruction, "this form of mma is not supported")
     if len(instruction.operands) != (6 if sparse else 4):
-        raise unknown(instruction, "it takes D, A, B and C" + (", metadata and a selector" if sparse else ""))
+        raise unsupported(
+            instruction, "it takes D, A, B and C" + (", metadata and a selector" if sparse else "")
+        )
     saturate = "satfinite" in words
     op = next((word for word in ("xor", "and") if word in words), "")
     words = [word for word in words[2:] if word not in ("satfinite", "xor", "and", "popc", "rn")]
@@ -216,16 +218,16 @@ def mma(e: Lowering, instruction: Instruction) -> None:
 
 
 def product(
-    e: Lowering, name: str, form: Form, groups: list[tuple[Operand, ...]], saturate: bool, op: str
+    e: Lowering, name: str, form: MmaForm, groups: list[tuple[Operand, ...]], saturate: bool, op: str
 ) -> None:
     """Multiply. ``groups`` are the registers of D, A, B and C, and the metadata of a sparse A."""
     d, a, b, c = groups[:4]
     for matrix, group, count in zip("DABC", groups, form.registers(), strict=False):
         if len(group) != count:
-            raise unknown(e.now, f"{len(group)} registers for {matrix} where it takes {count}")
+            raise unsupported(e.now, f"{len(group)} registers for {matrix} where it takes {count}")
     if name not in e.declared:
         _define(e, name, form, saturate, op)
-    places = Places(e)
+    places = OperandAddresses(e)
     listed = places.results(d, _REGISTER[form.d_type], c, _REGISTER[form.c_type])
     listed += places.of(a, _factor(form.a_type)) + places.of(b, _factor(form.b_type))
     for metadata in groups[4:]:
@@ -234,14 +236,14 @@ def product(
     places.write()
 
 
-def _check_modifiers(instruction: Instruction, form: Form, saturate: bool, op: str) -> None:
+def _check_modifiers(instruction: Instruction, form: MmaForm, saturate: bool, op: str) -> None:
     bits = form.a_type == "b1"
     if bits != bool(op) or bits != ("popc" in instruction.parts):
-        raise unknown(instruction, "b1 takes and.popc or xor.popc, and no other type does")
+        raise unsupported(instruction, "b1 takes and.popc or xor.popc, and no other type does")
     if saturate and (bits or form.d_type != "s32"):
-        raise unknown(instruction, "satfinite is for integers")
+        raise unsupported(instruction, "satfinite is for integers")
     if "rn" in instruction.parts and form.d_type != "f64":
-        raise unknown(instruction, "it does not say how to round")
+        raise unsupported(instruction, "it does not say how to round")
 
 
 # The type of a register of D or C; one of A or B is b32, but for f64.
@@ -259,7 +261,7 @@ def per_register(type_: str) -> int:
 
 
 # -- the function -----------------------------------------------------------------------------------
-def _define(e: Lowering, name: str, form: Form, saturate: bool, op: str) -> None:
+def _define(e: Lowering, name: str, form: MmaForm, saturate: bool, op: str) -> None:
     """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
     inner = Emitter()
     d_count, a_count, b_count, c_count = form.registers()
@@ -300,7 +302,7 @@ def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:
     return [ELEMENTS[type_].number(e, register, part) for register in registers for part in parts]
 
 
-def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
+def _start(e: Emitter, form: MmaForm, places: list[str]) -> list[Value]:
     """C as the elements of D start from it."""
     word = vector(llvm_scalar(_REGISTER[form.c_type]))
     count = form.d_count // per_register(form.c_type)
@@ -315,7 +317,7 @@ def _start(e: Emitter, form: Form, places: list[str]) -> list[Value]:
 
 
 def _steps(
-    e: Emitter, form: Form, a: list[Value], b: list[Value], metadata: Value | None
+    e: Emitter, form: MmaForm, a: list[Value], b: list[Value], metadata: Value | None
 ) -> list[list[tuple[Value, Value]]]:
     """For every k: what each lane multiplies, for each of its elements of D."""
     in_a, in_b = holders(form.a, form.a_count), holders(form.b, form.b_count)

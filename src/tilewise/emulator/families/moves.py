@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.floats import comparable, flushed
 from tilewise.emulator.families.integers import WORDS, check
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import Form, other, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, effect, pure, unsupported
 from tilewise.emulator.numerics.halves import split
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, is_float, llvm_scalar
@@ -61,11 +61,11 @@ _SET_ALSO = {
 
 
 # -- moves -----------------------------------------------------------------------------------------------
-@other("mov")
+@effect("mov")
 def mov(e: Lowering, instruction: Instruction) -> None:
     type_ = check(instruction, ("pred", "b128", *_PLAIN))
     if len(instruction.operands) != 2:
-        raise unknown(instruction, "it takes one source")
+        raise unsupported(instruction, "it takes one source")
     target, source = instruction.operands
     shape = e.result_shape(instruction)
     if isinstance(source, Vector):
@@ -85,12 +85,12 @@ def mov(e: Lowering, instruction: Instruction) -> None:
 def _fits(e: Lowering, instruction: Instruction, operand: Operand, bits: int) -> None:
     """Refuse a register of another width. Special registers may be read in part."""
     if isinstance(operand, Register) and operand.name in e.types and bits_of(e.types[operand.name]) != bits:
-        raise unknown(instruction, f"{operand.name} must have {bits} bits")
+        raise unsupported(instruction, f"{operand.name} must have {bits} bits")
 
 
 def _target(e: Lowering, instruction: Instruction, target: Operand, bits: int) -> Register:
     if not isinstance(target, Register) or (target.name not in e.types and target.name != "_"):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     _fits(e, instruction, target, bits)
     return target
 
@@ -100,7 +100,7 @@ def _part(instruction: Instruction, items: tuple[Operand, ...]) -> int:
     type_ = instruction.parts[-1]
     bits = bits_of(type_) // max(len(items), 1)
     if type_ not in ("b128", *_BITS) or len(items) not in (2, 4) or bits < 8:
-        raise unknown(instruction, "two or four elements of 8 bits or more make up a .b type")
+        raise unsupported(instruction, "two or four elements of 8 bits or more make up a .b type")
     return bits
 
 
@@ -113,7 +113,7 @@ def _pack(e: Lowering, instruction: Instruction, target: Operand, source: Vector
     whole = e.zero(vector(f"i{total}") if shape is None else f"i{total}")
     for i, item in enumerate(source.items):
         if not isinstance(item, Register | Immediate) or item == Register("_"):
-            raise unknown(instruction, "its elements must be registers or constants")
+            raise unsupported(instruction, "its elements must be registers or constants")
         _fits(e, instruction, item, part)
         piece = e.resize(e.read(item, f"b{part}", shape is None), f"i{total}", False)
         whole = e.op("or", whole, e.op("shl", piece, e.const(piece, i * part)))
@@ -134,9 +134,9 @@ def _unpack(e: Lowering, instruction: Instruction, target: Vector, source: Opera
 
 
 # -- choices ---------------------------------------------------------------------------------------------
-def _selp_form(instruction: Instruction) -> Form:
+def _selp_form(instruction: Instruction) -> OperandTypes:
     type_ = check(instruction, _PLAIN)
-    return Form((type_,), (type_, type_, "pred"))
+    return OperandTypes((type_,), (type_, type_, "pred"))
 
 
 @pure("selp", form=_selp_form)
@@ -144,11 +144,11 @@ def selp(e: Emitter, instruction: Instruction, a: Value, b: Value, condition: Va
     return e.select(condition, a, b)
 
 
-def _slct_form(instruction: Instruction) -> Form:
+def _slct_form(instruction: Instruction) -> OperandTypes:
     match instruction.parts:
         case (type_, "s32") | (type_, "f32") | ("ftz", type_, "f32") if type_ in _PLAIN:
-            return Form((type_,), (type_, type_, instruction.parts[-1]))
-    raise unknown(instruction, "not in this form")
+            return OperandTypes((type_,), (type_, type_, instruction.parts[-1]))
+    raise unsupported(instruction, "not in this form")
 
 
 @pure("slct", form=_slct_form)
@@ -165,13 +165,13 @@ def _check_comparison(instruction: Instruction, type_: str, join: bool, results:
     kind = "f" if is_float(type_) else type_[0]
     word, *rest = instruction.parts[: len(instruction.parts) - results] or ("",)
     if word not in _COMPARISONS[kind]:
-        raise unknown(instruction, f".{type_} has no comparison .{word}")
+        raise unsupported(instruction, f".{type_} has no comparison .{word}")
     has_join = bool(rest) and rest[0] in _JOINS
     if has_join != join:
-        raise unknown(instruction, "one of .and, .or, .xor goes with a predicate")
+        raise unsupported(instruction, "one of .and, .or, .xor goes with a predicate")
     rest = rest[has_join:]
     if rest not in ([], ["ftz"]) or (rest and type_ not in ("f32", "f16", "f16x2")):
-        raise unknown(instruction, f".{'.'.join(rest)} does not fit here")
+        raise unsupported(instruction, f".{'.'.join(rest)} does not fit here")
 
 
 def compare(e: Emitter, instruction: Instruction, word: str, a: Value, b: Value) -> Value:
@@ -189,15 +189,15 @@ def _joined(e: Emitter, instruction: Instruction, holds: Value, extra: Value | N
     return e.op(next(part for part in instruction.parts if part in _JOINS), holds, extra)
 
 
-def _setp_form(instruction: Instruction) -> Form:
+def _setp_form(instruction: Instruction) -> OperandTypes:
     parts = instruction.parts
     type_ = check(instruction, _COMPARED, *parts[:-1])
     join = len(instruction.operands) == 4
     _check_comparison(instruction, type_, join, 1)
     pair = isinstance(instruction.operands[0], Pair)
     if type_ in _HALVES and not pair:
-        raise unknown(instruction, "packed numbers need two destinations")
-    return Form(("pred", "pred") if pair else ("pred",), (type_, type_) + (("pred",) if join else ()))
+        raise unsupported(instruction, "packed numbers need two destinations")
+    return OperandTypes(("pred", "pred") if pair else ("pred",), (type_, type_) + (("pred",) if join else ()))
 
 
 @pure("setp", form=_setp_form)
@@ -218,16 +218,16 @@ def setp(
     return tuple(_joined(e, instruction, each, extra) for each in both)
 
 
-def _set_form(instruction: Instruction) -> Form:
+def _set_form(instruction: Instruction) -> OperandTypes:
     to, type_ = ("", *instruction.parts)[-2:]
     if type_ not in _COMPARED:
-        raise unknown(instruction, f"its type must be one of {', '.join(_COMPARED)}")
+        raise unsupported(instruction, f"its type must be one of {', '.join(_COMPARED)}")
     words = ("u32", "s32") if type_ in _HALVES else ("u32", "s32", "f32", "f16", "bf16")
     if to not in (*words, *_SET_ALSO.get(type_, ())):
-        raise unknown(instruction, f"a comparison of .{type_} does not make a .{to}")
+        raise unsupported(instruction, f"a comparison of .{type_} does not make a .{to}")
     join = len(instruction.operands) == 4
     _check_comparison(instruction, type_, join, 2)
-    return Form((to,), (type_, type_) + (("pred",) if join else ()))
+    return OperandTypes((to,), (type_, type_) + (("pred",) if join else ()))
 
 
 @pure("set", form=_set_form)

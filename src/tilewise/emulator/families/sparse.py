@@ -8,8 +8,8 @@ further down, in the high half (the others). What A does not keep is skipped: no
 
 from __future__ import annotations
 
-from tilewise.emulator.lowering.tables import unknown
-from tilewise.emulator.numerics.sparse import Sparsity
+from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.numerics.sparsity import Sparsity
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand
 
 __all__ = ["SPARSE", "find_sparsity"]
@@ -36,5 +36,5 @@ def find_sparsity(instruction: Instruction, bits: int, k: int, operand: Operand)
     chunk = {32: 2, 4: 8}.get(bits, 4)
     lanes = 2 * (4 * k // chunk) // 32  # of each four, that give metadata: for two rows, 32 bits each
     if not isinstance(operand, Immediate) or not 0 <= operand.value < 4 // lanes:
-        raise unknown(instruction, f"its sparsity selector must be a number below {4 // lanes}")
+        raise unsupported(instruction, f"its sparsity selector must be a number below {4 // lanes}")
     return Sparsity(chunk, 2 if bits == 4 else 1, bits < 16, operand.value * lanes)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import (
-    Access,
+    MemoryAccess,
+    access_by_lane,
     access_of,
-    careful,
-    check_words,
+    check_modifiers,
     covered,
     fast_path,
     interleave,
@@ -20,7 +20,7 @@ from tilewise.emulator.lowering.memory import (
     runs_of,
 )
 from tilewise.emulator.lowering.scattered import scatter
-from tilewise.emulator.lowering.tables import other, takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Vector
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -32,20 +32,20 @@ __all__: list[str] = []
 _MOST_RUNS = 8
 
 
-@other("st")
+@effect("st")
 def store(e: Lowering, instruction: Instruction) -> None:
     if "async" in instruction.parts:
         from tilewise.emulator.families.bulk import remote
 
         remote(e, instruction)
         return
-    takes(instruction, 2, 3)  # the third is a cache policy
-    check_words(instruction, "release", "wb", "wt")
+    check_operand_count(instruction, 2, 3)  # the third is a cache policy
+    check_modifiers(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])
     source = instruction.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)
     if len(items) != access.elements:
-        raise unknown(instruction, f"it stores {access.elements} elements")
+        raise unsupported(instruction, f"it stores {access.elements} elements")
     # NOTE: one local address, or a generic one that is local, is another place for every lane.
     one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
     scalar = one_place and all(_is_scalar(e, item) for item in items)
@@ -71,7 +71,7 @@ def _is_scalar(e: Lowering, item: Operand) -> bool:
     return shape is not None and shape.uniform
 
 
-def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) -> None:
+def _fast_store(e: Lowering, access: MemoryAccess, pointer: str, values: list[Value]) -> None:
     if not pointer:
         scatter(e, access, pointers(e, access, ""), values)
         return
@@ -104,14 +104,14 @@ def _fast_store(e: Lowering, access: Access, pointer: str, values: list[Value]) 
     e.line(f"call void @{name}({whole}, ptr {pointer}, i32 {access.width}, {mask})")
 
 
-def _filled(access: Access, runs: list[tuple[int, int]]) -> bool:
+def _filled(access: MemoryAccess, runs: list[tuple[int, int]]) -> bool:
     """Whether the lanes write every byte of the stretches: a store may not touch a gap."""
     assert access.lanes is not None
     return sum(end - start for start, end in runs) == len(set(access.lanes)) * access.size
 
 
 def _store_runs(
-    e: Lowering, access: Access, pointer: str, values: list[Value], runs: list[tuple[int, int]]
+    e: Lowering, access: MemoryAccess, pointer: str, values: list[Value], runs: list[tuple[int, int]]
 ) -> None:
     """Put the lanes' values in order of address and store each stretch at once."""
     assert access.lanes is not None
@@ -134,7 +134,7 @@ def _last_lane(e: Lowering, value: Value) -> Value:
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 
 
-def _slow_store(e: Lowering, access: Access, values: list[Value], scalar: bool) -> None:
+def _slow_store(e: Lowering, access: MemoryAccess, values: list[Value], scalar: bool) -> None:
     if scalar:
         pointer = resolve(e, access, write=1)
         for i, value in enumerate(values):
@@ -142,4 +142,4 @@ def _slow_store(e: Lowering, access: Access, values: list[Value], scalar: bool) 
         return
     _, buffer = e.buffers()
     e.store(interleave(e, values), buffer, 64)
-    careful(e, access, "tw_store")
+    access_by_lane(e, access, "tw_store")

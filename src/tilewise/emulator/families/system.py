@@ -1,16 +1,16 @@
 """What ends a kernel or asks the host: traps, assertions, printf; and the functions that CUDA provides.
 
 A call of a function that the PTX does not define is one of these, or it is refused. ``vprintf`` and
-``__assertfail`` ask the host (:mod:`questions`); ``malloc`` and ``free`` are PTX (:mod:`library`).
+``__assertfail`` ask the host (``host_calls.py``); ``malloc`` and ``free`` are PTX (``ptx/library.py``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import FaultKind, Question
+from tilewise.emulator.layout import FaultKind, HostCall
 from tilewise.emulator.llvm.emit import vector
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -21,19 +21,19 @@ __all__: list[str] = []  # its instructions are in the tables
 
 
 # -- ends ---------------------------------------------------------------------------------------------
-@other("trap")
+@effect("trap")
 def trap(e: Lowering, instruction: Instruction) -> None:
     """End the launch with a fault."""
     _end(e, FaultKind.TRAP, instruction)
 
 
-@other("call:nowhere")
+@effect("call:nowhere")
 def nowhere(e: Lowering, instruction: Instruction) -> None:
     """A call through a pointer that is not the address of any function that fits."""
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
-@other("call:overflow")
+@effect("call:overflow")
 def overflow(e: Lowering, instruction: Instruction) -> None:
     """A call for which a thread's stack has no room."""
     _end(e, FaultKind.STACK_OVERFLOW, instruction)
@@ -44,11 +44,11 @@ def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
     e.place(e.label("never"))
 
 
-@other("brkpt")
+@effect("brkpt")
 def brkpt(e: Lowering, instruction: Instruction) -> None:
     """There is no debugger to stop for."""
     if instruction.parts or instruction.operands:
-        raise unknown(instruction, "it has no operands")
+        raise unsupported(instruction, "it has no operands")
 
 
 # -- the host -----------------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) ->
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 
-@other("call:vprintf")
+@effect("call:vprintf")
 def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
-    answer, buffer = e.ask_host(Question.PRINT, instruction.line, e.mask())
+    answer, buffer = e.call_host(HostCall.PRINT, instruction.line, e.mask())
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
     e.place(good)
@@ -72,9 +72,9 @@ def vprintf(e: Lowering, instruction: Instruction) -> None:
         e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
 
 
-@other("call:assertfail")
+@effect("call:assertfail")
 def assertfail(e: Lowering, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
-    e.ask_host(Question.ASSERT, instruction.line, e.mask())
+    e.call_host(HostCall.ASSERT, instruction.line, e.mask())
     _end(e, FaultKind.ASSERT, instruction)

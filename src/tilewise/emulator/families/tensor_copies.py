@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.bulk import BARRIER, GROUP, Columns, refuse_others, spaces_of
 from tilewise.emulator.layout import Flight, FlightClass
-from tilewise.emulator.lowering.tables import takes, unknown
+from tilewise.emulator.lowering.tables import check_operand_count, unsupported
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Vector
-from tilewise.emulator.support.bulk import NONE, REQUEST, Verb
+from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def tensor(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     for part in parts:
         if part in _NEWER:
-            raise unknown(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
+            raise unsupported(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
     ranks = [part for part in parts if part in _DIMENSIONS]
     if len(ranks) != 1:
-        raise unknown(instruction, "it says how many dimensions, .1d to .5d")
+        raise unsupported(instruction, "it says how many dimensions, .1d to .5d")
     rank = _DIMENSIONS[ranks[0]]
     if "prefetch" in parts:
         _prefetch(instruction, rank)
@@ -41,7 +41,7 @@ def tensor(e: Lowering, instruction: Instruction) -> None:
     elif parts[:3] == ("async", "bulk", "tensor") or parts[:4] == ("reduce", "async", "bulk", "tensor"):
         _store(e, instruction, rank)
     else:
-        raise unknown(instruction, "this form of cp is not supported")
+        raise unsupported(instruction, "this form of cp is not supported")
 
 
 def _mode(instruction: Instruction, rank: int, modes: dict[str, bool]) -> tuple[bool, set[str]]:
@@ -49,7 +49,7 @@ def _mode(instruction: Instruction, rank: int, modes: dict[str, bool]) -> tuple[
     named = [part for part in instruction.parts if part in modes]
     im2col = bool(named) and modes[named[0]]
     if len(named) > 1 or (im2col and rank < 3):
-        raise unknown(instruction, "one mode, of which im2col needs 3 dimensions or more")
+        raise unsupported(instruction, "one mode, of which im2col needs 3 dimensions or more")
     return im2col, {"async", "bulk", "tensor", f"{rank}d", "L2::cache_hint", *named}
 
 
@@ -57,12 +57,12 @@ def _load(e: Lowering, instruction: Instruction, rank: int) -> None:
     im2col, allowed = _mode(instruction, rank, _LOADS)
     target, source = spaces_of(instruction)
     if source != "global" or target == "global":
-        raise unknown(instruction, f"there is no copy from {source} to {target} that tells an mbarrier")
+        raise unsupported(instruction, f"there is no copy from {source} to {target} that tells an mbarrier")
     several = "multicast::cluster" in instruction.parts
     if target == "shared::cluster":
         allowed |= {"multicast::cluster"}
     refuse_others(instruction, allowed | {target, source, BARRIER})
-    takes(instruction, 3 + im2col + several + ("L2::cache_hint" in instruction.parts))
+    check_operand_count(instruction, 3 + im2col + several + ("L2::cache_hint" in instruction.parts))
     operands = list(instruction.operands)
     columns = Columns(e, instruction)
     columns.address(REQUEST.SHARED, operands.pop(0), "shared")
@@ -80,15 +80,15 @@ def _store(e: Lowering, instruction: Instruction, rank: int) -> None:
     parts, reduces = instruction.parts, instruction.parts[0] == "reduce"
     im2col, allowed = _mode(instruction, rank, _STORES)
     if spaces_of(instruction) != ("global", "shared::cta") or GROUP not in parts:
-        raise unknown(instruction, f"it is from .shared::cta to .global, told by .{GROUP}")
+        raise unsupported(instruction, f"it is from .shared::cta to .global, told by .{GROUP}")
     operations = [part for part in parts if part in OPERATIONS]
     if len(operations) != reduces:
-        raise unknown(instruction, "a reduction, and nothing else, names one operation")
+        raise unsupported(instruction, "a reduction, and nothing else, names one operation")
     refuse_others(
         instruction,
         allowed | {"global", "shared::cta", GROUP, *operations} | ({"reduce"} if reduces else set()),
     )
-    takes(instruction, 2 + ("L2::cache_hint" in parts))
+    check_operand_count(instruction, 2 + ("L2::cache_hint" in parts))
     columns = Columns(e, instruction)
     _tensor_operand(columns, instruction.operands[0], rank)
     columns.address(REQUEST.SHARED, instruction.operands[1], "shared")
@@ -111,7 +111,7 @@ def _parted(instruction: Instruction, operand: Operand, rank: int) -> tuple[Oper
     match operand:
         case Vector(items=(Address() as place, Vector(items=coordinates))) if len(coordinates) == rank:
             return place, coordinates
-    raise unknown(instruction, f"a tensor map with {rank} coordinates in brackets expected")
+    raise unsupported(instruction, f"a tensor map with {rank} coordinates in brackets expected")
 
 
 def _offsets(columns: Columns, operand: Operand | None, rank: int) -> None:
@@ -120,7 +120,7 @@ def _offsets(columns: Columns, operand: Operand | None, rank: int) -> None:
     if operand is not None:
         items = operand.items if isinstance(operand, Vector) else (operand,)
         if len(items) != rank - 2:
-            raise unknown(columns.instruction, f"it takes {rank - 2} im2col offsets")
+            raise unsupported(columns.instruction, f"it takes {rank - 2} im2col offsets")
     for i in range(3):
         if i < len(items):
             columns.number(REQUEST.OFFSETS + 8 * i, items[i], "u16")
@@ -142,5 +142,5 @@ def _prefetch(instruction: Instruction, rank: int) -> None:
     """A hint to a cache, of which there is none."""
     im2col, allowed = _mode(instruction, rank, _LOADS)
     refuse_others(instruction, allowed | {"prefetch", "L2", "global"})
-    takes(instruction, 1 + im2col + ("L2::cache_hint" in instruction.parts))
+    check_operand_count(instruction, 1 + im2col + ("L2::cache_hint" in instruction.parts))
     _parted(instruction, instruction.operands[0], rank)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tilewise.emulator.families.integers import distance, element
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import Form, pure, unknown
+from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_signed
 
@@ -24,14 +24,14 @@ __all__: list[str] = []
 _TYPES = ("u32", "s32")
 _SCALAR = ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_DOUBTFUL = "GPUs do not do what the PTX ISA says of it in this form, and it is not supported"
+_DIFFERS_FROM_ISA = "GPUs do not do what the PTX ISA says of it in this form, and it is not supported"
 _PLACES = {f"b{i}": (i, 8) for i in range(4)} | {f"h{i}": (i, 16) for i in range(2)}
 _CLAMPED_UNSIGNED = ("vmin", "vmax", "vshr")  # what cannot be larger than the type
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What the parts of a video instruction say."""
+class _Modifiers:
+    """The modifiers of a video instruction, sorted."""
 
     types: tuple[str, ...]  # of the result, where it has one of its own, and of a and b
     words: tuple[str, ...]
@@ -42,12 +42,15 @@ class _Said:
         """The result's type; of comparisons it is unsigned."""
         return self.types[0] if len(self.types) == 3 else "u32"
 
-    def place(self, operand: int) -> str:
+    def selector_of(self, operand: int) -> str:
+        """The selector of an operand, such as "b0"; "" if it has none."""
         return next((mark for mark in self.marks.get(operand, ()) if mark != "-"), "")
 
 
-def _read(instruction: Instruction, *words: str, places: set[str], signs: bool = False) -> _Said:
-    """Take the parts apart; refuse what the instruction does not have."""
+def _read_modifiers(
+    instruction: Instruction, *words: str, places: set[str], signs: bool = False
+) -> _Modifiers:
+    """Sort an instruction's modifiers; refuse those that it does not have."""
     types = tuple(part for part in instruction.parts if part in _TYPES)
     marks: dict[int, tuple[str, ...]] = {}
     found: list[str] = []
@@ -55,19 +58,19 @@ def _read(instruction: Instruction, *words: str, places: set[str], signs: bool =
         if ":" in part:
             operand, mark = part.split(":")
             if mark not in places and not (mark == "-" and signs):
-                raise unknown(instruction, f"the selector .{mark} does not fit here")
+                raise unsupported(instruction, f"the selector .{mark} does not fit here")
             marks[int(operand)] = (*marks.get(int(operand), ()), mark)
         elif part not in _TYPES:
             if part not in words or part in found:
-                raise unknown(instruction, f".{part} does not fit here")
+                raise unsupported(instruction, f".{part} does not fit here")
             found.append(part)
     if len(types) != (2 if instruction.opcode.startswith("vset") else 3):
-        raise unknown(instruction, "its types must be .u32 or .s32, one for each operand")
+        raise unsupported(instruction, "its types must be .u32 or .s32, one for each operand")
     if any(len([mark for mark in each if mark != "-"]) > 1 for each in marks.values()):
-        raise unknown(instruction, "an operand takes one selector")
+        raise unsupported(instruction, "an operand takes one selector")
     if len([word for word in found if word in _COMPARISONS]) != instruction.opcode.startswith("vset"):
-        raise unknown(instruction, "it needs one comparison")
-    return _Said(types, tuple(found), marks)
+        raise unsupported(instruction, "it needs one comparison")
+    return _Modifiers(types, tuple(found), marks)
 
 
 def _clamped(e: Emitter, value: Value, bits: int, signed: bool) -> Value:
@@ -76,7 +79,7 @@ def _clamped(e: Emitter, value: Value, bits: int, signed: bool) -> Value:
     return e.intrinsic("llvm.smin", above, e.const(value, high))
 
 
-def _operation(e: Emitter, opcode: str, said: _Said, x: Value, y: Value) -> Value:
+def _operation(e: Emitter, opcode: str, modifiers: _Modifiers, x: Value, y: Value) -> Value:
     """The first operation, on numbers wide enough not to overflow."""
     match opcode:
         case "vadd" | "vsub":
@@ -90,64 +93,68 @@ def _operation(e: Emitter, opcode: str, said: _Said, x: Value, y: Value) -> Valu
             negative = e.op("lshr", total, e.const(total, 31))
             more = e.op("add", total, e.op("sub", e.const(total, 1), negative))
             return e.op("ashr", more, e.const(more, 1))
-    word = next(word for word in said.words if word in _COMPARISONS)
+    word = next(word for word in modifiers.words if word in _COMPARISONS)
     name = f"icmp {word if word in ('eq', 'ne') else 's' + word}"
     return e.cast("zext", e.compare(name, x, y), x.scalar)
 
 
 # -- one number ------------------------------------------------------------------------------------------
-def _said_scalar(instruction: Instruction) -> _Said:
+def _scalar_modifiers(instruction: Instruction) -> _Modifiers:
     opcode = instruction.opcode
     words: tuple[str, ...] = ("add", "min", "max", *(_COMPARISONS if opcode == "vset" else ("sat",)))
     words += ("clamp", "wrap") if opcode in ("vshl", "vshr") else ()
-    said = _read(instruction, *words, places=set(_PLACES))
+    modifiers = _read_modifiers(instruction, *words, places=set(_PLACES))
     if opcode in ("vshl", "vshr") and (
-        said.types[2] != "u32" or ("clamp" in said.words) == ("wrap" in said.words)
+        modifiers.types[2] != "u32" or ("clamp" in modifiers.words) == ("wrap" in modifiers.words)
     ):
-        raise unknown(instruction, "it shifts by a .u32, with .clamp or with .wrap")
-    second = [word for word in said.words if word in ("add", "min", "max")]
-    if len(second) + bool(said.place(0)) > 1 or said.place(3):
-        raise unknown(instruction, "it takes one second operation, or a selector of its destination")
-    clamps = "sat" in said.words
+        raise unsupported(instruction, "it shifts by a .u32, with .clamp or with .wrap")
+    second = [word for word in modifiers.words if word in ("add", "min", "max")]
+    if len(second) + bool(modifiers.selector_of(0)) > 1 or modifiers.selector_of(3):
+        raise unsupported(instruction, "it takes one second operation, or a selector of its destination")
+    clamps = "sat" in modifiers.words
     if (
         "min" in second
         or "max" in second
-        or said.place(0) == "h1"
-        or (clamps and (second or said.place(0) or opcode == "vshl"))
-        or (clamps and said.result == "u32" and opcode not in _CLAMPED_UNSIGNED)
+        or modifiers.selector_of(0) == "h1"
+        or (clamps and (second or modifiers.selector_of(0) or opcode == "vshl"))
+        or (clamps and modifiers.result == "u32" and opcode not in _CLAMPED_UNSIGNED)
     ):
-        raise unknown(instruction, _DOUBTFUL)
-    return said
+        raise unsupported(instruction, _DIFFERS_FROM_ISA)
+    return modifiers
 
 
-def _scalar_form(instruction: Instruction) -> Form:
-    said = _said_scalar(instruction)
-    third = (said.result,) if "add" in said.words or said.place(0) else ()
-    return Form((said.result,), (*said.types[-2:], *third))
+def _scalar_form(instruction: Instruction) -> OperandTypes:
+    modifiers = _scalar_modifiers(instruction)
+    third = (modifiers.result,) if "add" in modifiers.words or modifiers.selector_of(0) else ()
+    return OperandTypes((modifiers.result,), (*modifiers.types[-2:], *third))
 
 
 @pure(*_SCALAR, form=_scalar_form)
 def scalar(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """One operation, clamped if asked for, added to c or merged into it."""
-    said, opcode = _said_scalar(instruction), instruction.opcode
-    signed = is_signed(said.result)
+    modifiers, opcode = _scalar_modifiers(instruction), instruction.opcode
+    signed = is_signed(modifiers.result)
     x, y = (
-        _selected(e, said, i, value, type_)
-        for i, value, type_ in zip((1, 2), (a, b), said.types[-2:], strict=True)
+        _selected(e, modifiers, i, value, type_)
+        for i, value, type_ in zip((1, 2), (a, b), modifiers.types[-2:], strict=True)
     )
     shifts = opcode in ("vshl", "vshr")
-    found = _shifted(e, said, opcode, x, y) if shifts else _operation(e, opcode, said, x, y)
-    if "sat" in said.words:
+    found = _shifted(e, modifiers, opcode, x, y) if shifts else _operation(e, opcode, modifiers, x, y)
+    if "sat" in modifiers.words:
         found = _clamped(e, found, 32, signed)
     result = e.resize(found, "i32", False)
     if c is None:
         return result
-    return _merged(e, result, c, *_PLACES[said.place(0)]) if said.place(0) else e.op("add", result, c)
+    return (
+        _merged(e, result, c, *_PLACES[modifiers.selector_of(0)])
+        if modifiers.selector_of(0)
+        else e.op("add", result, c)
+    )
 
 
-def _selected(e: Emitter, said: _Said, operand: int, value: Value, type_: str) -> Value:
+def _selected(e: Emitter, modifiers: _Modifiers, operand: int, value: Value, type_: str) -> Value:
     """The byte, half or word of an operand that its selector names, as an i64."""
-    if place := said.place(operand):
+    if place := modifiers.selector_of(operand):
         value = element(e, value, *_PLACES[place], is_signed(type_))
     return e.resize(value, "i64", is_signed(type_))
 
@@ -159,9 +166,9 @@ def _merged(e: Emitter, value: Value, into: Value, index: int, bits: int) -> Val
     return e.op("or", kept, e.op("and", moved, e.const(moved, mask)))
 
 
-def _shifted(e: Emitter, said: _Said, opcode: str, x: Value, amount: Value) -> Value:
+def _shifted(e: Emitter, modifiers: _Modifiers, opcode: str, x: Value, amount: Value) -> Value:
     """A shift by up to 32."""
-    if "wrap" in said.words:
+    if "wrap" in modifiers.words:
         amount = e.op("and", amount, e.const(amount, 31))
     else:
         amount = e.intrinsic("llvm.umin", amount, e.const(amount, 32))
@@ -169,37 +176,41 @@ def _shifted(e: Emitter, said: _Said, opcode: str, x: Value, amount: Value) -> V
 
 
 # -- a product and a sum ---------------------------------------------------------------------------------
-def _said_product(instruction: Instruction) -> _Said:
-    said = _read(instruction, "sat", "po", "shr7", "shr15", places=set(_PLACES), signs=True)
-    signs = [operand for operand, marks in said.marks.items() if "-" in marks]
-    if any(marks.count("-") > 1 for marks in said.marks.values()) or said.place(0) or said.place(3):
-        raise unknown(instruction, "a selector or a sign does not fit here")
-    if signs and ("po" in said.words or (3 in signs and len(signs) > 1)):
-        raise unknown(instruction, "it negates the product or c, and neither with .po")
-    if set(said.words) - {"po"}:
-        raise unknown(instruction, _DOUBTFUL)
-    return said
+def _product_modifiers(instruction: Instruction) -> _Modifiers:
+    modifiers = _read_modifiers(instruction, "sat", "po", "shr7", "shr15", places=set(_PLACES), signs=True)
+    signs = [operand for operand, marks in modifiers.marks.items() if "-" in marks]
+    if (
+        any(marks.count("-") > 1 for marks in modifiers.marks.values())
+        or modifiers.selector_of(0)
+        or modifiers.selector_of(3)
+    ):
+        raise unsupported(instruction, "a selector or a sign does not fit here")
+    if signs and ("po" in modifiers.words or (3 in signs and len(signs) > 1)):
+        raise unsupported(instruction, "it negates the product or c, and neither with .po")
+    if set(modifiers.words) - {"po"}:
+        raise unsupported(instruction, _DIFFERS_FROM_ISA)
+    return modifiers
 
 
-def _product_form(instruction: Instruction) -> Form:
-    said = _said_product(instruction)
-    return Form((said.result,), (*said.types[1:], said.result))
+def _product_form(instruction: Instruction) -> OperandTypes:
+    modifiers = _product_modifiers(instruction)
+    return OperandTypes((modifiers.result,), (*modifiers.types[1:], modifiers.result))
 
 
 @pure("vmad", form=_product_form)
 def product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """a × b + c, either of both negated, or one more."""
-    said = _said_product(instruction)
-    negative = {operand for operand, marks in said.marks.items() if "-" in marks}
+    modifiers = _product_modifiers(instruction)
+    negative = {operand for operand, marks in modifiers.marks.items() if "-" in marks}
     x, y = (
-        e.resize(_selected(e, said, i, value, type_), "i32", False)
-        for i, value, type_ in zip((1, 2), (a, b), said.types[1:], strict=True)
+        e.resize(_selected(e, modifiers, i, value, type_), "i32", False)
+        for i, value, type_ in zip((1, 2), (a, b), modifiers.types[1:], strict=True)
     )
     found = e.op("mul", x, y)
     if len(negative & {1, 2}) == 1:
         found = e.op("sub", e.const(found, 0), found)
     found = e.op("sub" if 3 in negative else "add", found, c)
-    return e.op("add", found, e.const(found, 1)) if "po" in said.words else found
+    return e.op("add", found, e.const(found, 1)) if "po" in modifiers.words else found
 
 
 # -- two or four numbers ---------------------------------------------------------------------------------
@@ -214,45 +225,47 @@ _PICKS = {
 }
 
 
-def _said_packed(instruction: Instruction) -> tuple[str, int, _Said]:
+def _packed_modifiers(instruction: Instruction) -> tuple[str, int, _Modifiers]:
     opcode, count = instruction.opcode[:-1], int(instruction.opcode[-1])
     words = ("add", *_COMPARISONS) if opcode == "vset" else ("add", "sat")
-    said = _read(instruction, *words, places=_MASKS[count] | _PICKS[count])
-    if said.place(0) not in {"", *_MASKS[count]} or said.place(3):
-        raise unknown(instruction, "the selector of its destination does not fit")
-    if not {said.place(1), said.place(2)} <= {"", *_PICKS[count]}:
-        raise unknown(instruction, "the selector of a source does not fit")
-    if "sat" in said.words and "add" in said.words:
-        raise unknown(instruction, ".sat does not go with .add")
-    return opcode, count, said
+    modifiers = _read_modifiers(instruction, *words, places=_MASKS[count] | _PICKS[count])
+    if modifiers.selector_of(0) not in {"", *_MASKS[count]} or modifiers.selector_of(3):
+        raise unsupported(instruction, "the selector of its destination does not fit")
+    if not {modifiers.selector_of(1), modifiers.selector_of(2)} <= {"", *_PICKS[count]}:
+        raise unsupported(instruction, "the selector of a source does not fit")
+    if "sat" in modifiers.words and "add" in modifiers.words:
+        raise unsupported(instruction, ".sat does not go with .add")
+    return opcode, count, modifiers
 
 
-def _packed_form(instruction: Instruction) -> Form:
-    _, _, said = _said_packed(instruction)
-    return Form((said.result,), (*said.types[-2:], said.result))
+def _packed_form(instruction: Instruction) -> OperandTypes:
+    _, _, modifiers = _packed_modifiers(instruction)
+    return OperandTypes((modifiers.result,), (*modifiers.types[-2:], modifiers.result))
 
 
 @pure(*(f"{opcode}{count}" for opcode in _FIRST for count in (2, 4)), form=_packed_form)
 def packed(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """One operation on each of two or four numbers, merged into c or added to it."""
-    opcode, count, said = _said_packed(instruction)
+    opcode, count, modifiers = _packed_modifiers(instruction)
     bits = 32 // count
     # A selector names, from the highest element down, which of the numbers in {b, a} to take.
     picks = [
-        [int(digit) for digit in reversed((said.place(i + 1) or default)[1:])]
+        [int(digit) for digit in reversed((modifiers.selector_of(i + 1) or default)[1:])]
         for i, default in enumerate({2: ("h10", "h32"), 4: ("b3210", "b7654")}[count])
     ]
-    mask = said.place(0)[1:] or "3210"
+    mask = modifiers.selector_of(0)[1:] or "3210"
     result = c
     for i in range(count):
         if str(i) not in mask:
             continue
         x, y = (
             element(e, a if pick[i] < count else b, pick[i] % count, bits, is_signed(type_))
-            for pick, type_ in zip(picks, said.types[-2:], strict=True)
+            for pick, type_ in zip(picks, modifiers.types[-2:], strict=True)
         )
-        found = _operation(e, opcode, said, x, y)
-        if "sat" in said.words:
-            found = _clamped(e, found, bits, is_signed(said.result))
-        result = e.op("add", result, found) if "add" in said.words else _merged(e, found, result, i, bits)
+        found = _operation(e, opcode, modifiers, x, y)
+        if "sat" in modifiers.words:
+            found = _clamped(e, found, bits, is_signed(modifiers.result))
+        result = (
+            e.op("add", result, found) if "add" in modifiers.words else _merged(e, found, result, i, bits)
+        )
     return result

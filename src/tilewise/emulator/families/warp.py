@@ -2,7 +2,7 @@
 
 The lanes that take part are those that run the instruction now (``e.mask()``), and of them those that the
 membermask names. A ``.sync`` instruction stands behind a ``bar.warp.sync`` of the same membermask, which
-:mod:`flow` puts there: by the time it runs, the lanes it names are here, or have left the kernel.
+``control_flow.py`` puts there: by the time it runs, the lanes it names are here, or have left the kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.tables import other, takes, unknown, waits
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported, waits
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CANONICAL_NAN = 0x7FFF_FFFF
 def _operands(instruction: Instruction, plain: int) -> tuple[tuple[Operand, ...], Operand | None]:
     """The operands without the membermask, and the membermask of a ``.sync`` form."""
     synced = "sync" in instruction.parts
-    takes(instruction, plain + synced)
+    check_operand_count(instruction, plain + synced)
     return instruction.operands[:plain], instruction.operands[plain] if synced else None
 
 
@@ -36,7 +36,7 @@ def _destinations(instruction: Instruction, paired: bool) -> tuple[Register, Reg
     first = instruction.operands[0]
     both = (first.first, first.second) if isinstance(first, Pair) and paired else (first, None)
     if not isinstance(both[0], Register) or not (both[1] is None or isinstance(both[1], Register)):
-        raise unknown(instruction, "its destination must be a register")
+        raise unsupported(instruction, "its destination must be a register")
     return both[0], both[1]
 
 
@@ -78,12 +78,12 @@ def shuffled_from(mode: str, b: int, c: int) -> list[tuple[int, bool]]:
     return found
 
 
-@other("shfl")
+@effect("shfl")
 def shfl(e: Lowering, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
     mode = next((part for part in instruction.parts if part in _MODES), "")
     if not mode or instruction.parts[-1] != "b32":
-        raise unknown(instruction, "it takes a mode (up, down, bfly or idx) and the type b32")
+        raise unsupported(instruction, "it takes a mode (up, down, bfly or idx) and the type b32")
     (_, a, b, c), _ = _operands(instruction, 4)
     target, flag = _destinations(instruction, True)
     if e.result_shape(instruction) is not None:
@@ -97,7 +97,7 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
             _put(e, flag, e.const("i1", 1), "pred")
         return
     values = e.read(a, "b32", True)
-    by, clamp = _known(e, b), _known(e, c)
+    by, clamp = _constant_of(e, b), _constant_of(e, c)
     if by is not None and clamp is not None:
         picks = shuffled_from(mode, by, clamp)
         result = e.shuffle(values, [source for source, _ in picks])
@@ -110,7 +110,7 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
         _put(e, flag, good, "pred")
 
 
-def _known(e: Lowering, operand: Operand) -> int | None:
+def _constant_of(e: Lowering, operand: Operand) -> int | None:
     if isinstance(operand, Immediate):
         return operand.value
     shape = e.shape_of(operand)
@@ -123,7 +123,7 @@ def _lane(e: Lowering, values: Value, lane: Value) -> Value:
 
 
 def _sources(e: Lowering, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
-    """What :func:`shuffled_from` tells, of operands that only the running program knows."""
+    """As :func:`shuffled_from`, for operands that are not constants."""
     lane = e.lanes("i32", _LANES)
     low_bits = e.const(lane, 31)
     by, clamp = e.op("and", b, low_bits), e.op("and", c, low_bits)
@@ -154,12 +154,12 @@ def _permute(e: Lowering, values: Value, sources: Value) -> Value:
 
 
 # -- vote, activemask, elect ----------------------------------------------------------------------------
-@other("vote")
+@effect("vote")
 def vote(e: Lowering, instruction: Instruction) -> None:
     """What the lanes' predicates come to."""
     parts = [part for part in instruction.parts if part != "sync"]
     if parts not in (["all", "pred"], ["any", "pred"], ["uni", "pred"], ["ballot", "b32"]):
-        raise unknown(instruction, "it is all, any or uni of a pred, or ballot of type b32")
+        raise unsupported(instruction, "it is all, any or uni of a pred, or ballot of type b32")
     (_, predicate), membermask = _operands(instruction, 2)
     target, _ = _destinations(instruction, False)
     members = _members(e, membermask)
@@ -186,21 +186,21 @@ def _ballot(e: Lowering, predicate: Operand) -> Value:
     return e.bits(e.read(predicate, "pred", True))
 
 
-@other("activemask")
+@effect("activemask")
 def activemask(e: Lowering, instruction: Instruction) -> None:
     """The lanes that run together now."""
     if instruction.parts != ("b32",):
-        raise unknown(instruction, "its type must be b32")
-    takes(instruction, 1)
+        raise unsupported(instruction, "its type must be b32")
+    check_operand_count(instruction, 1)
     target, _ = _destinations(instruction, False)
     _put(e, target, e.mask(), "b32")
 
 
-@other("elect")
+@effect("elect")
 def elect(e: Lowering, instruction: Instruction) -> None:
     """One leader of the lanes: the lowest."""
     if instruction.parts != ("sync",) or not isinstance(instruction.operands[0], Pair):
-        raise unknown(instruction, "it is elect.sync d|p, membermask")
+        raise unsupported(instruction, "it is elect.sync d|p, membermask")
     _, membermask = _operands(instruction, 1)
     target, flag = _destinations(instruction, True)
     members = _members(e, membermask)
@@ -219,13 +219,13 @@ def _first(e: Lowering, lanes: Value) -> Value:
 
 
 # -- match ----------------------------------------------------------------------------------------------
-@other("match")
+@effect("match")
 def match_(e: Lowering, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
     kind = next((part for part in parts if part in ("any", "all")), "")
     if sorted(parts[:-1]) != sorted((kind, "sync")) or parts[-1] not in ("b32", "b64"):
-        raise unknown(instruction, "it is any or all, sync, of type b32 or b64")
+        raise unsupported(instruction, "it is any or all, sync, of type b32 or b64")
     (_, a), membermask = _operands(instruction, 2)
     target, flag = _destinations(instruction, kind == "all")
     members = _members(e, membermask)
@@ -268,7 +268,7 @@ _IDENTITY = {
 }  # fmt: skip
 
 
-@other("redux")
+@effect("redux")
 def redux(e: Lowering, instruction: Instruction) -> None:
     """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
     parts = instruction.parts
@@ -279,7 +279,7 @@ def redux(e: Lowering, instruction: Instruction) -> None:
         or (parts[1], parts[-1]) not in _IDENTITY
         or extra - ({"abs", "NaN"} if real else set())
     ):
-        raise unknown(
+        raise unsupported(
             instruction, "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32"
         )
     (_, source), membermask = _operands(instruction, 2)
@@ -340,7 +340,7 @@ def await_lanes(e: Lowering, instruction: Instruction) -> None:
 
     For lanes apart; where all lanes run together they have met already.
     """
-    takes(instruction, 1)
+    check_operand_count(instruction, 1)
     named = e.read(instruction.operands[0], "u32", True)
     here = e.mask()
     place = e.offset("%warp", WARP.NAMED)

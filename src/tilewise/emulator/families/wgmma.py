@@ -1,7 +1,7 @@
 """``wgmma``: four warps multiply a matrix of 64 rows by one in shared memory, some time after they ask to.
 
 Sums and the elements of A that are in registers live in the warp's memory, always, so that a product in
-flight can name them by address. What is issued is put on a list of the warp's (``support/wgmma.py``); the
+flight can name them by address. What is issued is put on a list of the warp's (``support/wgmma_queue.py``); the
 functions that multiply are made here for the forms that the kernel has (``wgmma_kernels.py``).
 
 PTX wants all threads of all four warps to come to each of these instructions. A warp that comes without some
@@ -18,11 +18,11 @@ from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.fragments import items_of
-from tilewise.emulator.lowering.tables import other, unknown, waits
+from tilewise.emulator.lowering.tables import effect, unsupported, waits
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
-from tilewise.emulator.support.wgmma_kernels import Form, multiply, pack
+from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -47,7 +47,7 @@ _ROWS = 64  # of A
 _BRICK_BYTES = 16  # of one row
 
 
-@other("wgmma")
+@effect("wgmma")
 def wgmma(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     if parts == ("commit_group", "sync", "aligned") and not instruction.operands:
@@ -58,7 +58,7 @@ def wgmma(e: Lowering, instruction: Instruction) -> None:
     elif parts[:4] == ("mma_async", "sp", "sync", "aligned"):
         _issue(e, instruction, parts[4:], sparse=True)
     else:
-        raise unknown(instruction, "this form of wgmma is not supported")
+        raise unsupported(instruction, "this form of wgmma is not supported")
 
 
 @waits("wgmma")
@@ -71,9 +71,9 @@ def await_products(e: Lowering, instruction: Instruction) -> Value:
     if instruction.parts == ("fence", "sync", "aligned") and not operands:
         return e.const("i32", 0)
     if instruction.parts != ("wait_group", "sync", "aligned") or len(operands) != 1:
-        raise unknown(instruction, "it is wgmma.wait_group.sync.aligned n")
+        raise unsupported(instruction, "it is wgmma.wait_group.sync.aligned n")
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
-        raise unknown(instruction, "it takes a number of groups that may stay in flight")
+        raise unsupported(instruction, "it takes a number of groups that may stay in flight")
     left = e.const("i32", operands[0].value)
     return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), _line(e, instruction))
 
@@ -91,35 +91,35 @@ def _checked(e: Lowering, answer: Value) -> None:
 # -- forms ------------------------------------------------------------------------------------------
 def _form(
     instruction: Instruction, given: tuple[str, ...], selector: Operand | None, immediates: list[int]
-) -> tuple[Form, int]:
+) -> tuple[WgmmaForm, int]:
     """What an instruction multiplies, and by how many columns."""
     words = [word for word in given if word not in ("satfinite", "and", "popc")]
     if len(words) != 4 or words[2] not in _FORMS or (selector and words[2] == "b1"):
-        raise unknown(instruction, "this form of wgmma is not supported")
+        raise unsupported(instruction, "this form of wgmma is not supported")
     shape, d_type, a_type, b_type = words
     k, b_types, d_types, columns = _FORMS[a_type]
     k = 2 * k if selector else k
     if b_type not in b_types or d_type not in d_types:
-        raise unknown(instruction, f"not with the types {d_type}, {a_type} and {b_type}")
+        raise unsupported(instruction, f"not with the types {d_type}, {a_type} and {b_type}")
     n = next((n for n in columns if shape == f"m64n{n}k{k}"), 0)
     if not n:
-        raise unknown(instruction, f"not the shape {shape} with {a_type}; it is m64nNk{k}")
-    _check_words(instruction, a_type)
+        raise unsupported(instruction, f"not the shape {shape} with {a_type}; it is m64nNk{k}")
+    _check_modifiers(instruction, a_type)
     shared = not isinstance(instruction.operands[1], Vector)
     scales, across = _modifiers(instruction, a_type, immediates, shared)
     negative = scales[0] != scales[1]
     saturate = "satfinite" in instruction.parts
     sparsity = find_sparsity(instruction, ELEMENTS[a_type].bits, k, selector) if selector else None
-    return Form(a_type, b_type, d_type, shared, across[0], across[1], negative, saturate, sparsity), n
+    return WgmmaForm(a_type, b_type, d_type, shared, across[0], across[1], negative, saturate, sparsity), n
 
 
-def _check_words(instruction: Instruction, a_type: str) -> None:
+def _check_modifiers(instruction: Instruction, a_type: str) -> None:
     parts = instruction.parts
     bits = [part for part in parts if part in ("and", "popc")]
     if bits != (["and", "popc"] if a_type == "b1" else []):
-        raise unknown(instruction, "b1 takes and.popc, and no other type does")
+        raise unsupported(instruction, "b1 takes and.popc, and no other type does")
     if "satfinite" in parts and (a_type not in ("s8", "u8") or parts.count("satfinite") > 1):
-        raise unknown(instruction, "satfinite is for integers of 8 bits")
+        raise unsupported(instruction, "satfinite is for integers of 8 bits")
 
 
 def _modifiers(
@@ -128,13 +128,13 @@ def _modifiers(
     """What A and B are multiplied by, and whether each is MN-major."""
     if a_type in ("s8", "u8", "b1"):
         if given:
-            raise unknown(instruction, "it ends with the predicate scale-d")
+            raise unsupported(instruction, "it ends with the predicate scale-d")
         return (1, 1), (False, False)
     turns = {"f16": 1 + shared, "bf16": 1 + shared}.get(a_type, 0)
     if len(given) != 2 + turns:
-        raise unknown(instruction, f"it takes {2 + turns} numbers behind the predicate scale-d")
+        raise unsupported(instruction, f"it takes {2 + turns} numbers behind the predicate scale-d")
     if any(scale not in (1, -1) for scale in given[:2]) or any(turn not in (0, 1) for turn in given[2:]):
-        raise unknown(instruction, "A and B are scaled by 1 or -1, and transposed by 0 or 1")
+        raise unsupported(instruction, "A and B are scaled by 1 or -1, and transposed by 0 or 1")
     across = [bool(turn) for turn in given[2:]]
     across = [False] * (2 - len(across)) + across
     return (given[0], given[1]), (across[0], across[1])
@@ -172,22 +172,22 @@ def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse
     operands = instruction.operands
     at = 5 if sparse else 3  # of the predicate
     if len(operands) <= at:
-        raise unknown(
+        raise unsupported(
             instruction, f"it takes D, A, B{', metadata, a selector' * sparse} and a predicate at least"
         )
     immediates = [item.value for item in operands[at + 1 :] if isinstance(item, Immediate)]
     if len(immediates) != len(operands) - at - 1:
-        raise unknown(instruction, "numbers expected behind the predicate scale-d")
+        raise unsupported(instruction, "numbers expected behind the predicate scale-d")
     form, n = _form(instruction, words, operands[4] if sparse else None, immediates)
     form = replace(form, hardware=e.sums == "hardware")
-    d = _places(e, instruction, operands[0], n // (4 if form.d_type == "f16" else 2), "D")
-    metadata = _places(e, instruction, operands[3], 1, "the metadata")[0] if sparse else 0
+    d = _register_offsets(e, instruction, operands[0], n // (4 if form.d_type == "f16" else 2), "D")
+    metadata = _register_offsets(e, instruction, operands[3], 1, "the metadata")[0] if sparse else 0
     products = e.program.products
     assert products is not None
     if form.a_shared:
         a = _descriptor(e, operands[1])
     else:
-        table = _table(e, _places(e, instruction, operands[1], _FRAGMENT, "A"))
+        table = _table(e, _register_offsets(e, instruction, operands[1], _FRAGMENT, "A"))
         a = e.set("i64", f"ptrtoint ptr {table} to i64")
     values = [
         Value("ptr", _info(e, form, n, d, products.away)),
@@ -202,15 +202,17 @@ def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse
     _checked(e, e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
 
 
-def _places(e: Lowering, instruction: Instruction, operand: Operand, count: int, matrix: str) -> list[int]:
-    """Where registers lie in the warp's memory."""
+def _register_offsets(
+    e: Lowering, instruction: Instruction, operand: Operand, count: int, matrix: str
+) -> list[int]:
+    """The offsets of registers in the warp's memory."""
     items = items_of(operand)
     if len(items) != count:
-        raise unknown(instruction, f"{len(items)} registers for {matrix} where it takes {count}")
+        raise unsupported(instruction, f"{len(items)} registers for {matrix} where it takes {count}")
     found = []
     for item in items:
         if not isinstance(item, Register) or item.name not in e.types or bits_of(e.types[item.name]) != 32:
-            raise unknown(instruction, f"{matrix} must be registers of 32 bits")
+            raise unsupported(instruction, f"{matrix} must be registers of 32 bits")
         found.append(e.program.slots[item.name])
     return found
 
@@ -227,7 +229,7 @@ def _adds(e: Lowering, operand: Operand) -> Value:
     if isinstance(operand, Immediate):
         return e.const("i32", int(operand.value != 0))
     if not isinstance(operand, Register | Not):
-        raise unknown(e.now, "a predicate expected behind B")
+        raise unsupported(e.now, "a predicate expected behind B")
     value = e.read(operand, "pred", False) if _uniform(e, operand) else None
     if value is None:
         lanes = e.op("and", e.bits(e.read(operand, "pred", True)), e.mask())
@@ -251,7 +253,7 @@ def _table(e: Lowering, places: list[int]) -> str:
     return name
 
 
-def _info(e: Lowering, form: Form, n: int, places: list[int], away: int) -> str:
+def _info(e: Lowering, form: WgmmaForm, n: int, places: list[int], away: int) -> str:
     """The constant that ``support_wgmma.INFO`` describes."""
     table = _table(e, places)
     name = f"@info_{form.pack_name}_{form.name}_{n}_{table[1:]}"

@@ -13,12 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.mma import Form, Layout, Place, gathered, product
+from tilewise.emulator.families.mma import Layout, MmaForm, Place, gathered, product
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.fragments import Places, define, items_of
-from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES, Access, learn, space_of, take_address
-from tilewise.emulator.lowering.tables import other, unknown
+from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.memory import (
+    FIRST_HINT,
+    HINT_BYTES,
+    MemoryAccess,
+    remember_array,
+    space_of,
+    take_address,
+)
+from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
 
@@ -111,11 +118,11 @@ class Fragment:
         return min(16, self.registers * self.copies * self.per * self.bits // 8)
 
     @property
-    def word(self) -> str:
+    def register_type(self) -> str:
         """The type of a register."""
         return "i64" if self.bits == 64 else "i32"
 
-    def places(self, register: int, first: int) -> list[int]:
+    def units_by_lane(self, register: int, first: int) -> list[int]:
         """For each lane, which unit of memory a part of its register is, from element ``first`` on."""
         found = []
         for lane in range(32):
@@ -133,7 +140,7 @@ def _fragment(instruction: Instruction, role: str, shape: str, type_: str, way: 
         for word in (sums if role == "c" else (kind,))
     }
     if not fits or way not in ("row", "col"):
-        raise unknown(instruction, f"not the type {type_} with the shape {shape} and the layout {way}")
+        raise unsupported(instruction, f"not the type {type_} with the shape {shape} and the layout {way}")
     m, n, k = _sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n)}[role]
     bits = {"f32": 32, "s32": 32}.get(type_) or ELEMENTS[type_].bits
@@ -142,14 +149,14 @@ def _fragment(instruction: Instruction, role: str, shape: str, type_: str, way: 
     # Neighbours in a register are neighbours along k, or along a row of C.
     alike = (way == "row") == (role != "b")
     if bits < 8 and not alike:
-        raise unknown(instruction, "of elements of less than a byte, A must be row and B col")
+        raise unsupported(instruction, "of elements of less than a byte, A must be row and B col")
     count = rows * columns // 32 // per
     copies = 8 // count if role != "c" and type_ == "f16" else 1
     return Fragment(rows, columns, bits, per, per if alike else 1, count, copies, layout, way == "row")
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@other("wmma")
+@effect("wmma")
 def wmma(e: Lowering, instruction: Instruction) -> None:
     match instruction.parts[:2]:
         case ("load", "a" | "b" | "c") | ("store", "d"):
@@ -157,7 +164,7 @@ def wmma(e: Lowering, instruction: Instruction) -> None:
         case ("mma", _):
             _multiply(e, instruction)
         case _:
-            raise unknown(instruction, "this form of wmma is not supported")
+            raise unsupported(instruction, "this form of wmma is not supported")
 
 
 def _transfer(e: Lowering, instruction: Instruction) -> None:
@@ -165,7 +172,7 @@ def _transfer(e: Lowering, instruction: Instruction) -> None:
     verb, role, *words = instruction.parts
     words = [word for word in words if word.split("::")[0] not in ("global", "shared")]
     if len(words) != 5 or words[:2] != ["sync", "aligned"] or len(instruction.operands) not in (2, 3):
-        raise unknown(instruction, "this form of wmma is not supported")
+        raise unsupported(instruction, "this form of wmma is not supported")
     # The layout comes before the shape, but older compilers put the shape first.
     way, shape = sorted(words[2:4], key=lambda word: word not in ("row", "col"))
     loads = verb == "load"
@@ -174,8 +181,8 @@ def _transfer(e: Lowering, instruction: Instruction) -> None:
     operand, address = (first, second) if loads else (second, first)
     items = items_of(operand)
     if len(items) != fragment.registers * fragment.copies:
-        raise unknown(instruction, f"it takes {fragment.registers * fragment.copies} registers")
-    places = Places(e)
+        raise unsupported(instruction, f"it takes {fragment.registers * fragment.copies} registers")
+    places = OperandAddresses(e)
     type_ = "b64" if fragment.bits == 64 else "b32"
     name = f"wmma_{verb}_{role}_{way}_{shape}_{words[4]}"
     listed = places.results(items, type_) if loads else places.of(items, type_)
@@ -201,7 +208,7 @@ def _multiply(e: Lowering, instruction: Instruction) -> None:
     if len(words) > 5 and words[5] == "rn" and words[6:] == ["f64"] * 4:
         words.pop(5)
     if words[:2] != ["sync", "aligned"] or len(words) not in (7, 9) or len(instruction.operands) != 4:
-        raise unknown(instruction, "this form of wmma is not supported")
+        raise unsupported(instruction, "this form of wmma is not supported")
     shape, d_type = words[4:6]
     a_type, b_type, c_type = words[6:] if len(words) == 9 else ("f16", "f16", words[6])
     fragments = [
@@ -211,18 +218,18 @@ def _multiply(e: Lowering, instruction: Instruction) -> None:
     a, _, c = fragments
     sums = _KINDS[a_type][1]
     if a_type != b_type or d_type not in sums or c_type not in sums or (len(words) == 9) == (a_type == "f16"):
-        raise unknown(instruction, "these types do not go together")
+        raise unsupported(instruction, "these types do not go together")
     if (a_type == "b1") != bool(op) or (saturate and (d_type != "s32" or op)):
-        raise unknown(instruction, "b1 takes xor.popc or and.popc, and only other integers satfinite")
+        raise unsupported(instruction, "b1 takes xor.popc or and.popc, and only other integers satfinite")
     m, n, k = _sizes(shape)
     per, k = (1, k // 32) if a_type == "b1" else (a.per, k)
     layouts = _a(m, per), _b(k, per), c.layout, c.layout
-    form = Form(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, k * n // 32, m * n // 32)
+    form = MmaForm(k, a_type, b_type, c_type, d_type, *layouts, m * k // 32, k * n // 32, m * n // 32)
     d_items, *groups = (items_of(operand) for operand in instruction.operands)
     kept = []
     for fragment, group in zip(fragments, groups, strict=True):
         if len(group) != fragment.registers * fragment.copies:
-            raise unknown(
+            raise unsupported(
                 instruction, f"{len(group)} registers where it takes {fragment.registers * fragment.copies}"
             )
         kept.append(group[: fragment.registers])
@@ -240,7 +247,7 @@ def _copy(
 ) -> None:
     """Copy all lines to or from the buffer."""
     if not isinstance(operand, Address):
-        raise unknown(instruction, "an address in brackets expected")
+        raise unsupported(instruction, "an address in brackets expected")
     base = _one(e, *take_address(e, operand))
     elements = e.const("i64", fragment.line)
     if stride is not None:
@@ -260,7 +267,7 @@ def _copy(
     e.jump(done)
     e.place(slow)
     _carefully(e, instruction, fragment, space, base, step, loads)
-    learn(e, Access(space, "b32", 1, None, base, False, instruction.line), base)
+    remember_array(e, MemoryAccess(space, "b32", 1, None, base, False, instruction.line), base)
     e.jump(done)
     e.place(done)
 
@@ -305,7 +312,7 @@ def _carefully(
     step: Value,
     loads: bool,
 ) -> None:
-    """Piece by piece; a fault is that of the lane whose number the piece has."""
+    """Copy piece by piece, each checked; a fault is that of the lane whose number the piece has."""
     addresses, buffer = e.buffers()
     in_line = fragment.line_bytes // fragment.piece
     pieces = fragment.lines * in_line
@@ -364,8 +371,10 @@ def _define_load(e: Lowering, name: str, fragment: Fragment) -> None:
     for register in range(fragment.registers):
         whole: Value | None = None
         for first in firsts:
-            part = gathered(inner, held, [divmod(place, 32) for place in fragment.places(register, first)])
-            part = inner.resize(part, fragment.word, False)
+            part = gathered(
+                inner, held, [divmod(place, 32) for place in fragment.units_by_lane(register, first)]
+            )
+            part = inner.resize(part, fragment.register_type, False)
             part = inner.op("shl", part, inner.const(part, first * fragment.bits)) if first else part
             whole = inner.op("or", whole, part) if whole else part
         assert whole is not None
@@ -384,9 +393,9 @@ def _define_store(e: Lowering, name: str, fragment: Fragment) -> None:
     parts: list[Value] = []
     holder: dict[int, tuple[int, int]] = {}  # unit of memory → part and lane
     for register, place in enumerate(names):
-        held = inner.load(vector(fragment.word), place, 4)
+        held = inner.load(vector(fragment.register_type), place, 4)
         for first in firsts:
-            for lane, unit in enumerate(fragment.places(register, first)):
+            for lane, unit in enumerate(fragment.units_by_lane(register, first)):
                 holder[unit] = len(parts), lane
             part = inner.op("lshr", held, inner.const(held, first * fragment.bits)) if first else held
             parts.append(inner.resize(part, type_[6:-1], False))

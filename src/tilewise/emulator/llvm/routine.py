@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from tilewise.emulator.llvm.emit import Emitter, Value
 
-__all__ = ["Loop", "Routine", "Variable", "joined"]
+__all__ = ["Loop", "MutableValue", "Routine", "joined"]
 
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """Something that changes: memory of the function's own, which LLVM keeps in a register."""
+class MutableValue:
+    """A value that changes: a stack slot of the function, which LLVM keeps in a register."""
 
     routine: Routine
     type: str
@@ -45,7 +45,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The labels of a loop, for those who leave it or begin its next turn early."""
+    """The labels of a loop, for its ``leave`` and ``again``."""
 
     routine: Routine
     top: str
@@ -105,8 +105,8 @@ class Routine(Emitter):
         """An unsigned number with 64 bits."""
         return self.resize(value, "i64", False)
 
-    def variable(self, type_: str, start: Value | int) -> Variable:
-        made = Variable(self, type_, self.alloca(type_))
+    def variable(self, type_: str, start: Value | int) -> MutableValue:
+        made = MutableValue(self, type_, self.alloca(type_))
         made.put(start)
         return made
 
@@ -211,7 +211,7 @@ class Routine(Emitter):
 
 
 def joined(text: str, routines: Iterable[Routine]) -> str:
-    """LLVM text of a module and routines in one module, with what they declare and none of them defines."""
+    """LLVM text of a module and routines as one module, with declarations of what none of them defines."""
     items = list(routines)
     bodies = [text, *(item.text() for item in items)]
     whole = "\n\n".join(bodies)

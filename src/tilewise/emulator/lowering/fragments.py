@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tilewise.emulator.llvm.emit import Emitter, vector
-from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.syntax import Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.values import Values
 
-__all__ = ["Places", "define", "items_of"]
+__all__ = ["OperandAddresses", "define", "items_of"]
 
 # Room for copies of operands, which all instructions of a function share: it is on the stack.
 _ROOM: WeakKeyDictionary[Values, list[str]] = WeakKeyDictionary()
@@ -29,7 +29,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-class Places:
+class OperandAddresses:
     """The addresses of one instruction's operands: their registers', or those of copies."""
 
     def __init__(self, e: Values) -> None:
@@ -39,7 +39,7 @@ class Places:
         self._targets: list[tuple[Register, str, str]] = []  # with its type and its copy
 
     def of(self, items: Sequence[Operand], type_: str) -> list[str]:
-        """Where the values of operands lie, in every lane."""
+        """The addresses of operands' values in every lane."""
         return [self._own(item, type_) or self._copy(item, type_) for item in items]
 
     def results(
@@ -50,7 +50,7 @@ class Places:
         registers: list[Register] = []
         for target in targets:
             if not isinstance(target, Register):
-                raise unknown(self.e.now, "its destination must be registers")
+                raise unsupported(self.e.now, "its destination must be registers")
             registers.append(target)
         own = [self._own(target, type_) for target in registers]
         found = [place for place in own if place is not None]

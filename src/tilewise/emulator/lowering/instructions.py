@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.keep import Keeping
+from tilewise.emulator.lowering.loop_progress import count_progress, look_before
 from tilewise.emulator.lowering.outline import Outline
-from tilewise.emulator.lowering.progress import count_progress, look_before
-from tilewise.emulator.lowering.tables import OTHER, PURE, Form, unknown
+from tilewise.emulator.lowering.suspend import SuspendPoints
+from tilewise.emulator.lowering.tables import EFFECTS, PURE, OperandTypes, unsupported
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.errors import TilewiseError
@@ -26,10 +26,10 @@ def complete(instruction: Instruction) -> Iterator[None]:
     except (IndexError, ValueError) as error:
         if isinstance(error, TilewiseError):
             raise
-        raise unknown(instruction, "not with so few operands") from error
+        raise unsupported(instruction, "not with so few operands") from error
 
 
-class Instructions(Keeping):
+class Instructions(SuspendPoints):
     """Lowers single instructions through the tables."""
 
     def __init__(self, program: Program, general: bool, name: str) -> None:
@@ -43,8 +43,8 @@ class Instructions(Keeping):
 
     def _instruction(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
-        if opcode not in PURE and opcode not in OTHER:
-            raise unknown(instruction)
+        if opcode not in PURE and opcode not in EFFECTS:
+            raise unsupported(instruction)
         around = ""
         self.guard = None
         if instruction.guard is not None:
@@ -55,7 +55,7 @@ class Instructions(Keeping):
         if opcode in PURE:
             self._pure(instruction)
         else:
-            OTHER[opcode](self, instruction)
+            EFFECTS[opcode](self, instruction)
         if spins:
             count_progress(self, instruction, before)
         if self.watcher:
@@ -97,18 +97,18 @@ class Instructions(Keeping):
         values = (results,) if isinstance(results, Value) else results
         for target, value, type_ in zip(_targets(instruction), values, form.results, strict=False):
             if not isinstance(target, Register):
-                raise unknown(instruction, "its destination must be a register")
+                raise unsupported(instruction, "its destination must be a register")
             self.write(target, value, type_, shape)
 
-    def _form(self, instruction: Instruction) -> Form:
+    def _form(self, instruction: Instruction) -> OperandTypes:
         try:
             form = PURE[instruction.opcode].form(instruction)
             for type_ in (*form.results, *form.sources):
                 bits_of(type_)
         except (IndexError, KeyError):
-            raise unknown(instruction, "not in this form") from None
+            raise unsupported(instruction, "not in this form") from None
         if len(form.sources) != len(instruction.operands) - 1:
-            raise unknown(instruction, f"it takes {len(form.sources)} sources")
+            raise unsupported(instruction, f"it takes {len(form.sources)} sources")
         for operand, type_ in zip(instruction.operands, (form.results[0], *form.sources), strict=True):
             self._check_width(instruction, operand, type_)
         return form
@@ -121,7 +121,7 @@ class Instructions(Keeping):
         if held is None or "pred" in (held, type_) or bits_of(held) >= bits_of(type_):
             return
         why = f"the register {operand.name} has {bits_of(held)} bits, and .{type_} has {bits_of(type_)}"
-        raise unknown(instruction, why)
+        raise unsupported(instruction, why)
 
     def _guard_widening(self, instruction: Instruction, sources: list[Value]) -> None:
         """A 32-bit index is made wider: check that none of its lanes wraps around."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import bisect
 
-from tilewise.emulator.analysis.flow import EXIT, Block
+from tilewise.emulator.analysis.control_flow import EXIT, Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.instructions import complete
-from tilewise.emulator.lowering.keep import APART, chain_of, parts
 from tilewise.emulator.lowering.pieces import Pieces
-from tilewise.emulator.lowering.tables import WAITS, takes
+from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waiting_blocks
+from tilewise.emulator.lowering.tables import WAITS, check_operand_count
 from tilewise.emulator.lowering.watch import watcher_for
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -41,7 +41,7 @@ class Lowering(Pieces):
         self.sums = sums  # how tensor cores add: "fast" or "hardware"
         self.watcher = watcher_for(mode, self)
         apart, blocks = self.analysis.divergent, program.flow.blocks
-        self.chain = chain_of(program, self.analysis)
+        self.chain = waiting_blocks(program, self.analysis)
         self.pending = dict.fromkeys(self.chain, "")
         self.stations = self._stations()
         self.meets_apart = any(blocks[index].terminator.kind == "meet" for index in apart)
@@ -59,7 +59,7 @@ class Lowering(Pieces):
             self._block(block)
         for target in self.program.flow.loop_end:
             if target in self.pending:
-                self._back(target)
+                self._repeat_loop_apart(target)
         if self.chain:
             self._chain_end()
         self.place("leave")
@@ -86,7 +86,7 @@ class Lowering(Pieces):
         return sorted(found)
 
     def _diverges(self, block: Block) -> bool:
-        return parts(self.program, self.analysis, block)
+        return can_diverge(self.program, self.analysis, block)
 
     def _lanes_leave(self) -> bool:
         """Whether some lanes may leave before others."""
@@ -117,7 +117,7 @@ class Lowering(Pieces):
         looped = self.program.flow.loop_end.keys() & self.analysis.spins
         self.fairness = {target: self.alloca("i32") for target in sorted(looped)}
         for index in self.chain:
-            self.pending[index] = f"%pending.{index}" if self.many else self.alloca("i32")
+            self.pending[index] = f"%pending.{index}" if self.masks_in_memory else self.alloca("i32")
         self.labels = {block.index: f"body.{block.index}" for block in self.program.flow.blocks}
 
     def _entry(self) -> None:
@@ -136,9 +136,9 @@ class Lowering(Pieces):
         self.store(live, self.live, 4)
         counters = (self.turns, self.rounds, *self.fairness.values())
         masks = list(self.pending.values())
-        for slot in (self.current, *counters, *(() if self.many else masks)):
+        for slot in (self.current, *counters, *(() if self.masks_in_memory else masks)):
             self.store(self.const("i32", 0), slot, 4)
-        if self.many:
+        if self.masks_in_memory:
             for index in self.chain:
                 place = WARP.HEADER + 4 * index
                 self.line(f"{self.pending[index]} = getelementptr i8, ptr %warp, i64 {place}")
@@ -147,7 +147,7 @@ class Lowering(Pieces):
         cases = " ".join(f"i32 {n}, label %{label}" for n, label in self._resume_labels())
         self.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")
         self.place("start")
-        for slot in masks if self.many else ():
+        for slot in masks if self.masks_in_memory else ():
             self.store(self.const("i32", 0), slot, 4)
         for name in sorted(self.program.resident):
             self.store(self.zero(self.stored_type(name)), self.registers[name], 64)
@@ -184,7 +184,7 @@ class Lowering(Pieces):
                 number, _ = self.deopts[id(instruction)]
                 here = self.label("at")
                 self.jump(here)
-                self.resume(number, self.needed(block, position), here, from_fast=True)
+                self.resume(number, self.live_at(block, position), here, from_fast=True)
                 self.place(here)
             self.instruction(instruction)
         self._terminator(block)
@@ -203,7 +203,7 @@ class Lowering(Pieces):
         self.jump(self.labels[block.index])
 
     def _ready(self, index: int) -> tuple[Value, Value]:
-        """The lanes that wait for a block and are not held up; whether they can run it.
+        """The lanes that wait for a block and are not blocked; whether they can run it.
 
         A block that all lanes run together waits until all are there.
         """
@@ -226,7 +226,7 @@ class Lowering(Pieces):
         if terminator.kind in ("wait", "meet"):
             assert terminator.instruction is not None
             with complete(terminator.instruction):
-                (self._wait if terminator.kind == "wait" else self._meet)(block)
+                (self._wait if terminator.kind == "wait" else self._sync_lanes)(block)
         elif self.is_apart:
             self._end_apart(block)
         elif terminator.kind == "go":
@@ -252,50 +252,50 @@ class Lowering(Pieces):
             self.jump("leave")
             return
         if target <= source:
-            self._turn(target)
+            self._repeat_loop(target)
         if target in self.analysis.divergent:
             self.store(self.mask(), self.pending[target], 4)
             self.jump(f"check.{target}")
         else:
             self.jump(self.labels[target])
 
-    def _turn(self, target: int) -> None:
-        """One more turn of a loop: look at the stop flag now and then; let others run if it waits for some."""
+    def _repeat_loop(self, target: int) -> None:
+        """Go back to a loop's start: poll the stop flag now and then, and yield if the loop waits for other warps."""
         spins = target in self.analysis.spins
         label, look = self.label("turn"), self.label("look")
         # NOTE: a counter for each period: what other loops count could keep this one off its multiples.
-        turn = self._seldom(self.rounds, _ROUNDS) if spins else self._worn(target)
+        turn = self._every_nth(self.rounds, _ROUNDS) if spins else self._poll_due(target)
         self.branch(turn, look, label, likely=False)
         self.place(look)
         self._poll(label if not spins else "")
         if spins:
             self._name_loop(target)
             number = self.new_resume()
-            self.stop(Answer.YIELD, number, self.needed(self.program.flow.blocks[target], 0))
-            self.resume(number, self.needed(self.program.flow.blocks[target], 0), label)
+            self.stop(Answer.YIELD, number, self.live_at(self.program.flow.blocks[target], 0))
+            self.resume(number, self.live_at(self.program.flow.blocks[target], 0), label)
         self.place(label)
 
     def _name_loop(self, target: int) -> None:
-        """Note where the warp is, should it wait there for ever."""
-        instructions = [item for block in self._inside(target) for item in block.instructions]
+        """Record the line of the loop, for the message of a deadlock in it."""
+        instructions = [item for block in self._blocks_of_loop(target) for item in block.instructions]
         asking = [item for item in instructions if item.opcode == "atom" or "volatile" in item.parts]
         asking += [item for item in instructions if id(item) in self.analysis.polled or item.opcode == "ld"]
         if first := next(iter(asking or instructions), None):
             self.store(self.const("i32", first.line), self.offset("%warp", WARP.LOOP), 4)
 
-    def _inside(self, target: int) -> list[Block]:
+    def _blocks_of_loop(self, target: int) -> list[Block]:
         """The blocks of the loop that begins with a block."""
         return self.program.flow.blocks[target : self.program.flow.loop_end[target] + 1]
 
-    def _worn(self, target: int) -> Value:
-        """Count the instructions of one more turn of a loop, and say whether it is time for a look."""
-        length = sum(len(block.instructions) for block in self._inside(target))
+    def _poll_due(self, target: int) -> Value:
+        """Count the instructions of one more turn of a loop: whether it is time to poll the stop flag."""
+        length = sum(len(block.instructions) for block in self._blocks_of_loop(target))
         count = self.op("add", self.load("i32", self.turns, 4), self.const("i32", min(length + 8, _POLL)))
         self.store(count, self.turns, 4)
         return self.compare("icmp uge", count, self.const("i32", _POLL))
 
     def _poll(self, on: str) -> None:
-        """Leave if the launch was told to stop; else go on."""
+        """Return if the launch's stop flag is set; else go on."""
         self.store(self.const("i32", 0), self.turns, 4)
         stop = self.load("i32", self.offset("%ctx", LAUNCH.STOP), 4, volatile=True)
         on = on or self.label("go")
@@ -331,39 +331,40 @@ class Lowering(Pieces):
         self._split(block, self.load("i32", self.current, 4))
         self.jump(self._next_station(block.index))
 
-    def _back(self, target: int) -> None:
-        """Lanes gathered at a loop's end go round again, but let the rest of the warp run now and then."""
+    def _repeat_loop_apart(self, target: int) -> None:
+        """Lanes gathered at a loop's end go back to its start, but let the rest of the warp run now and then."""
         self.place(f"back.{target}")
         _, some = self._ready(target)
         again, on = self.label("again"), self._next_station(self.program.flow.loop_end[target], 1, target)
         self.branch(some, again, on)
         self.place(again)
-        self._turn_apart(target)
+        self._poll_apart(target)
         if target in self.analysis.spins:
             self._name_loop(target)
-            rare = self._seldom(self.fairness[target], _FAIR)
+            rare = self._every_nth(self.fairness[target], _FAIR)
             self.branch(rare, on, f"check.{target}")
         else:
             self.jump(f"check.{target}")
 
-    def _seldom(self, counter: str, every: int) -> Value:
-        """Count, and say whether the count is a multiple of a power of two."""
+    def _every_nth(self, counter: str, every: int) -> Value:
+        """Count up: whether the count is a multiple of ``every``, a power of two."""
         count = self.op("add", self.load("i32", counter, 4), self.const("i32", 1))
         self.store(count, counter, 4)
         low = self.op("and", count, self.const("i32", every - 1))
         return self.compare("icmp eq", low, self.const("i32", 0))
 
-    def hurry(self, idle: Value) -> None:
-        """If what the warp asked for was not there, let others run at the next turn of a loop that waits."""
-        inside = [target for target in self.fairness if self.block in self._inside(target)]
+    def yield_soon(self, idle: Value) -> None:
+        """Where ``idle`` holds, as what the warp waits for has not happened: yield at the next turn of its loop."""
+        inside = [target for target in self.fairness if self.block in self._blocks_of_loop(target)]
         counters = [(self.rounds, _ROUNDS), *((self.fairness[target], _FAIR) for target in inside)]
         for counter, every in counters:
             last = self.const("i32", every - 1)
             self.store(self.select(idle, last, self.load("i32", counter, 4)), counter, 4)
 
-    def _turn_apart(self, target: int) -> None:
+    def _poll_apart(self, target: int) -> None:
+        """Poll the stop flag if that is due, while lanes are apart."""
         label, look = self.label("turn"), self.label("look")
-        self.branch(self._worn(target), look, label, likely=False)
+        self.branch(self._poll_due(target), look, label, likely=False)
         self.place(look)
         self._poll(label)
         self.place(label)
@@ -405,13 +406,13 @@ class Lowering(Pieces):
 
     def _send(self, target: int, lanes: Value) -> None:
         if target == EXIT:
-            self._depart(lanes)
+            self._exit_lanes(lanes)
             return
         waiting = self.load("i32", self.pending[target], 4)
         self.store(self.op("or", waiting, lanes), self.pending[target], 4)
 
-    def _depart(self, lanes: Value) -> None:
-        """Some lanes leave the kernel."""
+    def _exit_lanes(self, lanes: Value) -> None:
+        """Some lanes exit the kernel."""
         live = self.op("and", self.load("i32", self.live, 4), self.op("xor", lanes, self.const("i32", -1)))
         self.store(live, self.live, 4)
         if self.watcher:
@@ -433,28 +434,29 @@ class Lowering(Pieces):
         some, over, first = self.label("some"), self.label("over"), self.stations[0][3]
         self.branch(self.compare("icmp ne", waiting, self.const("i32", 0)), some, "leave")
         self.place(some)
-        needed = self.needed_apart()
+        saved = self.live_apart()
         if self.waits_apart or self.gates:
             halt = self.label("halt")
             self.branch(self.compare("icmp ne", able, self.const("i32", 0)), over, halt)
             self.place(halt)
-            self._hold(waiting, needed)
+            self._suspend_blocked(waiting, saved)
             self.place(over)
         self._poll("")
         others = self.label("others")
-        self.branch(self._seldom(self.rounds, _ROUNDS), others, first)
+        self.branch(self._every_nth(self.rounds, _ROUNDS), others, first)
         self.place(others)
         if self.gates:
-            self._at_gates()
-        self.stop(Answer.YIELD, APART, needed)
-        self.resume(APART, needed, first)
+            self._record_gate_lanes()
+        self.stop(Answer.YIELD, RESUME_APART, saved)
+        self.resume(RESUME_APART, saved, first)
 
-    def _hold(self, waiting: Value, needed: set[str]) -> None:
-        """None of the lanes can run. Those that are held up by others of the warp alone go on without them."""
+    def _suspend_blocked(self, waiting: Value, saved: set[str]) -> None:
+        """None of the lanes can run: suspend the warp. Lanes that only others of the warp can release go on without
+        them."""
         if self.leaving:
-            self._leave()
+            self._exit_waiting()
         if self.gates:
-            self._stuck(*self._at_gates())
+            self._fault_if_stuck(*self._record_gate_lanes())
         if not self.waits_apart:
             return
         blocked = self.load("i32", self.offset("%warp", WARP.BLOCKED), 4)
@@ -463,12 +465,12 @@ class Lowering(Pieces):
             held = self.op("and", waiting, self.op("xor", blocked, self.const("i32", -1)))
             self.branch(self.compare("icmp ne", held, self.const("i32", 0)), alone, every)
             self.place(alone)
-            self.stop(Answer.DEOPT, APART, needed, self.program.general)
+            self.stop(Answer.DEOPT, RESUME_APART, saved, self.program.general)
             self.place(every)
-        self.stop(Answer.WAIT, APART, needed)
+        self.stop(Answer.WAIT, RESUME_APART, saved)
 
-    def _leave(self) -> None:
-        """Lanes that wait for the others where there is nothing to do but leave need not wait."""
+    def _exit_waiting(self) -> None:
+        """Let lanes exit that wait for the others where nothing but the exit follows."""
         lanes = zero = self.const("i32", 0)
         for index in self.leaving:
             waiting = self.load("i32", self.pending[index], 4)
@@ -478,12 +480,12 @@ class Lowering(Pieces):
         some, on = self.label("some"), self.label("on")
         self.branch(self.compare("icmp ne", lanes, zero), some, on)
         self.place(some)
-        self._depart(lanes)
+        self._exit_lanes(lanes)
         self.jump(self.stations[0][3])
         self.place(on)
 
-    def _at_gates(self) -> tuple[Value, Value]:
-        """The lanes at the first gate that has some, and its line; noted down for whoever asks who waits."""
+    def _record_gate_lanes(self) -> tuple[Value, Value]:
+        """The lanes at the first gate that has some, and its line; recorded for the message of a deadlock."""
         lanes = line = self.const("i32", 0)
         for index in reversed(self.gates):
             instruction = self.program.flow.blocks[index].terminator.instruction
@@ -496,8 +498,8 @@ class Lowering(Pieces):
         self.store(line, self.offset("%warp", WARP.GATE_LINE), 4)
         return lanes, line
 
-    def _stuck(self, lanes: Value, line: Value) -> None:
-        """End the launch if lanes at a gate wait for lanes of their warp that can never come there."""
+    def _fault_if_stuck(self, lanes: Value, line: Value) -> None:
+        """End the launch with a fault if lanes at a gate wait for lanes of their warp that can never come there."""
         if not self.waits_apart:
             self._fault_apart(lanes, line)
             return
@@ -514,7 +516,7 @@ class Lowering(Pieces):
         self.place(on)
 
     def _fault_apart(self, lanes: Value, line: Value) -> None:
-        """End the launch: some lanes of the warp wait at a barrier to which the others do not come."""
+        """End the launch with a fault: some lanes of the warp wait at a barrier to which the others do not come."""
         others = self.op("and", self.load("i32", self.live, 4), self.op("xor", lanes, self.const("i32", -1)))
         high = self.op("shl", self.cast("zext", others, "i64"), self.const("i64", 32))
         both = self.op("or", self.cast("zext", lanes, "i64"), high)
@@ -539,12 +541,12 @@ class Lowering(Pieces):
         )
         self.jump("failed")
 
-    def _meet(self, block: Block) -> None:
-        """Where lanes are apart, those that are here wait for the others that they name."""
+    def _sync_lanes(self, block: Block) -> None:
+        """``bar.warp.sync``: where lanes are apart, those that are here wait for the others that the mask names."""
         instruction, target = block.terminator.instruction, block.terminator.targets[0]
         assert instruction is not None
         self.now, self.guard = instruction, None
-        takes(instruction, 1)
+        check_operand_count(instruction, 1)
         if not self.is_apart:
             if self.watcher:
                 self.watcher.through(instruction)
@@ -577,11 +579,11 @@ class Lowering(Pieces):
             return
         through, halt = self.label("through"), self.label("halt")
         self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), through, halt)
-        needed = set() if target == EXIT else self.needed(self.program.flow.blocks[target], 0)
+        saved = set() if target == EXIT else self.live_at(self.program.flow.blocks[target], 0)
         number = self.new_resume()
         self.place(halt)
-        self.stop(Answer.WAIT, number, needed)
-        self.resume(number, needed, through)
+        self.stop(Answer.WAIT, number, saved)
+        self.resume(number, saved, through)
         self.place(through)
         if self.watcher:
             self.watcher.through(instruction)

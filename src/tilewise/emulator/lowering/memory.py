@@ -1,4 +1,4 @@
-"""What every access to memory has in common: its address, its checks, the way around when they fail.
+"""What every access to memory has in common: its address, its checks, the path that checks each lane.
 
 Each access has a fast path, chosen by the shape of its address and taken when one comparison shows that
 every byte it may touch is the launch's own, and a careful one (``tw_load``, ``tw_store``) that checks lane
@@ -20,7 +20,7 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Emitter, Value, join
-from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -32,17 +32,17 @@ __all__ = [
     "FIRST_HINT",
     "HINT_BYTES",
     "WINDOWS",
-    "Access",
+    "MemoryAccess",
+    "access_by_lane",
     "access_of",
     "address_of",
-    "careful",
     "covered",
     "every_address",
     "fast_path",
     "interleave",
-    "learn",
     "pointer_of",
     "pointers",
+    "remember_array",
     "resolve",
     "runs_of",
     "space_of",
@@ -64,14 +64,28 @@ WINDOWS = {
 }
 # A generic address of global memory is that address; of the other spaces only the careful path knows.
 _FLAT = (Space.GLOBAL, Space.GENERIC)
-_WORDS = {"weak", "volatile", "relaxed", "mmio", "cta", "cluster", "gpu", "sys", "cg", "cs", "v2", "v4", "v8"}
+_MODIFIERS = {
+    "weak",
+    "volatile",
+    "relaxed",
+    "mmio",
+    "cta",
+    "cluster",
+    "gpu",
+    "sys",
+    "cg",
+    "cs",
+    "v2",
+    "v4",
+    "v8",
+}
 HINT_BYTES = 16
 FIRST_HINT = 64  # in the worker's memory; what lies before is its own
 _POINTERS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
 _GAP_BYTES = 32  # read over rather than around
 
 
-class Access(NamedTuple):
+class MemoryAccess(NamedTuple):
     """One memory instruction, taken apart."""
 
     space: Space
@@ -85,7 +99,7 @@ class Access(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """The space, as the run-time support is told of it."""
+        """The space as the run-time support numbers it."""
         return int(Space.OWN if self.own else self.space)
 
     @property
@@ -115,26 +129,26 @@ def space_of(instruction: Instruction) -> str:
     return "generic"
 
 
-def check_words(instruction: Instruction, *others: str) -> None:
+def check_modifiers(instruction: Instruction, *others: str) -> None:
     """Refuse modifiers that loads and stores do not have; those of one of the two come as ``others``."""
     for part in instruction.parts[:-1]:
         hint = part.split("::")[0] in ("L1", "L2") and "::" in part
-        if not (part in _WORDS or part in others or hint or part.split("::")[0] in _SPACES):
-            raise unknown(instruction, f".{part} is not supported here")
+        if not (part in _MODIFIERS or part in others or hint or part.split("::")[0] in _SPACES):
+            raise unsupported(instruction, f".{part} is not supported here")
 
 
-def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     """Take a memory instruction apart; ``operand`` is its address."""
     if not isinstance(operand, Address):
-        raise unknown(instruction, "an address in brackets expected")
+        raise unsupported(instruction, "an address in brackets expected")
     name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
     count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
-        raise unknown(instruction, "not with this type")
+        raise unsupported(instruction, "not with this type")
     if type_ == "bf16" and instruction.opcode in ("ld", "ldu", "st"):
         type_ = "b16"  # NOTE: LLVM moves vectors of bfloat by way of float, with a function that is nowhere
     if sum(part.split("::")[0] in _SPACES for part in instruction.parts) > 1:
-        raise unknown(instruction, "more than one space")
+        raise unsupported(instruction, "more than one space")
     space = _SPACES.get(name, Space.GENERIC)
     if isinstance(operand.base, Symbol):
         place = e.program.places.get(operand.base.name)
@@ -146,7 +160,7 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Access
     if base.is_vector:
         base = _wrapped(e, base, space)
     own = space == Space.SHARED and "shared::cluster" not in instruction.parts
-    return Access(space, type_, count, lanes, base, volatile, instruction.line, own)
+    return MemoryAccess(space, type_, count, lanes, base, volatile, instruction.line, own)
 
 
 def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
@@ -177,7 +191,7 @@ def address_of(e: Values, symbol: Symbol) -> Value:
     """Where a variable lies, within its own space."""
     place = e.program.places.get(symbol.name)
     if place is None:
-        raise unknown(e.now, f"there is no variable {symbol.name!r}")
+        raise unsupported(e.now, f"there is no variable {symbol.name!r}")
     if place.space != "global":
         return e.const("i64", place.offset + symbol.offset)
     table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)
@@ -185,7 +199,7 @@ def address_of(e: Values, symbol: Symbol) -> Value:
     return e.op("add", address, e.const("i64", symbol.offset)) if symbol.offset else address
 
 
-def fast_path(e: Lowering, access: Access, slow: str) -> str | None:
+def fast_path(e: Lowering, access: MemoryAccess, slow: str) -> str | None:
     """Branch to ``slow`` unless all of the access is plainly allowed; a pointer to its start, or "" for
     lanes that lie anywhere. None if there is no fast path."""
     if access.lanes is not None and any(lane % access.size for lane in access.lanes):
@@ -226,8 +240,8 @@ def covered(e: Lowering, instruction: Instruction) -> bool:
     return True
 
 
-def _window_of(e: Lowering, access: Access) -> tuple[Value, Value]:
-    """Where the bytes that may be touched begin, and how far from there an access may start."""
+def _window_of(e: Lowering, access: MemoryAccess) -> tuple[Value, Value]:
+    """The first address that may be touched, and how far from there an access may start."""
     span = access.span if access.lanes is not None else access.size
     if access.space == Space.LOCAL:
         start, room = e.const("i64", 0), e.const("i64", e.program.local_bytes + 1)
@@ -247,14 +261,14 @@ def _hint(e: Lowering) -> str:
     return e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
 
 
-def pointer_of(e: Lowering, access: Access, address: Value) -> str:
+def pointer_of(e: Lowering, access: MemoryAccess, address: Value) -> str:
     if access.space in _FLAT:
         return e.set("ptr", f"inttoptr {address} to ptr").ref
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.offset(base, address)
 
 
-def _pointers(e: Lowering, access: Access) -> Value:
+def _pointers(e: Lowering, access: MemoryAccess) -> Value:
     """A pointer for every lane of an access whose lanes lie anywhere."""
     if access.space == Space.LOCAL:  # every thread has a part of its own
         own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
@@ -266,7 +280,7 @@ def _pointers(e: Lowering, access: Access) -> Value:
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
 
 
-def pointers(e: Lowering, access: Access, start: str | None) -> Value:
+def pointers(e: Lowering, access: MemoryAccess, start: str | None) -> Value:
     """A pointer for every lane, once the fast path has been taken."""
     if not start:
         return _pointers(e, access)
@@ -274,19 +288,19 @@ def pointers(e: Lowering, access: Access, start: str | None) -> Value:
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
 
 
-def learn(e: Lowering, access: Access, pointer_bits: Value) -> None:
-    """Let the instruction remember the array that a global address lies in."""
+def remember_array(e: Lowering, access: MemoryAccess, pointer_bits: Value) -> None:
+    """Have the instruction remember the array that a global address lies in, for its fast path."""
     if access.space in _FLAT:
-        _learn(e, access, pointer_bits, _hint(e))
+        _remember_array(e, access, pointer_bits, _hint(e))
         e.hints += 1
 
 
-def _learn(e: Emitter, access: Access, pointer_bits: Value, hint: str) -> None:
+def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint: str) -> None:
     size = e.const("i64", access.size)
     e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", hint))
 
 
-def resolve(e: Lowering, access: Access, write: int) -> str:
+def resolve(e: Lowering, access: MemoryAccess, write: int) -> str:
     """The pointer of an address that all lanes share; leaves with a fault if it may not be touched."""
 
     address = e.first_lane(access.base) if access.base.is_vector else access.base
@@ -307,11 +321,11 @@ def resolve(e: Lowering, access: Access, write: int) -> str:
     good = e.label("good")
     e.branch(e.compare("icmp ne", pointer, Value("ptr", "null")), good, "failed")
     e.place(good)
-    learn(e, access, address)
+    remember_array(e, access, address)
     return pointer.ref
 
 
-def every_address(e: Emitter, access: Access) -> Value:
+def every_address(e: Emitter, access: MemoryAccess) -> Value:
     """The address of every lane."""
     if access.base.is_vector:
         return _wrapped(e, access.base, access.space)
@@ -321,12 +335,12 @@ def every_address(e: Emitter, access: Access) -> Value:
     return _wrapped(e, listed, access.space)
 
 
-def careful(e: Lowering, access: Access, function: str) -> str:
+def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
     """Copy lane by lane between memory and a buffer with room for each lane; returns the buffer."""
     addresses, buffer = e.buffers()
     hint = _hint(e) if access.space in _FLAT else "null"
     e.hints += access.space in _FLAT
-    name, line = _careful_function(e, access, function), e.const("i32", access.line)
+    name, line = _define_access_by_lane(e, access, function), e.const("i32", access.line)
     room = f"ptr {addresses}, ptr {buffer}, ptr {hint}"
     listed = ", ".join(map(str, (*e.pointers(), access.base, e.mask(), line)))
     answer = e.set("i32", f"call i32 @{name}({listed}, {room})")
@@ -336,7 +350,7 @@ def careful(e: Lowering, access: Access, function: str) -> str:
     return buffer
 
 
-def _careful_function(e: Lowering, access: Access, function: str) -> str:
+def _define_access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
     """The name of a function of the kernel's own that is ``function`` for accesses of one kind.
 
     What seldom runs stands once in the code, not at every access.
@@ -361,7 +375,7 @@ def _careful_function(e: Lowering, access: Access, function: str) -> str:
         lane = body.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
         lane = body.op("and", lane, body.const("i32", 31))
         first = body.set("i64", f"extractelement {listed}, {lane}")
-        _learn(body, access, first, "%hint")
+        _remember_array(body, access, first, "%hint")
     body.line(f"ret {answer}")
     taken = (
         f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
@@ -370,7 +384,7 @@ def _careful_function(e: Lowering, access: Access, function: str) -> str:
     return name
 
 
-def runs_of(access: Access) -> list[tuple[int, int]]:
+def runs_of(access: MemoryAccess) -> list[tuple[int, int]]:
     """Start and end of each stretch of memory that the lanes touch, in bytes; small gaps belong to it."""
     assert access.lanes is not None
     runs: list[list[int]] = []

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tilewise.emulator.analysis.flow import Flow
+from tilewise.emulator.analysis.control_flow import Flow
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import PURE, Form, Results
+from tilewise.emulator.lowering.tables import PURE, OperandTypes, Results
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
@@ -29,7 +29,9 @@ class Outline:
         self.uses = Counter((item.opcode, item.parts) for block in flow.blocks for item in block.instructions)
         self.functions: dict[tuple[object, ...], tuple[str, str]] = {}  # name, type of result; or no name
 
-    def lowered(self, e: Emitter, instruction: Instruction, form: Form, sources: list[Value]) -> Results:
+    def lowered(
+        self, e: Emitter, instruction: Instruction, form: OperandTypes, sources: list[Value]
+    ) -> Results:
         """The results of a pure instruction, computed here or by a function that is called."""
         uses = self.uses[instruction.opcode, instruction.parts]
         if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
@@ -44,7 +46,7 @@ class Outline:
         answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({given})")
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
 
-    def row(self, e: Emitter, instruction: Instruction, form: Form) -> str:
+    def row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
         """The name of a function that does long instructions of a kind, as a table says; or no name.
 
         For each, the table has the place of its result in a frame, and those of its sources.
@@ -54,7 +56,7 @@ class Outline:
             self.functions[key] = (self._row(e, instruction, form), "")
         return self.functions[key][0]
 
-    def _row(self, e: Emitter, instruction: Instruction, form: Form) -> str:
+    def _row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
         body = Emitter()
         body.share(e)
         places = []
@@ -111,7 +113,7 @@ class Outline:
         return name, result.type
 
 
-def _key(instruction: Instruction, form: Form, sources: list[Value]) -> tuple[object, ...]:
+def _key(instruction: Instruction, form: OperandTypes, sources: list[Value]) -> tuple[object, ...]:
     """Whatever the lowering of a pure instruction depends on, the values that it is given at run time aside."""
     literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
     given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.pieces import Cut, Piece, cut
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.instructions import Instructions
-from tilewise.emulator.lowering.tables import PURE, Form
-from tilewise.emulator.ptx.operands import reads, writes
+from tilewise.emulator.lowering.tables import PURE, OperandTypes
+from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, Register
 from tilewise.emulator.ptx.types import bits_of
 
@@ -57,7 +57,7 @@ class Pieces(Instructions):
         self.cut = Cut()
         self._written: set[str] | None = None  # by the piece that is being written
         self._shared_exit: set[str] = set()  # registers that it keeps at one place for all its checks
-        self._forms: dict[object, Form | None] = {}
+        self._forms: dict[object, OperandTypes | None] = {}
 
     def cut_blocks(self) -> None:
         """Decide what becomes a function of its own.
@@ -66,7 +66,7 @@ class Pieces(Instructions):
         """
         if self.general or self.watcher:
             return
-        self.cut = cut(self.program, self.analysis, self.needed, _fits, self._row_kind)
+        self.cut = cut(self.program, self.analysis, self.live_at, _fits, self._row_kind)
         if self.cut.pieces:
             self.registers = _Slots(lambda name: self.alloca(self.stored_type(name)))
             self.registers |= {name: f"%home.{i}" for i, name in enumerate(self.cut.homes)}
@@ -92,7 +92,7 @@ class Pieces(Instructions):
                 return None
         return instruction.opcode, instruction.parts
 
-    def _row_form(self, instruction: Instruction) -> Form | None:
+    def _row_form(self, instruction: Instruction) -> OperandTypes | None:
         key = (instruction.opcode, instruction.parts, len(instruction.operands))
         if key not in self._forms:
             self._forms[key] = None
@@ -156,14 +156,14 @@ class Pieces(Instructions):
         buffers, columns = self._buffers, self._columns
         self.lines, self.allocas, self._buffers, self._columns = [], [], None, ""
         self.live, self.current = self.alloca("i32"), self.alloca("i32")
-        resident, living = self.program.resident, self.needed(block, piece.start)
+        resident, living = self.program.resident, self.live_at(block, piece.start)
         self.registers = _Slots(lambda name: self._slot(name, living))
         self._written = {register.name for item in inside for register in writes(item)}
         self._shared_exit = set()
         for instruction in inside:
             self._fetch(instruction)
             self.instruction(instruction)
-        ends = self.needed(block, piece.end) & self._written
+        ends = self.live_at(block, piece.end) & self._written
         for register in sorted(ends & self.registers.keys() - resident):
             self._copy(register, self.registers[register], self._home(register))
         self.line(f"ret i32 {_ON}")

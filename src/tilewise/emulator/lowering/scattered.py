@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.llvm.emit import Emitter, Value, join, vector
-from tilewise.emulator.lowering.memory import Access
+from tilewise.emulator.lowering.memory import MemoryAccess
 from tilewise.emulator.ptx.types import llvm_scalar
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _ROWS, _MASK = Value("<32 x ptr>", "%rows"), Value("i32", "%mask")
 
 
-def gather(e: Lowering, access: Access, rows: Value) -> list[Value]:
+def gather(e: Lowering, access: MemoryAccess, rows: Value) -> list[Value]:
     """Load from a pointer in each lane that runs; the other lanes get anything."""
     element, count = llvm_scalar(access.type), access.elements
     vectors = [vector(element)] * count
@@ -69,7 +69,7 @@ def _several(element: str, count: int, align: int, result: str) -> Emitter:
     return body
 
 
-def scatter(e: Lowering, access: Access, rows: Value, values: list[Value]) -> None:
+def scatter(e: Lowering, access: MemoryAccess, rows: Value, values: list[Value]) -> None:
     """Store at a pointer in each lane that runs; of lanes that share a place the last stays."""
     element = llvm_scalar(access.type)
     type_, name = vector(element), f"scatter.{element}.{access.width}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import BLOCK, LAUNCH, Question
+from tilewise.emulator.layout import BLOCK, LAUNCH, HostCall
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.elements import RESERVED
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -101,7 +101,7 @@ def special(e: Values, name: str) -> tuple[Value, str]:
         return e.cast("trunc", e.op("urem", number, count), "i32"), "u32"
     if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
         return _time(e, name)
-    raise unknown(e.now, f"the special register {name} is not supported")
+    raise unsupported(e.now, f"the special register {name} is not supported")
 
 
 def _thread(e: Values, name: str) -> Value:
@@ -134,7 +134,7 @@ def _time(e: Values, name: str) -> tuple[Value, str]:
         e.declare(f"llvm.{_COUNTER}", "i64", [])
         now = e.set("i64", f"call i64 @llvm.{_COUNTER}()")
     else:
-        _, buffer = e.ask_host(Question.TIME, e.now.line, e.const("i32", 1))
+        _, buffer = e.call_host(HostCall.TIME, e.now.line, e.const("i32", 1))
         now = e.load("i64", buffer, 64)
     if name in ("%clock64", "%globaltimer"):
         return now, "u64"

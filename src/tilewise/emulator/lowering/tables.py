@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = [
-    "OTHER",
+    "EFFECTS",
     "PURE",
     "WAITS",
-    "Form",
+    "OperandTypes",
     "Pure",
-    "edits",
-    "known",
-    "other",
+    "check_operand_count",
+    "edit_distance",
+    "effect",
+    "known_opcodes",
     "pure",
-    "same",
-    "takes",
-    "unknown",
+    "same_types",
+    "unsupported",
     "waits",
 ]
 
@@ -55,7 +55,7 @@ _LONG_OPCODE = 6  # letters from which on two mistakes still leave a word that c
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OperandTypes:
     """The PTX types of an instruction's results and sources."""
 
     results: tuple[str, ...]
@@ -64,16 +64,16 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Pure:
-    form: Callable[[Instruction], Form]
+    form: Callable[[Instruction], OperandTypes]
     lower: Callable[..., Results]  # (emitter, instruction, *sources)
 
 
 PURE: dict[str, Pure] = {}
-OTHER: dict[str, Callable[[Any, Instruction], None]] = {}  # given the Lowering
+EFFECTS: dict[str, Callable[[Any, Instruction], None]] = {}  # given the Lowering
 WAITS: dict[str, Callable[[Any, Instruction], Any]] = {}
 
 
-def pure(*opcodes: str, form: Callable[[Instruction], Form]) -> Callable[[Any], Any]:
+def pure(*opcodes: str, form: Callable[[Instruction], OperandTypes]) -> Callable[[Any], Any]:
     """Enter a lowering of pure instructions: ``lower(emitter, instruction, *sources) -> result(s)``."""
 
     def enter(function: Callable[..., Results]) -> Callable[..., Results]:
@@ -84,12 +84,12 @@ def pure(*opcodes: str, form: Callable[[Instruction], Form]) -> Callable[[Any], 
     return enter
 
 
-def other(*opcodes: str) -> Callable[[Any], Any]:
-    """Enter a lowering of instructions that touch memory, other lanes or the course of the program."""
+def effect(*opcodes: str) -> Callable[[Any], Any]:
+    """Enter a lowering of instructions that have effects: on memory, on other lanes or on control flow."""
 
     def enter(function: Callable[[Lowering, Instruction], None]) -> Any:
         for opcode in opcodes:
-            OTHER[opcode] = function
+            EFFECTS[opcode] = function
         return function
 
     return enter
@@ -106,20 +106,21 @@ def waits(*opcodes: str) -> Callable[[Any], Any]:
     return enter
 
 
-def same(sources: int) -> Callable[[Instruction], Form]:
-    """One result and ``sources`` sources, all of the instruction's last type."""
+def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
+    """The form of instructions with one result and ``sources`` sources, all of the instruction's last type."""
 
-    def form(instruction: Instruction) -> Form:
-        return Form((instruction.parts[-1],), (instruction.parts[-1],) * sources)
+    def form(instruction: Instruction) -> OperandTypes:
+        return OperandTypes((instruction.parts[-1],), (instruction.parts[-1],) * sources)
 
     return form
 
 
-def known() -> list[str]:
-    return sorted({*PURE, *OTHER})
+def known_opcodes() -> list[str]:
+    """Every opcode that a table has."""
+    return sorted({*PURE, *EFFECTS})
 
 
-def unknown(instruction: Instruction, why: str = "") -> PtxError:
+def unsupported(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
     name = instruction.written or instruction.name
     if why:
@@ -128,15 +129,17 @@ def unknown(instruction: Instruction, why: str = "") -> PtxError:
     if family:
         what = f"{family} are not supported (the instruction {name!r})"
         return PtxError(instruction.line, what, instruction.source)
-    near = min(filter(str.isalnum, known()), key=lambda opcode: edits(opcode, instruction.opcode))
-    is_near = edits(near, instruction.opcode) <= (1 if len(instruction.opcode) < _LONG_OPCODE else 2)
+    near = min(
+        filter(str.isalnum, known_opcodes()), key=lambda opcode: edit_distance(opcode, instruction.opcode)
+    )
+    is_near = edit_distance(near, instruction.opcode) <= (1 if len(instruction.opcode) < _LONG_OPCODE else 2)
     hint = f"; the nearest known one is {near!r}" if is_near else ""
     what = f"the instruction {name!r} is not supported{hint}"
     return PtxError(instruction.line, what, instruction.source)
 
 
-def edits(first: str, second: str) -> int:
-    """How many letters to put in, leave out, replace or swap with their neighbour, to make one word the other."""
+def edit_distance(first: str, second: str) -> int:
+    """How many letters to insert, delete, replace or swap with their neighbour to turn one word into the other."""
     before, row = [0] * (len(second) + 1), list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
         before, above, row = row, before, [i]
@@ -148,13 +151,13 @@ def edits(first: str, second: str) -> int:
     return row[-1]
 
 
-def takes(instruction: Instruction, *counts: int) -> None:
-    """Refuse another number of operands."""
+def check_operand_count(instruction: Instruction, *counts: int) -> None:
+    """Refuse an instruction that has another number of operands."""
     if len(instruction.operands) not in counts:
-        raise unknown(instruction, f"it takes {' or '.join(map(str, counts))} operands")
+        raise unsupported(instruction, f"it takes {' or '.join(map(str, counts))} operands")
 
 
 def check_type(emitter: Emitter, instruction: Instruction, allowed: set[str]) -> None:
     """Refuse a type that the instruction does not have."""
     if not instruction.parts or instruction.parts[-1] not in allowed:
-        raise unknown(instruction, f"its type must be one of {', '.join(sorted(allowed))}")
+        raise unsupported(instruction, f"its type must be one of {', '.join(sorted(allowed))}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.analysis.flow import Block
+from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Question
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import unknown
+from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
 
@@ -86,7 +86,7 @@ class Values(Emitter):
             self._buffers = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
         return self._buffers
 
-    def ask_host(self, kind: Question, line: int, mask: Value) -> tuple[Value, str]:
+    def call_host(self, kind: HostCall, line: int, mask: Value) -> tuple[Value, str]:
         """Call the host from some lanes: its answer, and the buffer with 64 bits for each lane and operand."""
         _, buffer = self.buffers()
         function = self.load("ptr", self.offset("%ctx", LAUNCH.HOST), 8)
@@ -117,7 +117,7 @@ class Values(Emitter):
 
     @property
     def masked(self) -> bool:
-        """Whether some lanes may have to be left alone."""
+        """Whether some lanes may not run, so that writes must leave them unchanged."""
         return self.is_apart or self.guard is not None or not self.full
 
     def shape_of(self, operand: Operand) -> Shape | None:
@@ -136,12 +136,12 @@ class Values(Emitter):
         match operand:
             case Immediate(value=value, width=width):
                 if width and (type_[0] in "us" or (type_ in ("b8", "b16", "b32") and bits_of(type_) < width)):
-                    raise unknown(self.now, f"a floating-point literal where .{type_} is wanted")
+                    raise unsupported(self.now, f"a floating-point literal where .{type_} is wanted")
                 constant = self.const(scalar, literal_bits(value, width, type_))
                 return self.splat(constant) if as_vector else constant
             case Not(item=item):
                 if type_ != "pred":
-                    raise unknown(self.now, "only a predicate may be negated by !")
+                    raise unsupported(self.now, "only a predicate may be negated by !")
                 value_ = self.read(item, "pred", as_vector)
                 return self.op("xor", value_, self.const(value_, 1))
             case Register(name=name) if name in self.types:
@@ -164,7 +164,7 @@ class Values(Emitter):
                 value_ = address_of(self, operand)
                 value_ = self.splat(value_) if as_vector else value_
                 return self.fit(value_, type_, "u64")
-        raise unknown(self.now, "an operand of a kind that does not fit here")
+        raise unsupported(self.now, "an operand of a kind that does not fit here")
 
     def read_bits(self, operand: Operand, type_: str) -> Value:
         """The bits that each lane has of an operand of a PTX type: those of 1.0 are not the same in f32 and in f64."""
@@ -177,7 +177,7 @@ class Values(Emitter):
         if have == want:
             return value
         if have == "i1" or want == "i1":
-            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
+            raise unsupported(self.now, "a predicate where a number is wanted, or the other way round")
         wide, narrow = bits_of(own), bits_of(type_)
         value = self.cast("bitcast", value, f"i{wide}")
         if wide != narrow:
@@ -206,7 +206,7 @@ class Values(Emitter):
             return
         own = self.types.get(register.name)
         if own is None:
-            raise unknown(self.now, f"{register.name} cannot be written")
+            raise unsupported(self.now, f"{register.name} cannot be written")
         slot = self.registers[register.name]
         stored = self.stored_type(register.name)
         if stored.startswith("<"):
@@ -228,7 +228,7 @@ class Values(Emitter):
         if value.scalar == want:
             return value
         if value.scalar == "i1" or want == "i1":
-            raise unknown(self.now, "a predicate where a number is wanted, or the other way round")
+            raise unsupported(self.now, "a predicate where a number is wanted, or the other way round")
         have_bits = bits_of(type_)
         value = self.cast("bitcast", value, f"i{have_bits}")
         # A result narrower than its register fills it by its own sign.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import Access, access_of, every_address, take_address
+from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -105,7 +105,7 @@ class Touch:
     """Memory that an instruction touches: of every lane that runs, ``size`` bytes at one address."""
 
     action: str  # "load", "store", "atomic", "copy" (the reading half of cp.async), "fill" (its writing half)
-    access: Access
+    access: MemoryAccess
     addresses: Value  # of all lanes, as 64-bit numbers within the space
     size: int
     width: int  # of an element: what the address is a multiple of
@@ -137,18 +137,18 @@ def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
     return []
 
 
-def _touch(e: Lowering, action: str, access: Access) -> Touch:
+def _touch(e: Lowering, action: str, access: MemoryAccess) -> Touch:
     return Touch(action, access, every_address(e, access), access.size, access.width)
 
 
-def _plain(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> Access:
+def _plain(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> MemoryAccess:
     if not isinstance(operand, Address):
         raise PtxError(instruction.line, f"{instruction.name}: an address in brackets expected")
     base, lanes = take_address(e, operand)
-    return Access(space, "b8", size, lanes, base, False, instruction.line)
+    return MemoryAccess(space, "b8", size, lanes, base, False, instruction.line)
 
 
-def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     type_ = instruction.parts[-1]
     count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
@@ -159,7 +159,7 @@ def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
     return access._replace(type=known, elements=count)
 
 
-def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> Access:
+def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     """Of ``ldmatrix`` and ``stmatrix``: every lane names a row of 16 bytes; of .x1 and .x2 not all do."""
     space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
     return _plain(e, instruction, operand, space, 16)

@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.numerics import halves
 
-__all__ = ["ELEMENTS", "Element", "accumulate", "add_whole", "bit_counts", "decode", "encode", "integer_sums"]
+__all__ = [
+    "ELEMENTS",
+    "ElementType",
+    "accumulate",
+    "add_whole",
+    "bit_counts",
+    "decode",
+    "encode",
+    "integer_sums",
+]
 
 Pair = tuple[Value, Value]
 
@@ -43,7 +52,7 @@ def accumulate(
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class ElementType:
     """A type that elements of A and B have: bits, and how they become a number that one can multiply."""
 
     bits: int
@@ -100,7 +109,7 @@ def _integer(bits: int, signed: bool) -> Callable[[Emitter, Value, int], Value]:
     return number
 
 
-def _word(e: Emitter, register: Value, part: int) -> Value:
+def _whole_register(e: Emitter, register: Value, part: int) -> Value:
     return register
 
 
@@ -115,17 +124,17 @@ def _field(e: Emitter, register: Value, first: int, count: int, signed: bool) ->
 
 
 ELEMENTS = {
-    "f16": Element(16, _f16, exact=True),
-    "bf16": Element(16, _bf16),
-    "tf32": Element(32, _tf32),
-    "f64": Element(64, _f64),
-    "e4m3": Element(8, _e4m3, exact=True),
-    "e5m2": Element(8, _e5m2, exact=True),
-    "s8": Element(8, _integer(8, True)),
-    "u8": Element(8, _integer(8, False)),
-    "s4": Element(4, _integer(4, True)),
-    "u4": Element(4, _integer(4, False)),
-    "b1": Element(1, _word),
+    "f16": ElementType(16, _f16, exact=True),
+    "bf16": ElementType(16, _bf16),
+    "tf32": ElementType(32, _tf32),
+    "f64": ElementType(64, _f64),
+    "e4m3": ElementType(8, _e4m3, exact=True),
+    "e5m2": ElementType(8, _e5m2, exact=True),
+    "s8": ElementType(8, _integer(8, True)),
+    "u8": ElementType(8, _integer(8, False)),
+    "s4": ElementType(4, _integer(4, True)),
+    "u4": ElementType(4, _integer(4, False)),
+    "b1": ElementType(1, _whole_register),
 }
 
 

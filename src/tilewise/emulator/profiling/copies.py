@@ -19,8 +19,8 @@ from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.bulk import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.flights import who
+from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
+from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_plan import PLAN
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def way_of(instruction: Instruction) -> str:
 
 
 def look(e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
-    """Note a copy that was just issued: its figures, or the sectors that it touches."""
+    """Count a copy that was just issued: its figures, or the sectors that it touches."""
     if way == "prefetch":
         hint(e, instruction)
     tensor = "tensor" in instruction.parts
@@ -120,6 +120,7 @@ def routines() -> list[Routine]:
 
 
 def _note(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+    """Add an amount to a figure of the copy."""
     figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
     with r.unless(r.compare("icmp eq", figures, _NULL)):
         r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)
@@ -193,7 +194,7 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """The rows of a box, or of pixels."""
     take_map(r, data, lane)
     plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-    failed = r.call("tw_tensor_plan", "i32", *who(r), data, plan, lane, r["line"])
+    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
     with r.when(r.compare("icmp ne", failed, 0)):
         r.give(failed)
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
@@ -203,7 +204,7 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
-    failed = r.call("tw_tensor_rows", "i32", *who(r), plan, lane, r["line"], looking)
+    failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
     with r.when(r.compare("icmp ne", failed, 0)):
         r.give(failed)
 

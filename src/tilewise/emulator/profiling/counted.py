@@ -1,4 +1,4 @@
-"""What a counted launch wrote down, as plain figures by place, block of the flow and multiprocessor."""
+"""The counts of a launch, read back: by access, block of the flow and multiprocessor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ from tilewise.emulator.profiling.slow_paths import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
 from tilewise.emulator.ptx.library import LIBRARY_LINE
 
-__all__ = ["Copied", "Counters", "Counts", "Executed", "Place", "Product", "Seen", "SlowPath"]
+__all__ = [
+    "AccessCounts",
+    "AccessSample",
+    "Copied",
+    "Counters",
+    "Counts",
+    "Executed",
+    "SlowPath",
+    "WgmmaRuns",
+]
 
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
@@ -79,16 +88,16 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One access as it was seen: what each lane touched; None for a lane that did not run."""
+class AccessSample:
+    """The addresses of one access, lane by lane; None for a lane that did not run."""
 
     addresses: tuple[int | None, ...]
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What an instruction of the PTX touched of memory."""
+class AccessCounts:
+    """What one instruction of the PTX came to in its accesses to memory."""
 
     line: int
     name: str
@@ -108,7 +117,7 @@ class Place:
     lines: Figures
     sharing: Figures  # wavefronts of an atomic access in which lanes share words
     distinct: Figures  # addresses that are different, within each run
-    seen: Seen | None = None
+    seen: AccessSample | None = None
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
 
@@ -132,7 +141,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class WgmmaRuns:
     """A ``wgmma``: how often warps ran it, and what four of them read together of shared memory."""
 
     line: int
@@ -214,8 +223,8 @@ class Counts:
                 )
         return found
 
-    def places(self) -> list[Place]:
-        """What every instruction touched of memory, by shared and global."""
+    def places(self) -> list[AccessCounts]:
+        """The access counts of every instruction, by shared and global memory."""
         start = self._figures_at
         return [
             self._place(number, about, start + 8 * FIGURES * number)
@@ -243,9 +252,9 @@ class Counts:
                 found.append(Copied(about["line"], about["name"], about["way"], tensor, figures))
         return found
 
-    def products(self) -> list[Product]:
+    def products(self) -> list[WgmmaRuns]:
         """The products of four warps."""
-        return [Product(line, self.block_runs(index), size) for index, line, size in self.about["products"]]
+        return [WgmmaRuns(line, self.block_runs(index), size) for index, line, size in self.about["products"]]
 
     def slow_paths(self) -> list[SlowPath]:
         """Every instruction that may take a longer way. Rows have how often, tables what warps it were."""
@@ -268,7 +277,7 @@ class Counts:
         guards: int = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
         return guards + 16 * len(self.about["guards"])
 
-    def _place(self, number: int, about: dict[str, Any], at: int) -> Place:
+    def _place(self, number: int, about: dict[str, Any], at: int) -> AccessCounts:
         figure = {item: self._word(at + 8 * item).copy() for item in Figure}
         size = about["size"]
         waves = {
@@ -307,11 +316,11 @@ class Counts:
                 # All lanes at one address: as many as run, where others do not.
                 alone = len(set(about["lanes"])) == 1
                 figure[Figure.ASKED] += threads if alone else runs * atomic_sectors(lanes, size)
-        return Place(
+        return AccessCounts(
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
             waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LEAST], figure[Figure.ASKED],
-            figure[Figure.LINES], figure[Figure.SHARING], figure[Figure.DISTINCT], self._seen(number, about),
+            figure[Figure.LINES], figure[Figure.SHARING], figure[Figure.DISTINCT], self._sample(number, about),
             figure[Figure.PASSES], about.get("fills", False),
         )  # fmt: skip
 
@@ -332,7 +341,7 @@ class Counts:
         counted = [self._word(about["at"] + 8 * i) for i in range(about["classes"])]
         return [(i * about["step"], runs, about["rows"] * runs) for i, runs in enumerate(counted)]
 
-    def _seen(self, number: int, about: dict[str, Any]) -> Seen | None:
+    def _sample(self, number: int, about: dict[str, Any]) -> AccessSample | None:
         """One access as an example."""
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
@@ -341,12 +350,12 @@ class Counts:
                 if mask:
                     keys = way[: 8 * _LANES].view(np.int64)
                     listed = [base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys)]
-                    return Seen(tuple(listed), about["size"])
+                    return AccessSample(tuple(listed), about["size"])
                 if base & WAY.KNOWN:
                     lowest = base & ~WAY.KNOWN
                     rows = about["rows"]
                     lanes = [lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"])]
-                    return Seen(tuple(lanes), about["size"])
+                    return AccessSample(tuple(lanes), about["size"])
         return None
 
 

@@ -1,4 +1,4 @@
-"""Counting at run time: what an access comes to whose lanes lie anywhere.
+"""Counting at run time the accesses whose lanes may have any addresses.
 
 Every place of a kernel that touches memory has *figures* in the memory of its multiprocessor, and a few
 *ways* that remember what its last accesses came to: lanes mostly lie as they lay before, only elsewhere, and
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES, WORD_BYTES, Kind, lanes_a_phase
 
 __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
@@ -46,7 +46,7 @@ class Figure(IntEnum):
 
 
 class WAY:
-    """One pattern of lanes that was seen."""
+    """A cached pattern of lanes, and what it came to."""
 
     KEYS = 0  # distance of each lane
     FIGURES = 256
@@ -60,7 +60,16 @@ _OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.
 
 
 def routines() -> list[Routine]:
-    return [_count(), _anew(), _waves(), _pieces(), _asked(), _copy(), _copy_waves(), _passes()]
+    return [
+        _count(),
+        _count_pattern(),
+        _waves(),
+        _pieces(),
+        _atomic_sectors(),
+        _copy(),
+        _copy_waves(),
+        _passes(),
+    ]
 
 
 def _count() -> Routine:
@@ -127,8 +136,8 @@ def _one_lane(r: Routine) -> None:
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
 
-def _anew() -> Routine:
-    """What one access comes to."""
+def _count_pattern() -> Routine:
+    """Count one access whose pattern of lanes is in none of the ways."""
     r = Routine(
         "tw_count_anew", "void",
         figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32", window="i32",
@@ -242,8 +251,8 @@ def _waves() -> Routine:
     return r
 
 
-def _note(r: Routine, counts: Value, words: Value, word: Value, most: Variable, shares: Value) -> None:
-    """A word is wanted: count it in its bank, unless it is there already and may be shared."""
+def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableValue, shares: Value) -> None:
+    """Count a word in its bank, unless it is there already and may be shared."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)
     there = r.field(place, 0, "i32", 4)
@@ -278,7 +287,7 @@ def _pieces() -> Routine:
     return r
 
 
-def _asked() -> Routine:
+def _atomic_sectors() -> Routine:
     """As ``accesses.atomic_sectors``, of lanes of which each lies at a multiple of its size."""
     r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
     total = r.variable("i32", 0)

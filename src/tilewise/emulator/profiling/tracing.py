@@ -36,7 +36,7 @@ _OF_COPIES = {"load": BYPASS, "multicast": BYPASS, "store": WRITE, "reduce": WRI
 
 
 class Tracing(Watcher):
-    """Writes down what is touched of global memory."""
+    """Emits code that logs the sectors that a kernel touches."""
 
     def before(self, instruction: Instruction) -> Any:
         elsewhere = (
@@ -108,7 +108,7 @@ def _trace() -> Routine:
 
 
 def _block() -> Routine:
-    """Say which block what follows is of, if it is another one."""
+    """Log the number of the block that the next sectors are of, if it has changed."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
     with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
         r.put(r["log"], _BLOCK, r["block"], 8)
@@ -124,7 +124,7 @@ def _sector() -> Routine:
 
 
 class Tracer:
-    """Room for the log of each worker of one launch."""
+    """Memory for the log of each worker of one launch."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -142,7 +142,7 @@ class Tracer:
 
     @property
     def lost(self) -> int:
-        """Words that there was no room for."""
+        """Words that did not fit into the logs."""
         return sum(int(log[_LOST // 8]) for log in self._logs.values())
 
     def blocks(self) -> dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.constants import constant_integer
+from tilewise.emulator.ptx.constant_expressions import constant_integer
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
     Instruction,
     Operand,
+    PtxVariable,
     Register,
     Symbol,
-    Variable,
     Vector,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
@@ -49,7 +49,7 @@ _RESERVED_BYTES = 1024
 _RESERVED_PLACES = {"begin": 0, "0": 0, "1": _RESERVED_BYTES // 2, "end": _RESERVED_BYTES}
 
 
-def elements_of(whole: Variable, count: int) -> list[Variable]:
+def elements_of(whole: PtxVariable, count: int) -> list[PtxVariable]:
     """The parameters that a vector in a register is."""
     each = whole.size // count
     return [replace(whole, name=f"{whole.name}.{part}", size=each) for part in ELEMENTS[:count]]
@@ -76,7 +76,7 @@ def special_register(parser: Parser, name: str) -> Operand:
     """
     part = name.removeprefix("%reserved_smem_offset_")
     if part in _RESERVED_PLACES:
-        reserved = Variable(RESERVED, "shared", "b8", _RESERVED_BYTES, 128, _RESERVED_BYTES)
+        reserved = PtxVariable(RESERVED, "shared", "b8", _RESERVED_BYTES, 128, _RESERVED_BYTES)
         parser.result.variables.setdefault(RESERVED, reserved)
         return Symbol(RESERVED, _RESERVED_PLACES[part])
     if part == "cap":

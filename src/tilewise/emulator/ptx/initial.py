@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.constants import constant
-from tilewise.emulator.ptx.syntax import Link, Module, PtxError, Variable
+from tilewise.emulator.ptx.constant_expressions import constant
+from tilewise.emulator.ptx.syntax import Link, PtxError, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def initial_bytes(
     return bytes(elements.data), _links(elements.addresses, width, line), count * inner * width
 
 
-class _Known(dict[str, bytes]):
+class _LiteralBytes(dict[str, bytes]):
     """The bytes of plain numbers by their text; a KeyError for any other text."""
 
     def __init__(self, type_: str) -> None:
@@ -113,7 +113,7 @@ class _Elements:
         self.parser, self.type, self.width, self.most = parser, type_, TYPE_BYTES[type_], most
         self.data = bytearray()
         self.addresses: dict[int, _Address] = {}  # by the number of the element
-        self.known = _Known(type_)
+        self.known = _LiteralBytes(type_)
         self.text, self.at = "", 0
         self.counted = (0, parser.now.line)  # a place in the text, and its line
 
@@ -146,7 +146,7 @@ class _Elements:
         return PtxError(self._line_of(self.at if at is None else at), what)
 
     def _line_of(self, at: int) -> int:
-        """The line of a place in the text, counted from the one that was asked for last."""
+        """The line of an offset in the text, counted on from the last offset that was looked up."""
         before, line = self.counted
         if at >= before:
             line += self.text.count("\n", before, at)
@@ -290,7 +290,7 @@ def _links(addresses: dict[int, _Address], width: int, line: int) -> tuple[Link,
     return tuple(found)
 
 
-def check_links(module: Module, variable: Variable) -> None:
+def check_links(module: PtxModule, variable: PtxVariable) -> None:
     """Refuse addresses in a variable of what has none: a function or a variable in global or constant memory has."""
     for _, name, _, _ in variable.links:
         known, function = module.variables.get(name), module.functions.get(name)

@@ -29,7 +29,7 @@ class Labels:
         return unique
 
     def use(self, path: _Path, instruction: Instruction) -> None:
-        """Note an instruction whose last operand may be a label or a table of labels."""
+        """Record an instruction whose last operand may be a label or a table of labels."""
         if instruction.operands and isinstance(instruction.operands[-1], Symbol):
             self._branches.append((path, instruction))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from tilewise.emulator.ptx.syntax import Instruction, Module
+from tilewise.emulator.ptx.syntax import Instruction, PtxModule
 
 __all__ = ["EXTERNAL", "HEAP_BYTES", "LIBRARY_LINE", "add_library"]
 
@@ -137,7 +137,7 @@ done:
 """
 
 
-def add_library(module: Module) -> None:
+def add_library(module: PtxModule) -> None:
     """Define what a module declares and CUDA provides."""
     wanted = [name for name in _OWN if name in module.functions and module.functions[name].declared_only]
     if not wanted:
@@ -150,7 +150,7 @@ def add_library(module: Module) -> None:
 
 
 @functools.cache
-def _library() -> Module:
+def _library() -> PtxModule:
     from tilewise.emulator.ptx.parse import parse
 
     module = parse(_TEXT)

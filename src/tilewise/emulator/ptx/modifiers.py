@@ -95,13 +95,13 @@ def order_modifiers(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]
     rest = parts[len(head) :]
     kinds = _ORDER.get(opcode, ())
 
-    def place(word: str) -> int:
+    def rank(word: str) -> int:
         for index, words in enumerate(kinds):
             if word in words or (words is _SHAPES and _SHAPE.fullmatch(word)):
                 return index
         return len(kinds) + 1 if is_type_word(word) else len(kinds)
 
-    return (*head, *sorted(rest, key=place))
+    return (*head, *sorted(rest, key=rank))
 
 
 def _head(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:

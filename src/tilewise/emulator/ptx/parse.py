@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from math import prod
 
-from tilewise.emulator.ptx.constants import constant, constant_integer
+from tilewise.emulator.ptx.constant_expressions import constant, constant_integer
 from tilewise.emulator.ptx.elements import (
     ELEMENTS,
     elements_of,
@@ -27,22 +27,22 @@ from tilewise.emulator.ptx.modifiers import order_modifiers
 from tilewise.emulator.ptx.spelling import MARKED, spelled
 from tilewise.emulator.ptx.syntax import (
     Address,
-    Function,
     Immediate,
     Instruction,
     Label,
     Link,
-    Module,
     Not,
     Operand,
     Pair,
     PtxError,
+    PtxFunction,
+    PtxModule,
+    PtxVariable,
     Register,
     Symbol,
-    Variable,
     Vector,
 )
-from tilewise.emulator.ptx.tokens import Words
+from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
 __all__ = ["Parser", "parse"]
@@ -65,7 +65,7 @@ _READING = threading.RLock()
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the locks that threads of the parent may have held."""
     global _READING
     _READING = threading.RLock()
 
@@ -75,7 +75,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @functools.lru_cache(_MODULES)
-def parse(text: str) -> Module:
+def parse(text: str) -> PtxModule:
     """Read a PTX text, the bodies of its functions aside; a mistake in it is a PtxError that names the line.
 
     The last modules are remembered: kernels of one module share what was read. ``Module.function`` reads a body.
@@ -87,18 +87,20 @@ def parse(text: str) -> Module:
     return module
 
 
-class Parser(Words):
+class Parser(TokenReader):
     """One pass over the words of a text: a module's, or, with that module's parser, those of a part of it."""
 
     def __init__(self, text: str, line: int = 1, outer: Parser | None = None) -> None:
         super().__init__(text, line, outside=outer is None)
-        self.result: Module = outer.result if outer else Module((0, 0), "", text=text, read=self.read_body)
-        self.function: Function | None = outer.function if outer else None
+        self.result: PtxModule = (
+            outer.result if outer else PtxModule((0, 0), "", text=text, read=self.read_body)
+        )
+        self.function: PtxFunction | None = outer.function if outer else None
         self.scopes: list[dict[str, str]] = outer.scopes if outer else []
         self.location = (0, 0)
         self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
         # Holds the registers of the module.
-        self.shared: Function = outer.shared if outer else Function("", False, [], [])
+        self.shared: PtxFunction = outer.shared if outer else PtxFunction("", False, [], [])
         self.shared_names: dict[str, str] = outer.shared_names if outer else {}
         self.narrow: bool = bool(outer and outer.narrow)  # whether the target has no doubles
         self.labels = Labels()
@@ -106,7 +108,7 @@ class Parser(Words):
         self.serial = 0
 
     # -- the module -----------------------------------------------------------------------------
-    def module(self) -> Module:
+    def module(self) -> PtxModule:
         while self.now.kind != "end":
             token = self.now
             if token.text == ".version":
@@ -204,7 +206,7 @@ class Parser(Words):
             raise self.error("a function or a variable expected")
 
     # -- variables ------------------------------------------------------------------------------
-    def variables(self, external: bool = False) -> list[Variable]:
+    def variables(self, external: bool = False) -> list[PtxVariable]:
         line = self.now.line
         space = self.take().text[1:]
         align, type_ = 0, ""
@@ -240,7 +242,7 @@ class Parser(Words):
 
     def one_variable(
         self, space: str, type_: str, align: int, vector: int, external: bool, line: int
-    ) -> Variable:
+    ) -> PtxVariable:
         name = self.word()
         element = TYPE_BYTES[type_] * vector
         sizes: list[int] = []
@@ -259,7 +261,7 @@ class Parser(Words):
             data, links, total = initial_bytes(self, type_, dimensions, _MOST_BYTES)
             count = total // element
         size = count * element
-        return Variable(name, space, type_, count, align or element, size, data, links, external, line)
+        return PtxVariable(name, space, type_, count, align or element, size, data, links, external, line)
 
     # -- functions ------------------------------------------------------------------------------
     def parse_function(self, external: bool) -> None:
@@ -268,7 +270,7 @@ class Parser(Words):
         returns = self.parameter_list() if not entry and self.now.text == "(" else []
         name = self.word()
         parameters = self.parameter_list() if self.now.text == "(" else []
-        function = Function(name, entry, parameters, returns, line=line)
+        function = PtxFunction(name, entry, parameters, returns, line=line)
         while self.now.kind == "dotted" and self.now.text not in _NEXT:
             self.performance(function)
         # Once no semicolon ended a prototype.
@@ -283,12 +285,12 @@ class Parser(Words):
         function.last_line = body.line + body.text.count("\n")
         self.result.functions[name] = function
 
-    def read_body(self, function: Function) -> None:
+    def read_body(self, function: PtxFunction) -> None:
         """Read a function's body, once."""
         with _READING:
             if not function.unread:
                 return
-            # NOTE: whoever reads a body with a mistake in it a second time must find nothing of the first.
+            # NOTE: a second reading of a body with a mistake in it must not find anything of the first.
             fresh = replace(function, registers={}, variables={}, body=[], tables={})
             fresh.parameters = [replace(variable) for variable in function.parameters]
             fresh.returns = [replace(variable) for variable in function.returns]
@@ -298,7 +300,7 @@ class Parser(Words):
             function.body, function.tables = fresh.body, fresh.tables
             function.unread = ""  # the last step: others look at it without the lock
 
-    def body_of(self, function: Function) -> None:
+    def body_of(self, function: PtxFunction) -> None:
         """Read all words as the body of a function."""
         self.function, self.scopes = function, [dict(self.shared_names)]
         for variable in (*function.parameters, *function.returns):
@@ -307,7 +309,7 @@ class Parser(Words):
         self.block()
         self.labels.resolve()
 
-    def performance(self, function: Function) -> None:
+    def performance(self, function: PtxFunction) -> None:
         part = self.take().text
         numbers: list[int] = []
         while self.now.kind == "int" or (self.now.text == "," and numbers):
@@ -330,9 +332,9 @@ class Parser(Words):
         elif part == ".pragma":
             self.skip_to(";")
 
-    def parameter_list(self) -> list[Variable]:
+    def parameter_list(self) -> list[PtxVariable]:
         self.expect("(")
-        found: list[Variable] = []
+        found: list[PtxVariable] = []
         while not self.accept(")"):
             if self.now.text not in (".param", ".reg"):
                 raise self.error("a parameter expected")
@@ -355,7 +357,7 @@ class Parser(Words):
             self.accept(",")
         return found
 
-    def register_parameter(self, function: Function, variable: Variable) -> None:
+    def register_parameter(self, function: PtxFunction, variable: PtxVariable) -> None:
         name, _, part = variable.name.partition(".")
         unique = self.scopes[0].get(name) if part else None
         unique = unique or self.unused(function, name)
@@ -366,7 +368,7 @@ class Parser(Words):
         variable.name = unique
         function.registers[unique] = variable.type
 
-    def unused(self, function: Function, name: str) -> str:
+    def unused(self, function: PtxFunction, name: str) -> str:
         """A name that nothing has yet that the function knows: names may come again in other scopes."""
         spaces = (function.registers, self.vectors, function.variables, self.result.variables)
         unique = name
@@ -416,7 +418,7 @@ class Parser(Words):
         else:
             function.body.append(self.instruction())
 
-    def registers(self, function: Function) -> None:
+    def registers(self, function: PtxFunction) -> None:
         self.expect(".reg")
         type_, vector = "", 0
         while self.now.kind == "dotted":
@@ -449,7 +451,7 @@ class Parser(Words):
                 break
         self.expect(";")
 
-    def local_variables(self, function: Function) -> None:
+    def local_variables(self, function: PtxFunction) -> None:
         linkage = set()
         while self.now.text in _LINKAGE:
             linkage.add(self.take().text)
@@ -466,7 +468,7 @@ class Parser(Words):
             variable.name = unique
             (function.variables if own else self.result.variables)[unique] = variable
 
-    def label(self, function: Function) -> None:
+    def label(self, function: PtxFunction) -> None:
         token = self.take()
         self.expect(":")
         if self.now.text in (".branchtargets", ".calltargets"):
@@ -529,8 +531,8 @@ class Parser(Words):
     def type_of(self, register: Register) -> str:
         return self.function.registers.get(register.name, "") if self.function else ""
 
-    def variable(self, name: str) -> Variable | None:
-        """What is known of a variable or a parameter in memory by its unique name."""
+    def variable(self, name: str) -> PtxVariable | None:
+        """A variable or a parameter in memory by its unique name; None if there is none."""
         function = self.function
         own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
         known = next((item for item in own if item.name == name and item.space != "reg"), None)
@@ -547,12 +549,12 @@ class Parser(Words):
         return operand
 
     def register(self, name: str) -> Register:
-        unique = self.known(name)
+        unique = self.unique_name(name)
         if unique is None:
             raise PtxError(self.now.line, f"{name!r} is not declared")
         return Register(unique)
 
-    def known(self, name: str) -> str | None:
+    def unique_name(self, name: str) -> str | None:
         """The unique name of what the function's text calls ``name``."""
         unique = next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
         function, shared = self.function, self.shared.registers
@@ -613,7 +615,7 @@ class Parser(Words):
             return special_register(self, name)
         if name == "WARP_SZ":
             return Immediate(32)
-        unique = self.known(name)
+        unique = self.unique_name(name)
         if unique is not None:
             if unique in self.result.variables or (self.function and unique in self.function.variables):
                 return Symbol(unique, self.offset())

@@ -9,19 +9,19 @@ from tilewise.errors import PtxError
 
 __all__ = [
     "Address",
-    "Function",
     "Immediate",
     "Instruction",
     "Label",
     "Link",
-    "Module",
     "Not",
     "Operand",
     "Pair",
     "PtxError",
+    "PtxFunction",
+    "PtxModule",
+    "PtxVariable",
     "Register",
     "Symbol",
-    "Variable",
     "Vector",
 ]
 
@@ -106,7 +106,7 @@ Link = tuple[int, str, int, bool]  # offset, symbol, what is added, whether as a
 
 
 @dataclass(slots=True)
-class Variable:
+class PtxVariable:
     """A variable of some memory space, or a parameter of a function."""
 
     name: str
@@ -123,16 +123,16 @@ class Variable:
 
 
 @dataclass(slots=True)
-class Function:
+class PtxFunction:
     """A function. Its body is read by :meth:`Module.function`: until then registers, variables, body and tables
     are empty."""
 
     name: str
     entry: bool
-    parameters: list[Variable]
-    returns: list[Variable]
+    parameters: list[PtxVariable]
+    returns: list[PtxVariable]
     registers: dict[str, str] = field(default_factory=dict)  # name → type
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, PtxVariable] = field(default_factory=dict)
     body: list[Instruction | Label] = field(default_factory=list)
     tables: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx: name → labels
     line: int = 0
@@ -148,18 +148,18 @@ class Function:
 
 
 @dataclass(slots=True)
-class Module:
+class PtxModule:
     """A PTX text. What is declared outside of functions is there; of functions, the heads are."""
 
     version: tuple[int, int]
     target: str
-    variables: dict[str, Variable] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
+    variables: dict[str, PtxVariable] = field(default_factory=dict)
+    functions: dict[str, PtxFunction] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
     text: str = ""
-    read: Callable[[Function], None] | None = None  # reads a function's body
+    read: Callable[[PtxFunction], None] | None = None  # reads a function's body
 
-    def function(self, name: str) -> Function | None:
+    def function(self, name: str) -> PtxFunction | None:
         """A function with its body; None if there is no such function."""
         found = self.functions.get(name)
         if found is not None and found.unread and self.read:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import PtxError
 
-__all__ = ["Token", "Words", "integer_of", "tokens"]
+__all__ = ["Token", "TokenReader", "integer_of", "tokens"]
 
 _MARKS = re.compile(r"""[{}"/]""")
 _SKIPPED = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
@@ -98,8 +98,8 @@ def integer_of(text: str) -> int:
     )
 
 
-class Words:
-    """A text's words, taken one after another."""
+class TokenReader:
+    """Reads the tokens of a text one after another."""
 
     def __init__(self, text: str, line: int = 1, outside: bool = True) -> None:
         self.tokens = tokens(text, line, outside)

@@ -7,12 +7,12 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Memory"]
+__all__ = ["PlainMemory"]
 
 _INTEGERS = {4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 
 
-class Memory:
+class PlainMemory:
     """Plain memory at an address that is a multiple of 64."""
 
     def __init__(self, size: int) -> None:

@@ -23,15 +23,13 @@ import numpy.typing as npt
 from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
-from tilewise.emulator.lowering.keep import APART
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
+from tilewise.emulator.lowering.suspend import RESUME_APART
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
 from tilewise.emulator.running import workers
 from tilewise.emulator.running.block_order import count_interleaved, order_clusters
-from tilewise.emulator.running.checked import Checks
-from tilewise.emulator.running.plain_memory import Memory
-from tilewise.emulator.running.questions import Host
-from tilewise.emulator.running.report import (
+from tilewise.emulator.running.checked_launch import Checks
+from tilewise.emulator.running.fault_report import (
     CLUSTER_BARRIER,
     Range,
     Waiting,
@@ -39,11 +37,13 @@ from tilewise.emulator.running.report import (
     fault,
     name_arguments,
 )
+from tilewise.emulator.running.host_calls import HostCallHandler
+from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
 from tilewise.emulator.support.lenient import ZERO_BYTES
-from tilewise.emulator.support.mbarrier import told
+from tilewise.emulator.support.mbarrier import describe
 from tilewise.emulator.support.text import Outcome
-from tilewise.emulator.support.wgmma import PRODUCTS
+from tilewise.emulator.support.wgmma_queue import PRODUCTS
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch, readable
 
@@ -52,8 +52,8 @@ __all__ = ["Range", "RangeTable", "Runner"]
 _ORDERS = {"eager": 0, "late": 1}
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
 _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own clusters
-_PICTURE_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
-_PICTURE_BYTES = 1 << 20
+_SNAPSHOT_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
+_SNAPSHOT_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
 _CHOSEN_FREELY = (
     16  # clusters of a worker that may wait for others before the next ones are started by number
@@ -61,13 +61,13 @@ _CHOSEN_FREELY = (
 _TURNS_FREELY = 8  # that may, before every other time they take their turns by number
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
-_WORDS_COUNT = LAUNCH.SIZE // 8
-_WORDS = struct.Struct(f"<{_WORDS_COUNT}Q")
+_WATCHED_COUNT = LAUNCH.SIZE // 8
+_WATCHED_WORDS = struct.Struct(f"<{_WATCHED_COUNT}Q")
 _GENERAL = threading.Lock()
 
 
 def _unlock() -> None:
-    """In a fork, nobody is left to release what another thread had locked."""
+    """In a forked child: replace the locks that threads of the parent may have held."""
     global _GENERAL, _SPARES
     _GENERAL, _SPARES = threading.Lock(), _Spares()
 
@@ -81,7 +81,7 @@ class RangeTable:
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self.ranges = sorted(ranges, key=lambda item: item.start)
-        self.memory = Memory(16 * len(ranges) + 64)
+        self.memory = PlainMemory(16 * len(ranges) + 64)
         ends = [(item.start, item.start + item.size) for item in self.ranges]
         self.memory.bytes[: 16 * len(ranges)] = np.array(ends, np.uint64).view(np.uint8).reshape(-1)
 
@@ -103,15 +103,15 @@ class Resident:
         checks: Checks | None = None,
     ) -> None:
         self.blocks, self.flights = blocks, flights
-        self.queue = Memory(queue_bytes(flights))
+        self.queue = PlainMemory(queue_bytes(flights))
         self.queue.set(QUEUE.CAPACITY, flights)
         self.size = blocks * (build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes)
         self.size += queue_bytes(flights)
         self.stride = _block_bytes(build)
-        self.memory = Memory(blocks * self.stride)
+        self.memory = PlainMemory(blocks * self.stride)
         room = -(-(shared_bytes + 64) // 64) * 64
-        self.shared = Memory(blocks * room)
-        self.local = Memory(blocks * build.warps * 32 * build.local_bytes)
+        self.shared = PlainMemory(blocks * room)
+        self.local = PlainMemory(blocks * build.warps * 32 * build.local_bytes)
         for rank in range(blocks):
             start = rank * self.stride
             self.memory.set(start + BLOCK.SHARED, self.shared.address + rank * room)
@@ -142,7 +142,7 @@ class Resident:
                     arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
                     wanted = expected or get(start + BLOCK.LIVE)
                     item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
-            if get(at + WARP.RESUME) == APART:
+            if get(at + WARP.RESUME) == RESUME_APART:
                 item.gate, item.gate_line = get(at + WARP.GATE), get(at + WARP.GATE_LINE)
             if lanes := get(at + WARP.HELD):
                 line, came = get(at + WARP.HELD_LINE), get(BLOCK.ARRIVED)
@@ -165,7 +165,7 @@ class Resident:
         room = self.shared.bytes.size // self.blocks
         if owner >= self.blocks or offset + 8 > room:
             return "at an mbarrier that is not there"
-        return told(offset, self.shared.get(owner * room + offset, 8))
+        return describe(offset, self.shared.get(owner * room + offset, 8))
 
     def end_wait(self, build: Build) -> None:
         """Let the lanes go on that wait for the end of the launch before."""
@@ -205,11 +205,11 @@ class _Watch:
     def changed(self, residents: list[Resident]) -> bool:
         counts = [cluster.progress for cluster in residents]
         self.lively, self.counts = counts != self.counts, counts
-        if self.lively or time.monotonic() - self.taken < _PICTURE_SECONDS:
+        if self.lively or time.monotonic() - self.taken < _SNAPSHOT_SECONDS:
             return self.lively
         before, self.taken, self.picture = self.picture, time.monotonic(), 0
         for cluster in residents:
-            if cluster.memory.bytes.size <= _PICTURE_BYTES:
+            if cluster.memory.bytes.size <= _SNAPSHOT_BYTES:
                 self.picture = zlib.crc32(cluster.memory.bytes.data, self.picture)
         return self.picture != before
 
@@ -300,22 +300,22 @@ class _Work:
         if self.chosen is not None:
             self.clusters = len(self.chosen)
             self.total = self.clusters * self.blocks
-        self.fault = Memory(FAULT.BYTES)
-        self.parameters = Memory(build.parameter_bytes + 64)
+        self.fault = PlainMemory(FAULT.BYTES)
+        self.parameters = PlainMemory(build.parameter_bytes + 64)
         for (offset, size), data in zip(build.parameters, runner.packed, strict=True):
             self.parameters.bytes[offset : offset + size] = np.frombuffer(data, np.uint8)
-        self.constants = Memory(build.constant_bytes + 64)
+        self.constants = PlainMemory(build.constant_bytes + 64)
         for (_, start), content in zip(build.constants, runner.constants, strict=True):
             self.constants.bytes[start : start + len(content)] = content
         given = runner.ranges
         self.table_of_ranges = given if isinstance(given, RangeTable) else RangeTable(given)
         self.ranges = self.table_of_ranges.ranges
-        self.table = Memory(8 * len(runner.globals) + 64)
+        self.table = PlainMemory(8 * len(runner.globals) + 64)
         for i, address in enumerate(runner.globals):
             self.table.set(8 * i, address)
-        self.zeros = Memory(ZERO_BYTES)
+        self.zeros = PlainMemory(ZERO_BYTES)
         self.shared_bytes = build.shared_bytes + launch.shared
-        self.host = Host(
+        self.host = HostCallHandler(
             build,
             self.ranges,
             self.shared_bytes,
@@ -333,9 +333,9 @@ class _Work:
         self.moved = time.monotonic()
         self.work = native.support()
 
-    def _context(self) -> Memory:
-        build, launch, context = self.build, self.runner.launch, Memory(LAUNCH.SIZE)
-        words = [0] * _WORDS_COUNT
+    def _context(self) -> PlainMemory:
+        build, launch, context = self.build, self.runner.launch, PlainMemory(LAUNCH.SIZE)
+        words = [0] * _WATCHED_COUNT
         assert build.code is not None
         order = self.runner.order
         axes = (
@@ -382,7 +382,7 @@ class _Work:
             (LAUNCH.PAUSES, int(self.interleaved > 1)),
         ):
             words[offset // 8] = value
-        _WORDS.pack_into(context.bytes.data, 0, *words)
+        _WATCHED_WORDS.pack_into(context.bytes.data, 0, *words)
         return context
 
     # -- the waiting thread -----------------------------------------------------------------------
@@ -399,36 +399,37 @@ class _Work:
                     break
                 begun += 1
             while len(self.over) < begun:
-                if not self._nap():
-                    self._look(started)
+                if not self._await_worker_end():
+                    self._check_timeout(started)
         finally:
             self.context.set(LAUNCH.STOP, 1, 4)
             while len(self.over) < begun:
-                self._nap()
+                self._await_worker_end()
             self.host.write_out()
         if error := self.error or self.host.error:
             raise error
         if self.fault.get(FAULT.KIND):
-            record, said = self.fault.bytes.tobytes(), self.host.said
+            record, assertions = self.fault.bytes.tobytes(), self.host.assertions
             runner = self.runner
             ranges = (
                 name_arguments(self.ranges, runner.packed, runner.labels) if runner.labels else self.ranges
             )
-            raise fault(self.build, record, ranges, self.shared_bytes, said, runner.launch)
+            raise fault(self.build, record, ranges, self.shared_bytes, assertions, runner.launch)
 
     def _end(self, number: int) -> None:
         self.over.append(number)
         self.wake.put(None)
 
-    def _nap(self) -> bool:
-        """Wait a moment; whether a worker's end cut it short."""
+    def _await_worker_end(self) -> bool:
+        """Wait a moment; whether a worker ended meanwhile."""
         try:
             self.wake.get(timeout=_LOOK)
         except Empty:
             return False
         return True
 
-    def _look(self, started: float) -> None:
+    def _check_timeout(self, started: float) -> None:
+        """End the launch if its time is over; report progress."""
         now = time.monotonic()
         timeout = self.runner.timeout
         if timeout is not None and now - started > timeout and not self.error:
@@ -454,7 +455,8 @@ class _Work:
     def _deadlock(self, resident: Resident, asks: bool = False) -> TilewiseError:
         return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
 
-    def _take(self) -> Resident:
+    def _new_resident(self) -> Resident:
+        """The memory of one more resident cluster."""
         flights = 0
         if self.build.flies:
             flights = 1 if self.runner.order == "eager" else CAPACITY
@@ -480,22 +482,22 @@ class _Work:
             self._fail(failure)
 
     def _work(self, number: int) -> None:
-        own = Memory(FIRST_HINT + HINT_BYTES * self.build.hints)
+        own = PlainMemory(FIRST_HINT + HINT_BYTES * self.build.hints)
         seeded = not isinstance(self.runner.order, str)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
         own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
-        awake, waiting = [self._take()], list[Resident]()
+        awake, waiting = [self._new_resident()], list[Resident]()
         most = self._most_residents(awake[0])
         if most < 2:  # no room for one that another one waits for
             self.context.set(LAUNCH.BY_NUMBER, 1, 8)
-        awake += [self._take() for _ in range(min(self.interleaved, most) - 1)]
+        awake += [self._new_resident() for _ in range(min(self.interleaved, most) - 1)]
         draw, watch, finished, by_number = random.Random(f"{seed} {number}"), _Watch(), False, False
         while awake:
             at = draw.randrange(len(awake)) if seeded and not by_number else -1
             outcome = self.work(self.context.address, own.address, awake[at].memory.address)
             if outcome == Outcome.FINISHED:
-                self._give(awake.pop(at))
+                self._reuse_resident(awake.pop(at))
                 finished, self.moved = True, time.monotonic()
             elif outcome == Outcome.STUCK:
                 waiting.append(awake.pop(at))
@@ -513,22 +515,23 @@ class _Work:
                 by_number = len(waiting) > _TURNS_FREELY and not by_number
                 waiting.sort(key=_number, reverse=by_number or self.runner.order != "late")
                 if not finished:
-                    self._more(waiting, watch)
+                    self._widen_or_wait(waiting, watch)
                 awake, waiting, finished = waiting, [], False
 
-    def _give(self, resident: Resident) -> None:
+    def _reuse_resident(self, resident: Resident) -> None:
+        """Put the memory of a finished cluster aside, for later launches."""
         if not resident.checked:
             _SPARES.give(self.build, self.shared_bytes, resident)
 
     def _most_residents(self, resident: Resident) -> int:
-        """How many clusters like this one may be there for one worker: of a cooperative launch all."""
+        """How many clusters like this one may be resident for one worker; all of a cooperative launch."""
         if self.runner.launch.cooperative:
             return self.clusters
         room = _RESIDENT_BYTES // (self.runner.threads * resident.size + 1)
         return max(min(self.runner.residents // self.blocks, room), 1)
 
-    def _more(self, residents: list[Resident], watch: _Watch) -> None:
-        """Every cluster of this worker may wait for another: bring in as many again, or give others time."""
+    def _widen_or_wait(self, residents: list[Resident], watch: _Watch) -> None:
+        """Every cluster of this worker may wait for another: start as many again, or sleep; report a deadlock."""
         if watch.changed(sorted(residents, key=_number)):  # as they take turns, their order changes
             self.moved = time.monotonic()
         most = self._most_residents(residents[0])
@@ -537,7 +540,7 @@ class _Work:
             # NOTE: whoever waits for blocks of lower numbers, as GPUs start them first, must see them run in any order.
             if len(residents) + fresh > min(_CHOSEN_FREELY, most // 2):
                 self.context.set(LAUNCH.BY_NUMBER, 1, 8)
-            residents += [self._take() for _ in range(fresh)]
+            residents += [self._new_resident() for _ in range(fresh)]
             self.moved = time.monotonic()
         elif self.runner.awaited and self.context.get(LAUNCH.PREREQUISITES):
             self.runner.awaited()
@@ -545,14 +548,14 @@ class _Work:
             for resident in residents:
                 resident.end_wait(self.build)
             self.moved = time.monotonic()
-        elif self._given_up(residents):
+        elif self._is_stuck(residents):
             raise self._deadlock(min(residents, key=_number), asks=True)
         elif not watch.lively:
             time.sleep(0.0005)
 
-    def _given_up(self, residents: list[Resident]) -> bool:
-        """Whether nothing will get on any more: sooner if nobody waits for what other clusters might do, else when
-        the time is over that was given, or long after."""
+    def _is_stuck(self, residents: list[Resident]) -> bool:
+        """Whether no cluster can get on any more: soon if all wait within their own cluster; else, in a launch without
+        a timeout, after long idleness."""
         idle = time.monotonic() - self.moved
         if idle < _CLOSED_SECONDS:
             return False

@@ -23,12 +23,12 @@ from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["routines"]
 
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _WRONG = 2  # what arriving and waiting give after a fault
 
 
 def routines() -> list[Routine]:
-    return [_arrive(), _wait(), _complete(), _release(), _leave(), _place(), _near()]
+    return [_arrive(), _wait(), _complete(), _release(), _leave(), _locate(), _near()]
 
 
 def _first(r: Routine) -> Value:
@@ -54,13 +54,13 @@ def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
         lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
         kind, zero = r.const("i32", int(FaultKind.BAD_CLUSTER_BARRIER)), r.const("i32", 0)
         given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
-        r.call("tw_fault_at", "void", *(r[name] for name in _WHO), *given, r.const("i64", 0))
+        r.call("tw_fault_at", "void", *(r[name] for name in _PARAMETERS), *given, r.const("i64", 0))
         r.give(r.const("i32", _WRONG))
 
 
 def _arrive() -> Routine:
     """Some lanes arrive: 0, or 2 if they may not."""
-    r = Routine("tw_cluster_arrive", "i32", **_WHO, mask="i32", line="i32")
+    r = Routine("tw_cluster_arrive", "i32", **_PARAMETERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
@@ -73,7 +73,7 @@ def _arrive() -> Routine:
 
 def _wait() -> Routine:
     """Some lanes wait: 0 if all of them may go on, 1 if some are held up, 2 if they may not wait."""
-    r = Routine("tw_cluster_wait", "i32", **_WHO, mask="i32", line="i32")
+    r = Routine("tw_cluster_wait", "i32", **_PARAMETERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
@@ -122,7 +122,7 @@ def _release() -> Routine:
 
 
 def _leave() -> Routine:
-    """Some lanes leave the kernel: nobody waits for them any more."""
+    """Some lanes exit the kernel: the cluster's barrier no longer expects them."""
     r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
     warp, lanes, first = r["warp"], r["lanes"], _first(r)
     _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
@@ -134,7 +134,7 @@ def _leave() -> Routine:
     return r
 
 
-def _place() -> Routine:
+def _locate() -> Routine:
     """The block whose shared memory an address names, and 0; or what is wrong with the address.
 
     ``found`` gets the block. An address without a rank is in the block's own memory.
@@ -150,7 +150,7 @@ def _place() -> Routine:
     block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
     with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
-        r.give(r.const("i32", int(FaultKind.BLOCK_GONE)))
+        r.give(r.const("i32", int(FaultKind.BLOCK_EXITED)))
     r.put(r["found"], 0, block)
     r.give(r.const("i32", 0))
     return r

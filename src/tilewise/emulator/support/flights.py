@@ -39,7 +39,7 @@ _PERFORMERS = {
     Flight.TENSOR: "tw_fly_bulk",
     Flight.REMOTE: "tw_fly_bulk",
 }
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _NULL = Value("ptr", "null")
 
 
@@ -49,14 +49,22 @@ def queue_bytes(capacity: int) -> int:
 
 def routines() -> list[Routine]:
     return [
-        *(_flight(), _fly(), _drop(), _perform()),
-        *(_commit(), _await(), _idle(), _gust(), _free(), _free_waiting(), _land()),
+        *(_flight(), _issue(), _drop(), _perform()),
+        *(
+            _commit(),
+            _await(),
+            _complete_one(),
+            _maybe_complete_random(),
+            _any_warp_free(),
+            _free_waiting(),
+            _complete_all(),
+        ),
         *(_copy(), _spoil(), _arrive()),
     ]
 
 
-def who(r: Routine) -> tuple[Value, Value, Value, Value]:
-    """The four pointers that nearly every function takes first."""
+def support_arguments(r: Routine) -> tuple[Value, Value, Value, Value]:
+    """The four pointers that nearly every routine takes first."""
     return r["ctx"], r["worker"], r["block"], r["warp"]
 
 
@@ -75,7 +83,7 @@ def _order_is(r: Routine, order: int) -> Value:
 # -- issuing ------------------------------------------------------------------------------------------
 def _flight() -> Routine:
     """A new flight at the end of the queue, its data to be filled in by the caller; null after a fault."""
-    r = Routine("tw_flight", "ptr", **_WHO, kind="i32", group="i32", mask="i32", line="i32")
+    r = Routine("tw_flight", "ptr", **_PARAMETERS, kind="i32", group="i32", mask="i32", line="i32")
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
     with r.when(_is_null(r, found.get())):
@@ -117,14 +125,14 @@ def _flight() -> Routine:
 
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
-    """By lane: the groups of a class that were closed so far."""
+    """By lane: the groups of a class that were committed so far."""
     bulk = r.compare("icmp eq", group, int(FlightClass.BULKS))
     return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
 
 
-def _fly() -> Routine:
-    """A flight whose data is filled in sets off: it completes at once if that is the order."""
-    r = Routine("tw_fly", "i32", **_WHO, flight="ptr")
+def _issue() -> Routine:
+    """Issue a flight whose data is filled in: in eager order it completes at once."""
+    r = Routine("tw_fly", "i32", **_PARAMETERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
         every = r.const("i32", -1)
         r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], r["flight"], every))
@@ -177,7 +185,7 @@ def _perform() -> Routine:
 
 # -- waiting ------------------------------------------------------------------------------------------
 def _commit() -> Routine:
-    """Some lanes of a warp close a group."""
+    """Some lanes of a warp commit a group."""
     r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
     counters = _counters(r, r["warp"], r["group"])
     with r.each_lane(r["mask"]) as lane:
@@ -188,7 +196,7 @@ def _commit() -> Routine:
 
 def _await() -> Routine:
     """Complete what some lanes wait for: all of their groups but the last ``keep``; if that is -1, all."""
-    r = Routine("tw_await", "i32", **_WHO, mask="i32", group="i32", keep="i32")
+    r = Routine("tw_await", "i32", **_PARAMETERS, mask="i32", group="i32", keep="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     counters = _counters(r, r["warp"], r["group"])
     with r.loop() as loop:
@@ -213,8 +221,8 @@ def _await() -> Routine:
     return r
 
 
-def _idle() -> Routine:
-    """No warp of a cluster gets on: complete one flight, one that others are told of first.
+def _complete_one() -> Routine:
+    """No warp of a cluster can go on: complete one flight, one that completes on an mbarrier first.
 
     1 if there was one, 0 if not, 2 after a fault.
     """
@@ -240,8 +248,8 @@ def _idle() -> Routine:
     return r
 
 
-def _gust() -> Routine:
-    """If the order has a seed: now and then, complete a flight, any."""
+def _maybe_complete_random() -> Routine:
+    """In seeded order: complete a random flight with a probability of a quarter."""
     r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
     none = r.const("i32", 0)
     with r.unless(_order_is(r, _SEEDED)):
@@ -264,8 +272,8 @@ def _gust() -> Routine:
     return r
 
 
-def _free() -> Routine:
-    """Whether some warp of a cluster may get on, as far as the mbarriers tell that its warps wait at."""
+def _any_warp_free() -> Routine:
+    """Whether some warp of a cluster may go on: it waits at no mbarrier, or at one whose phase is complete."""
     r = Routine("tw_any_free", "i1", ctx="ptr", block="ptr")
     first = r.field(r["block"], BLOCK.FIRST, "ptr")
     yes, found = Value("i1", "true"), Value("ptr", r.alloca("ptr"))
@@ -295,7 +303,7 @@ def _free() -> Routine:
 
 
 def _free_waiting() -> Routine:
-    """In the late order, while all warps of a cluster wait at mbarriers: complete what mbarriers are told of, until
+    """In late order, while all warps of a cluster wait at mbarriers: complete flights that complete on mbarriers, until
     one warp may go on.
 
     NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
@@ -323,8 +331,8 @@ def _free_waiting() -> Routine:
     return r
 
 
-def _land() -> Routine:
-    """At a cluster's end: complete all that is in flight."""
+def _complete_all() -> Routine:
+    """At a cluster's end: complete all flights."""
     r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
     with r.loop() as loop:
         left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
@@ -341,13 +349,13 @@ COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
 
 def _copy() -> Routine:
     """``cp.async``: of each lane a few bytes, from global to shared memory."""
-    r = Routine("tw_fly_copy", "i32", **_WHO, flight="ptr", mask="i32")
+    r = Routine("tw_fly_copy", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     data = r.at(r["flight"], FLIGHT.DATA)
     r.give(
         r.call(
             "tw_copy",
             "i32",
-            *who(r),
+            *support_arguments(r),
             r.at(data, COPY_SOURCES),
             r.at(data, COPY_PLACES),
             r["mask"],
@@ -360,16 +368,16 @@ def _copy() -> Routine:
 
 
 def _spoil() -> Routine:
-    """Overwrite the places of a copy that is in flight: who reads one now finds what nobody wrote.
+    """Overwrite the destination of a copy in flight, so that reading it early gives uninitialised data.
 
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
     names = {"places": "ptr", "mask": "i32", "size": "i32", "line": "i32"}
-    r = Routine("tw_spoil", "i32", **_WHO, **names)
+    r = Routine("tw_spoil", "i32", **_PARAMETERS, **names)
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["places"], lane, 8), 0, "i64")
         given = (r["size"], r.const("i32", int(Space.OWN)), lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *who(r), address, *given)
+        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
         with r.when(_is_null(r, place)):
             r.give(r.const("i32", 1))
         r.fill(place, 0xFF, r.wide(r["size"]))
@@ -379,7 +387,7 @@ def _spoil() -> Routine:
 
 def _arrive() -> Routine:
     """``cp.async.mbarrier.arrive``: once all earlier copies of a lane are there, it arrives."""
-    r = Routine("tw_fly_arrive", "i32", **_WHO, flight="ptr", mask="i32")
+    r = Routine("tw_fly_arrive", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
         this = flight.get()
@@ -397,7 +405,7 @@ def _arrive() -> Routine:
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
     awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
-    failed = r.call("tw_arrive", "i32", *who(r), data, r["mask"], line)
+    failed = r.call("tw_arrive", "i32", *support_arguments(r), data, r["mask"], line)
     r.put(r["warp"], WARP.AWAITING, awaiting)
     r.give(failed)
     return r

@@ -1,4 +1,4 @@
-"""Faults that GPUs usually let pass, for a launch that asks for it: the access goes on, and a checked launch notes it.
+"""Faults that GPUs usually let pass, in a lenient launch: the access goes on, and a checked launch records a finding.
 
 These are an access to a block of the cluster that has exited, whose memory lies there as it was; a read of shared
 memory beyond the block's own, as far as a multiprocessor has any; and a read behind an array, up to where memory that
@@ -7,10 +7,10 @@ a GPU gives out ends. The last two find zeros: what a GPU has there, nobody know
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, Kind
+from tilewise.emulator.check_layout import LANE_BITS, FindingKind
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import MutableValue, Routine
 
 __all__ = ["ZERO_BYTES", "routines"]
 
@@ -18,7 +18,7 @@ ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
 _NULL = Value("ptr", "null")
-_WHO = ("ctx", "worker", "block", "warp")
+_PARAMETERS = ("ctx", "worker", "block", "warp")
 _ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
 _FAULT = {"kind": "i32", "line": "i32", "lane": "i32", **_ACCESS}
 
@@ -30,27 +30,27 @@ def routines() -> list[Routine]:
 def _pass_or_fault() -> Routine:
     """The place that an access finds which nothing allows, where GPUs let it pass and the launch does too; else null,
     after a fault."""
-    r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_WHO, "ptr"), **_FAULT)
+    r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
     place = r.variable("ptr", _NULL)
     with r.unless(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        gone = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_GONE))
-        with r.when(gone):
-            _find_gone(r, place)
+        exited = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_EXITED))
+        with r.when(exited):
+            _find_exited(r, place)
         outside = r.compare("icmp eq", r["kind"], int(FaultKind.OUT_OF_BOUNDS))
         short = r.compare("icmp ule", r["size"], ZERO_BYTES)
         with r.when(r.both(outside, short, r.compare("icmp eq", r["write"], 0))):
             _find_zeros(r, place)
         with r.unless(r.compare("icmp eq", place.get(), _NULL)):
             with r.unless(r.compare("icmp eq", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):
-                _note(r, gone)
+                _record_finding(r, exited)
             r.give(place.get())
-    r.call("tw_fault_at", "void", *(r[name] for name in (*_WHO, *_FAULT)))
+    r.call("tw_fault_at", "void", *(r[name] for name in (*_PARAMETERS, *_FAULT)))
     r.give(_NULL)
     return r
 
 
-def _find_gone(r: Routine, place: Variable) -> None:
-    """Where an address is in the memory of a block that has exited."""
+def _find_exited(r: Routine, place: MutableValue) -> None:
+    """Pointer for an address in the memory of a block that has exited."""
     rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
     offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
@@ -60,7 +60,7 @@ def _find_gone(r: Routine, place: Variable) -> None:
         place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
 
 
-def _find_zeros(r: Routine, place: Variable) -> None:
+def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Zeros for a read in the window of shared memory, or right behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
     shared = r.op(
@@ -85,10 +85,12 @@ def _find_zeros(r: Routine, place: Variable) -> None:
                 place.put(zeros)
 
 
-def _note(r: Routine, gone: Value) -> None:
-    """Note the finding of a checked launch."""
+def _record_finding(r: Routine, exited: Value) -> None:
+    """Record the finding of a checked launch."""
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
     who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
-    kind = r.select(gone, r.const("i32", int(Kind.BLOCK_GONE)), r.const("i32", int(Kind.OUT_OF_BOUNDS)))
+    kind = r.select(
+        exited, r.const("i32", int(FindingKind.BLOCK_EXITED)), r.const("i32", int(FindingKind.OUT_OF_BOUNDS))
+    )
     found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
     r.call("tw_check_finding", "void", r["ctx"], *found)

@@ -13,21 +13,21 @@ from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine, Variable
-from tilewise.emulator.support.flights import who
+from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.support.flights import support_arguments
 
-__all__ = ["COUNT_BITS", "routines", "told"]
+__all__ = ["COUNT_BITS", "describe", "routines"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
 _MOST_V1 = (1 << 9) - 1  # arrivals
 _EXPECTED, _BYTES, _PHASE, _LAYOUT = 20, 40, 61, 62
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
 
 
-def told(address: int, state: int) -> str:
-    """What an mbarrier that is not complete lacks, for people."""
+def describe(address: int, state: int) -> str:
+    """What an mbarrier's phase lacks to be complete, as text for a message."""
     if state >> _LAYOUT not in (1, 2):
         return f"at the mbarrier at shared address {address:#x}, which has been written over"
     pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
@@ -43,7 +43,7 @@ def told(address: int, state: int) -> str:
 
 
 def routines() -> list[Routine]:
-    return [_change(), _each(), _arrive(), _complete()]
+    return [_change(), _each_lane(), _arrive(), _complete()]
 
 
 class _State:
@@ -94,50 +94,50 @@ def _change() -> Routine:
     place, value = r["place"], r["value"]
     zero = r.const("i32", 0)
     for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
-        with _for(r, operation):
+        with _is_operation(r, operation):
             _refuse_unless(r, r.compare("icmp ult", r.op("sub", value, 1), most), MbarrierFault.COUNT)
             twice = r.op("or", value, r.op("shl", value, _EXPECTED))
             r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
             r.give(zero)
     state = _State(r, place)
     _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
-    with _for(r, Mbarrier.INVALIDATE):
+    with _is_operation(r, Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
         r.give(zero)
-    with _for(r, Mbarrier.IS_LAYOUT):
+    with _is_operation(r, Mbarrier.IS_LAYOUT):
         r.put(r["result"], 0, r.cast("zext", r.compare("icmp eq", state.layout, value), "i64"))
         r.give(zero)
-    with _for(r, Mbarrier.TEST_STATE):
+    with _is_operation(r, Mbarrier.TEST_STATE):
         then = r.op("and", r.op("lshr", value, _PHASE), 1)
         over = r.compare("icmp ne", then, state.phase.get())
         r.put(r["result"], 0, r.cast("zext", over, "i64"))
         r.give(zero)
-    with _for(r, Mbarrier.TEST_PARITY):
+    with _is_operation(r, Mbarrier.TEST_PARITY):
         over = r.compare("icmp ne", r.op("and", value, 1), state.phase.get())
         r.put(r["result"], 0, r.cast("zext", over, "i64"))
         r.give(zero)
     r.put(r["result"], 0, state.whole)
-    with _for(r, Mbarrier.INCREMENT):
+    with _is_operation(r, Mbarrier.INCREMENT):
         more = r.op("add", state.pending.get(), 1)
         _refuse_unless(r, r.compare("icmp ule", more, state.most), MbarrierFault.COUNT)
         state.pending.put(more)
         state.write()
         r.give(zero)
     wanted = r.variable("i64", r["bytes"])
-    with _for(r, Mbarrier.COMPLETE):
+    with _is_operation(r, Mbarrier.COMPLETE):
         wanted.put(r.op("sub", r.const("i64", 0), r["bytes"]))
     _expect(r, state, wanted)
     arrives = r.op(
         "and", r.op("lshr", r.const("i32", sum(1 << item for item in _ARRIVING)), r["operation"]), 1
     )
     with r.when(r.compare("icmp ne", arrives, 0)):
-        _take_off(r, state, value)
+        _arrive_count(r, state, value)
     state.settle()
     r.give(zero)
     return r
 
 
-def _for(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
+def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
     return r.when(r.compare("icmp eq", r["operation"], int(operation)))
 
 
@@ -146,7 +146,7 @@ def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
         r.give(r.const("i32", int(why)))
 
 
-def _expect(r: Routine, state: _State, wanted: Variable) -> None:
+def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
     """Bytes to come are more, or fewer."""
     total = r.op("add", state.bytes.get(), wanted.get())
     inside = r.compare("icmp ule", r.op("add", total, _MOST), 2 * _MOST)
@@ -154,31 +154,31 @@ def _expect(r: Routine, state: _State, wanted: Variable) -> None:
     state.bytes.put(total)
 
 
-def _take_off(r: Routine, state: _State, count: Value) -> None:
+def _arrive_count(r: Routine, state: _State, count: Value) -> None:
     """Arrivals: fewer are pending."""
     _refuse_unless(r, r.compare("icmp ule", count, state.pending.get()), MbarrierFault.TOO_MANY)
     _refuse_unless(r, r.compare("icmp ne", count, 0), MbarrierFault.COUNT)
     state.pending.put(r.op("sub", state.pending.get(), count))
     for operation in (Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
-        with _for(r, operation):
+        with _is_operation(r, operation):
             left = r.compare("icmp ne", state.pending.get(), 0)
             _refuse_unless(r, left, MbarrierFault.COMPLETES)
     for operation in (Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
-        with _for(r, operation):
+        with _is_operation(r, operation):
             least = r.intrinsic("llvm.usub.sat", state.expected.get(), count)
             state.expected.put(least)
 
 
-def _each() -> Routine:
+def _each_lane() -> Routine:
     """One operation by some lanes of a warp, one after the other. 0, or 1 after a fault."""
     names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
     kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_mbarrier", "i32", **_WHO, **names, **kinds)
+    r = Routine("tw_mbarrier", "i32", **_PARAMETERS, **names, **kinds)
     missed = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["places"], lane, 8), 0, "i64")
         given = (r.const("i32", 8), r["space"], lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *who(r), address, *given)
+        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
         with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
             r.give(r.const("i32", 1))
         value = r.field(r.item(r["values"], lane, 8), 0, "i64")
@@ -208,13 +208,13 @@ def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
     kind, space = r.const("i32", int(FaultKind.BAD_MBARRIER)), r.const("i32", int(Space.SHARED))
     zero, none = r.const("i32", 0), r.const("i64", 0)
     given = (kind, r["line"], lane, address, wrong, space, zero, none)
-    r.call("tw_fault_at", "void", *who(r), *given)
+    r.call("tw_fault_at", "void", *support_arguments(r), *given)
     r.give(r.const("i32", 1))
 
 
 def _arrive() -> Routine:
     """Some lanes arrive, each at its mbarrier, once."""
-    r = Routine("tw_arrive", "i32", **_WHO, places="ptr", mask="i32", line="i32")
+    r = Routine("tw_arrive", "i32", **_PARAMETERS, places="ptr", mask="i32", line="i32")
     ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
     results = Value("ptr", r.alloca("[32 x i64]", 64))
     with r.count(32) as lane:
@@ -222,15 +222,15 @@ def _arrive() -> Routine:
     r.fill(Value("ptr", none), 0, 256)
     kind, space = r.const("i32", int(Mbarrier.ARRIVE)), r.const("i32", int(Space.SHARED))
     given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
-    r.give(r.call("tw_mbarrier", "i32", *who(r), r["places"], *given))
+    r.give(r.call("tw_mbarrier", "i32", *support_arguments(r), r["places"], *given))
     return r
 
 
 def _complete() -> Routine:
     """Bytes have come that an mbarrier, at an address of the cluster's shared memory, may wait for."""
-    r = Routine("tw_complete", "i32", **_WHO, address="i64", bytes="i64", lane="i32", line="i32")
+    r = Routine("tw_complete", "i32", **_PARAMETERS, address="i64", bytes="i64", lane="i32", line="i32")
     given = (r.const("i32", 8), r.const("i32", int(Space.SHARED)), r["lane"], r["line"], r.const("i32", 1))
-    place = r.call("tw_resolve", "ptr", *who(r), r["address"], *given)
+    place = r.call("tw_resolve", "ptr", *support_arguments(r), r["address"], *given)
     with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
         r.give(r.const("i32", 1))
     result = Value("ptr", r.alloca("i64", 8))

@@ -107,7 +107,7 @@ def _reduction(operation: str, type_: str) -> Routine:
 
 
 def _attempts(r: Routine, operation: str, type_: str, place: Value, operand: Value) -> None:
-    """Compute and swap until nobody came between."""
+    """A loop of compare-and-swap around an operation."""
     whole, size = operand.type, _WIDTHS[type_] // 8
     seen = r.variable(whole, r.set(whole, f"load atomic {whole}, {place} monotonic, align {size}"))
     with r.loop() as loop:

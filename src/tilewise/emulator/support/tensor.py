@@ -18,7 +18,7 @@ from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
-from tilewise.emulator.support.bulk import (
+from tilewise.emulator.support.bulk_requests import (
     REQUEST,
     Verb,
     complete,
@@ -28,13 +28,13 @@ from tilewise.emulator.support.bulk import (
     request,
     touch,
 )
-from tilewise.emulator.support.flights import who
-from tilewise.emulator.support.tensor_map import AXES
+from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.support.tensor_map_layout import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
 
 __all__ = ["routines"]
 
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ONE = {"lane": "i32", "line": "i32"}
 _NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
@@ -43,13 +43,13 @@ _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a lin
 
 
 def routines() -> list[Routine]:
-    return [_load(), _store(), _fetch(), _place(), _gather(), _rows()]
+    return [_load(), _store(), _fetch(), _locate(), _gather(), _rows()]
 
 
 def _plan(r: Routine) -> Value:
     """Make the plan; leaves after a fault."""
     plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-    failed = r.call("tw_tensor_plan", "i32", *who(r), r["data"], plan, r["lane"], r["line"])
+    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), r["data"], plan, r["lane"], r["line"])
     with r.when(r.compare("icmp ne", failed, 0)):
         r.give(failed)
     return plan
@@ -57,7 +57,7 @@ def _plan(r: Routine) -> Value:
 
 def _span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *who(r), address, count, *given)
+    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
     with r.when(r.compare("icmp eq", found, _NULL)):
         r.give(r.const("i32", 1))
     return found
@@ -77,14 +77,20 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
 # -- the two directions ---------------------------------------------------------------------------------
 def _load() -> Routine:
     """With ``spoil`` nothing is read, and what would be written is spoilt."""
-    r = Routine("tw_tensor_load", "i32", **_WHO, data="ptr", **_ONE, spoil="i32")
+    r = Routine("tw_tensor_load", "i32", **_PARAMETERS, data="ptr", **_ONE, spoil="i32")
     plan = _plan(r)
     r.put(plan, PLAN.SPOIL, r["spoil"])
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, r["data"]) as at:
         _aim(r, plan, at(target), 1)
         failed = r.call(
-            "tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], r.const("i32", Verb.LOAD)
+            "tw_tensor_rows",
+            "i32",
+            *support_arguments(r),
+            plan,
+            r["lane"],
+            r["line"],
+            r.const("i32", Verb.LOAD),
         )
         with r.when(r.compare("icmp ne", failed, 0)):
             r.give(failed)
@@ -96,7 +102,7 @@ def _load() -> Routine:
 
 def _store() -> Routine:
     """``step`` is of ``StoreStep``: what is done with the rows in global memory."""
-    r = Routine("tw_tensor_store", "i32", **_WHO, data="ptr", **_ONE, step="i32")
+    r = Routine("tw_tensor_store", "i32", **_PARAMETERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, r["step"])
     verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
@@ -111,14 +117,14 @@ def _store() -> Routine:
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
     with r.unless(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
         _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *who(r), plan, r["lane"], r["line"], verb))
+    r.give(r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, r["lane"], r["line"], verb))
     return r
 
 
 # -- row after row --------------------------------------------------------------------------------------
 def _rows() -> Routine:
     """Go through the rows: of a box, or of the pixels of images."""
-    r = Routine("tw_tensor_rows", "i32", **_WHO, plan="ptr", **_ONE, verb="i32")
+    r = Routine("tw_tensor_rows", "i32", **_PARAMETERS, plan="ptr", **_ONE, verb="i32")
     plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
@@ -195,12 +201,12 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     given = (plan, offset, place, low, high, r["lane"], r["line"])
     answer = r.variable("i32", 0)
     with r.when(r.compare("icmp eq", r["verb"], Verb.LOAD)):
-        answer.put(r.call("tw_tensor_fetch", "i32", *who(r), *given))
+        answer.put(r.call("tw_tensor_fetch", "i32", *support_arguments(r), *given))
     with r.otherwise():
         with r.when(r.compare("icmp eq", r["verb"], Verb.LOOK)):
             r.call("tw_watch_row", "void", *given[:5])
         with r.otherwise():
-            answer.put(r.call("tw_tensor_gather", "i32", *who(r), *given, r["verb"]))
+            answer.put(r.call("tw_tensor_gather", "i32", *support_arguments(r), *given, r["verb"]))
     with r.when(r.compare("icmp ne", answer.get(), 0)):
         r.give(answer.get())
 
@@ -226,7 +232,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
 # -- loads ----------------------------------------------------------------------------------------------
 def _fetch() -> Routine:
     """A row from global memory to shared memory."""
-    r = Routine("tw_tensor_fetch", "i32", **_WHO, **_ROW)
+    r = Routine("tw_tensor_fetch", "i32", **_PARAMETERS, **_ROW)
     plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
     whole = r.both(
@@ -283,7 +289,7 @@ def _round(r: Routine, scratch: Value, unit: Value) -> None:
         r.put(place, 0, r.op("shl", narrow(r, number, FORMATS["tf32"], "rn"), 13))
 
 
-def _place() -> Routine:
+def _locate() -> Routine:
     """A row into shared memory, or with ``back`` out of it, in the order of its swizzle."""
     r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
     plan, offset = r["plan"], r["offset"]
@@ -324,7 +330,7 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 def _gather() -> Routine:
     """A row from shared memory to global memory, as it is or as operands of a reduction; or, at other steps of a
     store, what is followed of it."""
-    r = Routine("tw_tensor_gather", "i32", **_WHO, **_ROW, verb="i32")
+    r = Routine("tw_tensor_gather", "i32", **_PARAMETERS, **_ROW, verb="i32")
     plan = r["plan"]
     with r.unless(r.compare("icmp ult", r["low"], r["high"])):
         r.give(r.const("i32", 0))
@@ -345,7 +351,7 @@ def _gather() -> Routine:
         with r.unless(writes):
             follow(r, place, exact, reduces, given, now)
             r.give(r.const("i32", 0))
-        # The last 16 bytes are written whole, but not beyond the array: there, on a GPU, nobody's memory lies.
+        # The last 16 bytes are written whole, but not beyond the array: behind it, on a GPU, lies no other array.
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
         room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.bulk import REQUEST, refuse_if, request
-from tilewise.emulator.support.tensor_map import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
+from tilewise.emulator.support.bulk_requests import REQUEST, refuse_if, request
+from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
 __all__ = ["LONGEST", "PLAN", "routines"]
 
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 LONGEST = 256 * 32  # bytes of a row
 _TF32 = 11  # and one more: the element types that are rounded when they are loaded
 _FLOATS = 6  # the first of the element types that have NaN
@@ -39,7 +39,7 @@ def routines() -> list[Routine]:
 
 
 def _plan() -> Routine:
-    r = Routine("tw_tensor_plan", "i32", **_WHO, data="ptr", plan="ptr", lane="i32", line="i32")
+    r = Routine("tw_tensor_plan", "i32", **_PARAMETERS, data="ptr", plan="ptr", lane="i32", line="i32")
     plan, tensor = r["plan"], r.at(r["data"], REQUEST.MAP)
     r.fill(plan, 0, PLAN.BYTES)
     named = request(r, r["data"], REQUEST.GLOBAL)

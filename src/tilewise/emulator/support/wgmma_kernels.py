@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.llvm.routine import Routine, Variable
+from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
-from tilewise.emulator.numerics.sparse import Sparsity
+from tilewise.emulator.numerics.sparsity import Sparsity
 from tilewise.emulator.numerics.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
-from tilewise.emulator.support.wgmma import BATCH, INFO, RANKS, RECORD
 from tilewise.emulator.support.wgmma_descriptor import BRICKS, ROWS, Matrix
+from tilewise.emulator.support.wgmma_queue import BATCH, INFO, RANKS, RECORD
 
-__all__ = ["Form", "multiply", "pack"]
+__all__ = ["WgmmaForm", "multiply", "pack"]
 
 _LANES = 32
 _WORDS = 4  # of a brick's row
@@ -47,7 +47,7 @@ _TURNED = [(2 * (lane % 4) + part) * ROWS + lane // 4 for lane in range(_LANES) 
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WgmmaForm:
     """What makes one form's functions different from another's. The number of columns does not."""
 
     a_type: str
@@ -114,7 +114,7 @@ class Form:
 
 
 # -- B ----------------------------------------------------------------------------------------------
-def pack(form: Form) -> Routine:
+def pack(form: WgmmaForm) -> Routine:
     """Matrices B of some records as one panel."""
     r = Routine(form.pack_name, "i32", **_ARGUMENTS)
     info = r.field(r["records"], RECORD.INFO, "ptr", 8)
@@ -135,7 +135,7 @@ def pack(form: Form) -> Routine:
     return r
 
 
-def _columns(r: Routine, form: Form, words: Value, place: Value, ranks: Value) -> None:
+def _columns(r: Routine, form: WgmmaForm, words: Value, place: Value, ranks: Value) -> None:
     """Put a brick of B into the panel: for each of its k, eight columns."""
 
     def put(numbers: Value, exponents: Value | None, k: int) -> None:
@@ -164,7 +164,7 @@ def _columns(r: Routine, form: Form, words: Value, place: Value, ranks: Value) -
             put(r.shuffle(ordered, eight), few, word * form.per + part)
 
 
-def _ranks(r: Routine, form: Form, numbers: Value, type_: str) -> Value | None:
+def _ranks(r: Routine, form: WgmmaForm, numbers: Value, type_: str) -> Value | None:
     """The exponents of 32 numbers, where sums want them."""
     return exponents(r, numbers, type_) if form.rule else None
 
@@ -180,7 +180,7 @@ class _Panel:
     """A warp's 16 rows of A: for each k two vectors, each with eight rows' elements four times over. Of a
     sparse A, for each of them also the lanes that have one."""
 
-    def __init__(self, r: Routine, form: Form) -> None:
+    def __init__(self, r: Routine, form: WgmmaForm) -> None:
         self.r, self.form = r, form
         self.numbers = Value("ptr", r.alloca(f"[{BATCH * _PAIR} x i8]", 64))
         self.lanes = Value("ptr", r.alloca(f"[{BATCH * 2} x i32]", 64)) if form.sparsity else None
@@ -268,7 +268,7 @@ def _turned(r: Routine, words: Value) -> Value:
     return r.set(words.type, f"bitcast {r.shuffle(bits, _TURNED)} to {words.type}")
 
 
-def _repeated(r: Routine, form: Form, words: Value) -> list[Value]:
+def _repeated(r: Routine, form: WgmmaForm, words: Value) -> list[Value]:
     """For each k of a brick of A each row's element, four times."""
     numbers = [ELEMENTS[form.a_type].number(r, words, part) for part in range(form.per)]
     if form.negative:
@@ -281,7 +281,7 @@ def _repeated(r: Routine, form: Form, words: Value) -> list[Value]:
 
 
 # -- the product ------------------------------------------------------------------------------------
-def multiply(form: Form) -> Routine:
+def multiply(form: WgmmaForm) -> Routine:
     """What some records of one warp add to its sums."""
     r = Routine(form.name, "i32", **_ARGUMENTS)
     info = r.field(r["records"], RECORD.INFO, "ptr", 8)
@@ -306,7 +306,7 @@ def multiply(form: Form) -> Routine:
 class _Tile:
     """Sums that a CPU holds in its registers while it goes through all k."""
 
-    def __init__(self, r: Routine, form: Form, panel: _Panel, places: Value, total: Value) -> None:
+    def __init__(self, r: Routine, form: WgmmaForm, panel: _Panel, places: Value, total: Value) -> None:
         self.r, self.form, self.panel, self.places, self.total = r, form, panel, places, total
         self.fresh = r.compare("icmp eq", r.field(r["records"], RECORD.ADDS, "i32", 4), 0)
 
@@ -368,7 +368,7 @@ class _Tile:
         starts: list[Value],
         tops: list[tuple[Value, Value]],
         numbers: Value,
-        found: list[Variable],
+        found: list[MutableValue],
     ) -> None:
         r = self.r
         scales = [made.scales(*pair) for pair in tops]
@@ -381,7 +381,7 @@ class _Tile:
         for i, (scale, unit) in enumerate(scales):
             found[i].put(made.quick(totals[i].get(), starts[i], scale, unit, tops[i][0]))
 
-    def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[Variable]) -> None:
+    def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[MutableValue]) -> None:
         r = self.r
         room = [[Value("ptr", r.alloca(f"[{BATCH * _VECTOR} x i8]", 64)) for _ in range(2)] for _ in starts]
         with r.count(self.total) as k:
@@ -411,7 +411,7 @@ class _Tile:
         return [(self.panel.rank(k, half), column) for half in range(2) for column in wide]
 
     # -- plainly --------------------------------------------------------------------------------
-    def _step(self, sums: list[Variable], k: Value, panels: list[Value]) -> None:
+    def _step(self, sums: list[MutableValue], k: Value, panels: list[Value]) -> None:
         r, form = self.r, self.form
         rows = [self.panel.row(k, half) for half in range(2)]
         there = [self.panel.there(k, half) for half in range(2)]

@@ -1,0 +1,463 @@
+"""Control flow: basic blocks in an order in which diverged lanes can be run up to where they reconverge.
+
+Blocks are numbered in reverse post-order with the blocks of a loop together, so that running the lowest
+block that has lanes waiting brings lanes back together at the nearest common point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewise.emulator.ptx.syntax import (
+    Immediate,
+    Instruction,
+    Label,
+    PtxError,
+    PtxFunction,
+    Register,
+    Symbol,
+)
+
+__all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
+
+EXIT = -1  # the successor of lanes that leave the kernel
+_SUSPENDING = {"bar", "barrier", "griddepcontrol"}
+_PASSING = {"arrive", "launch_dependents"}  # of them those at which no lane waits
+_EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
+_MOST_BLOCKS = 8_192
+_MOST_IN_LOOPS = 1 << 18  # blocks of all loops together: nesting counts each of them again
+
+
+@dataclass(slots=True)
+class Terminator:
+    """How a block ends.
+
+    ``kind`` is "go" (one target), "branch" (condition: first target where true, second where false),
+    "table" (an index into targets), "wait" (a barrier; then one target) or "meet" (lanes of the warp wait
+    for one another; then one target).
+    """
+
+    kind: str
+    targets: list[int]
+    condition: Register | None = None
+    negated: bool = False
+    instruction: Instruction | None = None
+
+
+@dataclass(slots=True)
+class Block:
+    index: int
+    instructions: list[Instruction]
+    terminator: Terminator
+    predecessors: list[int] = field(default_factory=list)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether there is nothing to do in it but leave the kernel."""
+        return not self.instructions and self.terminator.kind == "go" and self.terminator.targets == [EXIT]
+
+    @property
+    def gate(self) -> bool:
+        """Whether it is a barrier to which all lanes of a warp come together."""
+        instruction = self.terminator.instruction
+        return self.terminator.kind == "wait" and instruction is not None and _is_aligned(instruction)
+
+
+@dataclass(slots=True)
+class Flow:
+    blocks: list[Block]
+    loop_end: dict[int, int]  # target of a retreating edge → the last block before which its lanes gather
+    loops: list[set[int]]  # the blocks of each loop
+    reducible: bool
+    _after: dict[int, int | None] = field(default_factory=dict)
+
+    def divergent_region(self, branch: int) -> set[int]:
+        """The blocks that some lanes may come to without the others after ``branch`` diverges.
+
+        Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
+        """
+        starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
+        if len(starts) < 2:
+            return set()
+        meeting = self._meeting(branch)
+        return self.reachable([start for start in starts if start != meeting], meeting)
+
+    def reachable(self, start: Iterable[int], end: int | None = None) -> set[int]:
+        """Blocks that lanes may come to from some blocks without passing a gate, or the block ``end``."""
+        seen: set[int] = set()
+        stack = list(start)
+        while stack:
+            block = stack.pop()
+            if block in seen:
+                continue
+            seen.add(block)
+            if not self.blocks[block].gate:
+                stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, end)]
+        return seen
+
+    def _meeting(self, branch: int) -> int | None:
+        """The nearest block that every lane which stays in the kernel passes after ``branch``."""
+        if not self._after:
+            self._after.update(_post_dominators(self.blocks))
+        return self._after.get(branch)
+
+
+def build_flow(function: PtxFunction) -> Flow:
+    """Cut a function's body into blocks and number them."""
+    raw, entry = _cut(function)
+    _leave_at_once(raw)
+    order, loops, reducible = _order(raw, entry)
+    number = {old: new for new, old in enumerate(order)}
+    number[EXIT] = EXIT
+    blocks: list[Block] = []
+    for new, old in enumerate(order):
+        instructions, terminator = raw[old]
+        terminator.targets = [number[t] for t in terminator.targets]
+        blocks.append(Block(new, instructions, terminator))
+    for block in blocks:
+        for target in set(block.terminator.targets) - {EXIT}:
+            blocks[target].predecessors.append(block.index)
+    renumbered = [{number[b] for b in loop} for loop in loops]
+    return Flow(blocks, _loop_ends(blocks, renumbered), renumbered, reducible)
+
+
+def _leave_at_once(raw: list[tuple[list[Instruction], Terminator]]) -> None:
+    """Have branches to where there is nothing to do but leave the kernel lead out of it, if others wait.
+
+    Lanes would gather there for the rest of the warp, and that would wait for them at a barrier.
+    """
+    bare = [(i, end.targets[0]) for i, (body, end) in enumerate(raw) if not body and end.kind == "go"]
+    empty, before = {EXIT}, 0
+    while before < len(empty):
+        before = len(empty)
+        empty.update(block for block, target in bare if target in empty)
+    predecessors: dict[int, list[int]] = {i: [] for i in range(len(raw))}
+    for i, (_, terminator) in enumerate(raw):
+        for target in set(terminator.targets) - {EXIT}:
+            predecessors[target].append(i)
+    waits: set[int] = set()
+    stack = [i for i, (_, terminator) in enumerate(raw) if terminator.kind in ("wait", "meet")]
+    while stack:
+        block = stack.pop()
+        if block not in waits:
+            waits.add(block)
+            stack += predecessors[block]
+    for _, terminator in raw:
+        if terminator.kind in ("branch", "table") and waits.intersection(terminator.targets):
+            terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
+
+
+def _cut(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
+    """Blocks in the order of the text, with targets as positions in that order."""
+    starts: dict[str, int] = {}
+    pieces: list[list[Instruction]] = [[]]
+    for item in function.body:
+        if isinstance(item, Label):
+            if item.name in starts:
+                raise PtxError(item.line, f"the label {item.name!r} stands twice")
+            if pieces[-1]:
+                pieces.append([])
+            starts[item.name] = len(pieces) - 1
+            continue
+        if item.opcode in _EXCHANGING and "sync" in item.parts:
+            pieces[-1].append(_meeting_before(item))
+            pieces.append([])
+        if _is_aligned(item) and pieces[-1]:
+            pieces.append([])  # lanes come here one by one, and go on from here together
+        pieces[-1].append(item)
+        if _ends_block(item):
+            pieces.append([])
+    if len(pieces) > _MOST_BLOCKS:
+        raise PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
+    raw: list[tuple[list[Instruction], Terminator]] = []
+    extra: list[tuple[list[Instruction], Terminator]] = []
+    last = len(pieces)
+    for i, piece in enumerate(pieces):
+        following = i + 1 if i + 1 < last else EXIT
+        final = piece[-1] if piece and _ends_block(piece[-1]) else None
+        body = piece[:-1] if final else piece
+        if final is None:
+            raw.append((body, Terminator("go", [following])))
+            continue
+        terminator = _terminator(final, following, starts, function)
+        if terminator.kind == "wait" and "red" in final.parts:
+            # What the barrier found is read in a block of its own, once it has let the lanes through.
+            result = Instruction(
+                final.line, "bar_result", final.parts, final.operands, None, False, final.source
+            )
+            extra.append(([result], Terminator("go", [following])))
+            terminator.targets = [last + len(extra) - 1]
+        if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
+            # Lanes leave once it has let them through, not when they come to it.
+            extra.append(([], Terminator("go", [EXIT])))
+            terminator.targets = [last + len(extra) - 1]
+        if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
+            # A guarded barrier or switch stands in a block of its own, branched around.
+            extra.append(([], terminator))
+            around = Terminator(
+                "branch", [last + len(extra) - 1, following], final.guard, final.negated, final
+            )
+            raw.append((body, around))
+        else:
+            raw.append((body, terminator))
+    return raw + extra, 0
+
+
+def _ends_block(item: Instruction) -> bool:
+    if item.opcode in ("bra", "brx", "ret", "exit"):
+        return True
+    if _is_aligned(item):
+        return True
+    return item.opcode in _SUSPENDING and not _PASSING.intersection(item.parts)
+
+
+def _is_aligned(item: Instruction) -> bool:
+    """Whether an instruction is a barrier that the lanes of a warp may only run together, or one with which
+    a warpgroup begins to multiply, or ends."""
+    if item.opcode == "wgmma":
+        return item.parts[:1] in (("fence",), ("wait_group",))
+    if item.opcode not in _SUSPENDING or "warp" in item.parts:
+        return False
+    return item.opcode == "bar" or "aligned" in item.parts
+
+
+def _meeting_before(item: Instruction) -> Instruction:
+    """The ``bar.warp.sync`` that an instruction which lanes run with one another begins with."""
+    return Instruction(
+        item.line,
+        "bar",
+        ("warp", "sync"),
+        item.operands[-1:],
+        item.guard,
+        item.negated,
+        item.source,
+        item.file,
+    )
+
+
+def _terminator(
+    item: Instruction, following: int, starts: dict[str, int], function: PtxFunction
+) -> Terminator:
+    if item.opcode in ("ret", "exit"):
+        if item.guard is None:
+            return Terminator("go", [EXIT], instruction=item)
+        return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
+    if item.opcode in _SUSPENDING or _is_aligned(item):
+        kind = "meet" if "warp" in item.parts else "wait"
+        return Terminator(kind, [following], instruction=item)
+    if item.opcode == "brx":
+        return _table(item, starts, function)
+    if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol | Register):
+        raise PtxError(item.line, "a branch wants one label")
+    target = _place(item.operands[0].name, starts, item)
+    if item.guard is None:
+        return Terminator("go", [target], instruction=item)
+    return Terminator("branch", [target, following], item.guard, item.negated, item)
+
+
+def _table(item: Instruction, starts: dict[str, int], function: PtxFunction) -> Terminator:
+    match item.operands:
+        case (Register() | Immediate() as index, Symbol(name=name)) if name in function.tables:
+            targets = [_place(label, starts, item) for label in function.tables[name]]
+            register = index if isinstance(index, Register) else None
+            return Terminator("table", targets, register, False, item)
+    raise PtxError(item.line, "brx.idx wants an index register and a table of labels")
+
+
+def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
+    if name not in starts:
+        raise PtxError(item.line, f"there is no label {name!r}")
+    return starts[name]
+
+
+def _order(
+    raw: list[tuple[list[Instruction], Terminator]], entry: int
+) -> tuple[list[int], list[set[int]], bool]:
+    """Reverse post-order with the blocks of each loop together, and in front of those that it leads to."""
+    first = _post_order(raw, entry)[::-1]
+    position = {block: i for i, block in enumerate(first)}
+    dominators = _dominators(raw, first, position)
+    predecessors: dict[int, list[int]] = {block: [] for block in first}
+    for block in first:
+        for target in raw[block][1].targets:
+            if target != EXIT:
+                predecessors[target].append(block)
+    loops: dict[int, set[int]] = {}
+    reducible, total = True, 0
+    for block in first:
+        for target in raw[block][1].targets:
+            if target == EXIT or position[target] > position[block]:
+                continue
+            if _dominates(target, block, dominators, position):
+                total += _grow(loops.setdefault(target, {target}), block, predecessors)
+            else:
+                reducible = False
+        if total > _MOST_IN_LOOPS:
+            raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
+    if reducible:
+        first.sort(key=_nested(position, loops).__getitem__)
+    return first, list(loops.values()), reducible
+
+
+def _grow(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int:
+    """Add to a loop, which has its header, the blocks that lead to its latch; how many they are."""
+    before = len(body)
+    stack = [latch]
+    while stack:
+        block = stack.pop()
+        if block not in body:
+            body.add(block)
+            stack += predecessors[block]
+    return len(body) - before
+
+
+def _nested(position: dict[int, int], loops: dict[int, set[int]]) -> dict[int, tuple[int, ...]]:
+    """For each block its place: that of the loops around it, the outermost first, then its own."""
+    around: dict[int, tuple[int, ...]] = dict.fromkeys(position, ())
+    for header, body in sorted(loops.items(), key=lambda item: len(item[1]), reverse=True):
+        for block in body:
+            around[block] += (position[header],)
+    return {block: (*places, position[block]) for block, places in around.items()}
+
+
+def _line_of(piece: tuple[list[Instruction], Terminator]) -> int:
+    instructions, terminator = piece
+    instruction = terminator.instruction or (instructions[-1] if instructions else None)
+    return instruction.line if instruction else 0
+
+
+def _post_order(raw: list[tuple[list[Instruction], Terminator]], entry: int) -> list[int]:
+    def successors(block: int) -> list[int]:
+        return [t for t in dict.fromkeys(raw[block][1].targets) if t != EXIT]
+
+    seen = {entry}
+    out: list[int] = []
+    stack = [(entry, iter(successors(entry)))]
+    while stack:
+        block, rest = stack[-1]
+        for target in rest:
+            if target not in seen:
+                seen.add(target)
+                stack.append((target, iter(successors(target))))
+                break
+        else:
+            out.append(block)
+            stack.pop()
+    return out
+
+
+def _dominators(
+    raw: list[tuple[list[Instruction], Terminator]], order: list[int], position: dict[int, int]
+) -> dict[int, int]:
+    edges: dict[int, list[int]] = {block: [] for block in order}
+    for block in order:
+        for target in raw[block][1].targets:
+            if target != EXIT:
+                edges[target].append(block)
+    return _immediate_dominators(order, position, edges)
+
+
+def _immediate_dominators(
+    order: list[int], position: dict[int, int], predecessors: dict[int, list[int]]
+) -> dict[int, int]:
+    """Cooper, Harvey and Kennedy's iteration over a reverse post-order."""
+    entry = order[0]
+    found = {entry: entry}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            known = [p for p in predecessors[block] if p in found]
+            if not known:
+                continue
+            best = known[0]
+            for other in known[1:]:
+                a, b = best, other
+                while a != b:
+                    while position[a] > position[b]:
+                        a = found[a]
+                    while position[b] > position[a]:
+                        b = found[b]
+                best = a
+            if found.get(block) != best:
+                found[block] = best
+                changed = True
+    return found
+
+
+def _dominates(a: int, b: int, dominators: dict[int, int], position: dict[int, int]) -> bool:
+    while position[b] > position[a]:
+        b = dominators[b]
+    return a == b
+
+
+def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
+    """For each block, the nearest block that all lanes which do not leave must pass afterwards.
+
+    Edges on which lanes leave are dropped wherever a block has another way to go on.
+    """
+    end = len(blocks)
+    successors = {}
+    for block in blocks:
+        stay = [t for t in dict.fromkeys(block.terminator.targets) if t != EXIT]
+        successors[block.index] = stay or [end]
+    successors = _reach_end(successors, end)
+    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
+    for block_index, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(block_index)
+    order: list[int] = []
+    seen = {end}
+    stack = [(end, iter(predecessors[end]))]
+    while stack:
+        node, rest = stack[-1]
+        for other in rest:
+            if other not in seen:
+                seen.add(other)
+                stack.append((other, iter(predecessors[other])))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+    order.reverse()
+    position = {node: i for i, node in enumerate(order)}
+    forward = {node: [t for t in successors.get(node, []) if t in position] for node in order}
+    found = _immediate_dominators(order, position, forward)
+    return {node: (None if above == end else above) for node, above in found.items() if node != end}
+
+
+def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int]]:
+    """Give blocks of endless loops an edge to the end, so that every block has a place in the order."""
+    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
+    for block, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(block)
+    reached: set[int] = set()
+
+    def mark(start: int) -> None:
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            if node not in reached:
+                reached.add(node)
+                stack += predecessors[node]
+
+    mark(end)
+    for block in sorted(successors, reverse=True):
+        if block not in reached:
+            successors[block] = [*successors[block], end]
+            predecessors[end].append(block)
+            mark(block)
+    return successors
+
+
+def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
+    """Where lanes that went back wait for the rest: after the last block of the loop."""
+    last = {min(loop): max(loop) for loop in loops}
+    ends: dict[int, int] = {}
+    for block in blocks:
+        for target in block.terminator.targets:
+            if target != EXIT and target <= block.index:
+                ends[target] = max(ends.get(target, 0), block.index, last.get(target, 0))
+    return ends

@@ -1,0 +1,151 @@
+"""The shadow state reset when a block begins; the recording of findings."""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import (
+    BARRIERS_OF_BLOCK,
+    CELLS,
+    CHECK,
+    CLOCKS,
+    FINDING,
+    GROUP_KINDS,
+    LANE_BITS,
+    SYNC_VAR_KEY,
+    FindingKind,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    check_state,
+    clock_bytes,
+    clocks_of,
+    now_of,
+    serial_of,
+    tick,
+)
+from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["routines"]
+
+_NULL = Value("ptr", "null")
+
+
+def routines() -> list[Routine]:
+    return [_begin_block(), _record_finding(), _report_unnamed_lanes(), _note_allocations()]
+
+
+def _begin_block() -> Routine:
+    """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
+    r = Routine("tw_check_begin", "void", ctx="ptr", block="ptr")
+    cells = r.field(r["block"], BLOCK.CELLS, "ptr")
+    with r.when(r.compare("icmp eq", cells, _NULL)):
+        r.give()
+    shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
+    stride = r.field(check_state(r), CHECK.STRIDE, "i64")
+    r.fill(r.at(cells, r.op("mul", stride, CELLS.STATE)), 0x0F, r.op("and", r.op("add", shared, 3), -4))
+    rank = r.field(r["block"], BLOCK.RANK, "i32")
+    number = r.wide(r.field(r["block"], BLOCK.CLUSTER_Z, "i32"))
+    for offset, size in ((BLOCK.CLUSTER_Y, LAUNCH.CLUSTERS_Y), (BLOCK.CLUSTER_X, LAUNCH.CLUSTERS_X)):
+        here = r.wide(r.field(r["block"], offset, "i32"))
+        number = r.op("add", r.op("mul", number, r.field(r["ctx"], size, "i64")), here)
+    number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
+    first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
+    r.put(r["block"], BLOCK.SERIAL, r.cast("trunc", first, "i32"))
+    r.put(r["block"], BLOCK.USED, r.const("i32", 0))
+    with r.when(r.compare("icmp eq", rank, 0)):
+        _begin_cluster(r, first)
+    return r
+
+
+def _begin_cluster(r: Routine, first: Value) -> None:
+    clocks = clocks_of(r)
+    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    row = clock_bytes(r)
+    born = now_of(r)
+    tick(r)
+    r.put(clocks, CLOCKS.BEGAN, r.wide(born))
+    r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
+    for offset, bytes_ in (
+        (CLOCKS.WARPS, r.op("mul", warps, row)),
+        (CLOCKS.RELEASED, r.op("mul", r.op("mul", warps, row), 2)),
+        (CLOCKS.PENDING, r.op("mul", r.op("mul", warps, row), 2)),
+        (CLOCKS.PRIVATE, r.op("mul", warps, row)),
+        (CLOCKS.REGISTERS, r.op("mul", warps, r.field(check_state(r), CHECK.REGISTERS, "i64"))),
+        *(
+            (offset, r.op("mul", warps, 4))
+            for offset in (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
+        ),
+        (CLOCKS.ARRIVED_PHASE, r.op("mul", warps, (BARRIERS_OF_BLOCK + 1) * 4)),
+        (CLOCKS.GROUPS, r.op("mul", warps, GROUP_KINDS * 128)),
+    ):
+        r.fill(r.field(clocks, offset, "ptr"), 0, bytes_)
+    size = r.op("add", row, SYNC_VAR_KEY)
+    with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
+        r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
+    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    start = r.select(grid_wide, first, r.const("i64", 0))
+    with r.count(warps) as i:
+        clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
+        with r.count(warps) as j:
+            r.put(r.item(clock, r.op("add", start, j), 4), 0, born)
+        for offset in (CLOCKS.SYNCED, CLOCKS.LEAST):
+            r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
+
+
+def _record_finding() -> Routine:
+    names = {"kind": "i32", "space": "i32", "line": "i32", "other_line": "i32"}
+    more = {"who": "i32", "other": "i32", "bytes": "i32", "flags": "i32"}
+    r = Routine("tw_check_finding", "void", ctx="ptr", **names, address="i64", **more)
+    state = check_state(r)
+    count, start = r.field(state, CHECK.COUNT, "i64"), r.field(state, CHECK.FINDINGS, "ptr")
+    with r.count(count) as i:
+        known = r.item(start, i, FINDING.SIZE)
+        pairs = ((FINDING.KIND, "kind"), (FINDING.LINE, "line"), (FINDING.OTHER_LINE, "other_line"))
+        same = r.both(*(r.compare("icmp eq", r.field(known, at, "i32"), r[name]) for at, name in pairs))
+        with r.when(same):
+            r.put(known, FINDING.COUNT, r.op("add", r.field(known, FINDING.COUNT, "i64"), 1))
+            r.give()
+    with r.when(r.compare("icmp uge", count, r.field(state, CHECK.CAPACITY, "i64"))):
+        r.put(state, CHECK.DROPPED, r.op("add", r.field(state, CHECK.DROPPED, "i64"), 1))
+        r.give()
+    fresh = r.item(start, count, FINDING.SIZE)
+    r.put(state, CHECK.COUNT, r.op("add", count, 1))
+    for at, name in (
+        (FINDING.KIND, "kind"),
+        (FINDING.SPACE, "space"),
+        (FINDING.LINE, "line"),
+        (FINDING.OTHER_LINE, "other_line"),
+        (FINDING.ADDRESS, "address"),
+        (FINDING.WHO, "who"),
+        (FINDING.OTHER, "other"),
+        (FINDING.BYTES, "bytes"),
+        (FINDING.FLAGS, "flags"),
+    ):
+        r.put(fresh, at, r[name])
+    r.put(fresh, FINDING.COUNT, r.const("i64", 1))
+    return r
+
+
+def _report_unnamed_lanes() -> Routine:
+    """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
+    r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
+    with r.when(r.compare("icmp eq", r["mask"], 0)):
+        r.give()
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    first = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
+    who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
+    given = (r.const("i32", int(FindingKind.BAD_MASK)), r.const("i32", int(Space.SHARED)), r["line"], zero)
+    r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
+    return r
+
+
+def _note_allocations() -> Routine:
+    """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
+    r = Routine("tw_check_took", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", line="i32")
+    with r.each_lane(r["mask"]) as lane:
+        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+        place = r.set("ptr", f"inttoptr {address} to ptr")
+        r.put(place, 4, r["line"])
+        r.put(place, 8, r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane))
+    return r

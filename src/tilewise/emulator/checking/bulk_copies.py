@@ -1,0 +1,244 @@
+"""Bulk copies in flight: checks of their sources, destinations and mbarriers as they are issued."""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import (
+    CELLS,
+    CLOCKS,
+    COPY,
+    LANE_BITS,
+    LINE_BITS,
+    PROXY,
+    RELEASE,
+    SHADOW,
+    STRONG,
+    Action,
+    FindingKind,
+    StoreStep,
+    Way,
+)
+from tilewise.emulator.checking.flight_records import (
+    BULKS,
+    GLOBAL,
+    SHARED,
+    Mark,
+    address_slot,
+    phase_of,
+    warp_pointers,
+    with_rank,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    clocks_of,
+    index_of,
+    lone_lane,
+    now_of,
+    serial_of,
+)
+from tilewise.emulator.layout import LAUNCH, Flight
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
+from tilewise.emulator.support.tensor_plan import PLAN
+
+__all__ = ["routines"]
+
+_NULL = Value("ptr", "null")
+
+
+def routines() -> list[Routine]:
+    return [
+        _issue(),
+        _write_shared(),
+        _read_shared(),
+        _check_mbarrier(),
+        _walk_destination(),
+        _check_destination(),
+    ]
+
+
+def _issue() -> Routine:
+    """Check and record a bulk copy that a lane issues; ``data`` is its request."""
+    names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
+    r = Routine("tw_check_bulk", "i32", **WARP_PARAMETERS, **names)
+    data = r["data"]
+    verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
+    count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
+    with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
+        plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+        given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
+        failed = r.call("tw_tensor_plan", "i32", *given)
+        with r.when(r.compare("icmp ne", failed, 0)):
+            r.give(failed)
+        count.put(r.field(plan, PLAN.EXTENT, "i64"))
+    # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
+    count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
+    near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
+    far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
+    barrier = r.field(data, REQUEST.MBARRIER, "i64")
+    store = r.const("i32", int(Action.STORE))
+    own, one = (r["lane"], r["line"]), r.const("i32", 1)
+    with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+        with each_block(r, data) as at:
+            target = (
+                with_rank(r, at(near)),
+                count.get(),
+                with_rank(r, at(with_rank(r, barrier))),
+                store,
+                one,
+            )
+            r.call("tw_check_arrives", "void", *warp_pointers(r), *target, *own)
+        r.give(r.const("i32", 0))
+    with r.when(r.compare("icmp ult", verb, Verb.SEND)):
+        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), r.const("i64", 0), *own)
+        r.give(_claim_destination(r))
+    with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
+        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
+    changes = r.op(
+        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
+    )
+    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
+    bulk = r.cast("zext", r.compare("icmp ult", verb, Verb.WRITE), "i32")
+    r.call(
+        "tw_check_arrives",
+        "void",
+        *warp_pointers(r),
+        far,
+        count.get(),
+        with_rank(r, barrier),
+        action,
+        bulk,
+        *own,
+    )
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _claim_destination(r: Routine) -> Value:
+    """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
+    tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
+    bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
+    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(Way.TO_GLOBAL)), r["line"])
+    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give(zero)
+    r.put(copy, COPY.TENSOR, tensor)
+    r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
+    step = r.const("i32", int(StoreStep.CLAIM))
+    given = (tensor, r["data"], r["lane"], r["line"], step)
+    return r.call("tw_check_store", "i32", r["ctx"], r["worker"], r["block"], r["warp"], *given)
+
+
+def _walk_destination() -> Routine:
+    """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
+    names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
+    r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
+    given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
+    with r.unless(r.compare("icmp eq", r["tensor"], 0)):
+        r.give(r.call("tw_tensor_store", "i32", *given))
+    r.give(r.call("tw_bulk_store", "i32", *given))
+    return r
+
+
+def _check_destination() -> Routine:
+    """Check a stretch of global memory that a store will write, and mark it as in flight; or as written."""
+    names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
+    r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
+    space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+        landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
+        r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
+        r.give()
+    changes = r.compare("icmp ne", r["reduces"], 0)
+    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
+    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
+    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    zero = r.const("i32", 0)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
+_STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
+_LANE_AND_LINE = {"lane": "i32", "line": "i32"}
+
+
+def _new_record(r: Routine, way: Way) -> Value:
+    bit = r.op("shl", r.const("i32", 1), r["lane"])
+    size = r.cast("trunc", r["bytes"], "i32")
+    numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
+    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give()
+    r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
+    with r.unless(r.compare("icmp eq", r["barrier"], 0)):
+        bulk = r.const("i32", 1) if way == Way.FROM_SHARED else r["bulk"]
+        r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
+        key = r.op("add", r["barrier"], 1)
+        r.put(copy, COPY.KEY, key)
+        r.put(copy, COPY.PHASE, phase_of(r, key))
+        alone = lone_lane(r, bit)
+        once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1), alone)
+        r.call("tw_check_one", "void", *warp_pointers(r), *once)
+    return copy
+
+
+def _write_shared() -> Routine:
+    """Check and record a write in flight to a stretch of shared memory, which completes on an mbarrier."""
+    r = Routine(
+        "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
+    )
+    space, zero = r.const("i32", SHARED), r.const("i32", 0)
+    changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
+    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
+    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    _new_record(r, Way.TO_SHARED)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
+def _read_shared() -> Routine:
+    """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
+    r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
+    space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
+    action = r.const("i32", int(Action.LOAD))
+    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    _new_record(r, Way.FROM_SHARED)
+    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    return r
+
+
+def _check_mbarrier() -> Routine:
+    """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
+    r = Routine(
+        "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
+    )
+    size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
+    given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
+    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
+    with r.unless(r.both(known, r.compare("icmp ne", r["bulk"], 0))):
+        r.give()
+    row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
+    first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
+    columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
+    time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
+    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, LANE_BITS)
+    theirs = r.field(r.item(made, r.op("urem", r.wide(maker), warps), 4), 0, "i32")
+    own = r.field(r.item(made, index_of(r), 4), 0, "i32")
+    since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
+    born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
+    with r.when(r.both(since, r.compare("icmp ugt", time, born))):
+        me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
+        kind, bytes_ = r.const("i32", int(FindingKind.MBARRIER_UNPUBLISHED)), r.const("i32", 8)
+        before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)
+        found = (kind, space, r["line"], before, r["address"], me, who, bytes_, flags)
+        r.call("tw_check_finding", "void", r["ctx"], *found)
+    return r

@@ -1,0 +1,269 @@
+"""Fast path of the race check.
+
+It serves accesses whose lanes' offsets are known at compile time: each word is checked once, for the common case that
+no earlier access can race with this one. In any other case it returns false, and ``tw_check`` checks every lane.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import (
+    CELLS,
+    CHECK,
+    CLOCKS,
+    FLAGS,
+    LANE_BITS,
+    LINE_BITS,
+    SEVERAL,
+    SHADOW,
+    UNSET,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    check_state,
+    clocks_of,
+    index_of,
+    now_of,
+    serial_of,
+)
+from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["ROW", "routines"]
+
+_TRUE, _FALSE = Value("i1", "true"), Value("i1", "false")
+_WARP_SHIFT = LANE_BITS
+_LANE_MASK = (1 << LANE_BITS) - 1
+ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
+_VECTOR = "<32 x i32>"
+
+
+def routines() -> list[Routine]:
+    return [_few(), _row()]
+
+
+_PARAMETERS = {
+    "address": "i64",
+    "table": "ptr",
+    "words": "i64",
+    "space": "i32",
+    "writes": "i32",
+    "line": "i32",
+}
+
+
+class _FastAccess:
+    """The start of both routines: where the words' cells are, and up to which time everything is ordered before."""
+
+    def __init__(self, r: Routine) -> None:
+        self.r = r
+        place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+        shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
+        odd = r.compare("icmp ne", r.op("and", r["address"], 3), 0)
+        with r.when(odd):
+            r.give(_FALSE)
+        state = check_state(r)
+        self.cells = r.variable("ptr", r.field(r["block"], BLOCK.CELLS, "ptr"))
+        self.stride = r.variable("i64", r.field(state, CHECK.STRIDE, "i64"))
+        self.offset = r.variable("i64", r["address"])
+        limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
+        at = r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4)
+        past = r.variable("i32", r.field(at, 0, "i32"))
+        with r.unless(shared):
+            found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
+            remote = r.compare("icmp ne", r.field(place, SHADOW.OWNER, "ptr"), Value("ptr", "null"))
+            with r.when(r.op("or", r.negation(found), remote)):
+                r.give(_FALSE)
+            self.cells.put(r.field(place, SHADOW.CELLS, "ptr"))
+            self.stride.put(r.field(place, SHADOW.STRIDE, "i64"))
+            self.offset.put(r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")))
+            limit.put(r.field(place, SHADOW.BYTES, "i64"))
+            alone = r.compare("icmp ne", r.field(state, CHECK.ALONE, "i64"), 0)
+            inside = r.compare("icmp ne", r.field(place, SHADOW.BEGAN, "i64"), 0)
+            past.put(r.select(r.op("or", alone, inside), past.get(), r.const("i32", 0)))
+        far = r.op("mul", r["span"], 4)
+        room = r.compare("icmp ule", far, limit.get())
+        fits = r.compare("icmp ule", self.offset.get(), r.op("sub", limit.get(), far))
+        with r.unless(r.both(room, fits)):
+            r.give(_FALSE)
+        self.ordered_until, self.now = past.get(), now_of(r)
+        self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
+        self.line = r.op("shl", r["line"], LINE_BITS)
+        self.first = r.at(self.cells.get(), self.offset.get())
+        self.writes = r.compare("icmp ne", r["writes"], 0)
+
+
+def _row() -> Routine:
+    """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
+    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    access = _FastAccess(r)
+    past, now = r.splat(access.ordered_until), r.splat(access.now)
+    with r.count(r["words"], 0, 32) as start:
+        table = r.item(r["table"], r.op("lshr", start, 5), ROW)
+        who = r.op("or", r.splat(access.high), r.field(table, 128, _VECTOR, 4))
+        info = r.op("or", r.splat(access.line), r.field(table, 256, _VECTOR, 4))
+        first = r.item(access.first, start, 4)
+        columns = [r.at(first, r.op("mul", access.stride.get(), i)) for i in range(CELLS.COLUMNS)]
+        row = _WordRow(r, columns, who, info, past, now)
+        with r.when(access.writes):
+            row.store()
+        with r.otherwise():
+            row.load()
+    r.give(_TRUE)
+    return r
+
+
+class _WordRow:
+    """The shadow cells of 32 adjacent words, as vectors."""
+
+    def __init__(
+        self, r: Routine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
+    ) -> None:
+        self.r, self.columns, self.who, self.info, self.ordered_until, self.now = (
+            r,
+            columns,
+            who,
+            info,
+            past,
+            now,
+        )
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.columns[column], 0, _VECTOR, 4)
+
+    def put(self, column: int, value: Value) -> None:
+        self.r.put(self.columns[column], 0, value, 4)
+
+    def is_late(self, time: int, who: int) -> Value:
+        """Which words' recorded accesses are another lane's and not known to be ordered before."""
+        r = self.r
+        later = r.compare("icmp ugt", self.get(time), self.ordered_until)
+        return r.op("and", later, r.compare("icmp ne", self.get(who), self.who))
+
+    def has_any(self, lanes: Value) -> Value:
+        return self.r.compare("icmp ne", self.r.bits(lanes), 0)
+
+    def leave_fast_path(self, lanes: Value) -> None:
+        with self.r.when(self.has_any(lanes)):
+            self.r.give(_FALSE)
+
+    def load(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS | UNSET))
+        wrong = r.op(
+            "or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, r.const(_VECTOR, 0))
+        )
+        self.leave_fast_path(wrong)
+        reader, earlier = self.get(CELLS.READER), self.get(CELLS.EARLIER_READER)
+        shift = r.const(_VECTOR, _WARP_SHIFT)
+        warp = r.op("lshr", self.who, shift)
+        is_late = r.compare("icmp ugt", self.get(CELLS.READ), self.ordered_until)
+        own = r.compare("icmp eq", r.op("lshr", reader, shift), warp)
+        first = r.op("or", r.op("xor", is_late, r.const("<32 x i1>", 1)), own)  # goes to the first place
+        again = r.op("and", is_late, own)
+        self.leave_fast_path(r.op("and", again, self.are_two_lanes(reader)))
+        with r.when(self.has_any(first)):
+            several = r.op("or", r.op("shl", warp, shift), r.const(_VECTOR, SEVERAL))
+            who = r.select(r.op("and", again, r.compare("icmp ne", reader, self.who)), several, self.who)
+            self.select(first, (CELLS.READ, CELLS.READER, CELLS.READING), who)
+        second = r.compare("icmp ule", self.get(CELLS.EARLIER), self.ordered_until)
+        second = r.op("or", second, r.compare("icmp eq", r.op("lshr", earlier, shift), warp))
+        second = r.op("and", second, r.op("xor", first, r.const("<32 x i1>", 1)))
+        with r.when(self.has_any(second)):
+            self.select(second, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+
+    def are_two_lanes(self, reader: Value) -> Value:
+        """Of two readers of one warp: whether they are two single lanes, which the full check has to record."""
+        r = self.r
+        alone = [r.op("and", who, r.const(who, _LANE_MASK)) for who in (reader, self.who)]
+        together = [r.compare("icmp eq", lane, r.const(lane, SEVERAL)) for lane in alone]
+        other = r.compare("icmp ne", reader, self.who)
+        return r.op("and", other, r.op("xor", r.op("or", *together), r.const(other, 1)))
+
+    def select(self, lanes: Value, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, self.r.select(lanes, value, self.get(column)))
+
+    def store(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS))
+        wrong = r.compare("icmp ne", state, r.const(_VECTOR, 0))
+        for time, who in (
+            (CELLS.WRITTEN, CELLS.WRITER),
+            (CELLS.READ, CELLS.READER),
+            (CELLS.EARLIER, CELLS.EARLIER_READER),
+        ):
+            wrong = r.op("or", wrong, self.is_late(time, who))
+        self.leave_fast_path(wrong)
+        self.put(CELLS.WRITTEN, self.now)
+        self.put(CELLS.WRITER, self.who)
+        self.put(CELLS.WRITE, self.info)
+        self.put(CELLS.STATE, r.const(_VECTOR, 0))
+
+
+def _few() -> Routine:
+    """Check and record an access to words that are not all adjacent; false if it needs the full check."""
+    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    access = _FastAccess(r)
+    with r.count(r["words"]) as i:
+        number = r.op("and", i, 31)
+        table = r.at(r.item(r["table"], r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
+        first = r.item(access.first, r.field(table, 0, "i32", 4), 4)
+        columns = [r.at(first, r.op("mul", access.stride.get(), j)) for j in range(CELLS.COLUMNS)]
+        who = r.op("or", access.high, r.field(table, 128, "i32", 4))
+        info = r.op("or", access.line, r.field(table, 256, "i32", 4))
+        one = _OneWord(r, columns, who, info, access.ordered_until, access.now)
+        with r.when(access.writes):
+            one.store()
+        with r.otherwise():
+            one.load()
+    r.give(_TRUE)
+    return r
+
+
+class _OneWord(_WordRow):
+    """The shadow cell of one word, as scalars."""
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.columns[column], 0, "i32", 4)
+
+    def has_any(self, lanes: Value) -> Value:
+        return lanes
+
+    def load(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
+        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, 0))
+        self.leave_fast_path(wrong)
+        reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, _WARP_SHIFT)
+        is_late = r.compare("icmp ugt", self.get(CELLS.READ), self.ordered_until)
+        own = r.compare("icmp eq", r.op("lshr", reader, _WARP_SHIFT), warp)
+        again = r.both(is_late, own)
+        self.leave_fast_path(r.both(again, self.are_two_lanes(reader)))
+        with r.when(r.op("or", r.negation(is_late), own)):
+            several = r.op("or", r.op("shl", warp, _WARP_SHIFT), SEVERAL)
+            who = r.select(r.both(again, r.compare("icmp ne", reader, self.who)), several, self.who)
+            self._all((CELLS.READ, CELLS.READER, CELLS.READING), who)
+        with r.otherwise():
+            earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), _WARP_SHIFT)
+            free = r.compare("icmp ule", self.get(CELLS.EARLIER), self.ordered_until)
+            with r.when(r.op("or", free, r.compare("icmp eq", earlier, warp))):
+                self._all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+
+    def _all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, value)
+
+    def store(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), FLAGS)
+        wrong = r.compare("icmp ne", state, 0)
+        for time, who in (
+            (CELLS.WRITTEN, CELLS.WRITER),
+            (CELLS.READ, CELLS.READER),
+            (CELLS.EARLIER, CELLS.EARLIER_READER),
+        ):
+            wrong = r.op("or", wrong, self.is_late(time, who))
+        self.leave_fast_path(wrong)
+        self._all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
+        self.put(CELLS.STATE, r.const("i32", 0))

@@ -1,0 +1,323 @@
+"""The race check of one word of memory, emitted into a routine.
+
+An access is compared with the word's shadow (its last write, two reads, copies in flight, uninitialised bytes), and
+recorded there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewise.emulator.check_layout import (
+    ARRIVING,
+    BLOCK_SCOPED,
+    BYTES,
+    CELLS,
+    CHECK,
+    CLOCKS,
+    CONSTANT,
+    DOUBTFUL,
+    FOREIGN,
+    LANE_BITS,
+    LINE_BITS,
+    MANY_LEAVING,
+    MIXED,
+    PROXY,
+    SEVERAL,
+    SHADOW,
+    STRONG,
+    WHOLE,
+    FindingKind,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    check_state,
+    clock_base,
+    clocks_of,
+    covered_lane,
+    has_private_clock,
+    index_of,
+    now_of,
+    own_clock,
+    serial_of,
+)
+from tilewise.emulator.layout import LAUNCH
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import MutableValue, Routine
+
+__all__ = ["ShadowWord", "check_and_record", "store_access"]
+
+_NULL = Value("ptr", "null")
+_LANE_MASK = (1 << LANE_BITS) - 1
+_UNKNOWN = 2
+_TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
+
+
+@dataclass
+class ShadowWord:
+    """Emits the check of one lane's access to one word, in a routine whose parameters are the access's ``space``,
+    ``action``, ``flags`` and ``line``."""
+
+    r: Routine
+    ignores_unset: Callable[[Routine], Value] | None = None  # whether uninitialised bytes are no finding
+
+    def __post_init__(self) -> None:
+        r = self.r
+        self.now, self.serial = now_of(r), serial_of(r)
+        self.clock, self.base = own_clock(r), clock_base(r)
+        self.width = r.field(check_state(r), CHECK.WIDTH, "i64")
+        self.blind = r.compare("icmp ne", r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0)
+        self.high = r.op("shl", self.serial, LANE_BITS)
+        self.line = r.op("shl", r["line"], LINE_BITS)
+        # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
+        self.further, self.private = (
+            r.op("lshr", covered_lane(r, self.clock), LANE_BITS),
+            has_private_clock(r),
+        )
+        self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
+        self.unset_ignored = r.variable("i32", _UNKNOWN)
+        self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
+        self.warps = r.cast("trunc", r.field(r["ctx"], LAUNCH.WARPS, "i64"), "i32")
+        self.alone = r.compare("icmp ne", r.field(check_state(r), CHECK.ALONE, "i64"), 0)
+        self.least = r.field(r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4), 0, "i32")
+
+    def begin_lane(self) -> None:
+        """Start on another lane: drop what was proven by the private clock of the one before."""
+        with self.r.when(self.private):
+            for who, _ in self.proven.values():
+                who.put(-1)
+
+    def select_cell(self, place: Value, address: Value, who: Value, bytes_: Value) -> None:
+        """Load from a ``SHADOW`` the cell of an address that it covers."""
+        r = self.r
+        self.who, self.bytes, self.address = who, bytes_, address
+        self.born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
+        self.remote = r.compare("icmp ne", r.field(place, SHADOW.OWNER, "ptr"), _NULL)
+        self.inside = r.compare("icmp ne", self.born, 0)  # of shared memory
+        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, r.const("i32", 0))
+        self.offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
+        row = r.op("mul", r.op("lshr", self.offset, 2), 4)
+        cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
+        self.cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
+        self.info = r.op("or", r.op("or", self.line, bytes_), self.flags)
+
+    def is_strong(self, info: Value) -> Value:
+        """Whether an access is atomic or synchronises."""
+        return self.r.compare("icmp ne", self.r.op("and", info, STRONG), 0)
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.cell[column], 0, "i32", 4)
+
+    def put(self, column: int, value: Value) -> None:
+        self.r.put(self.cell[column], 0, value, 4)
+
+    def is_own_warp(self, other: Value) -> Value:
+        """Whether an access was made by this warp."""
+        return self.r.compare("icmp eq", self.r.op("lshr", other, LANE_BITS), self.serial)
+
+    def is_unordered(self, other: Value, time: Value, column: int) -> Value:
+        """Whether the access of ``other`` at a time, read from ``column``, is not ordered before this one."""
+        r = self.r
+        entry = r.op("sub", r.wide(r.op("lshr", other, LANE_BITS)), self.base)
+        inside = r.compare("icmp ult", entry, self.width)
+        known = r.field(r.item(self.clock, r.select(inside, entry, r.const("i64", 0)), 4), 0, "i32", 4)
+        before = r.select(inside, r.compare("icmp uge", known, time), self.blind)
+        own_bytes = r.compare("icmp eq", r.op("and", other, _LANE_MASK), MIXED)
+        late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))
+        further = r.compare("icmp eq", self.further, r.op("lshr", other, LANE_BITS))
+        with r.when(late.get()):
+            # Neighbouring words were mostly accessed by the same lanes, at the same time.
+            who, till = self.proven[column]
+            again = r.both(r.compare("icmp eq", who.get(), other), r.compare("icmp uge", till.get(), time))
+            late.put(r.negation(again))
+        with r.when(r.both(late.get(), r.op("or", further, self.private))):
+            given = (r["ctx"], r["block"], r["warp"], other, time, self.who)
+            with r.when(r.call("tw_check_known", "i1", *given)):
+                late.put(0)
+                who.put(other)
+                till.put(time)
+        return late.get()
+
+    def is_awaited(self, info: Value, other: Value, reads: bool) -> Value:
+        """Whether an earlier access is a copy that this warp issued, or a read that it made as one.
+
+        Lanes that wait for a copy's mbarrier need not synchronise; a read that all lanes make as one is over for all.
+        """
+        r = self.r
+        copy = r.compare("icmp ne", r.op("and", info, PROXY), 0)
+        if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
+            copy = r.both(copy, self.inside)
+        else:
+            copy = r.op("or", copy, r.compare("icmp eq", r.op("and", other, _LANE_MASK), WHOLE))
+        return r.both(copy, self.is_own_warp(other))
+
+    def is_write_in_flight(self, write: Value) -> Value:
+        """Whether these bytes are those that a copy in flight writes: one to global memory may write part of a word."""
+        r = self.r
+        meets = r.compare("icmp ne", r.op("and", r.op("and", write, self.bytes), BYTES), 0)
+        return r.op("or", self.inside, r.both(meets, r.compare("icmp ne", r.op("and", write, PROXY), 0)))
+
+    def are_atomic(self, before: Value, other: Value) -> Value:
+        """Whether both accesses are atomic, of scopes that include each other: then they do not race."""
+        r = self.r
+        first, second = (r.op("and", info, STRONG | DOUBTFUL) for info in (before, self.info))
+        most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
+        strong = r.op(
+            "or",
+            r.compare("icmp ne", r.op("and", r.op("and", first, second), STRONG), 0),
+            r.compare("icmp eq", most, STRONG | DOUBTFUL),
+        )
+        narrow = r.compare("icmp ne", r.op("and", r.op("or", before, self.info), BLOCK_SCOPED), 0)
+        block = r.op("udiv", self.serial, self.warps)
+        theirs = r.op("udiv", r.op("lshr", other, LANE_BITS), self.warps)
+        return r.both(strong, r.negation(r.both(narrow, r.compare("icmp ne", block, theirs))))
+
+    def find_conflict(self, columns: tuple[int, int, int], reads: bool) -> tuple[Value, Value, Value, Value]:
+        """Compare with the earlier access in these columns: whether it overlaps and is not ordered before this one; its
+        time, who made it, and its bytes, flags and line."""
+        r = self.r
+        time, who, info = (self.get(column) for column in columns)
+        meet = r.compare("icmp ne", r.op("and", r.op("and", info, self.bytes), BYTES), 0)
+        late, other = (r.compare("icmp ugt", time, self.born), r.compare("icmp ne", who, self.who))
+        found = r.variable("i1", 0)
+        with r.when(r.both(meet, late, other)):
+            agreed = r.op("or", self.are_atomic(info, who), self.is_awaited(info, who, reads))
+            with r.unless(agreed):
+                found.put(self.is_unordered(who, time, columns[0]))
+        return found.get(), time, who, info
+
+    def report(self, kind: FindingKind | Value, other: Value, info: Value) -> None:
+        r = self.r
+        number = r.const("i32", int(kind)) if isinstance(kind, FindingKind) else kind
+        other_line = r.op("lshr", info, LINE_BITS)
+        flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << LINE_BITS) - 1), 8))
+        given = (number, r["space"], r["line"], other_line, self.address, self.who, other, self.bytes, flags)
+        r.call("tw_check_finding", "void", r["ctx"], *given)
+
+
+def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: MutableValue) -> None:
+    """Report the races of one access, and record it. ``same`` holds whether a store leaves the value as it was."""
+    r = word.r
+    found, time, who, info = word.find_conflict((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
+    kind = r.select(
+        writes, r.const("i32", FindingKind.WRITE_AFTER_WRITE), r.const("i32", FindingKind.READ_AFTER_WRITE)
+    )
+    with r.when(found):
+        with r.unless(r.both(stores, same.get())):
+            word.report(kind, who, info)
+        with r.otherwise(), r.unless(_stores_one_constant(word, info)):
+            word.report(FindingKind.EQUAL_WRITES, who, info)
+    with r.when(r.both(word.is_strong(word.flags), word.is_strong(info))):
+        plain, _, writer, write = word.find_conflict(
+            (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE), False
+        )
+        with r.when(plain):
+            word.report(kind, writer, write)
+    with r.when(writes):
+        for columns in (
+            (CELLS.READ, CELLS.READER, CELLS.READING),
+            (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING),
+        ):
+            early, _, reader, reading = word.find_conflict(columns, True)
+            with r.when(early):
+                word.report(FindingKind.WRITE_AFTER_READ, reader, reading)
+    _check_state(word, writes, stores)
+    _record(word, writes, time, who, info)
+
+
+def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
+    """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
+    r = word.r
+    constant = r.compare("icmp ne", r.op("and", r["flags"], CONSTANT), 0)
+    return r.both(constant, r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]))
+
+
+def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
+    """Report reads of uninitialised bytes, and accesses to memory of copies in flight."""
+    r = word.r
+    state = word.get(CELLS.STATE)
+    odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
+    with r.unless(r.compare("icmp eq", odd, 0)):
+        missing = r.op("and", state, word.bytes)
+        with r.unless(stores), r.unless(r.compare("icmp eq", missing, 0)):
+            if (
+                word.ignores_unset
+            ):  # computed once per access: bytes count as written once they have been read
+                with r.when(r.compare("icmp eq", word.unset_ignored.get(), _UNKNOWN)):
+                    word.unset_ignored.put(r.cast("zext", word.ignores_unset(r), "i32"))
+            with r.unless(r.compare("icmp eq", word.unset_ignored.get(), 1)):
+                word.report(FindingKind.UNSET, word.who, r.const("i32", 0))
+        writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
+        arriving = r.both(
+            r.compare("icmp ne", r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write)
+        )
+        with r.when(arriving), r.unless(word.are_atomic(write, writer)):
+            kind = r.select(
+                writes,
+                r.const("i32", FindingKind.WRITE_IN_FLIGHT),
+                r.const("i32", FindingKind.READ_IN_FLIGHT),
+            )
+            word.report(kind, writer, write)
+        with r.when(writes), r.unless(r.compare("icmp eq", r.op("and", state, MANY_LEAVING), 0)):
+            word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
+    foreign = r.select(word.remote, r.const("i32", FOREIGN), r.const("i32", 0))
+    rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)
+    word.put(CELLS.STATE, rest)
+
+
+def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Value) -> None:
+    r = word.r
+    with r.when(writes):
+        # Bytes of one word that lanes of one instruction write are one record.
+        together = r.both(
+            r.compare("icmp eq", time, word.now),
+            word.is_own_warp(who),
+            r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]),
+            r.compare("icmp eq", r.op("and", r.op("and", info, word.bytes), BYTES), 0),
+        )
+        with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
+            # Later atomic accesses do not race with this write, but may with the plain one before it.
+            pairs = ((CELLS.PLAIN, time), (CELLS.PLAIN_WRITER, who), (CELLS.PLAIN_WRITE, info))
+            for column, value in pairs:
+                word.put(column, value)
+        mixed = r.op("or", word.high, MIXED)
+        joint = r.op("or", word.info, r.op("and", info, BYTES))
+        word.put(CELLS.WRITER, r.select(together, mixed, word.who))
+        word.put(CELLS.WRITE, r.select(together, joint, word.info))
+        word.put(CELLS.WRITTEN, word.now)
+    with r.otherwise():
+        _record_read(word)
+
+
+def _record_read(word: ShadowWord) -> None:
+    """Record a read. Of reads that are not ordered, those of two warps are kept."""
+    r = word.r
+    time, who, info = (word.get(column) for column in (CELLS.READ, CELLS.READER, CELLS.READING))
+    stale = r.op(
+        "or", r.compare("icmp ule", time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ))
+    )
+    own = word.is_own_warp(who)
+    with r.when(r.both(own, r.negation(stale), r.compare("icmp ne", who, word.who))):
+        alike = r.compare("icmp eq", r.op("and", r.op("xor", info, word.info), BYTES), 0)
+        both = r.op("or", word.high, r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)))
+        was_mixed = r.compare("icmp eq", r.op("and", who, _LANE_MASK), MIXED)
+        word.put(CELLS.READER, r.select(was_mixed, who, both))
+        word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
+        word.put(CELLS.READ, word.now)
+    with r.otherwise():
+        with r.when(r.op("or", own, stale)):
+            store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
+        with r.otherwise():
+            earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)
+            free = r.op(
+                "or",
+                r.compare("icmp ule", earlier, word.born),
+                r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER)),
+            )
+            with r.when(r.op("or", free, word.is_own_warp(reader))):
+                store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+
+
+def store_access(word: ShadowWord, columns: tuple[int, int, int]) -> None:
+    for column, value in zip(columns, (word.now, word.who, word.info), strict=True):
+        word.put(column, value)

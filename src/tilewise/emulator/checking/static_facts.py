@@ -1,0 +1,134 @@
+"""PTX of a kernel → facts that the checker uses: its allocations, constants, strong and ordering instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
+from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
+
+__all__ = [
+    "STRONG_MODIFIERS",
+    "address_of",
+    "find_allocations",
+    "find_constants",
+    "find_uses",
+    "is_cluster_scoped",
+    "is_doubtful",
+    "map_lanes_to_words",
+    "orders_accesses",
+]
+
+STRONG_MODIFIERS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_ORDERING = {"acquire", "release", "acq_rel", "sc"}
+_BLOCK_REGISTER, _SIZE_OFFSET = "%at~", 4  # in ``malloc``: the register of a block, and where its size is put
+_MOST_WORDS = 256  # of an access that the fast path checks
+
+
+def address_of(item: Instruction) -> tuple[str, int]:
+    """The base register and the offset of an instruction's address, as written; ("", 0) if it has none."""
+    address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
+    base = address.base if address else None
+    return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
+
+
+def find_allocations(body: Iterable[Instruction | Label]) -> dict[str, int]:
+    """By the register that a ``malloc`` returns its block in: the line of the call."""
+    found, line = {}, 0
+    for item in body:
+        if isinstance(item, Instruction):
+            line = item.line or line
+            register, offset = address_of(item)
+            if (
+                not item.line
+                and item.opcode == "st"
+                and offset == _SIZE_OFFSET
+                and register.startswith(_BLOCK_REGISTER)
+            ):
+                found[register] = line
+    return found
+
+
+def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
+    """The registers that hold one constant wherever they are written."""
+    found: dict[str, int | str] = {}
+    others: set[str] = set()
+    for item in body:
+        if not isinstance(item, Instruction):
+            continue
+        for register in writes(item):
+            source = item.operands[-1] if item.opcode == "mov" else None
+            if (
+                isinstance(source, Immediate)
+                and found.setdefault(register.name, source.value) == source.value
+            ):
+                continue
+            others.add(register.name)
+    return set(found) - others
+
+
+def find_uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
+    """By register: the opcodes of the instructions that read it; "" where it is the base of an address."""
+    found: dict[str, set[str]] = {}
+    for item in body:
+        if not isinstance(item, Instruction):
+            continue
+        for register in reads(item):
+            found.setdefault(register.name, set()).add(item.opcode)
+        for operand in item.operands:
+            if isinstance(operand, Address) and isinstance(operand.base, Register):
+                found.setdefault(operand.base.name, set()).add("")
+    return found
+
+
+def is_cluster_scoped(item: Instruction | None) -> bool:
+    return item is not None and "cluster" in item.parts
+
+
+def is_doubtful(item: Instruction) -> bool:
+    return item.opcode == "st" and "shared::cluster" in item.parts and not STRONG_MODIFIERS & set(item.parts)
+
+
+def orders_accesses(item: Instruction) -> bool:
+    """Whether it orders other accesses of its thread: a fence, or an access with acquire or release semantics."""
+    if item.opcode in ("membar", "fence"):
+        aliases = {"alias", "tensormap::generic"} & {*item.parts} and {"acquire", "release", "acq_rel"} & {
+            *item.parts
+        }
+        return "proxy" not in item.parts or bool(aliases)
+    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERING & set(item.parts))
+
+
+def map_lanes_to_words(
+    lanes: tuple[int, ...], size: int, action: Action
+) -> dict[int, tuple[int, int]] | None:
+    """By word, counted from the lowest lane's: the lane that accesses it, and which bytes; None if the fast path cannot
+    check the access."""
+    low = min(lanes)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for lane, start in enumerate(lanes):
+        for word, bytes_ in _split_into_words(start - low, size):
+            found.setdefault(word, []).append((lane, bytes_))
+    result = {}
+    for word, users in found.items():
+        bytes_ = 0
+        for _, part in users:
+            bytes_ |= part
+        alike = all(part == bytes_ for _, part in users)
+        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
+    if action == Action.ATOMIC or len(result) > _MOST_WORDS:
+        return None
+    if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):
+        return None
+    return result
+
+
+def _split_into_words(start: int, size: int) -> Iterator[tuple[int, int]]:
+    """The words of a stretch, and which of their bytes it covers, a bit for each."""
+    at = start
+    while at < start + size:
+        within = at % 4
+        length = min(4 - within, start + size - at)
+        yield at // 4, ((1 << length) - 1) << within
+        at += length

@@ -1,0 +1,381 @@
+"""Vector clocks of a checked launch: by warp, up to which time what each other warp did happened before.
+
+The launch runs on one thread of the CPU, so the routines need no atomics. ``check_layout.py`` defines the terms.
+A warp's own entry in its clock is the time of its last warp-wide synchronisation: for a lane, what the others of its
+warp did up to then happened before.
+
+A lane that synchronises alone (it sets a flag, arrives, waits) does so for itself: what it releases does not cover
+what other lanes did since the last warp-wide synchronisation, and what it acquires they acquire at the next one. So a
+clock has a *tail* behind its entries, for one lane that it covers further than the lane's warp; and what one lane alone
+has acquired is in a *private* clock of its warp. There is one of each: if it is in use, the whole warp counts as
+covered. Races may be missed by that, none are made up.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, LANE_BITS, TAIL, WHOLE
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = [
+    "ALL",
+    "WARP_PARAMETERS",
+    "acquire",
+    "check_state",
+    "clock_base",
+    "clock_bytes",
+    "clock_width",
+    "clocks_of",
+    "covered_lane",
+    "has_private_clock",
+    "index_of",
+    "join",
+    "lone_lane",
+    "mark_synced",
+    "merge_private_clock",
+    "now_of",
+    "own_clock",
+    "own_entry",
+    "release",
+    "routines",
+    "scope_clock",
+    "serial_of",
+    "tick",
+    "widen",
+]
+
+WARP_PARAMETERS = {"ctx": "ptr", "block": "ptr", "warp": "ptr"}
+ALL = -1  # in place of a lane that synchronises: several lanes do
+_LANE_MASK = (1 << LANE_BITS) - 1
+_BY, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
+_FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
+
+
+def routines() -> list[Routine]:
+    return [
+        _least_entry(),
+        _join(),
+        _cover(),
+        _widen(),
+        _settle(),
+        _release(),
+        _acquire(),
+        _ordered_before(),
+        _sync_warp(),
+    ]
+
+
+def check_state(r: Routine) -> Value:
+    return r.field(r["ctx"], LAUNCH.WATCH, "ptr")
+
+
+def now_of(r: Routine) -> Value:
+    return r.field(check_state(r), CHECK.NOW, "i32")
+
+
+def tick(r: Routine) -> None:
+    r.put(check_state(r), CHECK.NOW, r.op("add", now_of(r), 1))
+
+
+def index_of(r: Routine) -> Value:
+    """The index of a warp within its cluster, as 64 bits."""
+    warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
+    rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
+    return r.op("add", r.op("mul", rank, warps), r.wide(r.field(r["warp"], WARP.INDEX, "i32")))
+
+
+def serial_of(r: Routine) -> Value:
+    """The number of a warp within the launch."""
+    return r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
+
+
+def clock_width(r: Routine) -> Value:
+    return r.field(check_state(r), CHECK.WIDTH, "i64")
+
+
+def clocks_of(r: Routine) -> Value:
+    return r.field(r["block"], BLOCK.CLOCKS, "ptr")
+
+
+def clock_bytes(r: Routine) -> Value:
+    """The size of a clock in bytes."""
+    return r.op("add", r.op("mul", clock_width(r), 4), TAIL)
+
+
+def own_clock(r: Routine) -> Value:
+    return r.at(r.field(clocks_of(r), CLOCKS.WARPS, "ptr"), r.op("mul", index_of(r), clock_bytes(r)))
+
+
+def clock_base(r: Routine) -> Value:
+    """The serial number of the warp that has the first entry of clocks, as 64 bits."""
+    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    mine = r.wide(serial_of(r))
+    base = r.op("sub", mine, r.op("urem", mine, warps))
+    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    return r.select(grid_wide, r.const("i64", 0), base)
+
+
+def own_entry(r: Routine) -> Value:
+    """The index of a warp's own entry in a clock."""
+    return r.op("sub", r.wide(serial_of(r)), clock_base(r))
+
+
+def scope_clock(r: Routine, field: int, wide: int) -> Value:
+    """A warp's clock of fences (RELEASED or PENDING) for the block's scope, or for wider ones."""
+    row = r.op("add", r.op("mul", index_of(r), 2), wide)
+    return r.at(r.field(clocks_of(r), field, "ptr"), r.op("mul", row, clock_bytes(r)))
+
+
+def lone_lane(r: Routine, mask: Value) -> Value:
+    """The lane that synchronises alone, while others of its warp are there; else ``ALL``."""
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    first = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+    alone = r.compare("icmp eq", r.op("and", mask, r.op("sub", mask, 1)), 0)
+    live = r.field(r["warp"], WARP.LIVE, "i32")
+    others = r.compare("icmp ne", r.op("and", live, r.op("sub", live, 1)), 0)
+    return r.select(r.both(alone, others), first, r.const("i32", ALL))
+
+
+def _slot_of_warp(r: Routine, place: int) -> Value:
+    return r.item(r.field(clocks_of(r), place, "ptr"), index_of(r), 4)
+
+
+def _accessor(r: Routine, lane: Value | int) -> Value:
+    return r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
+
+
+def _tail(r: Routine, clock: Value) -> Value:
+    return r.at(clock, r.op("mul", clock_width(r), 4))
+
+
+def _private_lane(r: Routine) -> Value:
+    """Pointer to the lane, and 1 more, that owns this warp's private clock; 0 if it is not in use."""
+    return _slot_of_warp(r, CLOCKS.PRIVATE_LANE)
+
+
+def _private_clock(r: Routine) -> Value:
+    return r.at(r.field(clocks_of(r), CLOCKS.PRIVATE, "ptr"), r.op("mul", index_of(r), clock_bytes(r)))
+
+
+def covered_lane(r: Routine, clock: Value) -> Value:
+    """The lane that a clock covers further than the lane's warp; meaningless if the tail is not in use."""
+    return r.field(_tail(r, clock), _BY, "i32")
+
+
+def has_private_clock(r: Routine) -> Value:
+    """Whether a lane of this warp has acquired what the others have not."""
+    return r.compare("icmp ne", r.field(_private_lane(r), 0, "i32"), 0)
+
+
+# -- what other routines call --------------------------------------------------------------------------
+def join(r: Routine, target: Value, source: Value, lane: Value | int = ALL) -> None:
+    """Join ``source`` into ``target``, on behalf of a lane."""
+    given = (r["ctx"], r["block"], r["warp"], target, source, r.fixed(lane, "i32"))
+    r.call("tw_check_join", "void", *given)
+
+
+def widen(r: Routine, clock: Value) -> None:
+    """Extend what a clock's tail covers to the lane's whole warp."""
+    r.call("tw_check_widen", "void", r["ctx"], r["block"], r["warp"], clock)
+
+
+def merge_private_clock(r: Routine) -> None:
+    """Join what one lane alone has acquired into its warp's clock."""
+    r.call("tw_check_settle", "void", r["ctx"], r["block"], r["warp"])
+
+
+def release(
+    r: Routine, clock: Value, goes_on: Value | int = 1, lane: Value | int = ALL, after: int = -1
+) -> None:
+    """See ``tw_check_release``."""
+    given = (r["ctx"], r["block"], r["warp"], clock, r.fixed(goes_on, "i32"), r.fixed(lane, "i32"))
+    r.call("tw_check_release", "void", *given, r.const("i32", after))
+
+
+def acquire(r: Routine, clock: Value, lane: Value | int = ALL) -> None:
+    """Join a clock into that of this warp, or into the private clock of one lane of it."""
+    r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], clock, r.fixed(lane, "i32"))
+
+
+def mark_synced(r: Routine, time: Value) -> None:
+    """Record that the lanes of this warp have synchronised with one another at a time."""
+    for place in (_slot_of_warp(r, CLOCKS.SYNCED), r.item(own_clock(r), own_entry(r), 4)):
+        r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
+
+
+# -- the routines ------------------------------------------------------------------------------------
+def _least_entry() -> Routine:
+    """Recompute LEAST of a warp whose clock has changed: the least of the entries of its block."""
+    r = Routine("tw_check_least", "void", **WARP_PARAMETERS)
+    clock = own_clock(r)
+    start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
+    least = r.variable("i32", -1)
+    with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
+        least.put(
+            r.intrinsic("llvm.umin", least.get(), r.field(r.item(clock, r.op("add", start, i), 4), 0, "i32"))
+        )
+    r.put(_slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
+    return r
+
+
+def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
+    """The index of an accessor's warp in a clock, and whether the clock has it."""
+    entry = r.op("sub", r.wide(r.op("lshr", who, LANE_BITS)), clock_base(r))
+    return entry, r.compare("icmp ult", entry, clock_width(r))
+
+
+def _raise_to(r: Routine, place: Value, time: Value) -> None:
+    r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
+
+
+def _join() -> Routine:
+    r = Routine("tw_check_join", "void", **WARP_PARAMETERS, target="ptr", source="ptr", lane="i32")
+    with r.count(clock_width(r)) as i:
+        _raise_to(r, r.item(r["target"], i, 4), r.field(r.item(r["source"], i, 4), 0, "i32"))
+    tail = _tail(r, r["source"])
+    time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
+    with r.unless(r.compare("icmp eq", time, 0)):
+        _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
+    with r.unless(r.compare("icmp eq", every, 0)):
+        with r.when(r.compare("icmp slt", r["lane"], 0)):
+            _raise_to(r, r.item(r["target"], own_entry(r), 4), every)
+        with r.otherwise():
+            _call_cover(r, r["target"], _accessor(r, r["lane"]), every)
+    return r
+
+
+def _call_cover(r: Routine, clock: Value, who: Value, time: Value) -> None:
+    r.call("tw_check_cover", "void", r["ctx"], r["block"], r["warp"], clock, who, time)
+
+
+def _cover() -> Routine:
+    """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
+    r = Routine("tw_check_cover", "void", **WARP_PARAMETERS, clock="ptr", who="i32", time="i32")
+    entry, inside = _entry_of(r, r["who"])
+    with r.unless(inside):
+        r.give()
+    known = r.field(r.item(r["clock"], entry, 4), 0, "i32")
+    with r.when(r.compare("icmp uge", known, r["time"])):
+        r.give()
+    tail = _tail(r, r["clock"])
+    by, time = r.field(tail, _BY, "i32"), r.variable("i32", r["time"])
+    with r.when(r.compare("icmp eq", by, r["who"])):
+        time.put(r.intrinsic("llvm.umax", r["time"], r.field(tail, _TILL, "i32")))
+    with r.otherwise():
+        _fold_tail(r, r["clock"])
+    r.put(tail, _BY, r["who"])
+    r.put(tail, _TILL, time.get())
+    return r
+
+
+def _widen() -> Routine:
+    r = Routine("tw_check_widen", "void", **WARP_PARAMETERS, clock="ptr")
+    _fold_tail(r, r["clock"])
+    tail = _tail(r, r["clock"])
+    _raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
+    r.put(tail, _FENCED_LANES, r.const("i32", 0))
+    return r
+
+
+def _fold_tail(r: Routine, clock: Value) -> None:
+    tail = _tail(r, clock)
+    time = r.field(tail, _TILL, "i32")
+    with r.unless(r.compare("icmp eq", time, 0)):
+        entry, inside = _entry_of(r, r.field(tail, _BY, "i32"))
+        with r.when(inside):
+            _raise_to(r, r.item(clock, entry, 4), time)
+        r.put(tail, _TILL, r.const("i32", 0))
+
+
+def _settle() -> Routine:
+    r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
+    keeper = _private_lane(r)
+    with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), 0)):
+        join(r, own_clock(r), _private_clock(r))
+        r.fill(_private_clock(r), 0, clock_bytes(r))
+        r.put(keeper, 0, r.const("i32", 0))
+        r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    return r
+
+
+def _release() -> Routine:
+    """Join into a clock what this warp did so far and has acquired; of one lane alone what it did itself, and what
+    its warp did before its last warp-wide synchronisation.
+
+    If the warp does nothing more before another one acquires it (``goes_on`` is 0), time need not go on, and the warp's
+    entry is FOREVER. With ``after``, the release counts from the next warp-wide synchronisation on.
+    """
+    r = Routine(
+        "tw_check_release", "void", **WARP_PARAMETERS, clock="ptr", goes_on="i32", lane="i32", after="i32"
+    )
+    several, now = r.compare("icmp slt", r["lane"], 0), now_of(r)
+    with r.when(several):
+        merge_private_clock(r)
+    join(r, r["clock"], own_clock(r))
+    mine = r.op("add", r["lane"], 1)
+    with r.when(
+        r.both(r.compare("icmp ne", mine, 0), r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine))
+    ):
+        join(r, r["clock"], _private_clock(r))
+    with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
+        time = r.select(r.compare("icmp ne", r["goes_on"], 0), now, r.const("i32", FOREVER))
+        r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
+    with r.otherwise():
+        with r.when(several):
+            r.put(_tail(r, r["clock"]), _FENCED_LANES, now)
+        with r.otherwise():
+            _call_cover(r, r["clock"], _accessor(r, r["lane"]), now)
+    r.put(check_state(r), CHECK.NOW, r.op("add", now, r["goes_on"]))
+    return r
+
+
+def _acquire() -> Routine:
+    r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
+    with r.unless(r.compare("icmp slt", r["lane"], 0)):
+        keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
+        with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), mine)):
+            merge_private_clock(r)
+        r.put(keeper, 0, mine)
+        join(r, _private_clock(r), r["clock"], r["lane"])
+        r.give()
+    # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
+    join(r, own_clock(r), r["clock"])
+    mark_synced(r, r.field(r.item(own_clock(r), own_entry(r), 4), 0, "i32"))
+    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    return r
+
+
+def _ordered_before() -> Routine:
+    """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
+    r = Routine("tw_check_known", "i1", **WARP_PARAMETERS, other="i32", time="i32", me="i32")
+    entry, inside = _entry_of(r, r["other"])
+    with r.unless(inside):
+        r.give(r.compare("icmp ne", r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
+    mine = r.op("add", r.op("and", r["me"], _LANE_MASK), 1)
+    own = r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine)
+    found = r.variable("i1", 0)
+    for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
+        with r.when(counts):
+            row = r.compare("icmp uge", r.field(r.item(clock, entry, 4), 0, "i32"), r["time"])
+            tail = _tail(r, clock)
+            apart = r.op("xor", r.field(tail, _BY, "i32"), r["other"])
+            whole = r.compare("icmp eq", r.op("and", r["other"], _LANE_MASK), WHOLE)
+            warp = r.both(r.compare("icmp eq", r.op("lshr", apart, LANE_BITS), 0), whole)
+            those = r.op("or", r.compare("icmp eq", apart, 0), warp)
+            till = r.compare("icmp uge", r.field(tail, _TILL, "i32"), r["time"])
+            found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
+    r.give(found.get())
+    return r
+
+
+def _sync_warp() -> Routine:
+    """Synchronise the lanes of a warp: what each did so far happened before what the others do from now on."""
+    r = Routine("tw_check_met", "void", **WARP_PARAMETERS)
+    merge_private_clock(r)
+    for wide in (0, 1):
+        widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
+    mark_synced(r, now_of(r))
+    tick(r)
+    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    return r

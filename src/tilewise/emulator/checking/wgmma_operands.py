@@ -1,0 +1,95 @@
+"""Matrices in shared memory that a ``wgmma`` in flight reads."""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, Way
+from tilewise.emulator.checking.flight_records import (
+    PRODUCTS,
+    SHARED,
+    Mark,
+    address_slot,
+    warp_pointers,
+    with_rank,
+)
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, serial_of
+from tilewise.emulator.layout import WARP
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["routines"]
+
+_NULL = Value("ptr", "null")
+_ROWS = 8  # of a brick of a matrix, each of 16 bytes
+
+
+def routines() -> list[Routine]:
+    return [_walk_matrix(), _issue()]
+
+
+_MATRIX = {"bits": "i64", "first": "i32", "rows": "i32", "bricks": "i32", "across": "i32"}
+
+
+def _walk_matrix() -> Routine:
+    """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
+    r = Routine("tw_check_matrix", "void", **WARP_PARAMETERS, **_MATRIX, what="i32", time="i32", who="i32")
+    bits = r["bits"]
+
+    def part(low: int, mask: int) -> Value:
+        return r.op("and", r.op("lshr", bits, low), mask)
+
+    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
+    mode, base = part(62, 3), part(49, 7)
+    plain = r.compare("icmp eq", mode, 0)
+    span = r.select(plain, r.const("i64", 16), r.op("lshr", r.const("i64", 256), mode))
+    chunks = r.op("sub", r.op("lshr", span, 4), 1)
+    wide = r.select(plain, r.const("i64", 0), r.op("sub", r.const("i64", 4), mode))
+    across = r.compare("icmp ne", r["across"], 0)
+    far = r.select(across, r.select(plain, leading, stride), stride)
+    near = r.select(across, r.select(plain, stride, leading), leading)
+    end = r.wide(r.op("add", r["first"], r["rows"]))
+    with r.count(end, r.wide(r["first"])) as j, r.count(r.wide(r["bricks"])) as c:
+        inner, outer = r.select(across, j, c), r.select(across, c, j)
+        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
+        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
+        at = r.op("add", at, r.op("mul", outer, far))
+        with r.count(_ROWS) as row:
+            place = r.op("add", at, r.op("mul", row, span))
+            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
+            place = with_rank(r, r.op("xor", place, r.op("shl", turn, 4)))
+            _mark_row(r, place)
+    return r
+
+
+def _mark_row(r: Routine, place: Value) -> None:
+    many = r.const("i64", 16)
+    with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
+        space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
+        # NOTE: while it is issued, ``time`` is the line of the PTX.
+        lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
+        given = (lane, place, many, space, load, flags, r["time"], _NULL)
+        r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    marked = (r.const("i32", SHARED), place, many, r["what"], r["time"], r["who"])
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+
+
+def _issue() -> Routine:
+    """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
+    r = Routine("tw_check_product", "void", **WARP_PARAMETERS, **_MATRIX, line="i32")
+    index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
+    own = r.compare("icmp ne", r["first"], 0)  # of A: 16 of its 64 rows
+    with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
+        r.give()
+    first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
+    way = r.const("i32", int(Way.FROM_SHARED))
+    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
+    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
+    with r.when(r.compare("icmp eq", copy, _NULL)):
+        r.give()
+    high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
+    request = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
+    for i, value in enumerate(request):
+        r.put(address_slot(r, copy, r.const("i32", i)), 0, value)
+    leave, who = r.const("i32", Mark.LEAVE), r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
+    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], leave, r["line"], who)
+    r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
+    return r

@@ -1,0 +1,279 @@
+"""A checked launch: its shadow memory and clocks, and its findings read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.check_layout import (
+    BARRIERS_OF_BLOCK,
+    CELLS,
+    CHECK,
+    CLOCKS,
+    COPIES,
+    COPY,
+    FINDING,
+    GROUP_KINDS,
+    LANE_BITS,
+    NEW_STATE,
+    RANGE,
+    SEVERAL,
+    SHARED_SYNC_VARS,
+    SYNC_VAR_KEY,
+    TAIL,
+    FindingKind,
+    stride_of,
+)
+from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
+from tilewise.emulator.layout import BLOCK, Space
+from tilewise.emulator.running.fault_report import Range
+from tilewise.emulator.running.plain_memory import PlainMemory
+from tilewise.launch import Launch
+
+__all__ = ["Checks", "Hit", "Side", "Unset"]
+
+_CAPACITY = 1_024  # different findings that are recorded
+_MOST_CELLS = 1 << 35  # bytes, of which the system allocates those that are touched
+_WIDEST = 1 << 13  # warps of a grid for which clocks are kept
+_MOST_SYNC_VARS, _SYNC_VAR_BYTES = 4_096, 1 << 26
+
+Unset = bool | npt.NDArray[np.bool_]  # whether an array is uninitialised; or which of its bytes are
+
+
+def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
+    bits = np.zeros(4 * words, np.uint32)
+    bits[: unset.size] = unset
+    shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
+    packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
+    return packed
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two accesses of a finding."""
+
+    line: int  # of the PTX; 0 if there was no access
+    block: tuple[int, int, int]
+    thread: int | None  # linear; None for several of the warp
+    warp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One finding as compiled code records it."""
+
+    kind: FindingKind
+    space: Space
+    address: int
+    count: int
+    now: Side
+    before: Side | None
+    bytes: int  # which of the word's
+    flags: int  # of this access, and from bit 8 on of the other
+
+
+class Checks:
+    """Shadow memory, clocks and findings of one checked launch; serves as its ``Memories``."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        warps: int,
+        ranges: Sequence[Range],
+        unset: Mapping[int, Unset],
+        notes: Sequence[Any],
+    ) -> None:
+        """``unset``: by the address of an array, which of its bytes are uninitialised; ``notes`` are the build's."""
+        syncs_blocks = "syncs-blocks" in notes
+        registers = sum(note["registers"] for note in notes if isinstance(note, dict))
+        self.registers = ENTRY_BYTES * (registers + 1) if registers else 0
+        x, y, z = launch.cluster or (1, 1, 1)
+        self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
+        every = launch.blocks * warps
+        self.syncs_blocks = syncs_blocks and every <= _WIDEST
+        self.width = every if self.syncs_blocks else self.blocks * warps
+        self._expected: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp], npt.NDArray[np.uint32]]] = []
+        self._early: set[int] = set()  # addresses of words that the launch before wrote
+        self.findings = PlainMemory(_CAPACITY * FINDING.SIZE)
+        row = SYNC_VAR_KEY + 4 * self.width + TAIL
+        sync_vars = 64
+        while sync_vars < _MOST_SYNC_VARS and 2 * sync_vars * row <= _SYNC_VAR_BYTES:
+            sync_vars *= 2
+        self.sync_vars = PlainMemory(sync_vars * row)
+        self.table = PlainMemory(RANGE.SIZE * len(ranges) + 64)
+        self._ranges, self._unset = list(ranges), dict(unset)
+        self._cells = [self._new_shadow(item, unset.get(item.start, False)) for item in ranges]
+        for i, (item, cells) in enumerate(zip(ranges, self._cells, strict=True)):
+            self.table.set(i * RANGE.SIZE + RANGE.FIRST, item.start)
+            self.table.set(i * RANGE.SIZE + RANGE.END, item.start + item.size)
+            self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
+            self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
+        self.state = PlainMemory(CHECK.SIZE)
+        for offset, value in (
+            (CHECK.FINDINGS, self.findings.address),
+            (CHECK.CAPACITY, _CAPACITY),
+            (CHECK.RANGES, self.table.address),
+            (CHECK.RANGE_COUNT, len(ranges)),
+            (CHECK.NOW, 1),
+            (CHECK.WIDTH, self.width),
+            (CHECK.GRID_WIDE, int(self.syncs_blocks)),
+            (CHECK.INCOMPLETE, int(syncs_blocks and not self.syncs_blocks)),
+            (CHECK.ALONE, int(launch.blocks == 1)),
+            (CHECK.LAST, self.table.address if ranges else 0),
+            (CHECK.SYNC_VARS, self.sync_vars.address),
+            (CHECK.SYNC_VAR_COUNT, sync_vars),
+            (CHECK.REGISTERS, self.registers),
+        ):
+            self.state.set(offset, value)
+
+    @staticmethod
+    def _new_shadow(item: Range, unset: Unset) -> PlainMemory | None:
+        """The shadow memory of an array, with the bytes in ``unset`` marked as uninitialised.
+
+        None for one that is too large, or for the heap, whose blocks change owner: it is not checked.
+        """
+        stride = stride_of(item.size)
+        if (
+            stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name
+        ):  # the heap's memory changes hands unseen
+            return None
+        try:
+            cells = PlainMemory(stride * CELLS.COLUMNS)
+        except MemoryError:
+            return None
+        if unset is not False:
+            words = -(-item.size // 4)
+            at = stride * CELLS.STATE
+            states = cells.bytes[at : at + 4 * words].view(np.uint32)
+            states[:] = NEW_STATE if unset is True else _packed(unset, words)
+        return cells
+
+    def unset(self) -> dict[int, Unset]:
+        """By the address of an array, which of its bytes are uninitialised now."""
+        found: dict[int, Unset] = {}
+        for item, cells in zip(self._ranges, self._cells, strict=True):
+            if cells is None or self._unset.get(item.start, False) is False:
+                found[item.start] = False
+                continue
+            at = stride_of(item.size) * CELLS.STATE
+            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            missing = (
+                (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
+            )
+            found[item.start] = missing if missing.any() else False
+        return found
+
+    def expect_writes(self, address: int, places: npt.NDArray[np.intp]) -> None:
+        """Take these bytes of the array at an address as unset until the launch before, which wrote them, has ended."""
+        for item, cells in zip(self._ranges, self._cells, strict=True):
+            if cells is None or item.start != address:
+                continue
+            at = stride_of(item.size) * CELLS.STATE
+            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            words, bits = places // 4, np.uint32(1) << (places % 4).astype(np.uint32)
+            fresh = states[words] & bits == 0
+            np.bitwise_or.at(states, words[fresh], bits[fresh])
+            self._expected.append((states, words[fresh], bits[fresh]))
+            self._early |= {address + 4 * int(word) for word in np.unique(words[fresh])}
+
+    def end_launch_before(self) -> None:
+        """Take what :meth:`expect_writes` was given as written."""
+        for states, words, bits in self._expected:
+            np.bitwise_and.at(states, words, ~bits)
+        self._expected.clear()
+
+    def is_early(self, address: int) -> bool:
+        """Whether the launch before wrote to the word at an address, while this one had not waited for it."""
+        return address & ~3 in self._early
+
+    # -- Memories -------------------------------------------------------------------------------
+    @property
+    def launch(self) -> int:
+        return self.state.address
+
+    def worker(self, number: int) -> int:
+        return 0
+
+    def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
+        """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""
+        warps = self.blocks * self.warps_of_block
+        barriers = self.blocks * BARRIERS_OF_BLOCK
+        row = self.width * 4 + TAIL
+        sizes = (
+            (CLOCKS.WARPS, warps * row),
+            (CLOCKS.SYNCED, warps * 4),
+            (CLOCKS.LEAST, warps * 4),
+            (CLOCKS.FENCED, warps * 4),
+            (CLOCKS.PUBLISHED, warps * 4),
+            (CLOCKS.PRIVATE_LANE, warps * 4),
+            (CLOCKS.PRODUCTS_DONE, warps * 4),
+            (CLOCKS.PRIVATE, warps * row),
+            (CLOCKS.FENCES, barriers * 4 * row),
+            (CLOCKS.RELEASED, 2 * warps * row),
+            (CLOCKS.PENDING, 2 * warps * row),
+            (CLOCKS.BARRIERS, barriers * 2 * row),
+            (CLOCKS.PHASES, barriers * 4),
+            (CLOCKS.ENDS, barriers * 2 * 4),
+            (CLOCKS.SYNC_VARS, SHARED_SYNC_VARS * (SYNC_VAR_KEY + row)),
+            (CLOCKS.ARRIVED_PHASE, warps * (BARRIERS_OF_BLOCK + 1) * 4),
+            (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
+            (CLOCKS.COPIES, COPIES * COPY.SIZE),
+            (CLOCKS.REGISTERS, warps * self.registers),
+        )
+        clocks, head = (
+            PlainMemory(sum(-(-size // 64) * 64 for _, size in sizes) + 64),
+            PlainMemory(CLOCKS.SIZE),
+        )
+        at = clocks.address
+        for offset, size in sizes:
+            head.set(offset, at)
+            at += -(-size // 64) * 64
+        head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
+        room = stride_of(shared_bytes) * CELLS.COLUMNS
+        self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
+        cells = PlainMemory(self.blocks * room + 64)
+        for rank in range(self.blocks):
+            memory.set(rank * stride + BLOCK.CELLS, cells.address + rank * room)
+            memory.set(rank * stride + BLOCK.CLOCKS, head.address)
+        return [clocks, head, cells]
+
+    # -- findings -------------------------------------------------------------------------------
+    def hits(self) -> list[Hit]:
+        """The findings, in the order in which they were made."""
+        found = []
+        get = self.findings.get
+        for i in range(self.state.get(CHECK.COUNT, 8)):
+            at = i * FINDING.SIZE
+            line, other = get(at + FINDING.LINE), get(at + FINDING.OTHER_LINE)
+            before = self.side(get(at + FINDING.OTHER), other) if other else None
+            hit = Hit(
+                FindingKind(get(at + FINDING.KIND)),
+                Space(get(at + FINDING.SPACE)),
+                get(at + FINDING.ADDRESS, 8),
+                get(at + FINDING.COUNT, 8),
+                self.side(get(at + FINDING.WHO), line),
+                before,
+                get(at + FINDING.BYTES),
+                get(at + FINDING.FLAGS),
+            )
+            found.append(hit)
+        return found
+
+    def side(self, who: int, line: int) -> Side:
+        """A finding's access, of the packed warp and lane ``who``, at a line."""
+        lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
+        block, warp = divmod(serial, self.warps_of_block)
+        thread = None if lane >= SEVERAL else warp * 32 + lane
+        return Side(line, self._block(block), thread, warp)
+
+    def _block(self, number: int) -> tuple[int, int, int]:
+        """Which block has a number, where the blocks of each cluster are numbered together."""
+        (gx, gy, _), (cx, cy, cz) = self._launch.grid, self._launch.cluster or (1, 1, 1)
+        cluster, rank = divmod(number, cx * cy * cz)
+        across, up = gx // cx, gy // cy
+        x, y, z = cluster % across, cluster // across % up, cluster // (across * up)
+        return x * cx + rank % cx, y * cy + rank // cx % cy, z * cz + rank // (cx * cy)

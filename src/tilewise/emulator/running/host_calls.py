@@ -1,0 +1,198 @@
+"""Calls from compiled code to the host while it runs: printing, failed assertions, the time."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilewise.emulator.build import Build
+from tilewise.emulator.layout import (
+    BLOCK,
+    GENERIC_CONST,
+    GENERIC_LOCAL,
+    GENERIC_PARAM,
+    GENERIC_SHARED,
+    LAUNCH,
+    WARP,
+    WINDOW,
+    HostCall,
+)
+from tilewise.emulator.running.fault_report import Range, locate_thread
+from tilewise.emulator.running.printf import formatted
+from tilewise.errors import KernelFault, TilewiseError
+
+__all__ = ["HostCallHandler"]
+
+_MOST_TEXT = 1 << 26  # bytes that one launch prints
+_MOST_STRING = 1 << 20
+_CHUNK = 256
+_Prototype = ctypes.CFUNCTYPE(
+    ctypes.c_int32, *[ctypes.c_void_p] * 4, *[ctypes.c_uint32] * 3, ctypes.c_void_p
+)  # launch, worker, block, warp; question, lanes, PTX line; operands
+
+
+class _UnreadableAddress(Exception):
+    """An address that cannot be read."""
+
+
+class _Caller(NamedTuple):
+    """The calling lane: addresses of its block and warp, and its number."""
+
+    block: int
+    warp: int
+    lane: int
+
+    def word(self, base: int, offset: int, size: int = 4) -> int:
+        return int.from_bytes(ctypes.string_at(base + offset, size), "little")
+
+    @property
+    def block_index(self) -> tuple[int, int, int]:
+        """The index of the calling block in the grid."""
+        return self.word(self.block, BLOCK.X), self.word(self.block, BLOCK.Y), self.word(self.block, BLOCK.Z)
+
+    @property
+    def thread(self) -> int:
+        return self.word(self.warp, WARP.INDEX) * 32 + self.lane
+
+
+class HostCallHandler:
+    """Handles the host calls of one launch. ``entry`` is the address that compiled code calls."""
+
+    def __init__(
+        self,
+        build: Build,
+        ranges: Sequence[Range],
+        shared_bytes: int,
+        constants: tuple[int, int],
+        parameters: tuple[int, int],
+    ) -> None:
+        self.build, self.ranges, self.shared_bytes = build, ranges, shared_bytes
+        self.windows = {GENERIC_CONST: constants, GENERIC_PARAM: parameters}
+        self.lock = threading.Lock()
+        self.printed: list[tuple[int, bytes]] = []  # block, text
+        self.size = 0
+        self.assertions: dict[
+            tuple[tuple[int, int, int], int], str
+        ] = {}  # block, thread → text of its failed assertion
+        self.error: TilewiseError | None = None
+        self._function = _Prototype(self._handle)
+        self.entry = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def write_out(self) -> None:
+        """Print what the blocks printed, block by block."""
+        text = b"".join(piece for _, piece in sorted(self.printed, key=lambda item: item[0]))
+        if self.size > _MOST_TEXT:
+            text += f"\n(what the kernel printed beyond {_MOST_TEXT:,} bytes is left out)\n".encode()
+        if text:
+            print(text.decode("utf-8", "replace"), end="")
+
+    # -- called by compiled code ------------------------------------------------------------------
+    def _handle(
+        self, launch: int, worker: int, block: int, warp: int, question: int, lanes: int, line: int, data: int
+    ) -> int:
+        """Handle a call of some lanes: 0 to go on, 1 to end the launch."""
+        try:
+            if question == HostCall.TIME:
+                ctypes.memmove(data, struct.pack("<Q", time.monotonic_ns()), 8)
+                return 0
+            with self.lock:
+                for lane in range(32):
+                    if lanes >> lane & 1:
+                        self._handle_lane(_Caller(block, warp, lane), HostCall(question), line, data)
+            return 0
+        except BaseException as error:  # nothing may pass into compiled code
+            self.error = self.error or _as_error(error)
+            ctypes.c_uint32.from_address(launch + LAUNCH.STOP).value = 1
+            return 1
+
+    def _handle_lane(self, who: _Caller, question: HostCall, line: int, data: int) -> None:
+        operands = [who.word(data, 256 * i + 8 * who.lane, 8) for i in range(4)]
+        try:
+            if question == HostCall.PRINT:
+                result = self._print(who, operands[0], operands[1])
+                ctypes.memmove(data + 8 * who.lane, struct.pack("<q", result), 8)
+            else:
+                message, file, function = (self._string(who, operands[i]).decode() for i in (0, 1, 3))
+                said = f"assertion `{message}` failed in {function} at {file}:{operands[2] & 0xFFFF_FFFF}"
+                self.assertions.setdefault((who.block_index, who.thread), said)
+        except _UnreadableAddress as error:
+            what = "printf" if question == HostCall.PRINT else "a failed assertion"
+            where = locate_thread(self.build, who.block_index, who.thread, line)
+            raise KernelFault(f"{what} was handed {error}{where}") from None
+
+    def _print(self, who: _Caller, form: int, arguments: int) -> int:
+        if not form:
+            return -1
+        text, taken = formatted(self._string(who, form), _PrintfArguments(self, who, arguments))
+        self.size += len(text)
+        if self.size <= _MOST_TEXT:
+            self.printed.append((who.word(who.block, BLOCK.NUMBER, 8), text))
+        return taken
+
+    # -- memory -----------------------------------------------------------------------------------
+    def _string(self, who: _Caller, address: int) -> bytes:
+        """Bytes up to a zero."""
+        found = b""
+        while len(found) < _MOST_STRING:
+            pointer, room = self._resolve(who, address + len(found))
+            piece = ctypes.string_at(pointer, min(room, _CHUNK))
+            end = piece.find(b"\0")
+            if end >= 0:
+                return found + piece[:end]
+            found += piece
+        return found
+
+    def bytes_at(self, who: _Caller, address: int, size: int) -> bytes:
+        pointer, room = self._resolve(who, address)
+        if room < size:
+            raise _UnreadableAddress(f"the address {address:#x}, which has no {size} bytes")
+        return ctypes.string_at(pointer, size)
+
+    def _resolve(self, who: _Caller, address: int) -> tuple[int, int]:
+        """A generic address as a pointer, and the bytes from there on."""
+        local = self.build.local_bytes
+        windows = {
+            GENERIC_SHARED: (who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
+            GENERIC_LOCAL: (who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
+            **self.windows,
+        }
+        for start, (base, size) in windows.items():
+            if 0 <= address - start < min(WINDOW, size):
+                return base + address - start, size - (address - start)
+        for item in self.ranges:
+            if item.start <= address < item.start + item.size:
+                return address, item.start + item.size - address
+        raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
+
+
+class _PrintfArguments:
+    """The arguments of one ``printf``: one behind the other in memory, each at a multiple of its size."""
+
+    def __init__(self, host: HostCallHandler, who: _Caller, address: int) -> None:
+        self.host, self.who, self.at = host, who, address
+
+    def _next(self, size: int) -> bytes:
+        self.at = -(-self.at // size) * size
+        found = self.host.bytes_at(self.who, self.at, size)
+        self.at += size
+        return found
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self._next(size), "little")
+
+    def real(self) -> float:
+        return float(struct.unpack("<d", self._next(8))[0])
+
+    def text(self) -> bytes:
+        address = self.integer(8)
+        return self.host._string(self.who, address) if address else b"(null)"
+
+
+def _as_error(error: BaseException) -> Any:
+    if isinstance(error, TilewiseError):
+        return error
+    return KernelFault(f"the host failed to answer the kernel: {type(error).__name__}: {error}")

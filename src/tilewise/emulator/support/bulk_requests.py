@@ -1,0 +1,376 @@
+"""Requests of bulk copies in the run-time support: how one is issued, and how it is performed.
+
+A flight's data is the request: numbers of 64 bits in the order of REQUEST, then a tensor map if it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tilewise.emulator.check_layout import PROXY, Action, StoreStep
+from tilewise.emulator.layout import (
+    BLOCK,
+    FLIGHT,
+    LAUNCH,
+    RANK_SHIFT,
+    FaultKind,
+    Flight,
+    Space,
+)
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.support.tensor_map_layout import BYTES
+
+__all__ = [
+    "COLUMN",
+    "EAGER",
+    "NONE",
+    "REQUEST",
+    "Verb",
+    "follow",
+    "refuse_if",
+    "routines",
+    "take_map",
+    "touch",
+]
+
+_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_NULL = Value("ptr", "null")
+_OFFSETS = (1 << RANK_SHIFT) - 1
+COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
+NONE = -1  # for an operand that an instruction does not have
+EAGER = 0
+_BAD_SIZE, _BAD_ADDRESS = 18, 19  # in tensor_map.WRONG
+_LINE = 16  # what bulk copies are made of
+
+
+class Verb:
+    """What a request asks for."""
+
+    LOAD, STORE, REDUCE = 0, 1, 2  # between global and shared memory
+    SEND, SEND_REDUCE = 3, 4  # from shared memory to another block's
+    WRITE, CHANGE = 5, 6  # a thread's own values to another block's
+    LOOK = 7  # at what a copy would touch, for a watched launch
+
+
+class REQUEST:
+    """Offsets in a flight's data. Addresses of shared memory are in the cluster's window."""
+
+    VERB = 0
+    SHARED = 8  # what is written of a load, what is read of a store
+    GLOBAL = (
+        16  # of a tensor copy: the tensor map's generic address; of one to another block: its address there
+    )
+    SIZE = 24  # of a tensor copy: the number of coordinates
+    MBARRIER = 32
+    BLOCKS = 40  # a bit for each block of the cluster that gets the copy, or NONE
+    REDUCTION = 48  # its number, or for a tensor that of its operation
+    IM2COL = 56
+    COORDINATES = 64  # five
+    OFFSETS = 104  # three
+    COLUMNS = 16  # numbers so far
+    MAP = 128
+    VALUES = 256  # of WRITE and CHANGE: 16 bytes
+
+
+def routines() -> list[Routine]:
+    return [_span(), _issue(), _fly(), _load(), _out(), _send(), _remote()]
+
+
+def lane_of(r: Routine, mask: Value) -> Value:
+    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    return r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+
+
+def refuse_if(
+    r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
+) -> None:
+    """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
+    with r.when(wrong):
+        kind, space = r.const("i32", int(FaultKind.BAD_COPY)), r.const("i32", int(Space.GENERIC))
+        zero = r.const("i32", 0)
+        number = r.const("i32", why) if isinstance(why, int) else why
+        given = (
+            kind,
+            r["line"],
+            r["lane"],
+            address or r.const("i64", 0),
+            number,
+            space,
+            zero,
+            r.const("i64", 0),
+        )
+        r.call("tw_fault_at", "void", *support_arguments(r), *given)
+        r.give(result or r.const("i32", 1))
+
+
+def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
+    return r.field(data, offset, type_)
+
+
+def _give_on_fault(r: Routine, answer: Value) -> None:
+    with r.when(r.compare("icmp ne", answer, 0)):
+        r.give(answer)
+
+
+# -- memory -------------------------------------------------------------------------------------------
+def _span() -> Routine:
+    """The pointer to a stretch of global or shared memory of any length; null after a fault."""
+    numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
+    r = Routine("tw_span", "ptr", **_PARAMETERS, **numbers)
+    address, count = r["address"], r["bytes"]
+    found = r.variable("ptr", _NULL)
+    extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
+    with r.when(r.compare("icmp eq", r["space"], int(Space.GLOBAL))):
+        known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
+        with r.when(known):
+            found.put(r.set("ptr", f"inttoptr {address} to ptr"))
+    with r.otherwise():
+        owner = Value("ptr", r.alloca("ptr", 8))
+        wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)
+        extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
+        with r.when(r.compare("icmp ne", wrong, 0)):
+            fault.put(wrong)
+        with r.otherwise():
+            offset = r.op("and", address, _OFFSETS)
+            fits = r.compare("icmp ule", count, extent.get())
+            inside = r.compare("icmp ule", offset, r.op("sub", extent.get(), count))
+            with r.when(r.both(fits, inside)):
+                shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
+                found.put(r.at(shared, offset))
+    with r.when(r.compare("icmp eq", found.get(), _NULL)):
+        size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
+        given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
+        found.put(r.call("tw_pass_or_fault", "ptr", *support_arguments(r), fault.get(), *given))
+    r.give(found.get())
+    return r
+
+
+# -- issuing ------------------------------------------------------------------------------------------
+def _issue() -> Routine:
+    """Each lane of ``mask`` issues one: ``columns`` are its operands, every lane's behind one another."""
+    numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
+    r = Routine("tw_bulk", "i32", **_PARAMETERS, columns="ptr", values="ptr", **numbers)
+    with r.each_lane(r["mask"]) as lane:
+        one = r.op("shl", r.const("i32", 1), lane)
+        flight = r.call("tw_flight", "ptr", *support_arguments(r), r["kind"], r["group"], one, r["line"])
+        with r.when(r.compare("icmp eq", flight, _NULL)):
+            r.give(r.const("i32", 1))
+        data = r.at(flight, FLIGHT.DATA)
+        with r.count(REQUEST.COLUMNS) as column:
+            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
+        r.put(data, REQUEST.VERB, r.wide(r["verb"]))
+        with r.when(r.compare("icmp eq", r["kind"], int(Flight.REMOTE))):
+            r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
+        with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
+            take_map(r, data, lane)
+        with r.when(_checked(r)):
+            given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
+            _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
+        eager = r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
+        loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
+        with r.when(r.both(r.negation(eager), loads)):
+            _give_on_fault(r, _performed(r, r["kind"], flight, lane, 1))
+        _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _checked(r: Routine) -> Value:
+    """Whether the launch is a checked one."""
+    return r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
+
+
+def take_map(r: Routine, data: Value, lane: Value) -> None:
+    """Keep the tensor map as it is now: it may be another one when the copy is performed."""
+    half = BYTES // 2  # which is what its address has to be a multiple of
+    address = request(r, data, REQUEST.GLOBAL)
+    for i in range(2):
+        given = (r.const("i32", half), r.const("i32", int(Space.GENERIC)), lane, r["line"], r.const("i32", 0))
+        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
+        with r.when(r.compare("icmp eq", part, _NULL)):
+            r.give(r.const("i32", 1))
+        r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
+
+
+@contextmanager
+def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
+    """Over the blocks that get a copy: gives what makes an address in the one that it names one in theirs."""
+    listed = request(r, data, REQUEST.BLOCKS)
+    several = r.compare("icmp ne", listed, NONE)
+    # Without a list the address itself names the block: one turn, in which it is left as it is.
+    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), r.const("i64", 1)))
+    with r.loop() as loop:
+        rest = left.get()
+        loop.leave(r.compare("icmp eq", rest, 0))
+        left.put(r.op("and", rest, r.op("sub", rest, 1)))
+        r.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
+        rank = r.set("i64", f"call i64 @llvm.cttz.i64({rest}, i1 true)")
+        named = r.op("shl", r.op("add", rank, 1), RANK_SHIFT)
+
+        def at(address: Value) -> Value:
+            theirs = r.op("or", r.op("and", address, _OFFSETS), named)
+            return r.select(several, theirs, address)
+
+        yield at
+
+
+# -- performing ---------------------------------------------------------------------------------------
+def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
+    """Perform a copy of one lane, or only spoil where it will write."""
+    answer = r.variable("i32", 0)
+    data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
+    write = r.const("i32", int(StoreStep.WRITE))
+    line = r.field(flight, FLIGHT.LINE, "i32")
+    verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
+    with r.when(r.compare("icmp eq", kind, int(Flight.TENSOR))):
+        loads = r.compare("icmp eq", verb, Verb.LOAD)
+        with r.when(loads):
+            answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
+        with r.otherwise():
+            answer.put(r.call("tw_tensor_store", "i32", *support_arguments(r), data, lane, line, write))
+    with r.otherwise():
+        with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+            answer.put(r.call("tw_bulk_load", "i32", *support_arguments(r), data, lane, line, how))
+        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
+            answer.put(r.call("tw_bulk_store", "i32", *support_arguments(r), data, lane, line, write))
+        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
+            answer.put(r.call("tw_bulk_send", "i32", *support_arguments(r), data, lane, line))
+        with r.when(r.compare("icmp uge", verb, Verb.WRITE)):
+            answer.put(r.call("tw_remote", "i32", *support_arguments(r), data, lane, line))
+    return answer.get()
+
+
+def _fly() -> Routine:
+    """The performer of every kind of flight that is here."""
+    r = Routine("tw_fly_bulk", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    kind = r.field(r["flight"], FLIGHT.KIND, "i32")
+    with r.each_lane(r["mask"]) as lane:
+        _give_on_fault(r, _performed(r, kind, r["flight"], lane, 0))
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _aligned(r: Routine, *addresses: Value) -> None:
+    for address in addresses:
+        refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
+
+
+def touch(r: Routine, address: Value, count: Value) -> None:
+    """In a checked launch: a copy reads global memory. The routine has ``lane`` and ``line``."""
+    with r.when(_checked(r)):
+        space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
+        given = (r["lane"], address, count, space, r.const("i32", int(Action.LOAD)), flags, r["line"], _NULL)
+        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
+
+
+def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:
+    """In a checked launch: a stretch that a store to global memory writes, at another step than the writing."""
+    given = (r["lane"], address, count, r.cast("zext", reduces, "i32"), r["line"], values, step)
+    r.call("tw_check_destination", "void", r["ctx"], r["block"], r["warp"], *given)
+
+
+def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
+    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
+    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
+    with r.when(r.compare("icmp eq", found, _NULL)):
+        r.give(r.const("i32", 1))
+    return found
+
+
+def _count(r: Routine) -> Value:
+    count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
+    refuse_if(r, r.compare("icmp ne", r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
+    return count
+
+
+_ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
+
+
+def _load() -> Routine:
+    """From global to shared memory, of one block or several; with ``spoil`` only the places are spoilt."""
+    r = Routine("tw_bulk_load", "i32", **_PARAMETERS, **_ONE, spoil="i32")
+    count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
+    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    _aligned(r, source, target)
+    given = _part(r, source, count, Space.GLOBAL, 0)
+    touch(r, source, count)
+    spoils = r.compare("icmp ne", r["spoil"], 0)
+    with each_block(r, r["data"]) as at:
+        place = _part(r, at(target), count, Space.SHARED, 1)
+        with r.when(spoils):
+            r.fill(place, 0xFF, count)
+        with r.otherwise():
+            r.copy(place, given, count)
+            complete(r, at(barrier), count)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
+    """Of a copy out of shared memory: its bytes, where it goes, and the memory at both ends."""
+    count = _count(r)
+    source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
+    _aligned(r, source, target)
+    given = _part(r, source, count, Space.SHARED, 0)
+    return count, target, given, _part(r, target, count, space, 1)
+
+
+def _out() -> Routine:
+    """From shared to global memory, as it is or as operands of a reduction; ``step`` is of ``StoreStep``."""
+    r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
+    reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
+        r.give(r.const("i32", 0))
+    count, target, given, place = _from_shared(r, Space.GLOBAL)
+    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.CLAIM))):
+        follow(r, target, count, reduces, given, r["step"])
+        r.give(r.const("i32", 0))
+    _put(r, place, given, count, Verb.REDUCE)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _send() -> Routine:
+    """From the block's own shared memory to that of another."""
+    r = Routine("tw_bulk_send", "i32", **_PARAMETERS, **_ONE)
+    count, _, given, place = _from_shared(r, Space.SHARED)
+    _put(r, place, given, count, Verb.SEND_REDUCE)
+    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _remote() -> Routine:
+    """A thread's own values, or a change by them, to shared memory of any block of the cluster."""
+    r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
+    target = request(r, r["data"], REQUEST.GLOBAL)
+    count = request(r, r["data"], REQUEST.SIZE)
+    given = (r.cast("trunc", count, "i32"), r.const("i32", int(Space.SHARED)), r["lane"], r["line"])
+    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, r.const("i32", 1))
+    with r.when(r.compare("icmp eq", place, _NULL)):
+        r.give(r.const("i32", 1))
+    _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
+    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
+    verb = request(r, r["data"], REQUEST.VERB)
+    with r.when(r.compare("icmp eq", verb, reduces)):
+        kind = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+        r.call("tw_reduce", "void", kind, place, source, count)
+    with r.otherwise():
+        r.move(place, source, count)
+
+
+def complete(r: Routine, barrier: Value, count: Value) -> None:
+    """Tell an mbarrier that bytes have come."""
+    _give_on_fault(
+        r, r.call("tw_complete", "i32", *support_arguments(r), barrier, count, r["lane"], r["line"])
+    )

@@ -1,0 +1,431 @@
+"""The run-time support of ``wgmma``: a warp's products in flight, and when they are performed.
+
+A warp of a warpgroup multiplies 16 of the 64 rows. What it issues goes to a list in its own memory; a commit
+closes a group of them. They are performed for all four warps together, so that B is prepared once for the
+four: where some warp waits, once all four have committed as many groups; in eager order, as soon as they
+have. Only in order that a seed may also show what happens then, one warp is let go ahead at a commit.
+
+In every order but the eager one, sums are away from where they are issued to where the warp itself waits: in a
+place of their own, where products find them, and the registers hold NaN.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+
+__all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
+
+CAPACITY = 32  # products that a warp can have in flight
+BATCH = 64  # elements of K at most that are multiplied in one go
+RANKS = 4 * BATCH * 256  # in the panel, behind B as floats: their exponents, where those are wanted
+PANEL_BYTES = RANKS + 2 * BATCH * 256
+_WARPS = 4
+_REGISTER = 128  # bytes
+_EAGER, _LATE = 0, 1
+_ARGUMENTS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_SHARED = 2  # the space
+
+
+class PRODUCTS:
+    """What a warp knows of its products: in ``WARP.PRODUCTS``."""
+
+    FIRST, END = 0, 4  # of its records, those to be performed
+    COMMITTED = 8  # groups closed so far
+    AWAITED = 12  # how many groups it waits for all four warps to have closed, or 0
+    LINE = 16  # of the PTX, where it waits
+    KEPT = 20  # the first of its records whose sums are away; those before FIRST have been performed
+    RECORDS = 24  # pointer to its records
+    SIZE = 64
+
+
+class RECORD:
+    """One product in flight."""
+
+    INFO = 0  # pointer to what is known of it when it is compiled
+    A = 8  # A's descriptor, or a pointer to the places of its registers
+    B = 16  # B's descriptor
+    GROUP = 24
+    LINE = 28
+    ADDS = 32  # whether it adds to what D holds
+    METADATA = 36  # the place of the register that says which elements a sparse A has
+    SIZE = 64
+
+
+class INFO:
+    """What a product's instruction says. Places of registers are bytes from the start of the warp."""
+
+    PACK, MULTIPLY = 0, 8  # functions
+    PLACES = 16  # pointer to the places of D's registers
+    AWAY = 24  # how far from there they are while they are away
+    REGISTERS = 32  # of D
+    COLUMNS = 36  # of D, in eights
+    MOST = 40  # products that can be done in one go
+
+
+def routines() -> list[Routine]:
+    return [
+        _next(),
+        _run(),
+        _same(),
+        _finish(),
+        _return(),
+        _perform_groups(),
+        _groups_of_all(),
+        _issue(),
+        _commit(),
+        _wait(),
+    ]
+
+
+# -- small parts ------------------------------------------------------------------------------------
+def _state(r: Routine, warp: Value) -> Value:
+    return r.at(warp, WARP.PRODUCTS)
+
+
+def _record(r: Routine, state: Value, index: Value) -> Value:
+    return r.item(r.field(state, PRODUCTS.RECORDS, "ptr", 8), index, RECORD.SIZE)
+
+
+def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
+    stride = r.field(ctx, LAUNCH.WARP_STRIDE, "i64", 8)
+    return r.at(r.at(block, BLOCK.WARPS), r.op("mul", r.wide(index), stride))
+
+
+def _moves_sums(r: Routine, ctx: Value) -> Value:
+    """Whether sums are moved away while they are in flight."""
+    return r.compare("icmp ne", r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
+
+
+def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
+    r.call(
+        "tw_fault",
+        "void",
+        r["ctx"],
+        r["worker"],
+        r["block"],
+        r["warp"],
+        r.const("i32", kind),
+        line,
+        r["mask"],
+    )
+
+
+def _next() -> Routine:
+    """The oldest product of a warp that belongs to one of the first ``target`` groups, or null."""
+    r = Routine("tw_wgmma_next", "ptr", warp="ptr", target="i32")
+    state = _state(r, r["warp"])
+    first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
+    with r.when(r.compare("icmp ult", first, end)):
+        record = _record(r, state, first)
+        with r.when(r.compare("icmp ult", r.field(record, RECORD.GROUP, "i32", 4), r["target"])):
+            r.give(record)
+    r.give(Value("ptr", "null"))
+    return r
+
+
+def _run() -> Routine:
+    """How many products, from the oldest on, can be done in one go: they add to the same sums."""
+    r = Routine("tw_wgmma_run", "i64", warp="ptr", target="i32")
+    state = _state(r, r["warp"])
+    first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
+    oldest = _record(r, state, first)
+    info = r.field(oldest, RECORD.INFO, "ptr", 8)
+    most = r.wide(r.field(info, INFO.MOST, "i32", 4))
+    there = r.wide(r.op("sub", end, first))
+    limit = r.intrinsic("llvm.umin", most, there)
+    length = r.variable("i64", 1)
+    with r.loop() as loop:
+        now = length.get()
+        loop.leave(r.compare("icmp uge", now, limit))
+        record = r.item(oldest, now, RECORD.SIZE)
+        loop.leave(r.compare("icmp ne", r.field(record, RECORD.INFO, "ptr", 8), info))
+        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
+        loop.leave(r.compare("icmp eq", r.field(record, RECORD.ADDS, "i32", 4), 0))
+        length.add(1)
+    r.give(length.get())
+    return r
+
+
+def _same() -> Routine:
+    """Whether two stretches of records multiply by the same matrices B."""
+    r = Routine("tw_wgmma_same", "i1", a="ptr", b="ptr", count="i64")
+    with r.count(r["count"]) as i:
+        left, right = (r.item(r[name], i, RECORD.SIZE) for name in "ab")
+        infos = [r.field(record, RECORD.INFO, "ptr", 8) for record in (left, right)]
+        matrices = [r.field(record, RECORD.B, "i64", 8) for record in (left, right)]
+        packs = [r.field(info, INFO.PACK, "ptr", 8) for info in infos]
+        columns = [r.field(info, INFO.COLUMNS, "i32", 4) for info in infos]
+        alike = [r.compare("icmp eq", *pair) for pair in (matrices, packs, columns)]
+        with r.unless(r.both(*alike)):
+            r.give(Value("i1", "false"))
+    r.give(Value("i1", "true"))
+    return r
+
+
+def _finish() -> Routine:
+    """Take the oldest products off a warp's list, or keep them for their sums, which are away."""
+    r = Routine("tw_wgmma_finish", "void", ctx="ptr", warp="ptr", count="i64")
+    state = _state(r, r["warp"])
+    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32", 4), r.resize(r["count"], "i32", False))
+    r.put(state, PRODUCTS.FIRST, first, 4)
+    with r.unless(_moves_sums(r, r["ctx"])):
+        r.put(state, PRODUCTS.KEPT, first, 4)
+        _empty(r, state)
+    return r
+
+
+def _return() -> Routine:
+    """Bring back the sums that products of the first ``target`` groups changed and no later one is to."""
+    r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
+    state = _state(r, r["warp"])
+    with r.unless(_moves_sums(r, r["ctx"])):
+        r.give()
+    end = r.field(state, PRODUCTS.END, "i32", 4)
+    with r.loop() as loop:
+        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+        loop.leave(r.compare("icmp uge", kept, r.field(state, PRODUCTS.FIRST, "i32", 4)))
+        record = _record(r, state, kept)
+        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
+        info = r.field(record, RECORD.INFO, "ptr", 8)
+        following = r.op("add", kept, 1)
+        with r.unless(_in_flight(r, state, following, end, info)):
+            _move_sums(r, info, back=True)
+        r.put(state, PRODUCTS.KEPT, following, 4)
+    _empty(r, state)
+    return r
+
+
+def _empty(r: Routine, state: Value) -> None:
+    """Begin a list anew that has nothing in it."""
+    with r.when(
+        r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
+    ):
+        for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
+            r.put(state, name, r.const("i32", 0), 4)
+
+
+def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
+    """Whether a product among the records is to change the same sums."""
+    places = r.field(info, INFO.PLACES, "ptr", 8)
+    found = r.variable("i1", 0)
+    with r.count(r.wide(end), r.wide(first)) as i:
+        other = r.field(_record(r, state, i), RECORD.INFO, "ptr", 8)
+        theirs = r.field(other, INFO.PLACES, "ptr", 8)
+        found.put(r.op("or", found.get(), r.compare("icmp eq", theirs, places)))
+    return found.get()
+
+
+def _move_sums(r: Routine, info: Value, back: bool) -> None:
+    """Move sums away and leave NaN, or move them back."""
+    places = r.field(info, INFO.PLACES, "ptr", 8)
+    away = r.field(info, INFO.AWAY, "i64", 8)
+    with r.count(r.wide(r.field(info, INFO.REGISTERS, "i32", 4))) as i:
+        here = r.at(r["warp"], r.field(r.item(places, i, 4), 0, "i32", 4))
+        there = r.at(here, away)
+        if back:
+            r.copy(here, there, _REGISTER)
+        else:
+            r.copy(there, here, _REGISTER)
+            r.fill(here, 0xFF, _REGISTER)
+
+
+# -- performing -------------------------------------------------------------------------------------
+def _perform_groups() -> Routine:
+    """Perform the products of the first ``target`` groups, of the warps that are bits of ``which``."""
+    r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
+    ctx, block, target = r["ctx"], r["block"], r["target"]
+    panel = Value("ptr", r.alloca(f"[{PANEL_BYTES} x i8]", 64))
+    index = r.field(r["warp"], WARP.INDEX, "i32", 4)
+    start = r.wide(r.op("and", index, -_WARPS))
+    with r.loop() as rounds:
+        leader, oldest = r.variable("ptr", Value("ptr", "null")), r.variable("ptr", Value("ptr", "null"))
+        with r.count(_WARPS) as number, r.when(_named(r, number)):
+            warp = _warp(r, ctx, block, r.op("add", start, number))
+            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            free = r.compare("icmp eq", leader.get(), Value("ptr", "null"))
+            with r.when(r.both(free, r.compare("icmp ne", record, Value("ptr", "null")))):
+                leader.put(warp)
+                oldest.put(record)
+        rounds.leave(r.compare("icmp eq", leader.get(), Value("ptr", "null")))
+        count = r.call("tw_wgmma_run", "i64", leader.get(), target)
+        info = r.field(oldest.get(), RECORD.INFO, "ptr", 8)
+        _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
+        with r.count(_WARPS) as number, r.when(_named(r, number)):
+            warp = _warp(r, ctx, block, r.op("add", start, number))
+            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            with r.when(r.compare("icmp ne", record, Value("ptr", "null"))):
+                length = r.call("tw_wgmma_run", "i64", warp, target)
+                # NOTE: records beyond the run may be anything: they are compared only if they are there.
+                with (
+                    r.when(r.compare("icmp uge", length, count)),
+                    r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
+                ):
+                    own = r.field(record, RECORD.INFO, "ptr", 8)
+                    _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
+                    r.call("tw_wgmma_finish", "void", ctx, warp, count)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _named(r: Routine, number: Value) -> Value:
+    bit = r.op("and", r.op("lshr", r["which"], r.resize(number, "i32", False)), 1)
+    return r.compare("icmp ne", bit, 0)
+
+
+def _invoke(
+    r: Routine, info: Value, function: int, warp: Value, record: Value, count: Value, panel: Value
+) -> None:
+    """Call a function of a product; one that fails has said what is wrong."""
+    away = r.field(info, INFO.AWAY, "i64", 8)
+    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
+    given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
+    listed = ", ".join(map(str, given))
+    answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
+    with r.when(r.compare("icmp ne", answer, 0)):
+        r.give(r.const("i32", 2))
+
+
+def _groups_of_all() -> Routine:
+    """How many groups all four warps of a warp's warpgroup have committed."""
+    r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
+    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
+    least = r.variable("i32", -1)
+    with r.count(_WARPS) as number:
+        warp = _warp(r, r["ctx"], r["block"], r.op("add", start, number))
+        closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32", 4)
+        least.put(r.intrinsic("llvm.umin", least.get(), closed))
+    r.give(least.get())
+    return r
+
+
+# -- the instructions -------------------------------------------------------------------------------
+def _check(r: Routine) -> None:
+    """Leave with a fault unless all lanes of the warp are here, and its warpgroup is whole."""
+    warps = r.field(r["ctx"], LAUNCH.WARPS, "i64", 8)
+    index = r.wide(r.field(r["warp"], WARP.INDEX, "i32", 4))
+    end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
+    with r.unless(r.both(r.compare("icmp eq", r["mask"], -1), r.compare("icmp ule", end, warps))):
+        _fault(r, FaultKind.WARPGROUP, r["line"])
+        r.give(r.const("i32", 2))
+
+
+def _issue() -> Routine:
+    """Put a product on the warp's list."""
+    kinds = {"info": "ptr", "records": "i64", "a": "i64", "b": "i64", "adds": "i32", "metadata": "i32"}
+    r = Routine("tw_wgmma_issue", "i32", **_ARGUMENTS, **kinds, mask="i32", line="i32")
+    _check(r)
+    state = _state(r, r["warp"])
+    r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]), 8)
+    with r.when(r.compare("icmp eq", r.field(state, PRODUCTS.END, "i32", 4), CAPACITY)):
+        _compact(r, state)
+    end = r.field(state, PRODUCTS.END, "i32", 4)
+    with r.when(_moves_sums(r, r["ctx"])):
+        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+        with r.unless(_in_flight(r, state, kept, end, r["info"])):
+            _move_sums(r, r["info"], back=False)
+    record = _record(r, state, end)
+    group = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
+    fields = {
+        RECORD.INFO: r["info"], RECORD.A: r["a"], RECORD.B: r["b"], RECORD.GROUP: group,
+        RECORD.LINE: r["line"], RECORD.ADDS: r["adds"], RECORD.METADATA: r["metadata"],
+    }  # fmt: skip
+    for offset, value in fields.items():
+        r.put(record, offset, value, 4)
+    r.put(state, PRODUCTS.END, r.op("add", end, 1), 4)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _compact(r: Routine, state: Value) -> None:
+    """Move a full list to the front; where all of it is in flight, the warp performs its products."""
+    kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+    with r.when(r.compare("icmp eq", kept, 0)):
+        target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
+        _perform_own(r, target)
+        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+    with r.otherwise():
+        records = r.field(state, PRODUCTS.RECORDS, "ptr", 8)
+        there = r.op("sub", r.const("i32", CAPACITY), kept)
+        r.move(records, r.item(records, kept, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
+        for name in (PRODUCTS.FIRST, PRODUCTS.END, PRODUCTS.KEPT):
+            r.put(state, name, r.op("sub", r.field(state, name, "i32", 4), kept), 4)
+
+
+def _perform_own(r: Routine, target: Value) -> None:
+    index = r.field(r["warp"], WARP.INDEX, "i32", 4)
+    own = r.op("shl", r.const("i32", 1), r.op("and", index, _WARPS - 1))
+    _perform(r, own, target)
+
+
+def _perform(r: Routine, which: Value, target: Value) -> None:
+    pointers = [r[name] for name in _ARGUMENTS]
+    answer = r.call("tw_wgmma_until", "i32", *pointers, which, target)
+    with r.when(r.compare("icmp ne", answer, 0)):
+        r.give(r.const("i32", 2))
+
+
+def _all(r: Routine) -> Value:
+    return r.const("i32", (1 << _WARPS) - 1)
+
+
+def _commit() -> Routine:
+    """Commit a group, and resume the warps that waited for this one to do so."""
+    r = Routine("tw_wgmma_commit", "i32", **_ARGUMENTS, mask="i32", line="i32")
+    _check(r)
+    state = _state(r, r["warp"])
+    closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
+    r.put(state, PRODUCTS.COMMITTED, closed, 4)
+    order = r.field(r["ctx"], LAUNCH.ORDER, "i64", 8)
+    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    with r.when(r.compare("icmp eq", order, _EAGER)), r.when(r.compare("icmp eq", least, closed)):
+        _perform(r, _all(r), closed)
+    with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _next_random_bit(r), 0)):
+        _perform_own(r, closed)
+    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
+    with r.count(_WARPS) as number:
+        _resume(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
+    r.give(r.const("i32", 0))
+    return r
+
+
+def _next_random_bit(r: Routine) -> Value:
+    """The next bit of the worker's random numbers."""
+    seed = r.op("mul", r.field(r["worker"], 16, "i64", 8), 6364136223846793005)
+    seed = r.op("add", seed, 1442695040888963407)
+    r.put(r["worker"], 16, seed, 8)
+    return r.op("and", r.op("lshr", seed, 40), 1)
+
+
+def _resume(r: Routine, warp: Value, least: Value) -> None:
+    state = _state(r, warp)
+    awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
+    waits = r.compare("icmp ne", awaited, 0)
+    with r.when(r.both(waits, r.compare("icmp ule", awaited, least))):
+        _perform(r, _all(r), awaited)
+        r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
+        r.put(state, PRODUCTS.AWAITED, r.const("i32", 0), 4)
+        r.put(warp, WARP.BLOCKED, r.const("i32", 0), 4)
+        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
+        with r.when(waiting):
+            r.put(warp, WARP.STATUS, r.const("i32", Status.READY), 4)
+
+
+def _wait() -> Routine:
+    """Wait until no more than ``left`` groups are in flight: 0 goes on, 1 waits for other warps, 2 failed."""
+    r = Routine("tw_wgmma_wait", "i32", **_ARGUMENTS, left="i32", mask="i32", line="i32")
+    _check(r)
+    state = _state(r, r["warp"])
+    closed = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
+    target = r.intrinsic("llvm.usub.sat", closed, r["left"])
+    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    with r.when(r.compare("icmp ule", target, least)):
+        _perform(r, _all(r), target)
+        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+        r.give(r.const("i32", 0))
+    r.put(state, PRODUCTS.AWAITED, target, 4)
+    r.put(state, PRODUCTS.LINE, r["line"], 4)
+    r.put(r["warp"], WARP.BLOCKED, r.const("i32", -1), 4)
+    r.give(r.const("i32", 1))
+    return r
