@@ -275,6 +275,21 @@ _BULKS = [
     }
 """,
     ),
+    _bulk(
+        *("source_of_two_stores_overwritten", "source-in-flight"),
+        """
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256);
+        bulk_out(y + 64, s, 256); //!
+        bulk_read(); //+
+        s[0] = 5; //!
+        bulk_read();
+    }
+""",
+    ),
     Case(
         *("used_before_initialised", "racecheck", "uninitialised-mbarrier"),
         """
@@ -457,6 +472,7 @@ _PRODUCTS = [
     for (int i = 0; i < 4; i++) d[i] *= 3; //!
     order(); //+
     add_product(d, plain(a), plain(b)); //!
+    add_product(d, plain(a), plain(b));
     multiplied();
 """,
     ),

@@ -433,6 +433,18 @@ _FIRST = [
         arch="sm_90a",
     ),
     _case(
+        "mbarrier_of_another_warp",
+        """
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) init(&m, 1);
+    __syncthreads();
+    if (T == 32) { expect(&m, 256); bulk(s, x, 256, &m); }
+    await(&m, 0);
+    y[T] = s[63 - T];
+""",
+        arch="sm_90a",
+    ),
+    _case(
         "sent_with_fence",
         """
     __shared__ __align__(128) int s[64];

@@ -487,6 +487,11 @@ def test_tables_fit_and_break_no_word(
             assert word in printed
 
 
+def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(monkeypatch, 30, lambda: draw.table(["x"], [["1 " * 20]], right=["x"]))
+    assert [len(line) for line in lines] == [29, 9] and " ".join(lines).split() == ["1"] * 20
+
+
 WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
 
 
