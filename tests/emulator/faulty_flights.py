@@ -291,6 +291,24 @@ _BULKS = [
 """,
     ),
     Case(
+        *("source_waited_for_and_not_met", "racecheck", "read-write"),
+        """
+    __shared__ __align__(128) int s[64];
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_read(); //+
+    }
+    __syncthreads();
+    if (T == 0) bulk_read();
+    if (T == 32) s[0] = 5; //!
+""",
+        arch="sm_90a",
+        orders=("eager",),  # in others the source is still in flight
+    ),
+    Case(
         *("used_before_initialised", "racecheck", "uninitialised-mbarrier"),
         """
     __shared__ u64 m;

@@ -242,7 +242,6 @@ def _compare(word: Word, place: Value, lane: Value, offset: Value, size: Value, 
         r.compare("icmp eq", word.get(CELLS.WRITTEN), word.now),
         word.mine(writer),
         r.compare("icmp eq", r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
-        r.compare("icmp ult", other, 32),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
     old = r.select(beside, theirs, r.at(r.field(place, PLACE.MEMORY, "ptr"), word.offset))
