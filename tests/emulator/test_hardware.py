@@ -342,7 +342,9 @@ mov.b64 %d, 0x1000080000; wgmma.fence.sync.aligned;
 wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, %d, %d, 1, 1, 1;
 wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; st.global.f32 [%at], %f0; ret; }"""
     c = np.random.default_rng().standard_normal(128).astype(np.float32)
-    x = c.copy()
+    c[::9] = 0.0
+    x = np.where(np.arange(128) % 2, -np.abs(c), c)  # half of the zeros have a sign, which they lose
+    c = np.where(c == 0, c, x)
     tw.Kernel.from_ptx(text, "k")(1, 128, [x], device=tw.device("emulator", sums="hardware"))
     assert (x.view(np.uint32) == c.view(np.uint32) & 0xFFFF_FC00).all() and (x != c).any()
 
