@@ -127,9 +127,9 @@ def _growth(terms: int, unit: float) -> float:
     The certain bound is n·u/(1 − n·u). For long sums in short types it says nothing; there the errors
     are taken as independent, and seven standard deviations of their random walk stand in.
     """
-    certain = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
-    likely = _DEVIATIONS * math.sqrt(terms) * unit
-    return min(certain, likely) if terms > _LONG else certain
+    if terms > _LONG:
+        return _DEVIATIONS * math.sqrt(terms) * unit
+    return terms * unit / (1 - terms * unit)
 
 
 def _finish(

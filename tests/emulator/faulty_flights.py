@@ -275,6 +275,39 @@ _BULKS = [
     }
 """,
     ),
+    _bulk(
+        *("source_of_two_stores_overwritten", "source-in-flight"),
+        """
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256);
+        bulk_out(y + 64, s, 256); //!
+        bulk_read(); //+
+        s[0] = 5; //!
+        bulk_read();
+    }
+""",
+    ),
+    Case(
+        *("source_waited_for_and_not_met", "racecheck", "read-write"),
+        """
+    __shared__ __align__(128) int s[64];
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_read(); //+
+    }
+    __syncthreads();
+    if (T == 0) bulk_read();
+    if (T == 32) s[0] = 5; //!
+""",
+        arch="sm_90a",
+        orders=("eager",),  # in others the source is still in flight
+    ),
     Case(
         *("used_before_initialised", "racecheck", "uninitialised-mbarrier"),
         """
@@ -457,6 +490,7 @@ _PRODUCTS = [
     for (int i = 0; i < 4; i++) d[i] *= 3; //!
     order(); //+
     add_product(d, plain(a), plain(b)); //!
+    add_product(d, plain(a), plain(b));
     multiplied();
 """,
     ),

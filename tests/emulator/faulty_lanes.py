@@ -46,6 +46,24 @@ LANES = [
         block=32,
     ),
     Case(
+        *("one_lane_waits_for_what_one_wrote", "racecheck", "read-write"),
+        """
+    volatile int *flag = y + 4000;
+    if (B == 0) {
+        if (T == 0) {
+            for (int i = 0; i < 32; i++) y[i] = x[i]; //!
+            __threadfence(); *flag = 1;
+        }
+    } else {
+        if (T == 0) { while (*flag == 0) {} __threadfence(); }
+        __syncwarp(); //+
+        y[100 + T] = y[T]; //!
+    }
+""",
+        grid=2,
+        block=32,
+    ),
+    Case(
         *("flag_read_plainly", "racecheck", "read-write"),
         """
     int *flag = y + 4000, seen;

@@ -101,6 +101,16 @@ MEMORY = [
 """,
     ),
     Case(
+        "misaligned_every_other_lane",
+        "memcheck",
+        "misaligned",
+        """
+    int2 v = *(int2 *)(x + T); //! //-
+    int2 v = *(int2 *)(x + 2 * T); //+
+    y[T] = v.x + v.y;
+""",
+    ),
+    Case(
         "misaligned_shared",
         "memcheck",
         "misaligned",

@@ -243,6 +243,28 @@ RACES = [
 """,
     ),
     Case(
+        *("second_of_two_readers_reads_again", "racecheck", "read-write"),
+        """
+    __shared__ int s[32]; __shared__ u64 m; int lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    if (T < 32) s[T] = x[T];
+    if (T == 0) init(&m, 64);
+    __syncthreads();
+    if (WARP == 2) {
+        await(&m, 0);
+        s[lane] = 5; //!
+    } else {
+        int v = s[lane];
+        arrive(&m); //-
+        if (WARP == 1) v += s[lane]; //!
+        arrive(&m); //+
+        y[T] = v;
+    }
+""",
+        block=96,
+        arch="sm_90a",
+    ),
+    Case(
         "neighbour_block",
         "racecheck",
         "read-write",

@@ -433,6 +433,32 @@ _FIRST = [
         arch="sm_90a",
     ),
     _case(
+        "addresses_that_do_not_count",
+        """
+    __shared__ __align__(16) short s[128], unset[128];
+    for (int i = T; i < 128; i += 32) s[i] = x[i];
+    __syncwarp();
+    u32 v, w, z;
+    u32 one = at((T < 8 ? s : unset) + 8 * (T % 16)), two = at((T < 16 ? s : unset) + 8 * (T % 16));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(one) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(w), "=r"(z) : "r"(two) : "memory");
+    y[T] = v + w + z;
+""",
+        block=32,
+    ),
+    _case(
+        "mbarrier_of_another_warp",
+        """
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) init(&m, 1);
+    __syncthreads();
+    if (T == 32) { expect(&m, 256); bulk(s, x, 256, &m); }
+    await(&m, 0);
+    y[T] = s[63 - T];
+""",
+        arch="sm_90a",
+    ),
+    _case(
         "sent_with_fence",
         """
     __shared__ __align__(128) int s[64];

@@ -44,6 +44,9 @@ def test_a_barrier_on_one_side(order: str | int) -> None:
     assert "kernel k, block (0, 0, 0), thread (" in said
     assert re.search(r"PTX line \d+: bar.sync", said)
     assert "kernel.cu:5" in said
+    here, others, said = fault_of("if (l > 15) __syncthreads();\no[t] = 1;", order)
+    thread = re.search(r"thread \((\d+)", said)
+    assert (here, others) == (HIGH, LOW) and thread and int(thread[1]) % 32 == 16  # the first that is there
 
 
 @every_order
@@ -128,6 +131,14 @@ def test_a_barrier_after_some_lanes_have_left(order: str | int) -> None:
         ),
         [(1 if t & 2 else 12) if t & 1 else (6 if t & 4 else 16) for t in range(BLOCK)],
     )
+
+
+@every_order
+def test_lanes_that_leave_are_not_waited_for(order: str | int) -> None:
+    for mine, others in (("l > 15", "__syncwarp();"), ("l < 16", "__syncwarp(0xFFFFF);")):
+        body = f"if ({mine}) {{ {others} o[t] = 7; return; }}\nfor (int i = 0; i < box[0] + 99; ++i) o[t] += box[1] + 1;"
+        wanted = [7 if (t % 32 > 15) == (mine == "l > 15") else 98 for t in range(BLOCK)]
+        np.testing.assert_array_equal(launched(body, order), wanted)
 
 
 @every_order

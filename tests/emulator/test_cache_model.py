@@ -14,7 +14,7 @@ from tests.hardware import bulk
 from tests.hardware.bulk import Case, Map
 from tests.hardware.keep import KEPT
 from tilewise import gpus
-from tilewise.emulator.profiling.tracing import BYPASS
+from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE
 from tilewise.instruments.cache_model import Trace, traffic
 from tilewise.kernels import raster
 from tilewise.toolchain.compile import compile_source
@@ -189,6 +189,30 @@ def test_what_is_pushed_out_is_read_again() -> None:
     for size, missing in ((fits, fits), (beyond, 2 * beyond)):
         found = traffic(_blocks(range(size), range(size)), gpu, in_flight=1)
         assert found.memory_read == pytest.approx(missing, rel=0.01)
+
+
+def test_what_was_touched_long_ago_is_pushed_out_first() -> None:
+    """512 sectors that are read again and again stay in an L1 of 768; each time 256 others go."""
+    often, some, others = (np.arange(first, end) for first, end in ((0, 512), (1000, 1256), (2000, 2256)))
+    sectors = np.concatenate([often, some, often, others, often])
+    trace = Trace({0: (sectors, np.full(sectors.size, READ, np.int8))})
+    found = traffic(trace, "h200", shared_bytes=1 << 20)
+    assert (found.requested, found.l1_read) == (2048, 512 + 256 + 256)
+
+
+def test_what_is_written_goes_to_memory_once() -> None:
+    sectors = np.tile(np.arange(64), 3)
+    kinds = np.repeat(np.array([READ, WRITE, WRITE], np.int8), 64)
+    found = traffic(Trace({0: (sectors, kinds)}), "h200")
+    assert (found.l2_written, found.memory_written, found.memory_read) == (128, 64, 64)
+
+
+def test_a_prefetch_goes_no_further_than_the_l2() -> None:
+    sectors = np.arange(64)
+    kinds = np.repeat(np.array([PREFETCH, READ], np.int8), 64)
+    found = traffic(Trace({0: (np.concatenate([sectors, sectors]), kinds)}), "h200")
+    assert (found.requested, found.l1_read, found.l2_prefetched) == (64, 64, 64)
+    assert (found.l2_hits, found.memory_read) == (64, 64)
 
 
 def test_the_trace_knows_spaces_and_kinds() -> None:

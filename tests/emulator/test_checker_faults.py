@@ -83,6 +83,16 @@ def test_a_part_that_the_host_fills_is_set() -> None:
     assert not kernel.check(1, 32, [new, result, 32])
 
 
+def test_of_a_word_those_bytes_are_set_that_the_host_fills() -> None:
+    text = COPIED.replace("int *", "unsigned char *")
+    device, kernel = open_emulator(), tw.Kernel(text, "copied", "sm_80")
+    for count in range(1, 8):
+        new, result = device.empty(9, "uint8"), device.empty(9, "uint8")
+        new[:count].fill(np.ones(count, np.uint8))
+        assert not kernel.check(1, 32, [new, result, count])
+        assert [item.count for item in kernel.check(1, 32, [new, result, count + 1])] == [1]
+
+
 def test_after_an_unchecked_launch_nothing_is_called_unset() -> None:
     device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
     new, result = device.empty(32, "int32"), device.empty(32, "int32")

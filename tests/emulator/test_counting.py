@@ -9,7 +9,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.counts import Array, banks, copy_waves, counted, groups, pieces
-from tilewise.emulator.profiling.accesses import copy_passes
+from tilewise.emulator.profiling.accesses import copy_passes, ideal, least_sectors
 from tilewise.emulator.profiling.counted import AccessCounts
 
 HEAD = """.version 8.0
@@ -225,6 +225,34 @@ def test_guards() -> None:
     assert (add.runs.sum(), add.threads.sum(), add.on_runs.sum(), add.on_threads.sum()) == (2, 64, 2, 16)
     _, store = counts.places()
     assert store.threads.sum() == 48 and store.sectors.sum() == 6
+
+
+def test_a_generic_access_that_goes_to_either_memory() -> None:
+    """To the same offsets within shared and global memory in turn."""
+    k = kernel(
+        """mov.u32 %r7, %ctaid.x;
+        and.b32 %r7, %r7, 1;
+        setp.ne.u32 %p2, %r7, 0;
+        cvt.u64.u32 %rd6, %r5;
+        cvta.shared.u64 %rd6, %rd6;
+        selp.b64 %rd7, %rd6, %rd5, %p2;
+        @%p1 ld.u32 %r9, [%rd7];"""
+    )
+    lanes = np.arange(32, dtype=np.int32) * 4
+    for mask, sectors in ((-1, 4), (1 << 9, 1)):
+        _, place = counted(k, 7, 32, [lanes, np.zeros(32, np.int32), mask], threads=1).places()
+        assert (place.shared.sum(), place.outside.sum(), place.sectors.sum()) == (3, 4, 4 * sectors)
+        assert place.waves[4].sum() == 3
+
+
+def test_nothing_is_ideal_that_takes_more_than_was_taken() -> None:
+    same, apart = [128] * 32, [16 * lane for lane in range(32)]
+    assert (ideal(same, 16), ideal(apart, 16), ideal(same, 4)) == (2, 4, 1)
+    assert (least_sectors(same, 4), least_sectors(apart, 4), least_sectors([None] * 31 + [30], 4)) == (
+        1,
+        4,
+        1,
+    )
 
 
 def test_what_the_fast_build_gives_up() -> None:

@@ -297,6 +297,23 @@ def test_wmma_adds_as_mma_does() -> None:
         assert (d == want).all(), (d_type, c_type)
 
 
+def test_products_near_the_ends_of_the_exponents_are_exact() -> None:
+    """Of bf16: eight products of 1.5·2^i and 1.25·2^j, which a float holds, and nothing added to them."""
+    text = """.version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 x, .param .u64 y) {
+.reg .b64 %x, %y, %i; .reg .b32 %b, %t, %u; .reg .f32 %f<4>; mov.u32 %b, %ctaid.x; mul.wide.u32 %i, %b, 8;
+ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; add.u64 %x, %x, %i; ld.global.v2.b32 {%t, %u}, [%x];
+mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0, %f1, %f2, %f3}, {%t, %t}, {%u}, {0f00000000, 0f00000000, 0f00000000, 0f00000000};
+mul.wide.u32 %i, %b, 4; add.u64 %y, %y, %i; st.global.f32 [%y], %f3; ret; }"""
+    sums = np.array([*range(-140, -95), *range(95, 124)])
+    left = np.clip(sums // 2 + _RANDOM.randint(-9, 9), -126, 120)
+    right = np.clip(sums - left, -126, 120)
+    a, b = 1.5 * 2.0**left, 1.25 * 2.0**right
+    pairs = np.stack([a, b], 1).astype(ml_dtypes.bfloat16).view(np.uint16).astype(np.uint32) * 0x10001
+    y = np.zeros(len(sums), np.float32)
+    tw.Kernel.from_ptx(text, "k")(len(sums), 32, [pairs, y], device=tw.device("emulator", sums="hardware"))
+    assert (y == (8 * a * b).astype(np.float32)).all()
+
+
 @pytest.mark.parametrize("aside", [1.0, np.inf])
 def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
     """Sums about half of the least number that f16 has, which is 2**-24; by the quick way and by the sure one."""
@@ -325,7 +342,9 @@ mov.b64 %d, 0x1000080000; wgmma.fence.sync.aligned;
 wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, %d, %d, 1, 1, 1;
 wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; st.global.f32 [%at], %f0; ret; }"""
     c = np.random.default_rng().standard_normal(128).astype(np.float32)
-    x = c.copy()
+    c[::9] = 0.0
+    x = np.where(np.arange(128) % 2, -np.abs(c), c)  # half of the zeros have a sign, which they lose
+    c = np.where(c == 0, c, x)
     tw.Kernel.from_ptx(text, "k")(1, 128, [x], device=tw.device("emulator", sums="hardware"))
     assert (x.view(np.uint32) == c.view(np.uint32) & 0xFFFF_FC00).all() and (x != c).any()
 

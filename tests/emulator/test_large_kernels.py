@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,13 @@ def test_live_registers_are_those_of_a_walk_over_the_whole_block() -> None:
 def test_many_multiply_adds_are_calls_of_one_function(type_: str) -> None:
     few, many = (len(lowered(multiply_adds(type_, count)).splitlines()) for count in (300, 600))
     assert many - few < 300 * 14
+
+
+def test_instructions_of_other_words_are_calls_of_other_functions() -> None:
+    halves = multiply_adds("f16x2", 600).split("fma.rn.")
+    text = "fma.rn.".join(halves[:300]) + "fma.rn.relu." + "fma.rn.relu.".join(halves[300:])
+    called = Counter(re.findall(r"call [^@]+@(tw_fma\w+?)_\d+\(", lowered(text)))
+    assert called == {"tw_fma_rn_f16x2": 299, "tw_fma_rn_relu_f16x2": 301}
 
 
 @pytest.mark.parametrize("type_", BITS)

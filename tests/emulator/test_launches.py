@@ -96,6 +96,20 @@ def test_worker_threads_are_kept_and_used_again() -> None:
     assert {thread.ident for thread in threading.enumerate()} == before
 
 
+def test_masks_of_lanes() -> None:
+    relations = {"eq": np.equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+    stores = "".join(
+        f"mov.u32 %r1, %lanemask_{name}; st.global.u32 [%x+{128 * i}], %r1;"
+        for i, name in enumerate(relations)
+    )
+    text = f""".version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 x) {{ .reg .b64 %x, %i;
+.reg .b32 %r<2>; ld.param.u64 %x, [x]; mov.u32 %r0, %tid.x; mul.wide.u32 %i, %r0, 4; add.u64 %x, %x, %i; {stores} ret; }}"""
+    found, lanes = np.zeros((5, 32), np.uint32), np.arange(32)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [found], device=device("emulator"))
+    for masks, relation in zip(found, relations.values(), strict=True):
+        assert np.array_equal(masks[:, None] >> lanes & 1, relation(lanes, lanes[:, None]))
+
+
 def test_shared_memory_is_poisoned_in_each_launch() -> None:
     peek = kernel("peek")
     for _ in range(3):

@@ -325,6 +325,26 @@ def test_interleaved_arrays_do_not_overlap() -> None:
     assert find_overlap(made, arrays_of(whole[:, 17:33], out, shifted)) == ("out", "a")
 
 
+def test_a_reversed_operand_overlaps_what_lies_before_its_first_element() -> None:
+    whole, b = floats(24, 16), floats(16, 16)
+    made = made_for(whole[23:3:-1], b, np.empty((20, 16), np.float32))
+    for first in (0, 2, 4):
+        assert find_overlap(made, arrays_of(whole[23:3:-1], b, whole[first : first + 20])) == ("out", "a")
+    beside = floats(44, 16)
+    assert find_overlap(made, arrays_of(beside[43:23:-1], b, beside[4:24])) is None
+
+
+def test_what_is_hard_to_tell_apart_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_hard(*_given: object, **_more: object) -> bool:
+        raise np.exceptions.TooHardError
+
+    whole = floats(16, 48)
+    a, b, out = whole[:, :16], whole[:, 16:32], whole[:, 32:]
+    made = made_for(a, b, out)
+    monkeypatch.setattr(np, "shares_memory", too_hard)
+    assert find_overlap(made, arrays_of(a, b, out)) == ("out", "a")
+
+
 # ── arrays of the device ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -575,6 +595,13 @@ def test_a_stack_of_small_matrices_is_one_launch() -> None:
     first = a[0], b[0], out[0]
     assert times_as_long(lambda: matmul(a, b, out), lambda: matmul(*first), 250) < 250  # not a thousand times
     assert_product(out, a, b)
+
+
+def test_a_stack_of_more_axes_than_a_launch_takes_is_several_launches() -> None:
+    a, b = floats(1, 3, 1, 16, 16), floats(2, 1, 2, 16, 16)
+    out = np.empty((2, 3, 2, 16, 16), np.float32)
+    assert len(made_for(a, b, out).bound.shifts) == 2
+    assert_product(matmul(a, b, out), a, b)
 
 
 def test_a_large_matrix_times_a_vector() -> None:

@@ -17,6 +17,7 @@ from tests.triton.runs import prepare, profiled
 from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.instruments.compare import comparison
+from tilewise.instruments.line_figures import LineFigures
 from tilewise.instruments.metrics import chosen
 from tilewise.instruments.predict import merged, predict
 from tilewise.instruments.profile import Profile
@@ -362,6 +363,13 @@ def test_lines_of_the_source_the_worst_first() -> None:
     assert sum(line.sectors for line in lines) == profile["memory_l2_theoretical_sectors_global"]
 
 
+def test_a_line_has_no_fewer_sectors_than_none_too_many() -> None:
+    found = [
+        LineFigures("k.cu", 1, "", sectors=many, ideal_sectors=4.0).excess_sectors for many in (3.0, 4.0, 9.0)
+    ]
+    assert found == [0, 0, 5]
+
+
 def test_a_metric_that_is_not_there() -> None:
     source = 'extern "C" __global__ void k(float *x) { *x = 1; }'
     profile = tw.Kernel(source, "k", "sm_75").profile(1, 1, [np.zeros(1, np.float32)])
@@ -457,6 +465,8 @@ def test_operations_of_machine_instructions() -> None:
     assert flops_of("HMMA.16816.F32.BF16") == ("bf16", 2 * 16 * 8 * 16)
     assert flops_of("HMMA.1688.F32.TF32") == ("tf32", 2 * 16 * 8 * 8)
     assert flops_of("HGMMA.64x128x16.F32") == ("fp16_fp32", 2 * 64 * 128 * 16 // 4)
+    assert flops_of("QGMMA.64x8x32.F32.E4M3.E5M2") == ("fp8_fp32", 2 * 64 * 8 * 32 // 4)
+    assert flops_of("QGMMA.64x8x32.F16.E4M3.E4M3") == ("fp8_fp16", 2 * 64 * 8 * 32 // 4)
     assert flops_of("IMMA.16832.S8.S8") == ("int8", 2 * 16 * 8 * 32)
     assert flops_of("IADD3") == ("", 0)
     tensor = tw.ladder["10_turing_tensor_core"].profile(256, 128, 64, gpu="h200").roofline

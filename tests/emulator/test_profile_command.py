@@ -7,6 +7,8 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -269,6 +271,7 @@ def test_arrays_of_a_file_and_definitions(capsys: pytest.CaptureFixture[str], tm
     [
         (["04_tiled", "--metrics", "smsp__inst_executed, nope"], "'nope' is not known"),
         (["04_tiled", "--metrics", "regex:("], "cannot be read"),
+        (["04_tiled", "--metrics", "regexes, nope"], "'regexes' is not known"),
         (["04_tiled", "--metrics", ","], "--metrics must name metrics"),
         (["04_tiled", "--csv", "--json"], "choose one"),
         (["04_tiled", "--compare", "04_tiled", "05_tiled_conflicted"], "takes the place of a target"),
@@ -338,3 +341,6 @@ def test_what_ncu_prints_is_read() -> None:
         "difference": "-1,234 (-100.00%)",
     }
     assert rows[1]["difference"] == "none"
+    counted: Any = SimpleNamespace(all=[{"whole": 4.005, "part": 2.505, "other": 2.52}])
+    rows = beside(counted, [{"whole": 4.0, "part": 2.5, "other": 2.5}], ["whole", "part", "other"])
+    assert [row["difference"] == "none" for row in rows] == [False, True, False]  # ncu prints two digits

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +18,7 @@ from tilewise.bench.argument_specs import ArgumentMaker, MadeArgument
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.cli.main import main
 from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError
 from tilewise.kernel import Kernel
 from tilewise.launch import Parameter
 
@@ -172,6 +174,15 @@ def test_json_of_a_run(capsys: pytest.CaptureFixture[str], file: str) -> None:
     assert result["values"] == [*(2.5 * i for i in range(96)), *[None] * 4]
 
 
+def test_an_array_that_is_as_it_was_is_no_result(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    np.save("x.npy", np.where(np.arange(100) % 3, np.nan, 1).astype(np.float32))
+    assert [result["argument"] for result in run_json(capsys, "run", file, *scale(4))["results"]] == [4]
+    np.save("y.npy", np.full(100, -0.0, np.float32))
+    np.save("x.npy", np.zeros(100, np.float32))
+    found = run_json(capsys, "run", file, *scale(4, y="y.npy"))  # what was -0 is 0 now
+    assert [result["argument"] for result in found["results"]] == [4]
+
+
 def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str], file: str) -> None:
     np.save("ref.npy", 2.5 * np.arange(100))
     main(["run", file, *scale(3), "--expect", "ref.npy", "--json"])
@@ -219,6 +230,7 @@ def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str
         (["--expect", "short.npy"], "must have the shape (100,)"),
         (["--expect", "1@2"], "must name two matrices that were given"),
         (["--rtol", "0.1"], "--rtol and --atol are tolerances of --expect"),
+        (["--atol", "0.1"], "--rtol and --atol are tolerances of --expect"),
         (["--print", "1"], "--print must name an array"),
         (["-m", "3"], "-m is for rungs"),
     ],
@@ -305,6 +317,32 @@ def test_a_matrix_is_a_struct_of_its_sizes_and_its_address() -> None:
     assert [*words[:3]] == [5, 3, 5] and int(np.frombuffer(made.value, np.uint64)[2]) == made.array.ptr
 
 
+def test_a_matrix_has_fewer_elements_than_an_index_has_numbers() -> None:
+    class Endless:
+        def empty(self, shape: tuple[int, ...], _dtype: object) -> Any:
+            return SimpleNamespace(shape=shape, ptr=4096)
+
+    maker = ArgumentMaker(cast(Any, Endless()), 1)
+    assert maker.make(1, "matrix:new:u8[65535,65537]", MATRIX).value
+    with pytest.raises(ArgumentError, match="less than 2³² elements"):
+        maker.make(1, "matrix:new:u8[65536,65536]", MATRIX)
+
+
+def test_numbers_are_as_python_writes_them() -> None:
+    words = {
+        "42": 42,
+        "-3": -3,
+        "0x20": 32,
+        "0b11": 3,
+        "1_000": 1000,
+        "0.5": 0.5,
+        "1e3": 1000.0,
+        "null": None,
+    }
+    for word, value in words.items():
+        assert (made := make(word).value) == value and type(made) is type(value)
+
+
 # ── what nobody wrote ──
 
 TYPES = ["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "u8", "s16", "u32", "s64"]
@@ -331,6 +369,19 @@ def test_patterns_tell_what_is_written(name: str, count: int, data: st.DataObjec
         assert np.array_equal(found, ~written)
         (told,) = list_unwritten([made], {1: found})
         assert (told.count, told.first, told.last) == (end - start, (start,), (end - 1,))
+
+
+@pytest.mark.parametrize(("name", "least"), [("u8", 4), ("s16", 2), ("u32", 1), ("bf16", 1)])
+def test_four_bytes_of_a_pattern_are_no_chance(name: str, least: int) -> None:
+    for length in range(1, 6):
+        made = make(f"new:{name}[40]")
+        pattern = fill_with_patterns([made], 1)[1]
+        assert made.array is not None
+        bits = ~pattern.view(f"uint{8 * pattern.itemsize}")
+        bits[7 : 7 + length] = pattern.view(bits.dtype)[7 : 7 + length]
+        made.array.fill(bits.view(pattern.dtype))
+        found = np.flatnonzero(find_unwritten([made], {1: pattern})[1])
+        assert found.tolist() == ([*range(7, 7 + length)] if length >= least else [])
 
 
 def test_no_pattern_is_the_nan_that_a_gpu_gives() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import json
@@ -27,6 +28,7 @@ from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import bench_toolchain
 from tilewise.cli import commands, draw
+from tilewise.cli.launch_options import settings as settings_of
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
 from tilewise.errors import DeviceError, DeviceUnavailable
@@ -245,9 +247,16 @@ def test_demo_without_a_device_as_json(
     assert found["rungs"][2]["shared_bytes"] == 49_664  # dynamic
 
 
+def test_plans_as_json_are_as_many_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    ten = run_json(capsys, *PLAN)["plans"]
+    assert len(ten) == 10 and run_json(capsys, *PLAN, "--most", "2")["plans"] == ten[:2]
+
+
 def test_run_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     found = run_json(capsys, "run", "04_tiled", "-m", "3", "-n", "4", "-k", "5")
     assert (found["m"], found["n"], found["k"], found["correct"], found["elements"]) == (3, 4, 5, True, 12)
+    whole, part = run_json(capsys, "run", "04_tiled"), run_json(capsys, "run", "04_tiled", "-n", "9")
+    assert (part["m"], part["n"], part["k"]) == (whole["m"], 9, whole["k"])
 
 
 def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,6 +388,12 @@ def test_wrong_use_is_one_line_and_code_2(
         assert plain["error"]["message"] in err
 
 
+def test_settings_are_numbers_where_they_look_like_some() -> None:
+    given = ["tile=16", "split=-3", "raster=hilbert", "element=float16", "odd=a=1"]
+    found = {"tile": 16, "split": -3, "raster": "hilbert", "element": "float16", "odd": "a=1"}
+    assert settings_of(given) == found
+
+
 def test_a_size_that_the_rung_refuses(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     code, _, err = run(capsys, "run", "02_one_block", "-m", "100", "-n", "100", "-k", "1")
     assert code == 2
@@ -400,6 +415,20 @@ def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
     monkeypatch.setattr(commands, "examine", interrupted)
     assert run(capsys, "doctor") == (130, "", "")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_what_cannot_be_written_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(code, "no room")
+
+    monkeypatch.setattr(commands, "examine", failing)
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == "tilewise: error: the output cannot be written: no room\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -488,6 +517,11 @@ def test_tables_fit_and_break_no_word(
     for row in rows:
         for word in " ".join(row).split():
             assert word in printed
+
+
+def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(monkeypatch, 30, lambda: draw.table(["x"], [["1 " * 20]], right=["x"]))
+    assert [len(line) for line in lines] == [29, 9] and " ".join(lines).split() == ["1"] * 20
 
 
 WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]

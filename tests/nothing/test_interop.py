@@ -464,6 +464,10 @@ def test_the_streams_that_have_to_be_ordered(gpus: list[Gpu], cupy: Any) -> None
     ours = [of("a", device.empty((2, 2), "f4")) for device in gpus]
     theirs = [of("b", cupy.ndarray((2, 2), "f4", ordinal)) for ordinal in (0, 1)]
     assert interop.common({"a": ours[0], "b": ours[0]}).streams == (None,)
+    alike = ours[0]._replace(
+        library=type(ours[0].library)()
+    )  # of another library, without a stream of its own
+    assert interop.common({"a": ours[0], "b": alike}).streams == (None,)
     assert interop.common({"a": theirs[1], "b": theirs[1]}).streams == (0xC001,)
     assert interop.common({"a": theirs[0], "b": theirs[0]}).streams == (1,)  # the default stream
     assert interop.common({"a": ours[1], "b": theirs[1], "c": ours[1]}).streams == (0xC001, 0xAB1)

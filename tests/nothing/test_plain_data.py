@@ -76,7 +76,8 @@ def test_a_plan_comes_back_from_a_file(tmp_path: Path) -> None:
     for _ in range(2):  # a second save replaces the first
         plan.save(tmp_path / "plan.json")
         assert Plan.load(tmp_path / "plan.json") == plan
-    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+    (file,) = tmp_path.iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == ("plan.json", 0o644)  # for others to read
     assert json.loads((tmp_path / "plan.json").read_text())["tiles"] == {"block": [256, 128, 8]}
 
 

@@ -17,7 +17,7 @@ from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import GPUS
 from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import access_bytes
-from tilewise.operands import Operands
+from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
 from tilewise.planner import choose, list_candidates, list_plans, operands_of, plan, plan_rows, target_of
 from tilewise.planner.constants import EMULATOR, FITTED, Constants
@@ -235,6 +235,19 @@ def test_a_copy_costs_what_was_measured(measured: list[Measured]) -> None:
     assert len(pairs) > 12
     extra = [(two.predict(H200) - one.predict(H200)) / (two.seconds - one.seconds) for one, two in pairs]
     assert 0.8 < statistics.median(extra) < 1.2
+
+
+def test_the_copy_engine_takes_stacks_whose_matrices_begin_at_multiples_of_16_bytes() -> None:
+    for stack, taken in (
+        ((4096,), True),
+        ((4104,), True),
+        ((4100,), False),
+        ((8192, 4100), False),
+        ((8196, 4096), False),
+    ):
+        for rows in (64, 1):
+            operand = Operand("a", rows, 64, 64, "bfloat16", stack=stack)
+            assert KERNELS["wgmma"].readable(operand) is taken
 
 
 def test_no_cluster_whose_second_block_has_no_row() -> None:

@@ -98,14 +98,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
             _print_cells(rows, sizes, gap, columns, right)
             return
     below = columns[1:]
-    sizes = _column_sizes(below, [row[1:] for row in rows], right, most - len(below) - _INSET)
+    sizes = (
+        _column_sizes(below, [row[1:] for row in rows], right, most - len(below) - _INSET) if below else None
+    )
     if sizes is not None:
         _print_cells([below], sizes, 1, below, right, heading=True, inset=_INSET)
     for first, *others in rows:
         line(first)
         if sizes is not None:
             _print_cells([others], sizes, 1, below, right, inset=_INSET)
-        else:
+        elif others:
             named = zip(below, others, strict=True)
             line(
                 "  " + ", ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell),

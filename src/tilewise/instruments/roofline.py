@@ -127,7 +127,7 @@ def _kind(family: str, words: str) -> str:
     if family == "DMMA":
         return "fp64_tensor"
     if family == "QGMMA":
-        return "fp8_fp16" if words.endswith("F16") else "fp8_fp32"
+        return "fp8_fp16" if "F16" in words.split(".") else "fp8_fp32"
     if "BF16" in words:
         return "bf16"
     if "TF32" in words:

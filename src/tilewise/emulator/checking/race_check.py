@@ -249,7 +249,6 @@ def _compare_stored(
         r.compare("icmp eq", word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
         r.compare("icmp eq", r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
-        r.compare("icmp ult", other, 32),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
     old = r.select(beside, theirs, r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset))

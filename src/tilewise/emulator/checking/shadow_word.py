@@ -300,8 +300,7 @@ def _record_read(word: ShadowWord) -> None:
     with r.when(r.both(own, r.negation(stale), r.compare("icmp ne", who, word.who))):
         alike = r.compare("icmp eq", r.op("and", r.op("xor", info, word.info), BYTES), 0)
         both = r.op("or", word.high, r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)))
-        was_mixed = r.compare("icmp eq", r.op("and", who, _LANE_MASK), MIXED)
-        word.put(CELLS.READER, r.select(was_mixed, who, both))
+        word.put(CELLS.READER, both)
         word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
         word.put(CELLS.READ, word.now)
     with r.otherwise():

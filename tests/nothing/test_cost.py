@@ -1,0 +1,76 @@
+"""The cost model on a GPU of round numbers: each term is what it is said to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.kernels.spec import Work
+from tilewise.operands import Operands
+from tilewise.planner import choose, operands_of, target_of
+from tilewise.planner.constants import Constants, UnitCost
+from tilewise.planner.cost import estimate, predict_work
+from tilewise.planner.target import Target
+from tilewise.problem import Tile
+
+INF = float("inf")
+FREE = UnitCost(INF, 0, 0, INF)
+# A clock takes a second, so that seconds are clocks; nothing costs anything unless a test says so.
+FREE_GPU = Constants(1.0, INF, 0.0, 0.0, INF)
+TILE = Tile(64, 64, 16)
+
+
+def on(sms: int, unit: UnitCost, gpu: Constants = FREE_GPU) -> Target:
+    return Target("round", "sm_90a", sms, replace(gpu, units={"unit": unit}))
+
+
+def product(m: int, n: int, k: int) -> Operands:
+    return operands_of(m, n, k, dtype="float32")
+
+
+def test_waiting_for_memory_is_for_bytes_that_no_other_block_reads_first() -> None:
+    """Two clusters of two blocks, two steps of 96 rows and columns: 49,152 bytes, of which 32,768 differ."""
+    unit = replace(FREE, memory_latency_clocks=300)
+    found = estimate(Work("unit", TILE, 256, cluster=2), product(128, 128, 32), on(4, unit))
+    assert found.terms["latency"] == pytest.approx(2 * 300 * 32_768 / 49_152)
+    assert found.seconds == found.terms["latency"] and found.bound == "latency"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "split", "in_cluster", "sms", "each"),
+    [(1, 1, False, 4, 4), (2, 1, False, 4, 4), (2, 1, False, 5, 4), (1, 4, True, 8, 8), (1, 4, True, 6, 16)],
+)
+def test_blocks_share_multiprocessors_cluster_by_cluster(
+    cluster: int, split: int, in_cluster: bool, sms: int, each: int
+) -> None:
+    """16 tiles, each of them ``split`` blocks of one step: what the SM with most of them does one after another."""
+    work = Work("unit", TILE, 256, cluster=cluster, split=split, split_in_cluster=in_cluster)
+    unit = replace(FREE, macs_per_clock=float(64 * 64 * 16))
+    found = estimate(work, product(256, 256, 16 * split), on(sms, unit))
+    assert found.terms["math"] + found.terms["waves"] == pytest.approx(each)
+
+
+def test_passes_are_the_launches_after_the_first_and_what_they_move() -> None:
+    work = Work("unit", TILE, 256, launches=3, extra_bytes=50)
+    gpu = replace(FREE_GPU, pass_seconds=7.0, workspace_bandwidth=10.0, launch=2.0)
+    found = estimate(work, product(64, 64, 16), on(1, FREE, gpu))
+    assert (found.terms["passes"], found.terms["launch"], found.seconds) == (2 * 7 + 5, 2, 21)
+
+
+def test_copies_and_partial_sums_together_may_be_the_bound() -> None:
+    work, operands = Work("unit", TILE, 256, launches=2), product(64, 64, 16)
+    target = on(1, replace(FREE, latency_clocks=100), replace(FREE_GPU, pass_seconds=60.0))
+    for copies, seconds, bound in (((), 160, "latency"), (("a",), 220, "passes")):
+        found = predict_work(work, operands, operands, copies, target)
+        assert (found.seconds, found.bound) == (seconds, bound)
+
+
+def test_the_first_reason_against_a_kernel_is_told() -> None:
+    reasons = {name: ArgumentError(name, "must be otherwise") for name in ("k", "rows")}
+    spec = replace(KERNELS["vector"], refuse=lambda _operands, chosen: reasons[str(chosen["along"])])
+    spec = replace(spec, candidates=lambda *_: iter(({"along": "k"}, {"along": "rows"})))
+    with pytest.raises(ArgumentError, match=r"^k must"):
+        choose(product(8, 1, 8), target_of("h200"), specs=(spec,))

@@ -1,0 +1,55 @@
+"""Operands: what a kernel's 32-bit indices reach, and how matrices without arrays are taken to lie."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.errors import ArgumentError
+from tilewise.operands import Operand, Operands
+from tilewise.problem import Layout, Problem
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "pitch", "reached"),
+    [
+        (2, 8, 2**32 - 9, True),  # the last element has the index 2³² - 2
+        (2, 8, 2**32 - 8, False),
+        (3, 1, 2**31 - 1, True),
+        (3, 1, 2**31, False),
+        (1, 2**32 - 1, 1, True),
+        (0, 8, 2**32, False),  # the pitch is a number of 32 bits too
+    ],
+)
+def test_an_index_reaches_the_last_element_and_no_further(
+    rows: int, columns: int, pitch: int, reached: bool
+) -> None:
+    operand = Operand("workspace", rows, columns, pitch, "float32")
+    if reached:
+        operand.check_index("a")
+    else:
+        with pytest.raises(ArgumentError, match="32-bit index"):
+            operand.check_index("a")
+
+
+SIZES, LAYOUTS = st.integers(2, 9), st.sampled_from(("row", "column"))
+ELEMENTS = st.sampled_from(("float16", "float32", "float64"))
+
+
+@given(
+    m=SIZES,
+    n=SIZES,
+    k=SIZES,
+    batch=st.integers(1, 3),
+    a=ELEMENTS,
+    c=ELEMENTS,
+    layouts=st.tuples(*[LAYOUTS] * 3),
+)
+def test_dense_operands_are_of_the_problem_that_they_were_made_for(
+    m: int, n: int, k: int, batch: int, a: str, c: str, layouts: tuple[Layout, Layout, Layout]
+) -> None:
+    """Sums are wide if what is multiplied is, whatever the result holds."""
+    sums = "float64" if a == "float64" else "float32"
+    problem = Problem(m, n, k, batch, a, a, c, sums, *layouts)
+    assert Operands.of(problem).problem() == problem
