@@ -16,7 +16,7 @@ from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.instruments.machine import Machine, MachineAccess, shared_figures
-from tilewise.toolchain.lines import Instruction as MachineInstruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["merged", "predict"]
 

@@ -17,7 +17,7 @@ from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.instructions import complete
-from tilewise.emulator.lowering.pieces import Pieces
+from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waiting_blocks
 from tilewise.emulator.lowering.tables import WAITS, check_operand_count
 from tilewise.emulator.lowering.watch import watcher_for

@@ -1,4 +1,4 @@
-"""Which lanes take the longer way of a division or a root, told from their operands.
+"""The slow paths of divisions and roots: which lanes take them, derived from their operands.
 
 Machine code divides and takes roots in a few instructions where a test of the operands says that nothing can
 overflow, and calls a routine of the assembler's own for the others. Which way goes through that routine is up to the
@@ -62,7 +62,7 @@ class TABLE:
 
 
 def kind_of(instruction: Instruction) -> str | None:
-    """One of ``CLASSES``, or None for an instruction that has no longer way or whose ways are not known."""
+    """One of ``CLASSES``, or None for an instruction that has no slow path or whose paths are not known."""
     parts = instruction.parts
     if instruction.opcode == "div" and parts[0] in ("rz", "rm", "rp") and parts[-1] == "f32":
         return ".".join(("div.directed", *parts[1:]))
