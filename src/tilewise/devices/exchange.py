@@ -275,7 +275,7 @@ def _dtype(given: _DataType) -> np.dtype[Any]:
         if (code, bits) == (6, 8):
             return np.dtype(np.bool_)
         if code in _BUILTIN:
-            with contextlib.suppress(TypeError):  # no such width: told below
+            with contextlib.suppress(TypeError):  # no such width: refused below
                 return np.dtype(f"{_BUILTIN[code]}{bits // 8}")
     raise ArgumentError(
         "source", "must have a known element type", f"DLPack code {code}, {bits} bits × {given.lanes}"

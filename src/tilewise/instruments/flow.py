@@ -62,7 +62,7 @@ _PREDICATE_ALONE = re.compile(r"\s*(U?P(?:\d|T))\s*")
 _OUT = -1
 _LANES = 32.0
 _FIRM = 30.0  # how much more is made of what comes in going out than of anything else
-_SURE = 10.0  # of what tells the threads of a block for certain
+_SURE = 10.0  # of equations that give the threads of a block for certain
 _LOOSE = 0.01  # how much less of what instructions say that may have been moved
 _ROUNDS = 10  # of solving
 _REFINED = 4
@@ -429,7 +429,7 @@ class _Network:
 def _ptx_branch(
     block: Sequence[MachineInstruction], branches: Mapping[int, PtxBranch]
 ) -> tuple[int | None, bool]:
-    """The line of the PTX's branch that a block ends with, told by its own line or by what sets its condition; and
+    """The line of the PTX's branch that a block ends with, found by its own line or by what sets its condition; and
     whether nothing else is in that condition, as where two branches were made one."""
     if block[-1].family not in ("BRA", "EXIT"):
         return None, False
@@ -500,7 +500,7 @@ class _Equations:
 
     def solved(self) -> npt.NDArray[Any]:
         """Without negative entries, and so that what is wrong is wrong in few equations: each time around, one
-        that is far from holding counts for less. A block that is told wrongly then does not pull at others."""
+        that is far from holding counts for less. A block with a wrong estimate then does not pull at others."""
         rows, right, weights = np.array(self._rows), np.array(self._right), np.array(self._weights)
         scale = max(float(np.abs(right).max(initial=0)), 1.0)
         soft = weights < _FIRM
@@ -548,7 +548,7 @@ def _least_squares(
         if chosen.size:
             try:
                 inverse = np.linalg.inv(square[np.ix_(chosen, chosen)])
-            except np.linalg.LinAlgError:  # nothing tells some of them apart
+            except np.linalg.LinAlgError:  # some of them cannot be distinguished
                 inverse = np.linalg.pinv(square[np.ix_(chosen, chosen)])
             for _ in range(_REFINED):  # for squares of small weights beside large ones are not precise
                 x[chosen] += inverse @ (matrix[:, chosen].T @ (right - matrix @ x))

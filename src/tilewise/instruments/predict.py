@@ -36,7 +36,7 @@ class _Item:
     size: int
 
 
-_Group = tuple[str, str, int]  # "ld" or "st", the register that addresses are told by, bytes of a lane
+_Group = tuple[str, str, int]  # "ld" or "st", the base register, bytes of a lane
 
 
 def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:

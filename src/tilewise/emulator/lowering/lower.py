@@ -507,10 +507,10 @@ class Lowering(Pieces):
         if self.general:
             meeting = self.load("i32", self.offset("%warp", WARP.MEETING), 4)
             helped = self.op("and", helped, self.op("xor", meeting, self.const("i32", -1)))
-        nobody = self.compare("icmp eq", helped, self.const("i32", 0))
+        no_help = self.compare("icmp eq", helped, self.const("i32", 0))
         some = self.compare("icmp ne", lanes, self.const("i32", 0))
         wrong, on = self.label("wrong"), self.label("on")
-        self.branch(self.op("and", nobody, some), wrong, on, likely=False)
+        self.branch(self.op("and", no_help, some), wrong, on, likely=False)
         self.place(wrong)
         self._fault_apart(lanes, line)
         self.place(on)

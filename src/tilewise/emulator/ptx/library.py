@@ -31,7 +31,7 @@ EXTERNAL = {
 }
 
 _OWN = ("malloc", "free")
-HEAP_BYTES = 8 << 20  # of a module, as CUDA has it unless told otherwise
+HEAP_BYTES = 8 << 20  # of a module, CUDA's default
 
 _TEXT = f"""
 .version 8.0
