@@ -297,7 +297,7 @@ ld.param.u64 %at, [p]; createpolicy.fractional.L2::evict_last.b64 %policy, 0.25;
 atom.relaxed.gpu.global.add.u32 %old, [%at], 5;
 atom.acq_rel.sys.global.add.L2::cache_hint.s32 _, [%at], -2, %policy;
 red.release.cta.global.max.u32 [%at], 9;
-atom.global.v2.f32.add {%f, _}, [%at+8], {0f3F800000, 0f40000000};
+atom.global.v2.f32.add {%f, _}, [%at+8], {1.0, 0d4000000000000000};
 mov.b16 %h, 0x3C00;
 red.global.v2.f16.max.noftz [%at+16], {%h, %h};
 atom.global.b128.exch %q, [%at+32], %q;

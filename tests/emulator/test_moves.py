@@ -235,6 +235,7 @@ REFUSED = [
     "set.lt.b32.u32 %r1, %r2, %r3", "selp.pred %p, %p, %q, %q", "selp.sat.u32 %r1, %r2, %r3, %p",
     "slct.u32.u32 %r1, %r2, %r3, %r1", "slct.ftz.u32.s32 %r1, %r2, %r3, %r1", "cvt.rni.s32.u32 %r1, %r2",
     "cvt.b32.u32 %r1, %r2", "cvt.u32 %r1, %r2",
+    "mov.b32 %r1, 1.5", "mov.u32 %r1, 0f3FC00000", "selp.b32 %r1, 1.5, 0, %p",
 ]  # fmt: skip
 
 

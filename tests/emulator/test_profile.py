@@ -372,6 +372,57 @@ def test_a_metric_that_is_not_there() -> None:
 
 
 # -- sampling and the roofline --------------------------------------------------------------------------
+def test_what_malloc_does_inside_is_not_the_kernels() -> None:
+    source = """extern "C" __global__ void k(int *y) {
+        int *p = (int *)malloc(4); *p = threadIdx.x; y[threadIdx.x] = *p; free(p); }"""
+    kernel = tw.Kernel(source, "k", "sm_80")
+    own = [kernel, tw.Kernel.from_ptx(kernel.ptx, "k")]
+    for profile in (one.profile(1, 32, [np.zeros(32, "int32")]) for one in own):
+        assert profile["tilewise__bytes_global_op_st.sum"] == 2 * 32 * 4
+        assert all(line.line and line.instructions <= 1 for line in profile.ptx_lines)
+        assert [note for note in profile.notes if note.startswith("malloc and free are CUDA's own code")]
+        assert not [note for note in profile.notes if "PTX asks for" in note]
+
+
+LAST_BLOCK = """
+__device__ unsigned count;
+extern "C" __global__ void sum(const int *in, volatile int *part, int *out, int n) {
+    __shared__ int sums[32];
+    __shared__ bool last;
+    int v = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) v += in[i];
+    for (int o = 16; o; o /= 2) v += __shfl_down_sync(~0u, v, o);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        v = threadIdx.x < blockDim.x / 32 ? sums[threadIdx.x] : 0;
+        for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+        if (threadIdx.x == 0) {
+            part[blockIdx.x] = v;
+            __threadfence();
+            last = atomicInc(&count, gridDim.x) == gridDim.x - 1;
+        }
+    }
+    __syncthreads();
+    if (last) {
+        __threadfence();
+        if (threadIdx.x == 0) {
+            int s = 0;
+            for (int b = 0; b < gridDim.x; b++) s += part[b];
+            *out = s;
+        }
+    }
+}"""
+
+
+def test_copies_of_a_loop_that_share_its_runs_lack_no_bytes() -> None:
+    """The machine code has the last loop in four lengths, and the PTX in others: no byte is missing or too many."""
+    arguments = [np.ones(5000, "int32"), np.zeros(7, "int32"), np.zeros(1, "int32"), 5000]
+    profile = tw.Kernel(LAST_BLOCK, "sum", "sm_80").profile(7, 96, arguments)
+    assert profile["smsp__sass_inst_executed_op_global_ld.sum"] == 157 + 4 + 3
+    assert not profile.notes
+
+
 def test_a_sample_of_blocks_stands_for_all() -> None:
     """Edges are kinds of their own: where blocks of a kind do the same, nothing is lost."""
     rung = tw.ladder["04_tiled"]

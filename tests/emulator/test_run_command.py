@@ -229,6 +229,20 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], file: str, options: list[
     assert (code, out) == (2, "") and told in err
 
 
+def test_the_only_kernel_of_a_file_needs_no_name(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    """Declared beforehand, behind attributes, and beside others that are comments."""
+    Path("one.cu").write_text(
+        "__global__ void k(int *y); // __global__ void old(int *y) {}\n/* __global__ void older() {} */\n"
+        "__global__ void __launch_bounds__(32 * (1 + 1)) __cluster_dims__(2) k(int *y) { y[blockIdx.x] = 5; }\n"
+    )
+    argv = ["one.cu", "--arch", "sm_90", "--grid", "2", "--block", "32", "--arg"]
+    assert run(capsys, *argv, "new:s32[2]")[0] == 0
+    code, _, err = run(capsys, *argv, "null")
+    assert (
+        code == 1 and "write of 4 bytes at global address 0x0: a null pointer, or a place near one\n" in err
+    )
+
+
 def test_of_several_outputs_one_has_to_be_named(capsys: pytest.CaptureFixture[str], file: str) -> None:
     argv = [file, *scale(4, y="zeros:f32[100]")]
     code, _, err = run(capsys, *argv, "-o", "y.npy")

@@ -246,6 +246,13 @@ def test_reductions(active: int, special: bool, rng: np.random.Generator) -> Non
             assert result[lane] == model(op, type_, chosen), (row, lane)
 
 
+def test_a_reduction_of_a_literal() -> None:
+    """1.5 is a double in the text, and a float here."""
+    assert set(run(["redux.sync.max.f32 {d}, 1.5, -1;"], [words(np.random.default_rng(1))] * 4)[0]) == {
+        0x3FC0_0000
+    }
+
+
 # -- lanes that wait for one another ------------------------------------------------------------------------
 def kernel(body: str, extra: str = "") -> tw.Kernel:
     head = """.reg .b32 %t, %v, %w, %x; .reg .b64 %at, %off; .reg .pred %p, %q, %r;

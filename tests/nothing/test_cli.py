@@ -344,7 +344,10 @@ WRONG_USE = {
         "tile must be one of 32, 16, 8, not 7",
     ),
     "unknown device": (["run", "04_tiled", "--device", "cpu"], "device must be"),
-    "unknown arch": (["bench", "toolchain", "--arch", "sm_1"], "arch 'sm_1' is not known"),
+    "unknown arch": (
+        ["bench", "toolchain", "--arch", "sm_1"],
+        "arch must be sm_75 or newer, not 'sm_1' (NVRTC ",
+    ),
     "arch of the emulator": (
         ["bench", "emulator", "--arch", "sm_75"],
         "--arch is for toolchain; leave it out",

@@ -158,3 +158,19 @@ def test_broken_sources_are_told_by_the_compiler(source: str) -> None:
     assert without_host_code(source).count("\n") == source.count("\n")
     with pytest.raises(tw.TilewiseError):
         tw.Kernel(f"{source}\n", "k", "sm_80")
+
+
+@pytest.mark.parametrize("include", ["", "#include <cmath>\n#include <climits>\n#include <cstdint>\n"])
+def test_what_nvcc_knows_without_an_include(include: str) -> None:
+    source = "__global__ void k(double *x) { uint8_t u = 255; x[0] = -INFINITY; x[1] = NAN; x[2] = M_PI; x[3] = INT_MAX; x[4] = u; }"
+    x = np.zeros(5)
+    tw.Kernel(include + source, "k", "sm_80")(1, 1, [x], device="emulator")
+    assert x.tolist() == [-np.inf, pytest.approx(np.nan, nan_ok=True), np.pi, 2**31 - 1, 255]
+    with pytest.raises(tw.errors.CompileError) as caught:
+        tw.Kernel(
+            "__global__ void k(float *x) {\n    x[0] = INFINITY + nothing;\n}",
+            "k",
+            "sm_80",
+            filename="mine.cu",
+        )
+    assert str(caught.value).startswith('mine.cu:2: error: identifier "nothing"')

@@ -28,8 +28,11 @@ __all__ = ["FileLaunch", "LaunchSpec", "open_launch"]
 
 _KERNEL = re.compile(
     r"(?P<template>template\s*<[^;{]*>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"
-    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?\w[\w\s*]*?"
-    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
+    r"\w[\w\s*]*?(?P<name>\w+)\s*\("
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ATTRIBUTE = re.compile(
+    r"\b__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\((?:[^()]|\([^()]*\))*\)"
 )
 # Grid, block, arguments, shared bytes and cluster, as a kernel's call takes them.
 _CallArguments = tuple[tuple[int, ...], tuple[int, ...], list[Any], int, tuple[int, ...] | None]
@@ -211,8 +214,10 @@ def _read(path: Path) -> str:
 
 
 def _kernels(source: str) -> list[str]:
-    """The kernels of a CUDA source; of a template, its name and "<…>"."""
-    return [found["name"] + "<…>" * bool(found["template"]) for found in _KERNEL.finditer(source)]
+    """The kernels of a CUDA source, each once; of a template, its name and "<…>"."""
+    text = _ATTRIBUTE.sub(" ", _COMMENT.sub(" ", source))
+    names = (found["name"] + "<…>" * bool(found["template"]) for found in _KERNEL.finditer(text))
+    return list(dict.fromkeys(names))
 
 
 def _defines(pairs: Sequence[str]) -> dict[str, str]:

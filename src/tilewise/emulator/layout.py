@@ -114,7 +114,7 @@ class LAUNCH:
     WARPS, THREADS = 160, 168
     WARP_STRIDE = 176
     DYNAMIC_BYTES = 184
-    HOST = 192  # pointer to the function that answers questions
+    HOST = 192  # pointer to the function that handles host calls
     LOCK = 200  # held while a lane changes 128 bits of memory in one step
     MULTIPROCESSORS = 216
     GLOBALS = 232  # pointer to the addresses of module-level variables

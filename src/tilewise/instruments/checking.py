@@ -188,6 +188,16 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     )
 
 
+# What a thread did that faulted in another way than by an access.
+_WHAT = {
+    "trap": "trap",
+    "assert": "assertion",
+    "stack-overflow": "call",
+    "bad-call": "call",
+    "bad-index": "jump",
+}
+
+
 def _tolerated_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     """The finding of a fault that did not end a lenient launch."""
     tool, kind, advice = FAULTS[hit.kind.name]
@@ -318,7 +328,7 @@ def _fatal_finding(
     if listing is not None and kind == "out-of-bounds" and details.space in ("shared", "own"):
         advice = listing.shared_advice(details.address + details.size, dynamic) or advice
     if listing is not None and details.line:
-        what = "arrival" if tool == "synccheck" else details.what
+        what = "arrival" if tool == "synccheck" else _WHAT.get(kind, details.what)
         now = listing.at(details.line, what, details.block, details.thread)
     return Finding(
         *(tool, kind, text.splitlines()[0], advice, entry, 1, details.space, details.address),

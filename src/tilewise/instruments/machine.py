@@ -378,7 +378,7 @@ def _check(
     asking = {item.instruction.ptx for item in machine.accesses}
     for space, op, action in (("shared", "ld", "load"), ("shared", "st", "store"), ("global", "ld", "load")):
         here = [item for item in machine.accesses if item.space == space and item.op == op]
-        moved = sum(float(item.runs.sum()) * item.bits // 8 for item in here)
+        moved = sum(float(item.runs.sum()) * (item.bits // 8) for item in here)
         asked = 0.0
         for place in places:
             if place.action == action and not place.name.startswith(("ldmatrix", "stmatrix")):

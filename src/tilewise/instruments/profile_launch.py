@@ -113,6 +113,8 @@ class _CountedLaunch:
         notes = [*machine.notes, *unclassified_opcode_notes(machine.ran, machine.capability)]
         if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
             notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
+        if counts.has_library_calls:
+            notes.append("malloc and free are CUDA's own code: what they do inside is in none of the figures")
         metrics = make_metrics(machine, counts, filled, launch_figures(launch, gpu, static))
         if ran < launch.blocks:
             notes.append(

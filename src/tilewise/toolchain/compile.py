@@ -16,7 +16,7 @@ from tilewise.launch import Parameter
 from tilewise.toolchain import cache, diagnostics, nvrtc
 from tilewise.toolchain.binary import Binary, Entry, Resources
 from tilewise.toolchain.declarations import declare
-from tilewise.toolchain.host_code import HOST_HEADERS, without_host_code
+from tilewise.toolchain.host_code import HOST_HEADERS, implicit_headers, without_host_code
 from tilewise.toolchain.report import read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_target
 
@@ -234,6 +234,13 @@ def _compile(
     kernels = source if output.ok else without_host_code(source)
     if kernels != source:
         source, output = kernels, nvrtc.compile_program(kernels, filename, options, headers, expressions)
+    implicit = {} if output.ok else implicit_headers(output.log)
+    if implicit:
+        headers, options = (
+            {**headers, **implicit},
+            [*options, *(f"--pre-include={name}" for name in implicit)],
+        )
+        output = nvrtc.compile_program(source, filename, options, headers, expressions)
     if not output.ok:
 
         def only_ptx() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["HOST_HEADERS", "without_host_code"]
+__all__ = ["HOST_HEADERS", "implicit_headers", "without_host_code"]
 
 _TYPES = """
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
@@ -21,16 +21,38 @@ using ::int8_t; using ::int16_t; using ::int32_t; using ::int64_t; using ::uintp
 using ::uint8_t; using ::uint16_t; using ::uint32_t; using ::uint64_t;
 }
 """
-_MATH = """
+_CONSTANTS = """
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+#define HUGE_VALF INFINITY
+#define HUGE_VAL __longlong_as_double(0x7ff0000000000000)
 #define M_PI 3.14159265358979323846
+#define M_PI_2 1.57079632679489661923
+#define M_PI_4 0.78539816339744830962
+#define M_1_PI 0.31830988618379067154
+#define M_2_PI 0.63661977236758134308
+#define M_2_SQRTPI 1.12837916709551257390
 #define M_E 2.7182818284590452354
 #define M_SQRT2 1.41421356237309504880
+#define M_SQRT1_2 0.70710678118654752440
 #define M_LN2 0.69314718055994530942
-namespace std {
-using ::sqrt; using ::exp; using ::log; using ::log2; using ::pow; using ::sin; using ::cos; using ::tan; using ::tanh;
-using ::fabs; using ::abs; using ::floor; using ::ceil; using ::fmod; using ::fma; using ::isnan; using ::isinf;
-using ::fmin; using ::fmax;
-}
+#define M_LN10 2.30258509299404568402
+"""
+_MATH = f"""
+{_CONSTANTS}
+namespace std {{
+using ::sqrt; using ::cbrt; using ::hypot; using ::pow; using ::exp; using ::exp2; using ::expm1; using ::log;
+using ::log2; using ::log10; using ::log1p; using ::sin; using ::cos; using ::tan; using ::asin; using ::acos;
+using ::atan; using ::atan2; using ::sinh; using ::cosh; using ::tanh; using ::asinh; using ::acosh; using ::atanh;
+using ::erf; using ::erfc; using ::tgamma; using ::lgamma; using ::fabs; using ::abs; using ::floor; using ::ceil;
+using ::round; using ::trunc; using ::rint; using ::nearbyint; using ::lround; using ::fmod; using ::remainder;
+using ::fma; using ::fmin; using ::fmax; using ::fdim; using ::copysign; using ::ldexp; using ::frexp;
+using ::isnan; using ::isinf; using ::isfinite; using ::signbit;
+}}
 """
 _FLOAT = """
 #define FLT_MAX 3.402823466e+38F
@@ -51,9 +73,11 @@ _INTEGER = """
 #define ULLONG_MAX 0xffffffffffffffffULL
 """
 _EMPTY = """
-algorithm array cassert chrono cstddef cstdio cstdlib cstring ctime exception fstream functional iomanip iostream map
-memory mutex numeric random set sstream stdexcept string thread tuple type_traits unordered_map utility vector
-assert.h stddef.h stdio.h stdlib.h string.h time.h sys/time.h unistd.h
+algorithm array atomic cassert cctype cerrno chrono cinttypes complex condition_variable cstdarg cstddef cstdio cstdlib
+cstring ctime deque exception filesystem fstream functional future initializer_list iomanip iostream iterator list
+istream limits map memory mutex new numeric optional ostream queue random ratio set sstream stack stdexcept string
+string_view thread tuple type_traits typeinfo unordered_map unordered_set utility variant vector
+assert.h errno.h getopt.h inttypes.h stddef.h stdio.h stdlib.h string.h time.h sys/time.h unistd.h
 cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h cuda_profiler_api.h curand.h cublas_v2.h
 """
 # What stands in for a header that is found nowhere: what kernels need of it.
@@ -64,6 +88,10 @@ HOST_HEADERS = {
     **dict.fromkeys(("cfloat", "float.h"), _FLOAT),
     **dict.fromkeys(("climits", "limits.h"), _INTEGER),
 }
+
+# What nvcc has without any #include, by the name of the header that brings it here.
+_IMPLICIT = {"cuda_math_constants": _CONSTANTS, "cuda_integer_limits": _INTEGER, "cuda_integer_types": _TYPES}
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 
 _SKIPPED = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"([^()\\ ]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
@@ -82,6 +110,14 @@ _CLASS = re.compile(
 _KEPT = re.compile(
     r"\s*(?:using|typedef|enum|static_assert|template\s*<[^{};]*>\s*(?:struct|class|using|union|extern)\b|struct|class|union|asm)\b"
 )
+
+
+def implicit_headers(log: str) -> dict[str, str]:
+    """The headers that define what a log of NVRTC calls undefined and nvcc would know."""
+    missing = set(_UNDEFINED.findall(log))
+    return {
+        name: text for name, text in _IMPLICIT.items() if not missing.isdisjoint(re.findall(r"\w+", text))
+    }
 
 
 def without_host_code(source: str) -> str:

@@ -114,7 +114,7 @@ def atom(e: Lowering, instruction: Instruction) -> None:
     e.store(every_address(e, access), addresses, 64)
     for number, operand in enumerate(operands[1:]):
         for i, item in enumerate(_items(instruction, operand, kind.elements)):
-            value = e.read(item, f"b{8 * kind.width}", True)
+            value = e.read_bits(item, kind.type)
             e.store(value, e.offset(buffer, number * _SECOND + i * 32 * kind.width), 32)
     _run(e, instruction, kind, addresses, buffer)
     for i, target in enumerate(targets):

@@ -263,7 +263,7 @@ def _values(e: Lowering, instruction: Instruction, operand: Operand, type_: str,
     size = TYPE_BYTES[type_]
     rows = e.offset(e.columns(), _VALUES)
     for i, item in enumerate(items):
-        value = e.read(item, f"b{8 * size}", True)
+        value = e.read_bits(item, type_)
         for lane in range(32):
             one = e.set(value.scalar, f"extractelement {value}, i64 {lane}")
             e.store(one, e.offset(rows, lane * _LANE_BYTES + i * size), 1)

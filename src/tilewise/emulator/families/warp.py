@@ -285,7 +285,7 @@ def redux(e: Lowering, instruction: Instruction) -> None:
     (_, source), membermask = _operands(instruction, 2)
     target, _ = _destinations(instruction, False)
     members = _members(e, membermask)
-    values = e.read(source, "b32", True)
+    values = e.read_bits(source, parts[-1])
     if real:
         _put(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
         return

@@ -135,6 +135,8 @@ class Values(Emitter):
         scalar = llvm_scalar(type_)
         match operand:
             case Immediate(value=value, width=width):
+                if width and (type_[0] in "us" or (type_ in ("b8", "b16", "b32") and bits_of(type_) < width)):
+                    raise unsupported(self.now, f"a floating-point literal where .{type_} is wanted")
                 constant = self.const(scalar, literal_bits(value, width, type_))
                 return self.splat(constant) if as_vector else constant
             case Not(item=item):
@@ -163,6 +165,10 @@ class Values(Emitter):
                 value_ = self.splat(value_) if as_vector else value_
                 return self.fit(value_, type_, "u64")
         raise unsupported(self.now, "an operand of a kind that does not fit here")
+
+    def read_bits(self, operand: Operand, type_: str) -> Value:
+        """The bits that each lane has of an operand of a PTX type: those of 1.0 are not the same in f32 and in f64."""
+        return self.cast("bitcast", self.read(operand, type_, True), f"i{bits_of(type_)}")
 
     def fit(self, value: Value, type_: str, own: str) -> Value:
         """A register's value as another type: the same bits, cut or filled with zeros if widths differ."""

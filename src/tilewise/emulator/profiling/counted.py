@@ -24,6 +24,7 @@ from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
+from tilewise.emulator.ptx.library import LIBRARY_LINE
 
 __all__ = [
     "AccessCounts",
@@ -198,12 +199,14 @@ class Counts:
         return sum(int(self._word(start + 16 * place).sum()) for place, _, _ in self.about["handed"])
 
     def executed(self) -> list[Executed]:
-        """Every instruction of the PTX in the order of the flow."""
+        """Every instruction of the user's PTX in the order of the flow."""
         found = []
         guards = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
         for index, block in enumerate(self.about["blocks"]):
             runs, threads = self.block_runs(index), self.block_threads(index)
             for line, name, guard, _ in block["items"]:
+                if line == LIBRARY_LINE:
+                    continue
                 on_runs, on_threads = runs, threads
                 if guard >= 0:
                     at = guards + 16 * guard
@@ -211,6 +214,8 @@ class Counts:
                 found.append(Executed(line, name, index, runs, threads, on_runs, on_threads))
             if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
                 line, name = block["end"]
+                if line == LIBRARY_LINE:
+                    continue
                 tests = block["tests"]
                 splits = self._block(0, index, 2) + self._block(1, index, 2) if tests is not None else None
                 found.append(
@@ -224,8 +229,17 @@ class Counts:
         return [
             self._place(number, about, start + 8 * FIGURES * number)
             for number, about in enumerate(self.about["points"])
-            if about and about["action"] != "bulk"
+            if about and about["action"] != "bulk" and about["line"] != LIBRARY_LINE
         ]
+
+    @property
+    def has_library_calls(self) -> bool:
+        """Whether ``malloc`` or ``free`` ran, of which no figure speaks."""
+        return any(
+            item[0] == LIBRARY_LINE and self.block_runs(index).any()
+            for index, block in enumerate(self.about["blocks"])
+            for item in block["items"]
+        )
 
     def copies(self) -> list[Copied]:
         """What bulk and tensor copies moved."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import Instruction, PtxModule
 
-__all__ = ["EXTERNAL", "HEAP_BYTES", "add_library"]
+__all__ = ["EXTERNAL", "HEAP_BYTES", "LIBRARY_LINE", "add_library"]
 
 
 class External(NamedTuple):
@@ -31,6 +31,7 @@ EXTERNAL = {
 }
 
 _OWN = ("malloc", "free")
+LIBRARY_LINE = 0  # the line of all instructions here: they are at no line of the user's PTX
 HEAP_BYTES = 8 << 20  # of a module, CUDA's default
 
 _TEXT = f"""
@@ -156,5 +157,5 @@ def _library() -> PtxModule:
     for function in filter(None, map(module.function, _OWN)):
         for item in function.body:
             if isinstance(item, Instruction):
-                item.line = 0  # a fault here is at no line of the user's PTX
+                item.line = LIBRARY_LINE
     return module

@@ -270,7 +270,14 @@ def _describe_size(space: Space, build: Build, shared_bytes: int) -> str:
     return f"{owner} {size:,} bytes of it"
 
 
+_NULL_PAGE = (
+    1 << 16
+)  # bytes on either side of address 0 in which an index from a null pointer is thought to lie
+
+
 def _nearest(address: int, ranges: Sequence[Range]) -> str:
+    if min(address, (1 << 64) - address) < _NULL_PAGE:
+        return "a null pointer, or a place near one"
     if not ranges:
         return "the launch has no arrays"
 
