@@ -1,4 +1,4 @@
-"""A plan made ready: compiled for a device, its arguments laid out. Called as often as wanted.
+"""A bound plan: compiled for a device, its arguments laid out; called as often as wanted.
 
 A call fills the operands' addresses into the launches' arguments and starts them; nothing is compiled, chosen or
 checked again.

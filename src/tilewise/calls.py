@@ -1,4 +1,4 @@
-"""Choose → bind → call: what multiplies operands that lie so, made once and started as often as wanted."""
+"""Choose → bind → call: a product bound once for operands of one layout, and started as often as wanted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays sh
 
 
 class Arrays(NamedTuple):
-    """What a product reads and writes: A, B, the result, and what belongs to the epilogue."""
+    """The arrays of a product: A, B, the result, and those of the epilogue."""
 
     a: View
     b: View
@@ -63,7 +63,7 @@ class Arrays(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is fixed of how to multiply; all of it open by default."""
+    """What the caller has fixed of how to multiply; nothing by default."""
 
     plan: Plan | None = None
     specs: tuple[KernelSpec, ...] | None = None
@@ -98,7 +98,7 @@ class Made:
 
 
 def prepare(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made:
-    """What multiplies operands that lie like these on a device: remembered, or chosen and bound now."""
+    """The bound product for operands of this layout on a device: cached, or chosen and bound now."""
     key = _key(arrays, where, choice)
     made = _recall(key)
     if made is None:
@@ -185,7 +185,7 @@ def _adopt(view: View, first: int, end: int, where: Any) -> object:
 
 
 class Call:
-    """A product of arrays that stay the same, ready to be multiplied again and again."""
+    """A product of fixed arrays, ready to be multiplied again and again."""
 
     __slots__ = ("_held", "_start", "made")
 
@@ -249,12 +249,12 @@ def _argument(operand: str) -> str:
 
 
 def overlap_error(written: str, operand: str) -> ArgumentError:
-    """What is wrong where an array that is written shares elements with an operand."""
+    """The error for an ``out`` that shares elements with an operand."""
     return ArgumentError(written, f"must not overlap {operand}", fix="give it memory of its own")
 
 
 def _share_elements(one: View, other: View) -> bool:
-    """Whether two arrays whose memory is interleaved share any of it; so taken where that is hard to find out."""
+    """Whether two arrays whose memory is interleaved share an element; yes if that takes too long to find out."""
     search: Any = np.shares_memory  # it takes any bound of its work, against what its types say
     try:
         return bool(search(numpy_of(one), numpy_of(other), max_work=_MOST_WORK))

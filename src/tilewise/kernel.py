@@ -294,7 +294,7 @@ class Kernel:
     ) -> list[Finding]:
         """Run a launch on the emulator and return what is wrong with it; an empty list is good news.
 
-        Races in shared and global memory, reads of what nobody wrote, accesses out of bounds, barriers that
+        Races in shared and global memory, reads of uninitialised memory, accesses out of bounds, barriers that
         part of a block never meets, copies that are not waited for. ``order`` is which warp goes next, which
         block starts next, and when asynchronous work completes: ``"eager"``, ``"late"``, or a seed.
         ``level="info"`` also gives the races that did no harm, as all of their writes were of equal values. With

@@ -49,7 +49,7 @@ class Parameter:
 
     @property
     def is_number(self) -> bool:
-        """Whether C++ says that it is a number, even one that would have room for an address."""
+        """Whether C++ declares it as a number, even one of the size of an address."""
         return bool(self.declared) and self.writable is None
 
 

@@ -1,4 +1,4 @@
-"""Operands: how the matrices of a product lie in memory, their addresses aside."""
+"""Operands: the layout of a product's matrices in memory, without their addresses."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_sound_kernel_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_array_that_is_new_is_unset(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run(capsys, *launch("copied", *NEW, *NEW))
     assert code == 1
-    assert out.startswith("initcheck: a thread reads what nobody has written at global address")
+    assert out.startswith("initcheck: a thread reads uninitialised memory at global address")
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:

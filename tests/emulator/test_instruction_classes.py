@@ -22,7 +22,7 @@ from tests.hardware import instructions
 from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
 from tilewise.instruments.machine import Machine, Ran
 from tilewise.instruments.profile import Profile
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 KEPT = Path(__file__).parents[1] / "golden" / "hardware" / "instructions.json.gz"
 HOPPER = (9, 0)
@@ -57,7 +57,7 @@ def ran(row: Any) -> list[Ran]:
     """The instructions of a recorded launch with their true runs."""
     texts = recorded()["texts"]
     return [
-        Ran(Instruction(16 * i, texts[text]), 0, *(np.array([float(figure)]) for figure in figures))
+        Ran(MachineInstruction(16 * i, texts[text]), 0, *(np.array([float(figure)]) for figure in figures))
         for i, (text, *figures) in enumerate(row["code"])
     ]
 
@@ -89,7 +89,7 @@ def test_every_counter_follows_from_the_runs() -> None:
 def test_every_opcode_has_a_class_and_a_pipe() -> None:
     for row in recorded()["rows"]:
         assert unclassified_opcode_notes(ran(row), HOPPER) == [], row["entry"]
-    texture = [Ran(Instruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
+    texture = [Ran(MachineInstruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
     assert [note.partition(":")[0] for note in unclassified_opcode_notes(texture, HOPPER)] == [
         "of TEX no class is known",
         "of TEX no pipe is known",

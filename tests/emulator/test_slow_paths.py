@@ -14,7 +14,7 @@ import pytest
 import tilewise as tw
 from tests.hardware import slow_paths
 from tests.hardware.job import Job
-from tilewise.emulator.profiling.slow_paths import CLASSES
+from tilewise.emulator.profiling.slow_path_counts import CLASSES
 from tilewise.instruments.flow import basic_blocks, reached
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.slow_paths import find_detours

@@ -19,8 +19,8 @@ from tilewise.toolchain import nvrtc
 from tilewise.toolchain.cache import default
 from tilewise.toolchain.compile import own_headers
 from tilewise.toolchain.lines import (
-    Instruction,
     Location,
+    MachineInstruction,
     SourceLine,
     disassemble,
     line_table,
@@ -229,7 +229,7 @@ def test_the_two_sides_name_a_file_alike(filename: str) -> None:
 def test_the_parts_of_an_instruction(
     text: str, predicate: str | None, opcode: str, family: str, bits: int | None
 ) -> None:
-    item = Instruction(0, text)
+    item = MachineInstruction(0, text)
     assert (item.predicate, item.opcode, item.family, item.bits) == (predicate, opcode, family, bits)
     assert item.never == (predicate == "@!UPT")
 
@@ -253,11 +253,11 @@ def test_a_written_listing() -> None:
     other, call = SourceLine("other.cu", 5), (SourceLine("b.cu", 6),)
     assert module._read_listing(listing) == {
         "one": [
-            Instruction(0, "NOP"),
-            Instruction(16, "@!P0 MOV R1, R2", other, call),
-            Instruction(32, "BRA `(.L_x_1)", other, call, 7, ".L_x_1"),
+            MachineInstruction(0, "NOP"),
+            MachineInstruction(16, "@!P0 MOV R1, R2", other, call),
+            MachineInstruction(32, "BRA `(.L_x_1)", other, call, 7, ".L_x_1"),
         ],
-        "two": [Instruction(0, "EXIT")],
+        "two": [MachineInstruction(0, "EXIT")],
     }
 
 

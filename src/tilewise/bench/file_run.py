@@ -60,7 +60,7 @@ class Result:
         values = numbers.reshape(-1)[:count].tolist()
         if self.unwritten is not None:
             missing = self.unwritten.reshape(-1)[:count]
-            values = [None if gone else value for value, gone in zip(values, missing, strict=True)]
+            values = [None if unwritten else value for value, unwritten in zip(values, missing, strict=True)]
         return {
             "argument": self.argument,
             "word": self.word,

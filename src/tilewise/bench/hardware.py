@@ -98,7 +98,7 @@ def read_raw(text: str) -> list[dict[str, float]]:
         return []
     found = []
     for row in csv.DictReader(io.StringIO(text[start:])):
-        if row["ID"]:  # the first row tells the units
+        if row["ID"]:  # the first row has the units
             numbers = {name: _number(value) for name, value in row.items() if name and "__" in name}
             found.append({name: value for name, value in numbers.items() if value is not None})
     return found

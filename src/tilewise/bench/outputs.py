@@ -48,7 +48,7 @@ class Verdict:
     ok: bool
     failures: int
     elements: int
-    told: str
+    message: str
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -57,7 +57,7 @@ class Verdict:
             "correct": self.ok,
             "failures": self.failures,
             "elements": self.elements,
-            "told": self.told,
+            "told": self.message,
         }
 
 
@@ -88,14 +88,14 @@ class Expectation:
         failures = int(right.size - np.count_nonzero(right))
         rule = "equal" if exact else f"within {self.absolute:g} + {self.relative:g}·|expected|"
         if not failures:
-            told = f"all {right.size:,} elements {rule}"
+            message = f"all {right.size:,} elements {rule}"
         else:
             where = tuple(int(i) for i in np.unravel_index(int(np.argmin(right)), right.shape))
             missing = unwritten is not None and bool(unwritten[where])
             shown = "not written" if missing else f"{got[where]}"
-            told = f"{failures:,} of {right.size:,} elements not {rule}; the first at {list(where)}: {shown}, expected "
-            told += f"{self.values[where]}"
-        return Verdict(self.argument, self.word, not failures, failures, right.size, told)
+            message = f"{failures:,} of {right.size:,} elements not {rule}; the first at {list(where)}: "
+            message += f"{shown}, expected {self.values[where]}"
+        return Verdict(self.argument, self.word, not failures, failures, right.size, message)
 
 
 @dataclass(frozen=True, slots=True)

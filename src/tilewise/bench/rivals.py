@@ -117,7 +117,7 @@ float32: Any = None
 
 def _tiled(a: Any, b: Any, c: Any) -> None:
     """A kernel for numba: tiles of A and B in shared memory, two barriers a step."""
-    # NOTE: the simulator tells shared arrays apart by their lines.
+    # NOTE: the simulator distinguishes shared arrays by their lines.
     a_tile = cuda.shared.array((_TILE, _TILE), float32)
     b_tile = cuda.shared.array((_TILE, _TILE), float32)
     x, y = cuda.threadIdx.x, cuda.threadIdx.y

@@ -51,8 +51,8 @@ class Unwritten:
             if self.count == self.elements
             else f"{self.count:,} of {self.elements:,} elements not"
         )
-        told = "" if self.count == self.elements else f", {places}"
-        return f"{whole} written of --arg {self.word!r} (number {self.argument}){told}"
+        where = "" if self.count == self.elements else f", {places}"
+        return f"{whole} written of --arg {self.word!r} (number {self.argument}){where}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -95,7 +95,7 @@ class CallStub:
         self._state = structure("State").from_address(addresses["tw_state"])
         self._hash = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(addresses["tw_hash"])
         self._records: dict[int, NativeRecord] = {}
-        self._lock = threading.RLock()  # held by whoever changes the records or the table
+        self._lock = threading.RLock()  # held while the records or the table change
         self._exchanges: dict[int, int] = {}  # address of an exchange table → library
         self._libraries = 0
         self._guarded: set[int] = set()  # libraries whose tensors may be lazily conjugated or negated
@@ -257,7 +257,7 @@ class CallStub:
 
 
 def _retire(state: Any, records: dict[int, NativeRecord]) -> None:
-    """Leave a builtin without records, since nobody keeps them in memory any longer."""
+    """Remove all records from a builtin, whose memory is about to be freed."""
     state.table[:] = [0] * TABLE_SLOTS
     _IMMORTAL.extend(native for native in records.values() if native.is_in_use)
 

@@ -1,4 +1,4 @@
-"""What the compiled call knows of one bound problem: plain data, and the same in native memory."""
+"""A record of the compiled call: one bound problem as plain data, and in native memory."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def write_json(command: str, data: Mapping[str, Any]) -> None:
 def write_result(
     args: Namespace, result: dict[str, Any], markdown: Callable[[dict[str, Any]], str] | None = None
 ) -> bool:
-    """Write a measurement wherever it was asked for; False where a person waits for it."""
+    """Write a measurement to a file, as JSON or as Markdown, as the options say; False if a table has to be printed."""
     if args.out:
         Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if args.json:

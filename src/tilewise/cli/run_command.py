@@ -58,7 +58,7 @@ def _print(found: FileRun, target: str) -> None:
     for verdict in found.verdicts:
         draw.line(
             f"{'correct' if verdict.ok else 'WRONG'}: --arg number {verdict.argument} beside {verdict.expected}: "
-            f"{verdict.told}",
+            f"{verdict.message}",
             "green" if verdict.ok else "bold red",
         )
 
@@ -73,13 +73,13 @@ def _print_result(result: Result) -> None:
         return
     missing = np.zeros(values.shape, np.bool_) if result.unwritten is None else result.unwritten
     length = values.shape[-1]
-    rows, gone = values.reshape(-1, length), missing.reshape(-1, length)
+    rows, unwritten = values.reshape(-1, length), missing.reshape(-1, length)
     for number in range(len(rows)) if result.whole else _first_and_last(len(rows), 2 * _EDGE + 1):
         if number < 0:
             draw.line("  …")
             continue
         place = [int(i) for i in np.unravel_index(number, values.shape[:-1])] if values.ndim > 1 else []
-        _print_row(place, rows[number], gone[number], result.whole, len(str(list(values.shape))))
+        _print_row(place, rows[number], unwritten[number], result.whole, len(str(list(values.shape))))
 
 
 def _first_and_last(count: int, most: int) -> list[int]:
@@ -90,12 +90,12 @@ def _first_and_last(count: int, most: int) -> list[int]:
 
 
 def _print_row(
-    place: list[int], row: npt.NDArray[Any], gone: npt.NDArray[np.bool_], whole: bool, label: int
+    place: list[int], row: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_], whole: bool, label: int
 ) -> None:
     """Elements along the last axis, "--" for those not written; each line begins with the index of its first."""
     per_line = max((draw.width() - label - 2) // (_CELL + 1), 2 * _EDGE)
     shown = range(len(row)) if whole else _first_and_last(len(row), per_line)
-    cells = ["…" if i < 0 else "--" if gone[i] else _number(row[i]) for i in shown]
+    cells = ["…" if i < 0 else "--" if unwritten[i] else _number(row[i]) for i in shown]
     for start in range(0, len(cells), per_line):
         line = "".join(f" {cell:>{_CELL}}" for cell in cells[start : start + per_line])
         draw.line(f"  {[*place, shown[start]]!s:<{label}}{line}")

@@ -379,7 +379,7 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
 
 
 def _check_element(argument: str, parameter: Parameter, dtype: np.dtype[Any], given: Any) -> None:
-    """Refuse an array whose elements are others than those that the kernel's parameter points to."""
+    """Refuse an array whose element type is not the one that the kernel's parameter points to."""
     element = parameter.element or ""
     if fits(element, dtype):
         return

@@ -275,7 +275,7 @@ def _dtype(given: _DataType) -> np.dtype[Any]:
         if (code, bits) == (6, 8):
             return np.dtype(np.bool_)
         if code in _BUILTIN:
-            with contextlib.suppress(TypeError):  # no such width: told below
+            with contextlib.suppress(TypeError):  # no such width: refused below
                 return np.dtype(f"{_BUILTIN[code]}{bits // 8}")
     raise ArgumentError(
         "source", "must have a known element type", f"DLPack code {code}, {bits} bits × {given.lanes}"
@@ -283,7 +283,7 @@ def _dtype(given: _DataType) -> np.dtype[Any]:
 
 
 def from_interface(described: Mapping[str, Any], source: Any) -> tuple[Foreign, int | None]:
-    """Read a ``__cuda_array_interface__``; also the stream that its work was given to, if it says so."""
+    """Read a ``__cuda_array_interface__``; also the stream of its work, if it names one."""
     if described.get("mask") is not None:
         raise ArgumentError("source", "must have no mask", type(source).__name__)
     dtype = np.dtype(described["typestr"])

@@ -17,13 +17,13 @@ __all__ = ["gpu_of", "is_array", "view_on_host"]
 _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__")
 _HOST = (1, 3, 11)  # DLPack's numbers of host memory: pageable, page-locked by CUDA, page-locked by ROCm
 _GPU = (exchange.CUDA, exchange.CUDA_MANAGED)
-_NO_STREAM: Any = None  # what is asked of exporters of host memory, which has no streams
+_NO_STREAM: Any = None  # what exporters of host memory are passed, which has no streams
 _IMMUTABLE = ("jax", "jaxlib")  # libraries whose arrays are immutable, though DLPack does not mark them so
 
 
 def is_array(value: Any) -> bool:
     """Whether a value offers itself as an array, of whatever size: a tensor of one element is no number."""
-    # NOTE: the types are asked first, because a property of an instance may copy, or wait for a GPU.
+    # NOTE: the types are checked first, because a property of an instance may copy, or wait for a GPU.
     kind = type(value)
     return any(hasattr(kind, name) for name in _PROTOCOLS) or any(hasattr(value, name) for name in _PROTOCOLS)
 

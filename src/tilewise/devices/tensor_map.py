@@ -380,7 +380,7 @@ class _MapArguments:
         return tuple(strides[: len(self.sizes) - 1])
 
     def check_row(self, argument: str, length: int, channels: bool) -> None:
-        """Refuse a box whose last axis has a number of bytes that no copy can have."""
+        """Refuse a box whose last axis has a size in bytes that no copy can have."""
         element = ELEMENTS[self.dtype]
         row = length * element.size
         if self.interleave and channels and row != self.interleave:

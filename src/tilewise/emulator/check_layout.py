@@ -166,7 +166,7 @@ def stride_of(size: int) -> int:
 
 
 # In CELLS.STATE, of which the upper bits mean nothing.
-NEW_STATE = 0x0F0F0F0F  # nobody has written any byte
+NEW_STATE = 0x0F0F0F0F  # every byte is uninitialised
 UNSET = 0x0F  # by byte
 ARRIVING = 0x10  # a copy to here is in flight
 ALSO_ARRIVING = 0x1000  # so are others: a number of four bits
@@ -229,7 +229,7 @@ class FindingKind(IntEnum):
     MBARRIER_UNPUBLISHED = 14  # a copy completes on an mbarrier whose init no fence made visible to it
     BAD_MASK = 15  # a lane runs with others of its warp and is not among those that it names
     EQUAL_WRITES = 16  # two writes race, of equal values
-    OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS tells whether it is a write,
+    OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS is 1 for a write,
     BLOCK_EXITED = 18  # and BYTES of how many bytes
 
 

@@ -41,7 +41,7 @@ class Answer(IntEnum):
     YIELD = 2  # in a loop that waits for others
     DEOPT = 3  # to go on in the general build
     FAULT = 4
-    STOP = 5  # the launch was told to stop
+    STOP = 5  # the launch's stop flag is set
 
 
 class Status(IntEnum):
@@ -72,14 +72,14 @@ class FaultKind(IntEnum):
     ASSERT = 6
     BAD_INDEX = 7
     BAD_CALL = 8
-    BAD_CLUSTER_BARRIER = 9  # SIZE tells what is wrong: ClusterFault
+    BAD_CLUSTER_BARRIER = 9  # SIZE is a ClusterFault
     NO_BLOCK = 10  # an address of a block that the cluster does not have
     BLOCK_EXITED = 11  # an address of a block that has exited
     WARPGROUP = 12  # a wgmma by less than a whole warpgroup
     MATRIX = 13  # a descriptor of a wgmma leads out of shared memory
     STACK_OVERFLOW = 14  # calls within one another
-    BAD_MBARRIER = 20  # SIZE tells what is wrong: MbarrierFault
-    BAD_COPY = 22  # a bulk copy; SIZE tells what is wrong: tensor_map.WRONG; ADDRESS may be the tensor map's
+    BAD_MBARRIER = 20  # SIZE is an MbarrierFault
+    BAD_COPY = 22  # a bulk copy; SIZE is of tensor_map_layout.WRONG; ADDRESS may be the tensor map's
     APART = 21  # at a barrier that other lanes of the warp do not come to; ADDRESS: lanes there, the others
 
 
@@ -114,7 +114,7 @@ class LAUNCH:
     WARPS, THREADS = 160, 168
     WARP_STRIDE = 176
     DYNAMIC_BYTES = 184
-    HOST = 192  # pointer to the function that answers questions
+    HOST = 192  # pointer to the function that handles host calls
     LOCK = 200  # held while a lane changes 128 bits of memory in one step
     MULTIPROCESSORS = 216
     GLOBALS = 232  # pointer to the addresses of module-level variables

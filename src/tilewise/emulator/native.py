@@ -111,7 +111,7 @@ def _doubtful(code: bytes) -> bool:
     for match in _TERNARY.finditer(code):
         found = match[1]
         mode, base = found[5] >> 6, found[5] & 7
-        after = 7 if base == 4 and mode != 3 else 6  # behind the byte that tells how an address is made
+        after = 7 if base == 4 and mode != 3 else 6  # behind the byte of the addressing mode
         far = mode == 2 or (mode == 0 and (base == 5 or (base == 4 and found[6] & 7 == 5)))
         after += 4 if far else mode % 3
         if found[1] & 7 == 3 and found[3] & 7 and found[after : after + 1] and found[after] in _CHOICES:

@@ -64,7 +64,7 @@ FINDING_TEXTS = {
         *("racecheck", "read-write", "a thread overwrites what another reads", "read", "write", _RACE)
     ),
     "UNSET": FindingText(
-        *("initcheck", "unset", "a thread reads what nobody has written", "", "read"),
+        *("initcheck", "unset", "a thread reads uninitialised memory", "", "read"),
         "write it first: shared memory and new device arrays hold anything",
     ),
     "EARLY_READ": FindingText(
@@ -90,7 +90,7 @@ FINDING_TEXTS = {
         *("asynchronous read", "write", _FREE),
     ),
     "SUM_IN_FLIGHT": FindingText(
-        *("asyncheck", "sum-in-flight", "a sum of wgmma is read that nobody waited for", "wgmma", "read"),
+        *("asyncheck", "sum-in-flight", "a sum of wgmma is read before it was waited for", "wgmma", "read"),
         "put wgmma.wait_group before the sums are read",
     ),
     "REGISTER_IN_FLIGHT": FindingText(
@@ -127,7 +127,7 @@ FINDING_TEXTS = {
     "EARLY_EXIT": FindingText(
         *("racecheck", "early-exit", "a block ends while others may still use its shared memory", "access"),
         "exit",
-        "keep every block until nobody uses its memory: barrier.cluster (cluster.sync()) before it ends",
+        "keep every block until no other uses its memory: barrier.cluster (cluster.sync()) before it ends",
     ),
     "BAD_MASK": FindingText(
         *("synccheck", "bad-mask", "a lane runs with others of its warp, and its mask does not name it", ""),
@@ -146,7 +146,7 @@ FAULTS = {
     "NO_BLOCK": ("memcheck", "no-such-block", "name a block that the cluster has"),
     "BLOCK_EXITED": (
         *("memcheck", "block-gone"),
-        "keep every block until nobody uses its shared memory: barrier.cluster (cluster.sync()) before it ends",
+        "keep every block until no other uses its shared memory: barrier.cluster (cluster.sync()) before it ends",
     ),
     "BAD_BARRIER": ("synccheck", "bad-barrier", "give all who come to a barrier the same number and count"),
     "APART": (
@@ -159,7 +159,7 @@ FAULTS = {
     ),
     "BAD_MBARRIER": (
         *("synccheck", "bad-mbarrier"),
-        "initialise an mbarrier, before anybody uses it, with as many arrivals as come in a phase",
+        "initialise an mbarrier, before its first use, with as many arrivals as come in a phase",
     ),
     "WARPGROUP": ("synccheck", "divergent-wgmma", "let all four warps of a warpgroup come to it together"),
     "MATRIX": ("memcheck", "out-of-bounds", "see that the descriptor's matrix lies in shared memory"),

@@ -19,7 +19,7 @@ from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counted import Copied, Counts, WgmmaRuns
 from tilewise.instruments.machine import MachineAccess
 from tilewise.instruments.metric import Figures, Metric, spread, whole
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["BULK", "accesses_in_bulk", "bulk_metrics", "more_sectors", "shared_lines"]
 
@@ -62,7 +62,7 @@ _MOVED = {
 }
 
 
-def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, Instruction]]) -> list[MachineAccess]:
+def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, MachineInstruction]]) -> list[MachineAccess]:
     """What copies and products did, by machine instruction: ``code`` has those of the launch and how often
     each ran. Where there is none for a line of the PTX, the line itself stands for it."""
     copies, products = counts.copies(), counts.products()
@@ -78,11 +78,11 @@ def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, Instruction]]) 
     return found
 
 
-_Items = list[tuple[float, Instruction]]  # how often each ran
+_Items = list[tuple[float, MachineInstruction]]  # how often each ran
 
 
 def _by_line(
-    lines: Sequence[int], code: Sequence[tuple[float, Instruction]], families: Sequence[str]
+    lines: Sequence[int], code: Sequence[tuple[float, MachineInstruction]], families: Sequence[str]
 ) -> dict[int | None, _Items]:
     """Machine instructions by the line of the PTX that they do.
 
@@ -106,12 +106,12 @@ def _by_line(
 
 def _shares(there: Mapping[int | None, _Items], line: int, name: str) -> _Items:
     """The machine instructions of a line of the PTX, and which part of its runs each has."""
-    items = there.get(line) or [(1.0, Instruction(0, name, ptx=line))]
+    items = there.get(line) or [(1.0, MachineInstruction(0, name, ptx=line))]
     total = sum(runs for runs, _ in items)
     return [(runs / total if total else 1 / len(items), item) for runs, item in items]
 
 
-def _copied(copied: Copied, item: Instruction, share: float) -> list[MachineAccess]:
+def _copied(copied: Copied, item: MachineInstruction, share: float) -> list[MachineAccess]:
     """A copy, in shared memory (that of all blocks that get it) and in global memory, or that of the cluster."""
     op, zero = _OPS[copied.way], copied[Moved.RUNS] * 0.0
     # Of the copy engine's, there is one for each lane; the others are instructions of whole warps.
@@ -128,7 +128,7 @@ def _copied(copied: Copied, item: Instruction, share: float) -> list[MachineAcce
     ]
 
 
-def _product(product: WgmmaRuns, item: Instruction, share: float) -> MachineAccess:
+def _product(product: WgmmaRuns, item: MachineInstruction, share: float) -> MachineAccess:
     runs = product.runs * share
     size = runs * product.shared_bytes / _WARPS
     waves, zero = size / LINE_BYTES, runs * 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["CLASSES", "PIPED", "PIPES", "category_of", "class_of", "pipes_of"]
 
@@ -117,7 +117,7 @@ def category_of(opcode: str) -> str | None:
     return _CATEGORY.get(opcode)
 
 
-def pipes_of(instruction: Instruction) -> tuple[str, ...] | None:
+def pipes_of(instruction: MachineInstruction) -> tuple[str, ...] | None:
     """The pipes that count an instruction, on compute capability 9.0; None where that is not known."""
     opcode, family = instruction.opcode, instruction.family
     listed = _PIPE.get("HFMA2.MMA" if opcode.startswith("HFMA2.MMA") else family)

@@ -1,4 +1,4 @@
-"""How often the basic blocks of machine code ran, told from what the PTX did.
+"""How often the basic blocks of machine code ran, inferred from the counts of the PTX.
 
 Some instructions are neither moved nor doubled by the assembler: loads and stores, barriers, multiply-adds. A
 block that has one of them ran as often as the line of the PTX that it comes from, if there is no other copy of
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = [
     "FIXED",
@@ -62,7 +62,7 @@ _PREDICATE_ALONE = re.compile(r"\s*(U?P(?:\d|T))\s*")
 _OUT = -1
 _LANES = 32.0
 _FIRM = 30.0  # how much more is made of what comes in going out than of anything else
-_SURE = 10.0  # of what tells the threads of a block for certain
+_SURE = 10.0  # of equations that give the threads of a block for certain
 _LOOSE = 0.01  # how much less of what instructions say that may have been moved
 _ROUNDS = 10  # of solving
 _REFINED = 4
@@ -102,8 +102,8 @@ class BlockRuns:
     jumped: dict[int, float] = field(default_factory=dict)  # threads for which the last instruction jumped
 
 
-def basic_blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]:
-    blocks: list[list[Instruction]] = [[]]
+def basic_blocks(instructions: Iterable[MachineInstruction]) -> list[list[MachineInstruction]]:
+    blocks: list[list[MachineInstruction]] = [[]]
     for item in instructions:
         if item.label and blocks[-1]:
             blocks.append([])
@@ -113,7 +113,7 @@ def basic_blocks(instructions: Iterable[Instruction]) -> list[list[Instruction]]
     return [block for block in blocks if block]
 
 
-def following_blocks(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]:
+def following_blocks(blocks: Sequence[Sequence[MachineInstruction]]) -> list[list[int]]:
     """Where each block may go: where it jumps to first, then what stands behind it; _OUT for the end."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     found = []
@@ -136,12 +136,12 @@ def following_blocks(blocks: Sequence[Sequence[Instruction]]) -> list[list[int]]
     return found
 
 
-def _far(item: Instruction) -> bool:
+def _far(item: MachineInstruction) -> bool:
     """Whether it is a call that does not come back: a jump within the kernel."""
     return item.family == "CALL" and "`(.L_" in item.text
 
 
-def reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
+def reached(blocks: Sequence[Sequence[MachineInstruction]]) -> list[int]:
     """The blocks that can be reached from the first, in order: what pads the code behind its end cannot."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     following = following_blocks(blocks)
@@ -156,7 +156,7 @@ def reached(blocks: Sequence[Sequence[Instruction]]) -> list[int]:
 
 
 def block_runs(
-    blocks: Sequence[Sequence[Instruction]],
+    blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     lines: Mapping[int, Line],
     warps: Figures,
@@ -169,7 +169,7 @@ def block_runs(
     return _balanced(blocks, there, known, _known(blocks, there, lines, firm=False), warps, branches)
 
 
-def own_runs(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
+def own_runs(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
     """How often the PTX line of an instruction ran, or what its guard let through where it is not guarded here."""
     line = lines.get(item.ptx or 0)
     if line is None:
@@ -178,7 +178,10 @@ def own_runs(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
 
 
 def _known(
-    blocks: Sequence[Sequence[Instruction]], there: Sequence[int], lines: Mapping[int, Line], firm: bool
+    blocks: Sequence[Sequence[MachineInstruction]],
+    there: Sequence[int],
+    lines: Mapping[int, Line],
+    firm: bool,
 ) -> dict[int, Figures]:
     """Blocks with an instruction whose copies are all in them: what most of those say.
 
@@ -222,14 +225,14 @@ def _known(
     return found
 
 
-def _called(item: Instruction, lines: Mapping[int, Line]) -> Figures | None:
+def _called(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
     """Of a call of a routine of the assembler's own that does all of an operation: how often that ran."""
     if item.predicate or not _OWN.search(item.text) or _RARE.search(item.text):
         return None
     return own_runs(item, lines)
 
 
-def _fixed(item: Instruction, lines: Mapping[int, Line]) -> bool:
+def _fixed(item: MachineInstruction, lines: Mapping[int, Line]) -> bool:
     """Whether the assembler leaves it where it is, and makes one of it."""
     line = lines[item.ptx or 0]
     several = any(name.startswith("wmma.") for name in line.names)
@@ -242,7 +245,7 @@ def has_slow_path(line: Line) -> bool:
     return any(name.startswith(_MENDED) for name in line.names)
 
 
-def _one_by_one(block: Sequence[Instruction], lines: Mapping[int, Line]) -> Figures | None:
+def _one_by_one(block: Sequence[MachineInstruction], lines: Mapping[int, Line]) -> Figures | None:
     """Of a loop that the assembler makes of an operation that takes one thread's operands at a time: a turn for
     each thread, as if no two had the same operands."""
     if not block[-1].opcode.startswith(ONE_BY_ONE):
@@ -252,7 +255,7 @@ def _one_by_one(block: Sequence[Instruction], lines: Mapping[int, Line]) -> Figu
 
 
 def _unrolled(
-    blocks: Sequence[Sequence[Instruction]],
+    blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     lines: Mapping[int, Line],
     known: Mapping[int, Figures],
@@ -282,7 +285,7 @@ def _unrolled(
 
 
 def _balanced(
-    blocks: Sequence[Sequence[Instruction]],
+    blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     known: Mapping[int, Figures],
     likely: Mapping[int, Figures],
@@ -311,7 +314,7 @@ def _balanced(
 
 
 def add_threads(
-    blocks: Sequence[Sequence[Instruction]],
+    blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     lines: Mapping[int, Line],
     found: BlockRuns,
@@ -345,7 +348,9 @@ def add_threads(
             found.jumped[number] = float(flow[network.jump[number]])
 
 
-def _threads_said(block: Sequence[Instruction], lines: Mapping[int, Line], runs: float) -> Counter[float]:
+def _threads_said(
+    block: Sequence[MachineInstruction], lines: Mapping[int, Line], runs: float
+) -> Counter[float]:
     """How many threads came to a block, if each of its instructions had as many as its PTX line: wrong for some, as
     the assembler moves them to other blocks. Those that are never moved far, if there are any; else all."""
     votes: tuple[Counter[float], Counter[float]] = Counter(), Counter()
@@ -366,7 +371,9 @@ class _Network:
     How often a block ran, and how often it was come to, are sums of these.
     """
 
-    def __init__(self, blocks: Sequence[Sequence[Instruction]], there: Sequence[int], diverged: bool) -> None:
+    def __init__(
+        self, blocks: Sequence[Sequence[MachineInstruction]], there: Sequence[int], diverged: bool
+    ) -> None:
         following = following_blocks(blocks)
         inside = {*there, _OUT}
         edges = [(number, target) for number in there for target in following[number] if target in inside]
@@ -389,7 +396,7 @@ class _Network:
             self.ran[number][i] = 1
 
     def equations(
-        self, blocks: Sequence[Sequence[Instruction]], there: Sequence[int], begun: float
+        self, blocks: Sequence[Sequence[MachineInstruction]], there: Sequence[int], begun: float
     ) -> _Equations:
         """What comes into a block goes out, ``begun`` into the first."""
         found, calls = _Equations(self.size), calling_blocks(blocks, there)
@@ -401,7 +408,7 @@ class _Network:
 
     def ways(
         self,
-        blocks: Sequence[Sequence[Instruction]],
+        blocks: Sequence[Sequence[MachineInstruction]],
         branches: Mapping[int, PtxBranch],
         equations: _Equations,
     ) -> None:
@@ -419,8 +426,10 @@ class _Network:
             equations.add(unit[unsure].sum(axis=0), rest, _LOOSE / 5)
 
 
-def _ptx_branch(block: Sequence[Instruction], branches: Mapping[int, PtxBranch]) -> tuple[int | None, bool]:
-    """The line of the PTX's branch that a block ends with, told by its own line or by what sets its condition; and
+def _ptx_branch(
+    block: Sequence[MachineInstruction], branches: Mapping[int, PtxBranch]
+) -> tuple[int | None, bool]:
+    """The line of the PTX's branch that a block ends with, found by its own line or by what sets its condition; and
     whether nothing else is in that condition, as where two branches were made one."""
     if block[-1].family not in ("BRA", "EXIT"):
         return None, False
@@ -431,7 +440,7 @@ def _ptx_branch(block: Sequence[Instruction], branches: Mapping[int, PtxBranch])
     return found[0], 0 < len(tests) <= len(branches[found[0]].tests) and {*tests} <= branches[found[0]].tests
 
 
-def _tests(block: Sequence[Instruction]) -> list[int]:
+def _tests(block: Sequence[MachineInstruction]) -> list[int]:
     """The PTX lines of the instructions that set the condition of a block's last one."""
     wanted, lines = {*_PREDICATE.findall(block[-1].text)}, []
     for item in reversed(block[:-1]):
@@ -442,7 +451,7 @@ def _tests(block: Sequence[Instruction]) -> list[int]:
     return lines
 
 
-def _predicates_written(item: Instruction) -> set[str]:
+def _predicates_written(item: MachineInstruction) -> set[str]:
     """Results stand first: two predicates at most, before or behind a register."""
     operands = item.text.partition(item.opcode)[2].split(",")[:3]
     if not _PREDICATE_ALONE.fullmatch(operands[0]):
@@ -455,12 +464,14 @@ def _predicates_written(item: Instruction) -> set[str]:
     return found
 
 
-def _predicates_read(item: Instruction) -> set[str]:
+def _predicates_read(item: MachineInstruction) -> set[str]:
     operands = item.text.partition(item.opcode)[2].split(",")
     return {*_PREDICATE.findall(f"{item.predicate or ''} {' '.join(operands[2:])}")}
 
 
-def calling_blocks(blocks: Sequence[Sequence[Instruction]], there: Sequence[int]) -> dict[int, list[int]]:
+def calling_blocks(
+    blocks: Sequence[Sequence[MachineInstruction]], there: Sequence[int]
+) -> dict[int, list[int]]:
     """The blocks that call the routine which a block begins."""
     labels = {item.label: number for number in there for item in blocks[number] if item.label}
     found: dict[int, list[int]] = {}
@@ -489,7 +500,7 @@ class _Equations:
 
     def solved(self) -> npt.NDArray[Any]:
         """Without negative entries, and so that what is wrong is wrong in few equations: each time around, one
-        that is far from holding counts for less. A block that is told wrongly then does not pull at others."""
+        that is far from holding counts for less. A block with a wrong estimate then does not pull at others."""
         rows, right, weights = np.array(self._rows), np.array(self._right), np.array(self._weights)
         scale = max(float(np.abs(right).max(initial=0)), 1.0)
         soft = weights < _FIRM
@@ -537,7 +548,7 @@ def _least_squares(
         if chosen.size:
             try:
                 inverse = np.linalg.inv(square[np.ix_(chosen, chosen)])
-            except np.linalg.LinAlgError:  # nothing tells some of them apart
+            except np.linalg.LinAlgError:  # some of them cannot be distinguished
                 inverse = np.linalg.pinv(square[np.ix_(chosen, chosen)])
             for _ in range(_REFINED):  # for squares of small weights beside large ones are not precise
                 x[chosen] += inverse @ (matrix[:, chosen].T @ (right - matrix @ x))

@@ -1,6 +1,6 @@
 """Metrics of instructions: how many, of which class, on which pipe, and where branches part threads.
 
-What touches no memory is told from the basic block that it is in, so these figures are estimates; see
+The runs of what touches no memory follow from the basic block that it is in, so these figures are estimates; see
 ``flow.py``.
 """
 
@@ -16,7 +16,7 @@ from tilewise.emulator.profiling.counted import Counts
 from tilewise.instruments.classes import CLASSES, PIPED, PIPES, category_of, class_of, pipes_of
 from tilewise.instruments.machine import MEMORY, Machine, MachineAccess, Ran, width_of
 from tilewise.instruments.metric import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["barrier_metrics", "instruction_metrics", "ptx_metrics", "unclassified_opcode_notes"]
 
@@ -105,7 +105,7 @@ def instruction_metrics(machine: Machine, counts: Counts, threads: float) -> lis
     return found
 
 
-def _kind(item: Instruction) -> _Kind:
+def _kind(item: MachineInstruction) -> _Kind:
     family = item.family
     bits = width_of(item) if family in _WIDE else 0
     way = ".".join(item.opcode.split(".")[1:3]) if family.startswith("UBLK") else ""

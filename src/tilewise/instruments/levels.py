@@ -1,4 +1,4 @@
-"""Bytes by level: what goes through shared memory, what is asked of global memory, and what comes from where."""
+"""Bytes by level: through shared memory, of global memory as requested, from L2, and from memory."""
 
 from __future__ import annotations
 

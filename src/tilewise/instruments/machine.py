@@ -4,7 +4,7 @@ Which addresses were touched, and how often, comes from running the PTX; with ho
 machine code, in which the assembler has merged loads and left some out. A PTX line of which there are several
 copies (an unrolled loop) shares its runs among them.
 
-How often an instruction ran that touches no memory is told from its basic block (``flow.py``).
+How often an instruction ran that touches no memory follows from its basic block (``flow.py``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewise.instruments.flow import (
     reached,
 )
 from tilewise.instruments.slow_paths import add_detours, find_detours
-from tilewise.toolchain.lines import Instruction, LineTable
+from tilewise.toolchain.lines import LineTable, MachineInstruction
 
 __all__ = ["MEMORY", "Figures", "Machine", "MachineAccess", "Ran", "join_machine_code"]
 
@@ -60,7 +60,7 @@ _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom"
 class MachineAccess:
     """What one machine instruction did in one memory space."""
 
-    instruction: Instruction
+    instruction: MachineInstruction
     op: str  # "ld", "st", "ldsm", "stsm", "atom", "red", "ldgsts"
     space: str
     bits: int
@@ -81,7 +81,7 @@ class MachineAccess:
 class Ran:
     """One machine instruction and how often it ran."""
 
-    instruction: Instruction
+    instruction: MachineInstruction
     block: int
     runs: Figures
     active: Figures  # threads that came to it
@@ -170,7 +170,7 @@ def _branches(counts: Counts) -> dict[int, PtxBranch]:
     return found
 
 
-def _merged(item: Instruction, runs: float, widest: int, line: Line | None) -> float:
+def _merged(item: MachineInstruction, runs: float, widest: int, line: Line | None) -> float:
     """Where copies of a load or store are wider than the PTX has it, one does what several turns of a loop, or other
     copies, would: which part of the line's runs is left. ``runs`` are those of all its copies."""
     if line is None or item.predicate or item.family not in ("LDS", "STS", "LDG", "STG"):
@@ -180,7 +180,7 @@ def _merged(item: Instruction, runs: float, widest: int, line: Line | None) -> f
     return min(runs / asked, 1.0) if asked and named and max(named) < widest else 1.0
 
 
-def _elected(item: Instruction, block: Sequence[Instruction], line: Line | None) -> bool:
+def _elected(item: MachineInstruction, block: Sequence[MachineInstruction], line: Line | None) -> bool:
     """Whether the assembler has one lane do an atomic operation for its warp: it is guarded there, and not in the
     PTX, and the lanes are counted before it."""
     counting = ("VOTE", "VOTEU", "REDUX", "CREDUX", "ELECT")
@@ -188,7 +188,7 @@ def _elected(item: Instruction, block: Sequence[Instruction], line: Line | None)
     return bool(guarded) and any(other.family in counting for other in block)
 
 
-def width_of(item: Instruction) -> int:
+def width_of(item: MachineInstruction) -> int:
     """Bits of a lane."""
     if item.family in ("LDSM", "STSM"):
         return 128
@@ -224,7 +224,7 @@ def _by_line(counts: Counts) -> dict[int, Line]:
 
 
 def _accesses(
-    item: Instruction, places: Sequence[AccessCounts], part: float, alike: bool, elected: bool
+    item: MachineInstruction, places: Sequence[AccessCounts], part: float, alike: bool, elected: bool
 ) -> list[MachineAccess]:
     """What a machine instruction did, as a part of what its PTX line did.
 
@@ -248,7 +248,9 @@ def _accesses(
     return found
 
 
-def _in_shared(item: Instruction, op: str, place: AccessCounts, share: float, alike: bool) -> MachineAccess:
+def _in_shared(
+    item: MachineInstruction, op: str, place: AccessCounts, share: float, alike: bool
+) -> MachineAccess:
     bits = width_of(item)
     bypass, fills = ".BYPASS" in item.opcode, ".ZFILL" in item.opcode
     waves, phases, ideals = shared_figures(place, min(bits // 8, 16), bypass, fills)
@@ -263,7 +265,9 @@ def _in_shared(item: Instruction, op: str, place: AccessCounts, share: float, al
     )  # fmt: skip
 
 
-def _in_global(item: Instruction, op: str, place: AccessCounts, share: float, alike: bool) -> MachineAccess:
+def _in_global(
+    item: MachineInstruction, op: str, place: AccessCounts, share: float, alike: bool
+) -> MachineAccess:
     bits = width_of(item)
     asked = place.asked if op in ("atom", "red") else place.sectors
     least = np.minimum(place.least * max(1.0, bits / 8 / place.size), place.sectors)
@@ -275,7 +279,9 @@ def _in_global(item: Instruction, op: str, place: AccessCounts, share: float, al
     )  # fmt: skip
 
 
-def _by_one_lane(item: Instruction, op: str, space: str, place: AccessCounts, share: float) -> MachineAccess:
+def _by_one_lane(
+    item: MachineInstruction, op: str, space: str, place: AccessCounts, share: float
+) -> MachineAccess:
     runs = (place.shared if space == "shared" else place.outside) * share
     nothing, bits = runs * 0.0, width_of(item)
     if space == "shared":
@@ -332,7 +338,7 @@ def _fits(op: str, space: str, place: AccessCounts) -> bool:
 
 def _ran(
     number: int,
-    block: Sequence[Instruction],
+    block: Sequence[MachineInstruction],
     lines: Mapping[int, Line],
     copies: Mapping[tuple[int | None, str], Sequence[float]],
     found: BlockRuns,

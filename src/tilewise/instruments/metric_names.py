@@ -1,4 +1,4 @@
-"""Every name that a metric of a profile may have, known without a launch."""
+"""The names of all metrics that a profile may have, known without a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewise.instruments.metrics import chosen, make_metrics
 from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.profile_launch import DEFAULT_GPU, launch_figures
 from tilewise.launch import Launch
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["check_metric_names", "known_metric_names"]
 
@@ -51,7 +51,7 @@ def _of_empty_launches() -> Iterator[Sequence[str]]:
         **{name: [] for name in ("points", "guards", "divisions", "products", "handed")},
         **dict.fromkeys(("deopts", "tables", "ways"), 0),
     }
-    nothing, item = np.zeros(1), Instruction(0, "NOP")
+    nothing, item = np.zeros(1), MachineInstruction(0, "NOP")
     figures: Any = [nothing] * 7
     accesses = [MachineAccess(item, op, space, 32, *figures) for space in _SPACES for op in _OPS]
     launch = Launch((1, 1, 1), (_THREADS, 1, 1))

@@ -11,7 +11,7 @@ from tilewise.toolchain.binary import Binary
 
 __all__ = ["Origins"]
 
-_DEEPEST = 8  # calls within calls that are told
+_DEEPEST = 8  # nested calls that are listed
 _OFFSETS = (1 << 24) - 1  # of an address of shared memory: where it is in its block's
 _MOST_SHARED = 227 << 10  # bytes that any GPU gives a block
 

@@ -16,7 +16,7 @@ from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.instruments.machine import Machine, MachineAccess, shared_figures
-from tilewise.toolchain.lines import Instruction as MachineInstruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["merged", "predict"]
 
@@ -36,7 +36,7 @@ class _Item:
     size: int
 
 
-_Group = tuple[str, str, int]  # "ld" or "st", the register that addresses are told by, bytes of a lane
+_Group = tuple[str, str, int]  # "ld" or "st", the base register, bytes of a lane
 
 
 def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:

@@ -35,7 +35,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 _SECTION = "Command line profiler metrics"
 
-# What a table shows unless it is told what.
+# The metrics that a table shows by default.
 DEFAULT = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_*.sum",

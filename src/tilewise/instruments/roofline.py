@@ -138,7 +138,7 @@ def _kind(family: str, words: str) -> str:
 def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
     """The roofline of a profile."""
     work: dict[str, float] = {}
-    # How often products of four warps ran is counted, not told from their blocks.
+    # How often products of four warps ran is counted, not inferred from their blocks.
     products = [access for access in machine.accesses if access.op == "gmma"]
     counted = {access.instruction.offset: access.runs for access in products}
     for item in machine.ran:

@@ -3,7 +3,7 @@
 Blocks differ where the grid has its edges: the first, the last and those in between along each axis are kinds
 of their own. Of each, some are run, evenly spaced; each multiprocessor is then given as many of each kind as it
 would have of all blocks. That is exact where blocks of a kind do the same, and an estimate elsewhere: where a
-one-dimensional grid takes tiles in an order of its own, edges are not told apart.
+one-dimensional grid takes tiles in an order of its own, edges are not recognised.
 
 Blocks of a cluster need each other: of clusters, whole ones are run, of each kind in the grid of clusters, and
 the blocks of one have equal parts of what it did.

@@ -1,8 +1,8 @@
-"""How often the longer ways of divisions and roots ran, from the classes of lanes that took them.
+"""How often the slow paths of divisions and roots ran, from the classes of lanes that took them.
 
 A division is a test, a few instructions for the lanes that it lets through, and a call of a routine of the
 assembler's own for the others: a *detour*. One that rounds to a side is such a call for all lanes. The emulator
-counts which classes of lanes were together in a warp (``emulator/profiling/slow_paths.py``). What each class does at
+counts which classes of lanes were together in a warp (``profiling/slow_path_counts.py``). What each class does at
 the branches of the routine is known (``_ROUTINES``), so a warp can be followed through it: lanes that part at a branch
 run what comes one after the other, until a ``BSYNC`` where they wait for each other.
 
@@ -18,11 +18,11 @@ from typing import Any
 
 from tilewise.emulator.profiling.counted import SlowPath
 from tilewise.instruments.flow import BlockRuns, Line, following_blocks
-from tilewise.toolchain.lines import Instruction
+from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["Detour", "add_detours", "find_detours"]
 
-_Blocks = Sequence[Sequence[Instruction]]
+_Blocks = Sequence[Sequence[MachineInstruction]]
 _CALLED = re.compile(r"CALL.*`\((\$__internal\w*\$__cuda_sm\d+x?_(\w+))\)")
 _Way = str | None  # of a class: what it does at each branch that it comes to, T to jump and F to go on
 
@@ -267,7 +267,7 @@ def _through_routine(
     return out
 
 
-def _begins(item: Instruction) -> str:
+def _begins(item: MachineInstruction) -> str:
     """The barrier of lanes that an instruction sets up."""
     return _BARRIER.findall(item.text)[0] if item.family == "BSSY" else ""
 

@@ -77,7 +77,7 @@ def view_output(argument: str, array: Any) -> View:
 
 
 def library_of(argument: str, array: Any) -> Library:
-    """Whose an array is: looked up by its type, which is sorted in when it is first met."""
+    """The library of an array, by its type; a new type is classified when it is first met."""
     kind = type(array)
     found = _by_type.get(kind)
     if found is None:
@@ -86,7 +86,7 @@ def library_of(argument: str, array: Any) -> Library:
 
 
 def _recognise(argument: str, array: Any) -> Library:
-    """The library whose class is among the bases of the array's type, else whoever speaks a protocol."""
+    """The library that a base class of the array's type belongs to, else that of the protocols it supports."""
     if isinstance(array, GpuArray | EmulatedArray):
         return _OWN
     for base in type(array).__mro__:

@@ -1,4 +1,4 @@
-"""Operands of several libraries in one product: whose array the result is, and which streams are involved."""
+"""Operands of several libraries in one product: the library of the result, and the streams involved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Common(NamedTuple):
 
 
 def common(views: Mapping[str, View]) -> Common:
-    """Whose kind the result of an operation on ``views`` is, and where it is worked out.
+    """The library, space and streams of an operation on ``views``.
 
     Libraries may be mixed within one space. A framework goes before our own arrays, these before other
     libraries', and all before NumPy; among equals the first decides.

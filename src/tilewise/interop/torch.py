@@ -103,7 +103,7 @@ class TorchLibrary(Library):
         return f"{argument}.cpu()" if space == HOST else f"{argument}.to('cuda:{space[1]}')"
 
     def _has_tangent(self, array: Any) -> bool:
-        """Whether forward-mode differentiation follows a tensor; asked inside of a level alone."""
+        """Whether a tensor has a forward-mode tangent; checked only inside a level of differentiation."""
         return self._forward_ad.unpack_dual(array).tangent is not None
 
     def _dispatches(self, array: Any) -> bool:

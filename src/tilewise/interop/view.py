@@ -1,4 +1,4 @@
-"""What is known of an array whoever made it, and what each library does for its own arrays."""
+"""A view of an array of any library, and the operations that tilewise needs of each library."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class View(NamedTuple):
 
 
 class Library(abc.ABC):
-    """What tilewise needs of an array library. One object for each library, made when it is first met."""
+    """The operations that tilewise needs of an array library. One object for each library, made when it is
+    first met."""
 
     name: ClassVar[str]
     preference: ClassVar[int]  # where libraries are mixed, the highest gives the result
@@ -79,7 +80,7 @@ class Library(abc.ABC):
         return False
 
     def gradients_on(self) -> Callable[[], bool] | None:
-        """What says whether gradients are recorded now; None where they never are."""
+        """A function that returns whether gradients are recorded now; None where they never are."""
         return None
 
     def ordinary_state(self) -> tuple[dict[str, Any], str, object] | None:

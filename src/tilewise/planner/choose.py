@@ -51,7 +51,8 @@ def list_candidates(
     given: Mapping[str, object] | None = None,
     copy: bool | None = None,
 ) -> tuple[list[Candidate], list[Refusal]]:
-    """Every kernel and setting that can multiply the operands, the fastest first, and who cannot and why.
+    """Every kernel and setting that can multiply the operands, the fastest first; and the refusals of the other
+    kernels.
 
     ``specs`` are the kernels to consider (None: all practical ones), ``given`` settings that are fixed, ``copy``
     False excludes plans that copy an operand first.
@@ -76,7 +77,7 @@ def choose(
     given: Mapping[str, object] | None = None,
     copy: bool | None = None,
 ) -> Candidate:
-    """The candidate that is predicted to finish first; an error that says why there is none."""
+    """The candidate with the shortest predicted time; an error with the reasons if there is none."""
     found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
     if found:
         return found[0]

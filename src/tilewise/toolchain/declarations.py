@@ -215,7 +215,7 @@ def _types(declared: Sequence[_Declared]) -> list[tuple[str | None, bool | None]
 
 
 def _split(text: str, start: int) -> list[str] | None:
-    """The parameters of a declaration whose bracket was opened before ``start``; None where it is not closed."""
+    """The parameters of a declaration that ``start`` is inside of; None where its bracket is not closed."""
     depth, parts = 0, [""]
     for character in text[start:]:
         if character == ")" and not depth:

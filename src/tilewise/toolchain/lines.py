@@ -21,7 +21,15 @@ from typing import Any, NamedTuple, TypeVar
 from tilewise.errors import ArgumentError, ToolError, UnknownNameError
 from tilewise.toolchain import cache
 
-__all__ = ["Instruction", "LineTable", "Location", "SourceLine", "disassemble", "line_table", "ptx_locations"]
+__all__ = [
+    "LineTable",
+    "Location",
+    "MachineInstruction",
+    "SourceLine",
+    "disassemble",
+    "line_table",
+    "ptx_locations",
+]
 
 _KIND = "lines"  # in the cache
 _FORMAT = "2"  # of what is cached
@@ -61,7 +69,7 @@ class Location(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class MachineInstruction:
     """One machine instruction and where it comes from.
 
     ``cuda`` and ``ptx`` are None where the machine code says nothing: it was compiled without line tables,
@@ -116,15 +124,15 @@ class Instruction:
 class LineTable:
     """The instructions of one entry in order of address, its subroutines included."""
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[MachineInstruction, ...]
 
     @functools.cached_property
-    def by_cuda(self) -> Mapping[SourceLine, tuple[Instruction, ...]]:
+    def by_cuda(self) -> Mapping[SourceLine, tuple[MachineInstruction, ...]]:
         """The instructions of each CUDA line."""
         return _grouped(self.instructions, lambda instruction: instruction.cuda)
 
     @functools.cached_property
-    def by_ptx(self) -> Mapping[int, tuple[Instruction, ...]]:
+    def by_ptx(self) -> Mapping[int, tuple[MachineInstruction, ...]]:
         """The instructions of each PTX line."""
         return _grouped(self.instructions, lambda instruction: instruction.ptx)
 
@@ -141,10 +149,10 @@ class LineTable:
             instructions.append(replace(item, cuda=cuda, callers=callers))
         return LineTable(tuple(instructions))
 
-    def at(self, file: str | os.PathLike[str], line: int) -> tuple[Instruction, ...]:
+    def at(self, file: str | os.PathLike[str], line: int) -> tuple[MachineInstruction, ...]:
         """The instructions of CUDA line ``line`` of the file whose path ends in ``file``."""
         wanted = _path_parts(os.fspath(file))
-        found: list[Instruction] = []
+        found: list[MachineInstruction] = []
         for source, instructions in self.by_cuda.items():
             parts = _path_parts(source.file)
             if source.line == line and parts[len(parts) - len(wanted) :] == wanted:
@@ -292,13 +300,13 @@ class _Place(NamedTuple):
     call: SourceLine | None
 
 
-def _read_listing(listing: str) -> dict[str, list[Instruction]]:
+def _read_listing(listing: str) -> dict[str, list[MachineInstruction]]:
     """The instructions of each entry of an annotated listing.
 
     An annotation stands before the first instruction it holds for, and only where something changes.
     """
-    entries: dict[str, list[Instruction]] = {}
-    instructions: list[Instruction] = []
+    entries: dict[str, list[MachineInstruction]] = {}
+    instructions: list[MachineInstruction] = []
     places: list[_Place] = []
     cuda: SourceLine | None = None
     callers: tuple[SourceLine, ...] = ()
@@ -310,7 +318,7 @@ def _read_listing(listing: str) -> dict[str, list[Instruction]]:
                 cuda, *calls = _chain(places)
                 callers, places = tuple(calls), []
             text = " ".join(found[2].split())
-            instructions.append(Instruction(int(found[1], 16), text, cuda, callers, ptx, label))
+            instructions.append(MachineInstruction(int(found[1], 16), text, cuda, callers, ptx, label))
             label = ""
         elif found := _PLACE.fullmatch(line):
             if found[1] == _PTX_FILE:
@@ -369,9 +377,9 @@ _Key = TypeVar("_Key")
 
 
 def _grouped(
-    instructions: Iterable[Instruction], key: Callable[[Instruction], _Key | None]
-) -> dict[_Key, tuple[Instruction, ...]]:
-    groups: dict[_Key, list[Instruction]] = {}
+    instructions: Iterable[MachineInstruction], key: Callable[[MachineInstruction], _Key | None]
+) -> dict[_Key, tuple[MachineInstruction, ...]]:
+    groups: dict[_Key, list[MachineInstruction]] = {}
     for instruction in instructions:
         where = key(instruction)
         if where is not None:
@@ -379,7 +387,7 @@ def _grouped(
     return {where: tuple(group) for where, group in groups.items()}
 
 
-def _dump(instructions: Iterable[Instruction]) -> bytes:
+def _dump(instructions: Iterable[MachineInstruction]) -> bytes:
     """Instructions as JSON: the file names once, and a short row each."""
     files: dict[str, int] = {}
 
@@ -407,10 +415,10 @@ def _load(data: bytes) -> LineTable | None:
         return None  # of another version of tilewise: made again
 
 
-def _loaded(table: Any) -> Iterator[Instruction]:
+def _loaded(table: Any) -> Iterator[MachineInstruction]:
     files = table["files"]
     for offset, text, cuda, callers, ptx, label in table["rows"]:
-        yield Instruction(
+        yield MachineInstruction(
             offset,
             text,
             SourceLine(files[cuda[0]], cuda[1]) if cuda else None,

@@ -253,7 +253,7 @@ class GpuArray:
     # ── to compiled calls and other libraries ──
 
     def native(self) -> bytes:
-        """What a compiled call reads of this array, made once; empty if it cannot be said that way.
+        """The descriptor by which a compiled call reads this array, made once; empty if the array has none.
 
         As ``<QQiiiBBHQ``: the address of its memory's state word (:attr:`Memory.state_address`) and of its
         first element; DLPack's device type and number, number of axes, type code, bits and lanes; 1 if it is

@@ -483,7 +483,7 @@ class GpuDevice:
 class PreparedLaunch:
     """A launch whose arguments lie ready, started by calling it: on the stream that is current then.
 
-    ``arrays`` are those that it uses: they are kept, and their memory is told of the stream.
+    ``arrays`` are those that it uses: they are kept alive, and their memory records its use on the stream.
     """
 
     __slots__ = (

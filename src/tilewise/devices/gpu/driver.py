@@ -281,7 +281,7 @@ class Context:
     __slots__ = ("address", "blame", "handle", "name", "ordinal", "process")
 
     def __init__(self, ordinal: int, blame: Callable[[], str]) -> None:
-        """``blame`` tells what the GPU was given last; it may be what broke the context."""
+        """``blame`` returns what the GPU was given last: it may have broken the context."""
         self.blame = blame
         self.ordinal, self.name, self.process = ordinal, f"gpu:{ordinal}", os.getpid()
         doing = f"opening {self.name}"
@@ -346,7 +346,7 @@ class Context:
 
 
 class ContextScope:
-    """Makes a context current, puts the previous one back, and tells cuda.core's errors as ours."""
+    """Makes a context current, restores the previous one, and translates cuda.core's errors."""
 
     __slots__ = ("_context", "_doing", "_pushed")
 

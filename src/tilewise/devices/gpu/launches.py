@@ -305,7 +305,7 @@ class Programs:
             try:
                 kernel = code.get_kernel(entry)
                 raw = check(driver().cuKernelGetFunction(kernel.handle), doing)
-                # Drivers load late, some only at the first launch: what is wrong is to be told here.
+                # Drivers load late, some only at the first launch: what is wrong is reported here.
                 check(driver().cuFuncLoad(raw), doing)
             except Exception as error:
                 self._raise_with_log(error, binary, doing)
@@ -335,7 +335,7 @@ class Programs:
 
 
 def _code_of(binary: Binary) -> Any:
-    """A binary as cuda.core knows it, which loads it when something of it is asked for."""
+    """A binary as a cuda.core object, which loads it on first use."""
     if binary.cubin is not None:
         return core().ObjectCode.from_cubin(binary.cubin, name=binary.filename)
     return core().ObjectCode.from_ptx(_terminated(binary.ptx), name=binary.filename)

@@ -60,7 +60,7 @@ def function_addresses(module: PtxModule) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Frame:
-    """One call on its way: whose body is copied, and what its names become."""
+    """One call being inlined: whose body is copied, and how its names change."""
 
     function: PtxFunction
     suffix: str
@@ -449,7 +449,7 @@ _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
 def _addressed(module: PtxModule) -> Iterator[str]:
-    """The functions whose address a module takes, in code or in the initial bytes of a variable."""
+    """The functions whose addresses code or a variable's initial bytes contain."""
     for variable in list(module.variables.values()):
         yield from (link[1] for link in variable.links if link[1] in module.functions)
     callable_ = {name for name, function in module.functions.items() if not function.entry}

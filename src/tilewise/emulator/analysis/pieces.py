@@ -48,8 +48,8 @@ class Cut:
     homes: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
-    def room(self, size: int) -> int:
-        """A place for that many bytes."""
+    def reserve(self, size: int) -> int:
+        """Reserve bytes of the frame; returns their offset."""
         self.bytes += size
         return self.bytes - size
 
@@ -74,7 +74,7 @@ def cut(
         spread |= shared - analysis.local
         _place(result, block, shared & analysis.local, types)
     for name in sorted(spread):
-        result.homes[name] = result.room(_size(types[name]))
+        result.homes[name] = result.reserve(_size(types[name]))
     return result if result.bytes <= _MOST_FRAME_BYTES else Cut()
 
 
@@ -147,7 +147,7 @@ def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str])
             free[size].append(home)
         size = _size(types[name])
         homes = free.setdefault(size, [])
-        result.homes[name] = homes.pop() if homes else result.room(size)
+        result.homes[name] = homes.pop() if homes else result.reserve(size)
         heapq.heappush(busy, (last[name], size, result.homes[name]))
 
 

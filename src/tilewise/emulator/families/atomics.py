@@ -92,7 +92,7 @@ class _Kind(NamedTuple):
 
 @effect("atom", "red")
 def atom(e: Lowering, instruction: Instruction) -> None:
-    """Change memory in one step for each lane; ``atom`` also tells what was there."""
+    """Change memory atomically for each lane; ``atom`` also returns the old value."""
     if instruction.opcode == "red" and "async" in instruction.parts:
         from tilewise.emulator.families.bulk import remote
 

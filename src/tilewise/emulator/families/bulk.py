@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BARRIER", "GROUP", "Columns", "bulk", "hint", "refuse_others", "remote", "spaces_of"]
 
-BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy tells that it is complete
+BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy signals that it is complete
 _SPACES = ("global", "shared::cta", "shared::cluster")
 # Where a copy may go from where, and the words that only some of them have.
 _WAYS: dict[tuple[str, str], set[str]] = {

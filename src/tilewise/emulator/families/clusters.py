@@ -165,7 +165,7 @@ def await_launch(e: Lowering, instruction: Instruction) -> Value:
 
 @effect("membar", "fence")
 def fence(e: Lowering, instruction: Instruction) -> None:
-    """Order among accesses: one order for all of them, whatever is asked for."""
+    """Order among accesses: every fence orders all of them."""
     words = frozenset(instruction.parts)
     if any("fabric" in word for word in words):
         raise unsupported(

@@ -1,6 +1,6 @@
 """``mma.sync``: D = A·B + C, each matrix spread over the registers of a warp.
 
-Where an element lies is told by *layouts*, the formulas of the PTX ISA: from (lane, register, part of the
+*Layouts*, the formulas of the PTX ISA, map each element: from (lane, register, part of the
 register) to (row, column). All else follows from them: for every element of D that a lane holds and every
 k, a shuffle brings each lane the element of A and the element of B that it needs.
 """

@@ -163,7 +163,7 @@ class Emitter:
         return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
 
     def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
-        """Call an overloaded LLVM intrinsic whose arguments and result have the first one's type."""
+        """Call an overloaded LLVM intrinsic whose arguments and result have the type of the first argument."""
         suffix = _suffix(args[0].type)
         full = f"{name}.{suffix}"
         parameters = [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra]

@@ -17,7 +17,7 @@ from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import LAUNCH, WARP, Answer, FaultKind
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.instructions import complete
-from tilewise.emulator.lowering.pieces import Pieces
+from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waiting_blocks
 from tilewise.emulator.lowering.tables import WAITS, check_operand_count
 from tilewise.emulator.lowering.watch import watcher_for
@@ -507,10 +507,10 @@ class Lowering(Pieces):
         if self.general:
             meeting = self.load("i32", self.offset("%warp", WARP.MEETING), 4)
             helped = self.op("and", helped, self.op("xor", meeting, self.const("i32", -1)))
-        nobody = self.compare("icmp eq", helped, self.const("i32", 0))
+        no_help = self.compare("icmp eq", helped, self.const("i32", 0))
         some = self.compare("icmp ne", lanes, self.const("i32", 0))
         wrong, on = self.label("wrong"), self.label("on")
-        self.branch(self.op("and", nobody, some), wrong, on, likely=False)
+        self.branch(self.op("and", no_help, some), wrong, on, likely=False)
         self.place(wrong)
         self._fault_apart(lanes, line)
         self.place(on)

@@ -46,7 +46,7 @@ _LANE_MASKS = {
     "%lanemask_gt": lambda lane: 0xFFFF_FFFF & ~((2 << lane) - 1),
     "%lanemask_ge": lambda lane: 0xFFFF_FFFF & ~((1 << lane) - 1),
 }
-# What the driver tells a cooperative launch: where the memory lies that grid.sync() counts arrivals in.
+# The address of the memory that grid.sync() counts arrivals in, which the driver gives a cooperative launch.
 WORKSPACE_HALVES = {"%envreg1": 32, "%envreg2": 0}  # the bit of the address from which on each has 32
 _FIXED = {
     "%tid.w": (0, "u32"),

@@ -7,12 +7,12 @@ are *bank conflicts*. *Ideal* is what the bytes of the lanes that run would take
 
 Exceptions, measured on an H200. Loads of 8 and 16 bytes in which every lane shares its address with its
 neighbour (lane n with n^1, or with n^2), or has a neighbour that does not run, go twice as many lanes a phase.
-In atomics nobody shares: a word that several lanes want is wanted several times. Asynchronous copies are the
+In atomics lanes do not share: a word that several lanes access counts several times. Asynchronous copies are the
 same, and their words come through banks on their way in as well: a lane waits for those before it at both ends.
 Copies that go past the L1 (``.cg``) take a pass for each pair of lines that they go between.
 
-Global memory moves in *sectors* of 32 bytes, of which a cache line has four. In atomics nobody shares there
-either: a sector is asked for once for every lane that wants its most wanted word.
+Global memory moves in *sectors* of 32 bytes, of which a cache line has four. In atomics lanes do not share there
+either: a sector is requested once for every lane that accesses its most accessed word.
 """
 
 from __future__ import annotations

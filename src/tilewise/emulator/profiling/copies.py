@@ -2,7 +2,7 @@
 
 A copy goes in *pieces*, none of which crosses a line of 128 bytes, in global memory or in shared memory, or
 the tensor's edge. A piece takes as many sectors of 32 bytes as it touches; one that goes to several blocks of
-a cluster, two at least. What lies outside a tensor is asked for as well. So an H200 counts them
+a cluster, two at least. What lies outside a tensor is requested as well. So an H200 counts them
 (``tests/golden/hardware/bulk.json``).
 
 Copies are looked at where they are issued. Their operands lie in columns (``families/bulk.py``); rows of a
@@ -68,7 +68,7 @@ class _SINK:
     KIND = 16  # what a log says of each sector, in place
     LEAST = 24  # sectors of a piece
     RECEIVERS = 32  # blocks
-    LOADS = 40  # whether what lies outside is asked for
+    LOADS = 40  # whether what lies outside is requested
     STRAIGHT = 48  # whether only lines of global memory part pieces
     SIZE = 64
 
@@ -224,7 +224,7 @@ def _row() -> Routine:
         with r.when(r.compare("icmp ult", first, end)):
             skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
             offset = r.op("add", r["offset"], skip)
-            # What lies outside is nowhere: it is asked for as it lies in shared memory.
+            # What lies outside has no address: it is counted as it lies in shared memory.
             place = offset if figure is Moved.OUTSIDE else r.op("add", r["place"], skip)
             given = (place, offset, count)
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))

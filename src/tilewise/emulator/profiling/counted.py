@@ -22,7 +22,7 @@ from tilewise.emulator.profiling.accesses import (
 )
 from tilewise.emulator.profiling.copies import Moved
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
-from tilewise.emulator.profiling.slow_paths import CLASSES, TABLE
+from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
 from tilewise.emulator.ptx.library import LIBRARY_LINE
 
@@ -122,7 +122,7 @@ class AccessCounts:
     fills: bool = False  # whether a copy may read less than it writes
 
     @property
-    def lanes_known(self) -> bool:
+    def has_static_lanes(self) -> bool:
         return self.seen is not None
 
 

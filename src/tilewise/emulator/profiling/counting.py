@@ -21,7 +21,7 @@ from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.profiling.accesses import Kind
 from tilewise.emulator.profiling.copies import look, way_of
-from tilewise.emulator.profiling.slow_paths import TABLE, kind_of, operands_of, routine_of
+from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.instruction_operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction, Register

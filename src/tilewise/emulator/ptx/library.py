@@ -31,8 +31,8 @@ EXTERNAL = {
 }
 
 _OWN = ("malloc", "free")
-LIBRARY_LINE = 0  # of all that stands here: it is at no line of the user's PTX
-HEAP_BYTES = 8 << 20  # of a module, as CUDA has it unless told otherwise
+LIBRARY_LINE = 0  # the line of all instructions here: they are at no line of the user's PTX
+HEAP_BYTES = 8 << 20  # of a module, CUDA's default
 
 _TEXT = f"""
 .version 8.0

@@ -40,7 +40,7 @@ class _UnreadableAddress(Exception):
 
 
 class _Caller(NamedTuple):
-    """The calling lane: addresses of its block and warp, and its number."""
+    """The calling lane: the addresses of its block and warp, and its number."""
 
     block: int
     warp: int

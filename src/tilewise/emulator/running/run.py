@@ -537,7 +537,7 @@ class _Work:
         most = self._most_residents(residents[0])
         fresh = min(len(residents), most - len(residents), self.clusters - self.context.get(LAUNCH.BEGUN, 8))
         if fresh > 0:
-            # NOTE: whoever waits for blocks of lower numbers, as GPUs start them first, must see them run in any order.
+            # NOTE: a block that waits for blocks of lower numbers, which GPUs start first, must get them in any order.
             if len(residents) + fresh > min(_CHOSEN_FREELY, most // 2):
                 self.context.set(LAUNCH.BY_NUMBER, 1, 8)
             residents += [self._new_resident() for _ in range(fresh)]

@@ -26,7 +26,7 @@ class _Worker(threading.Thread):
         while True:
             job, ended = self.jobs.get()
             job()
-            # NOTE: first idle, then ended: whoever waits for the end may start the next job at once.
+            # NOTE: first idle, then ended: a thread that waits for the end may start the next job at once.
             stays = len(_IDLE) < _MOST_IDLE
             if stays:
                 _IDLE.append(self)

@@ -3,7 +3,7 @@
 A copy that a kernel issues may complete at once, or not before the kernel waits for it: the hardware is free.
 Here ``order`` decides. *Eager* completes it when it is issued. *Late* leaves it until the thread waits for
 its group or, if it reports to an mbarrier, until no warp of its cluster gets on without it: each waits at a
-barrier, or was told by the mbarrier that it asked last that its phase is not over. A seed completes
+barrier, or last found the phase of an mbarrier incomplete. A seed completes
 flights at random moments in between. What is left at a cluster's end completes then.
 
 A flight is a record in its cluster's queue. Each kind has a function that performs it, for some of the lanes
@@ -237,10 +237,10 @@ def _complete_one() -> Routine:
     with r.loop() as loop:
         this = flight.get()
         loop.leave(_is_null(r, this))
-        told = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER))
-        with r.when(told):
+        on_mbarrier = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER))
+        with r.when(on_mbarrier):
             chosen.put(this)
-        loop.leave(told)
+        loop.leave(on_mbarrier)
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
     failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), r.const("i32", -1))
     ok = r.compare("icmp eq", failed, 0)

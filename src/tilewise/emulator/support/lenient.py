@@ -2,7 +2,7 @@
 
 These are an access to a block of the cluster that has exited, whose memory lies there as it was; a read of shared
 memory beyond the block's own, as far as a multiprocessor has any; and a read behind an array, up to where memory that
-a GPU gives out ends. The last two find zeros: what a GPU has there, nobody knows.
+a GPU gives out ends. The last two find zeros: what a GPU has there is not known.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def describe(address: int, state: int) -> str:
     comes += [f"to which {-missing:,} bytes more than it expects have come"] * (missing < 0)
     return (
         f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, "
-        f"{', '.join(comes) or 'to which nothing must still come'}"
+        f"{', '.join(comes) or 'to which no_bytes must still come'}"
     )
 
 
@@ -71,9 +71,9 @@ class _State:
     def settle(self) -> None:
         """The next phase, if nothing is pending any more; then back to memory."""
         r = self.r
-        nobody = r.compare("icmp eq", self.pending.get(), 0)
-        nothing = r.compare("icmp eq", self.bytes.get(), 0)
-        with r.when(r.both(nobody, nothing)):
+        no_arrivals = r.compare("icmp eq", self.pending.get(), 0)
+        no_bytes = r.compare("icmp eq", self.bytes.get(), 0)
+        with r.when(r.both(no_arrivals, no_bytes)):
             self.phase.put(r.op("xor", self.phase.get(), 1))
             self.pending.put(self.expected.get())
         self.write()

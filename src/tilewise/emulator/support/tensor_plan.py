@@ -28,7 +28,7 @@ class PLAN:
     ELEMENT, NAN, ROUNDS, ODD = 424, 428, 432, 436  # ODD: rows are not copied as they are
     SPOIL, REDUCTION = 440, 444
     BASE, AT = 448, 456  # where offset 0 of shared memory lies in the host's, and the offset of the copy
-    FIRST, LIMIT = 464, 472  # the array that was touched last, as tw_find tells it
+    FIRST, LIMIT = 464, 472  # the array that was touched last, as tw_find returns it
     WATCH = 480  # where a watched launch writes down what it sees of the rows
     STORE_STEP = 488  # of a store to global memory: which of ``StoreStep``
     BYTES = 512

@@ -33,7 +33,7 @@ _ROUTINES = (
     "tilewise.emulator.checking.async_copies",
     "tilewise.emulator.checking.wgmma_registers",
     "tilewise.emulator.profiling.support",
-    "tilewise.emulator.profiling.slow_paths",
+    "tilewise.emulator.profiling.slow_path_counts",
     "tilewise.emulator.profiling.tracing",
     "tilewise.emulator.profiling.copies",
     "tilewise.emulator.support.bulk_requests",

@@ -54,7 +54,7 @@ class RECORD:
 
 
 class INFO:
-    """What a product's instruction says. Places of registers are bytes from the start of the warp."""
+    """The constant of a product's instruction. Places of registers are bytes from the start of the warp."""
 
     PACK, MULTIPLY = 0, 8  # functions
     PLACES = 16  # pointer to the places of D's registers
@@ -277,7 +277,7 @@ def _named(r: Routine, number: Value) -> Value:
 def _invoke(
     r: Routine, info: Value, function: int, warp: Value, record: Value, count: Value, panel: Value
 ) -> None:
-    """Call a function of a product; one that fails has said what is wrong."""
+    """Call a function of a product; on its failure return, as it has recorded the fault."""
     away = r.field(info, INFO.AWAY, "i64", 8)
     base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
     given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]

@@ -1,9 +1,9 @@
-"""Which lanes take the longer way of a division or a root, told from their operands.
+"""The slow paths of divisions and roots: which lanes take them, derived from their operands.
 
 Machine code divides and takes roots in a few instructions where a test of the operands says that nothing can
 overflow, and calls a routine of the assembler's own for the others. Which way goes through that routine is up to the
-operands again. The tests, and what tells the ways apart, are read from the machine code, which has the same ones for
-compute capabilities 7.5 to 12.0; ``FCHK``, which tests the operands of a division, is told from measurements.
+operands again. The tests, and what distinguishes the ways, are read from the machine code, which has the same ones for
+compute capabilities 7.5 to 12.0; ``FCHK``, which tests the operands of a division, is known from measurements.
 
 A lane is in one *class*: 0 if the test lets it through, else one of ``CLASSES``. A warp has a set of classes, written
 as the bits of a number; how often there was which set is counted of every such instruction.
@@ -28,7 +28,7 @@ _DIRECTED = (
 )  # fmt: skip
 _ROOT = ("zero", "negative", "NaN", "infinite", "small")
 _INVERSE = ("zero", "tiny", "subnormal", "large", "special")
-# What lanes are told apart by, of each kind of operation; the first is class 1.
+# The classes of lanes of each kind of operation; the first is class 1.
 CLASSES: dict[str, tuple[str, ...]] = {
     "div.f32": _DIVISION,
     "div.ftz.f32": _DIVISION,
@@ -62,7 +62,7 @@ class TABLE:
 
 
 def kind_of(instruction: Instruction) -> str | None:
-    """One of ``CLASSES``, or None for an instruction that has no longer way or whose ways are not known."""
+    """One of ``CLASSES``, or None for an instruction that has no slow path or whose paths are not known."""
     parts = instruction.parts
     if instruction.opcode == "div" and parts[0] in ("rz", "rm", "rp") and parts[-1] == "f32":
         return ".".join(("div.directed", *parts[1:]))
