@@ -28,17 +28,17 @@ from tilewise.planner import Candidate, choose, target_of_device
 
 __all__ = [
     "Arrays",
+    "BoundProduct",
     "Call",
     "Choice",
-    "Made",
     "check_out",
-    "find_made",
     "find_overlap",
     "forget",
     "itemsize",
     "overlap_error",
     "prepare",
     "ready",
+    "recall_bound",
     "start",
 ]
 
@@ -86,7 +86,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
+class BoundProduct:
     """What was chosen and bound for a product."""
 
     operands: Operands
@@ -97,7 +97,7 @@ class Made:
     """Of each array: the first byte that is touched and the one after the last, from the first element on."""
 
 
-def prepare(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made:
+def prepare(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
     """The bound product for operands of this layout on a device: cached, or chosen and bound now."""
     key = _key(arrays, where, choice)
     made = _recall(key)
@@ -107,12 +107,12 @@ def prepare(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Ma
     return made
 
 
-def find_made(arrays: Arrays, where: Device, choice: Choice) -> Made | None:
+def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct | None:
     """What :func:`prepare` remembers for operands like these: they passed every check but that of overlaps."""
     return _recall(_key(arrays, where, choice))
 
 
-def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made:
+def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
     operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused)
     target = target_of_device(where)
     given = dict(choice.settings)
@@ -122,7 +122,9 @@ def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Made
     candidate = choose(operands, target, specs=choice.kernels, given=given, copy=choice.copy)
     plan = candidate.plan(operands, target)
     bound = bind(candidate.spec, candidate.settings, operands, candidate.operands, where)
-    return Made(operands, candidate, plan, bound, tuple(_extent(view) for view in arrays.named.values()))
+    return BoundProduct(
+        operands, candidate, plan, bound, tuple(_extent(view) for view in arrays.named.values())
+    )
 
 
 def _extent(view: View) -> tuple[int, int]:
@@ -130,7 +132,7 @@ def _extent(view: View) -> tuple[int, int]:
     return extent(view.shape, tuple(step * item for step in view.strides), item)
 
 
-def start(made: Made, arrays: Arrays, where: Device, streams: tuple[int | None, ...]) -> None:
+def start(made: BoundProduct, arrays: Arrays, where: Device, streams: tuple[int | None, ...]) -> None:
     """Fill in addresses and numbers and launch, on the first of the streams and in order with the others.
 
     NOTE: the result must share no element with an operand: see :func:`find_overlap`.
@@ -189,7 +191,7 @@ class Call:
 
     __slots__ = ("_held", "_start", "made")
 
-    def __init__(self, made: Made, arrays: Arrays, where: Device) -> None:
+    def __init__(self, made: BoundProduct, arrays: Arrays, where: Device) -> None:
         self.made, bound = made, made.bound
         views = tuple(arrays.named.values())
         addresses = {name: view.ptr for name, view in arrays.named.items()}
@@ -221,7 +223,7 @@ def ready(
     return Call(made, arrays, device)
 
 
-def find_overlap(made: Made, arrays: Arrays) -> tuple[str, str] | None:
+def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     """An array that is written and an operand that it shares elements with, by name; None if there are none.
 
     An array of the epilogue may be the result itself: each element is read before it is written, by one thread.
@@ -290,7 +292,7 @@ def itemsize(view: View) -> int:
 # ── what was made before ─────────────────────────────────────────────────────────────────────────────────
 
 _Key = tuple[object, ...]
-_remembered: OrderedDict[_Key, tuple[Made, object]] = OrderedDict()
+_remembered: OrderedDict[_Key, tuple[BoundProduct, object]] = OrderedDict()
 _lock = threading.Lock()
 _ALIGNMENTS = tuple(alignment_of(address) for address in range(ALIGNMENT_MOST))
 
@@ -315,7 +317,7 @@ def _fused_key(fused: Fused) -> _Key:
     return fused.expression, fused.names, *views, *(name for name, _ in fused.numbers)
 
 
-def _recall(key: _Key) -> Made | None:
+def _recall(key: _Key) -> BoundProduct | None:
     try:
         found = _remembered.get(key)
     except TypeError:  # a setting that cannot be hashed is none that any kernel has
@@ -323,7 +325,7 @@ def _recall(key: _Key) -> Made | None:
     return None if found is None else found[0]
 
 
-def _remember(key: _Key, made: Made, plan: Plan | None) -> None:
+def _remember(key: _Key, made: BoundProduct, plan: Plan | None) -> None:
     """NOTE: the plan is kept alive with the entry, since its id is part of the key."""
     with _lock:
         _remembered[key] = made, plan

@@ -17,13 +17,13 @@ import numpy as np
 from tilewise import interop
 from tilewise.calls import (
     Arrays,
+    BoundProduct,
     Choice,
-    Made,
     check_out,
-    find_made,
     find_overlap,
     overlap_error,
     prepare,
+    recall_bound,
     start,
 )
 from tilewise.describe import result_shapes
@@ -144,7 +144,7 @@ def _multiply_into(
     common = interop.common({"a": left, "b": right, "out": result, **fused.arrays})
     where = find_device(common, device, (left, right, result, *fused.views))
     arrays = Arrays(left, right, result, fused)
-    made = None if result.read_only else find_made(arrays, where, choice)
+    made = None if result.read_only else recall_bound(arrays, where, choice)
     if made is None:
         result = interop.view_output("out", out)
         shapes = result_shapes(left.shape, right.shape)
@@ -176,7 +176,7 @@ def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fuse
     return multiply_views(a, b, None, where, choice, fused._replace(views=views))
 
 
-def _offer(made: Made, arrays: Arrays, has_out: bool, where: Device, choice: Choice) -> None:
+def _offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device, choice: Choice) -> None:
     """Let the next call of this kind skip all of the above, if it leaves everything open."""
     if _warm is not None and where.runs_on_gpu and choice == _OPEN and arrays.fused.is_plain:
         _warm.offer(made, arrays[:3], has_out, where)

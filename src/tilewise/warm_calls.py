@@ -24,7 +24,7 @@ from tilewise.call_stub import (
     available,
 )
 from tilewise.call_stub.shared_memory import MAX_LAUNCHES
-from tilewise.calls import Made
+from tilewise.calls import BoundProduct
 from tilewise.devices.exchange import type_code
 from tilewise.devices.gpu import GpuArray, GpuDevice, streams_entered_address
 from tilewise.devices.gpu.driver_tensor_map import driver_values
@@ -40,7 +40,7 @@ _MAP_ALIGNMENT = 64
 _OFFER_AGAIN = 64  # slow calls of a kind after which its record is made anew
 _MOST_OFFERED = 512  # kinds of call whose offers are counted
 
-_Kind = tuple[Made, bool, str]  # of call: what was made for it, whether there is an out, whose arrays
+_Kind = tuple[BoundProduct, bool, str]  # of call: what was made for it, whether there is an out, whose arrays
 
 
 def can_compile() -> bool:
@@ -98,7 +98,7 @@ class WarmCalls:
         """The builtin."""
         return self._stub.function
 
-    def offer(self, made: Made, views: tuple[View, View, View], has_out: bool, device: Any) -> None:
+    def offer(self, made: BoundProduct, views: tuple[View, View, View], has_out: bool, device: Any) -> None:
         """Let the next call like this one go the short way, if it can."""
         library = views[2].library
         if any(one.library is not library for one in views):
@@ -124,7 +124,9 @@ class WarmCalls:
             self._offered.popitem(last=False)
         return times
 
-    def add(self, made: Made, views: tuple[View, View, View], has_out: bool, target: NativeTarget) -> bool:
+    def add(
+        self, made: BoundProduct, views: tuple[View, View, View], has_out: bool, target: NativeTarget
+    ) -> bool:
         """Make the record of a bound product; False where calls like it have to stay slow."""
         with self._lock:
             number = self._number_of(views[2].library)
@@ -164,7 +166,7 @@ class WarmCalls:
 
 
 def native_record(
-    made: Made, views: tuple[View, View, View], has_out: bool, library: int, target: NativeTarget
+    made: BoundProduct, views: tuple[View, View, View], has_out: bool, library: int, target: NativeTarget
 ) -> CallRecord | None:
     """The record of a bound product; None where it takes more than compiled code can launch or fill in."""
     bound = made.bound

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.clocks import times_as_long
 from tilewise import interop
-from tilewise.calls import Arrays, Choice, Made, find_overlap, prepare
+from tilewise.calls import Arrays, BoundProduct, Choice, find_overlap, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices.emulated import EmulatedArray, open_emulator
 from tilewise.errors import ArgumentError, DeviceError
@@ -59,7 +59,7 @@ def arrays_of(a: Any, b: Any, out: Any) -> Arrays:
     return Arrays(interop.view("a", a), interop.view("b", b), interop.view("out", out))
 
 
-def made_for(a: Any, b: Any, out: Any, choice: Choice | None = None) -> Made:
+def made_for(a: Any, b: Any, out: Any, choice: Choice | None = None) -> BoundProduct:
     arrays = arrays_of(a, b, out)
     shapes = result_shapes(arrays.a.shape, arrays.b.shape)
     return prepare(arrays, shapes, EMULATOR, choice or Choice())

@@ -14,7 +14,7 @@ from tests.call_stub_cases import DOC, PretendGpu, Slow, callback_entries, excha
 from tilewise import interop
 from tilewise.call_stub import available
 from tilewise.call_stub.shared_memory import structure
-from tilewise.calls import Arrays, Choice, Made, prepare
+from tilewise.calls import Arrays, BoundProduct, Choice, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.gpu import GpuArray
@@ -39,7 +39,7 @@ class Bench:
         shapes = result_shapes((8, 16), (16, 24))
         self.made = prepare(Arrays(*self.views), shapes, open_emulator(), Choice())
 
-    def offer(self, has_out: bool = True, made: Made | None = None) -> None:
+    def offer(self, has_out: bool = True, made: BoundProduct | None = None) -> None:
         self.warm.offer(made or self.made, self.views, has_out, self.gpu)
 
     def target(self, **changes: Any) -> NativeTarget:
@@ -58,7 +58,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def expected_launch(bench: Bench, made: Made, result: GpuArray) -> Any:
+def expected_launch(bench: Bench, made: BoundProduct, result: GpuArray) -> Any:
     """What Python starts for the same arrays."""
     bound = replace(made.bound, device=bench.gpu)  # type: ignore[arg-type]
     addresses = dict(zip("abc", (one.ptr for one in (*bench.arrays[:2], result)), strict=True))
@@ -140,7 +140,7 @@ def test_a_record_that_was_lost_comes_back(bench: Bench) -> None:
 def test_what_is_remembered_is_bounded(bench: Bench) -> None:
     def alive() -> int:
         gc.collect()
-        return sum(type(one) is Made for one in gc.get_objects())
+        return sum(type(one) is BoundProduct for one in gc.get_objects())
 
     before = alive()
     bench.offer()
@@ -259,11 +259,11 @@ def test_operands_of_two_libraries_stay_slow(bench: Bench) -> None:
     assert len(bench.warm._offered) == 0
 
 
-def changed(made: Made, **changes: Any) -> Made:
+def changed(made: BoundProduct, **changes: Any) -> BoundProduct:
     return replace(made, bound=replace(made.bound, **changes))
 
 
-def with_slot(made: Made, slot: Slot) -> Made:
+def with_slot(made: BoundProduct, slot: Slot) -> BoundProduct:
     (launch,) = made.bound.launches
     args = (*launch.launch.args[:-1], slot)
     return changed(made, launches=(replace(launch, launch=replace(launch.launch, args=args)),))
