@@ -26,6 +26,7 @@ __all__ = [
     "PLACE",
     "RANGE",
     "SEVERAL",
+    "SHUFFLED",
     "Action",
     "Kind",
     "StoreStep",
@@ -50,7 +51,8 @@ class CHECK:
     STRIDE = 104  # of the cells of a block's shared memory
     SPOT_COUNT = 112  # a power of two
     REGISTERS = 120  # bytes of each warp's table of registers that products use
-    SIZE = 128
+    SHUFFLED = 128  # bytes of each warp's table of registers that undefined values of shuffles may come to
+    SIZE = 136
 
 
 class RANGE:
@@ -96,7 +98,8 @@ class CLOCKS:
     TOGETHER = (
         168  # pointer: by the first warp of four, when it was last seen that products of theirs were over
     )
-    SIZE = 176
+    SHUFFLED = 176  # pointer: by warp, see ``shuffles.py``
+    SIZE = 184
 
 
 class COPY:
@@ -228,6 +231,15 @@ class Kind(IntEnum):
     EQUAL_WRITES = 16  # two writes race, of equal values
     OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS tells whether it is a write,
     BLOCK_GONE = 18  # and BYTES of how many bytes
+    SHUFFLE_INACTIVE_LANE = (
+        19  # what a shuffle read from a lane that takes no part in it is used; ADDRESS: SHUFFLED
+    )
+
+
+class SHUFFLED:
+    """Where an undefined value is from: bits of 64; below those of its reader is the lane that it read."""
+
+    READER, LINE, MASK = 5, 10, 32  # LINE: of the shuffle, in the PTX
 
 
 class FINDING:

@@ -11,6 +11,7 @@ from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_modules import Kept
+from tilewise.emulator.check_layout import SHUFFLED
 from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked import Checks
 from tilewise.emulator.running.report import Range, describe_fault, name_arguments
@@ -171,6 +172,14 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     words = WORDS[name]
     now = listing.access(hit.now, words.now)
     before = listing.access(hit.before, words.before) if hit.before else None
+    if name == "SHUFFLE_INACTIVE_LANE":
+        message = f"{words.what}: {_describe_shuffle(hit.address)}"
+        return Finding(
+            *(words.tool, words.kind, message, words.advice, entry, hit.count),
+            now=now,
+            before=before,
+            level=words.level,
+        )
     if name in _NOWHERE:
         return Finding(
             words.tool, words.kind, words.what, words.advice, entry, hit.count, now=now, before=before
@@ -188,6 +197,13 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
         *(words.tool, words.kind, message, advice, entry, hit.count, space, hit.address),
         *(array, now, before, words.level),
     )
+
+
+def _describe_shuffle(value: int) -> str:
+    """The read that a value came from which its shuffle did not define."""
+    source, reader = value & 31, value >> SHUFFLED.READER & 31
+    mask = f"{value >> SHUFFLED.MASK & 0xFFFF_FFFF:#010x}"
+    return f"lane {reader} reads lane {source}, which takes no part in it (mask {mask})"
 
 
 def _passed_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:

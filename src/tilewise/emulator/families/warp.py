@@ -17,7 +17,7 @@ from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["await_lanes", "shuffled_from"]
+__all__ = ["await_lanes", "shuffled_from", "source_lanes"]
 
 _LANES = list(range(32))
 _MODES = ("up", "down", "bfly", "idx")
@@ -108,6 +108,13 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, result, "b32")
     if flag is not None:
         _put(e, flag, good, "pred")
+
+
+def source_lanes(e: Lowering, instruction: Instruction) -> Value:
+    """For each lane, the lane whose value ``shfl`` gives it: itself if that is out of range."""
+    mode = next(part for part in instruction.parts if part in _MODES)
+    _, _, b, c = instruction.operands[:4]
+    return _sources(e, mode, e.read(b, "u32", True), e.read(c, "u32", True))[0]
 
 
 def _known(e: Lowering, operand: Operand) -> int | None:

@@ -29,6 +29,7 @@ from tilewise.emulator.check_layout import (
     stride_of,
 )
 from tilewise.emulator.checking.registers import ROOM
+from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.running.plain_memory import Memory
 from tilewise.emulator.running.report import Range
@@ -92,6 +93,8 @@ class Checks:
         talks = "talks" in notes
         registers = sum(note["registers"] for note in notes if isinstance(note, dict))
         self.registers = ROOM * (registers + 1) if registers else 0
+        shuffled = sum(note["shuffled"] for note in notes if isinstance(note, dict))
+        self.shuffled = HEAD_BYTES + ROW_BYTES * (shuffled + 1) if shuffled else 0
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
         every = launch.blocks * warps
@@ -128,6 +131,7 @@ class Checks:
             (CHECK.SPOTS, self.spots.address),
             (CHECK.SPOT_COUNT, spots),
             (CHECK.REGISTERS, self.registers),
+            (CHECK.SHUFFLED, self.shuffled),
         ):
             self.state.set(offset, value)
 
@@ -224,6 +228,7 @@ class Checks:
             (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
             (CLOCKS.REGISTERS, warps * self.registers),
+            (CLOCKS.SHUFFLED, warps * self.shuffled),
         )
         clocks, head = Memory(sum(-(-size // 64) * 64 for _, size in sizes) + 64), Memory(CLOCKS.SIZE)
         at = clocks.address

@@ -32,6 +32,7 @@ _ROUTINES = (
     "tilewise.emulator.checking.usual",
     "tilewise.emulator.checking.copies",
     "tilewise.emulator.checking.registers",
+    "tilewise.emulator.checking.shuffles",
     "tilewise.emulator.profiling.support",
     "tilewise.emulator.profiling.slow_paths",
     "tilewise.emulator.profiling.tracing",
