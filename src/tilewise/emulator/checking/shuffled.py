@@ -146,7 +146,7 @@ def _names(*operands: Operand) -> list[str]:
 def _result(shuffle: Instruction) -> str:
     """The register that a shuffle's value goes to, which a predicate may stand beside; or ``_``."""
     first = shuffle.operands[0]
-    return _names(first.first if isinstance(first, Pair) else first)[0]
+    return next(iter(_names(first.first if isinstance(first, Pair) else first)), "_")
 
 
 def _is_computed(instruction: Instruction) -> bool:
@@ -157,7 +157,9 @@ def _is_computed(instruction: Instruction) -> bool:
 def _tracked(program: Program) -> set[str]:
     """The registers to which what a shuffle read may come; none if all lanes take part in every shuffle."""
     inside = [(item, block.index) for block in program.flow.blocks for item in block.instructions]
-    shuffles = [(item, index) for item, index in inside if item.opcode == "shfl"]
+    shuffles = [(item, index) for item, index in inside if item.opcode == "shfl" and item.operands]
+    if not shuffles:
+        return set()
     if all(_is_whole(item, index, program) for item, index in shuffles) and not _lanes_lack(program):
         return set()
     found = {_result(item) for item, _ in shuffles} - {"_"}

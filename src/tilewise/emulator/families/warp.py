@@ -78,12 +78,17 @@ def shuffled_from(mode: str, b: int, c: int) -> list[tuple[int, bool]]:
     return found
 
 
+def _mode(shuffle: Instruction) -> str:
+    mode = next((part for part in shuffle.parts if part in _MODES), "")
+    if not mode or shuffle.parts[-1] != "b32":
+        raise unknown(shuffle, "it takes a mode (up, down, bfly or idx) and the type b32")
+    return mode
+
+
 @other("shfl")
 def shfl(e: Lowering, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
-    mode = next((part for part in instruction.parts if part in _MODES), "")
-    if not mode or instruction.parts[-1] != "b32":
-        raise unknown(instruction, "it takes a mode (up, down, bfly or idx) and the type b32")
+    mode = _mode(instruction)
     (_, a, b, c), _ = _operands(instruction, 4)
     target, flag = _destinations(instruction, True)
     if e.result_shape(instruction) is not None:
@@ -112,9 +117,8 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
 
 def source_lanes(e: Lowering, instruction: Instruction) -> Value:
     """For each lane, the lane whose value ``shfl`` gives it: itself if that is out of range."""
-    mode = next(part for part in instruction.parts if part in _MODES)
     _, _, b, c = instruction.operands[:4]
-    return _sources(e, mode, e.read(b, "u32", True), e.read(c, "u32", True))[0]
+    return _sources(e, _mode(instruction), e.read(b, "u32", True), e.read(c, "u32", True))[0]
 
 
 def _known(e: Lowering, operand: Operand) -> int | None:
