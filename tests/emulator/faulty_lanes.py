@@ -136,6 +136,36 @@ LANES = [
 """,
     ),
     Case(
+        *("shuffled_from_lanes_elsewhere", "synccheck", "shuffle-inactive-lane"),
+        """
+    int v = x[T];
+    if (T % 32 < 16) { v += __shfl_down_sync(~0u, v, 8); } //! //-
+    { int u = __shfl_down_sync(~0u, v, 8); if (T % 32 < 16) v += u; } //+
+    y[T] = v; //!
+""",
+    ),
+    Case(
+        *("shuffled_from_lanes_that_left", "synccheck", "shuffle-inactive-lane"),
+        """
+    int v = x[T];
+    if (T % 32 >= 20) return; //-
+    for (int d = 16; d; d /= 2) v += __shfl_down_sync(~0u, v, d); //!
+    if (T % 32 == 0) y[WARP] = v; //!
+""",
+    ),
+    Case(
+        *("shuffled_from_beyond_its_mask", "synccheck", "shuffle-inactive-lane"),
+        """
+    int v = x[T];
+    if (T % 32 < 16) {
+        v = __shfl_sync(0xFFFF, v, 20); //! //-
+        v = __shfl_sync(0xFFFF, v, 10); //+
+        if (v > 500) //!
+            y[T] = 1;
+    }
+""",
+    ),
+    Case(
         *("vote_of_others", "synccheck", "bad-mask"),
         """
     unsigned lanes = 0xFF << T % 32 / 16 * 16; //-

@@ -122,6 +122,27 @@ MEETINGS = [
 """,
     ),
     _case(
+        "undefined_shuffles_thrown_away",
+        """
+    int best = x[T], place = T, sum = x[T], many = 21;
+    unsigned some = __ballot_sync(~0u, T % 32 < many);
+    if (T % 32 < many) {
+        for (int d = 16; d; d /= 2) {
+            int u = __shfl_down_sync(some, best, d), at_ = __shfl_down_sync(some, place, d);
+            if (T % 32 + d < many && (u > best || (u == best && at_ < place))) { best = u; place = at_; }
+        }
+        if (T % 32 == 0) { y[WARP] = best; y[2 + WARP] = place; }
+    }
+    if (T % 32 < 16) {
+        for (int d = 8; d; d /= 2) sum += __shfl_down_sync(0xFFFF, sum, d);
+        if (T % 32 == 0) y[4 + WARP] = sum;
+    }
+    unsigned here = __activemask();
+    double wide = x[T], next = __shfl_up_sync(here, wide, 1);
+    y[64 + T] = T % 32 ? next - wide : 0;
+""",
+    ),
+    _case(
         "one_lane_for_its_warp",
         """
     __shared__ int s[2][32]; __shared__ u64 full[2], empty[2];

@@ -226,6 +226,23 @@ def test_equal_writes_that_race_are_noted(body: str, noted: bool) -> None:
         assert {(item.kind, item.level) for item in harm} == ({("write-write", "error")} if noted else set())
 
 
+def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
+    text = """extern "C" __global__ void part(int *y) {
+    int v = y[threadIdx.x];
+    for (int d = 4; d; d /= 2) v += __shfl_down_sync(0xFF, v, d);
+    if (threadIdx.x <= %d) y[threadIdx.x] = v;
+}"""
+    for last, count in (
+        (0, 0),
+        (1, 1),
+    ):  # to lane 1 comes, by lane 2, what lane 4 read
+        found = tw.Kernel(text % last, "part", "sm_80").check(1, 8, [np.ones(8, np.int32)])
+        assert [(item.kind, item.level, item.count) for item in found] == [
+            ("shuffle-inactive-lane", "warning", 1)
+        ] * count
+        assert all("lane 4 reads lane 8" in item.message and "0x000000ff" in item.message for item in found)
+
+
 def test_a_level_is_one_of_three() -> None:
     with pytest.raises(ArgumentError, match="info, warning, error"):
         tw.Kernel(COPIED, "copied", "sm_80").check(1, 1, [0, 0, 0], level="all")

@@ -29,6 +29,7 @@ __all__ = [
     "RANGE",
     "SEVERAL",
     "SHADOW",
+    "SHUFFLED",
     "Action",
     "FindingKind",
     "StoreStep",
@@ -53,7 +54,8 @@ class CHECK:
     STRIDE = 104  # of the cells of a block's shared memory
     SYNC_VAR_COUNT = 112  # a power of two
     REGISTERS = 120  # bytes of each warp's table of registers that products use
-    SIZE = 128
+    SHUFFLED = 128  # bytes of each warp's table of registers that undefined values of shuffles may come to
+    SIZE = 136
 
 
 class RANGE:
@@ -100,7 +102,8 @@ class CLOCKS:
     PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
     REGISTERS = 160  # pointer: by warp, see ``wgmma_registers.py``
     PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
-    SIZE = 176
+    SHUFFLED = 176  # pointer: by warp, see ``shuffles.py``
+    SIZE = 184
 
 
 class COPY:
@@ -231,6 +234,15 @@ class FindingKind(IntEnum):
     EQUAL_WRITES = 16  # two writes race, of equal values
     OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS is 1 for a write,
     BLOCK_EXITED = 18  # and BYTES of how many bytes
+    SHUFFLE_INACTIVE_LANE = (
+        19  # what a shuffle read from a lane that takes no part in it is used; ADDRESS: SHUFFLED
+    )
+
+
+class SHUFFLED:
+    """Where an undefined value is from: bits of 64; below those of its reader is the lane that it read."""
+
+    READER, LINE, MASK = 5, 10, 32  # LINE: of the shuffle, in the PTX
 
 
 class FINDING:

@@ -136,6 +136,14 @@ FINDING_TEXTS = {
             "name all lanes that come to it, the caller among them: __ballot_sync before a branch tells",
         ),
     ),
+    "SHUFFLE_INACTIVE_LANE": FindingText(
+        *("synccheck", "shuffle-inactive-lane", "a thread uses what a shuffle did not define", "shuffle"),
+        *(
+            "use",
+            "have every lane that is read run the shuffle, and name it in the mask; or throw the value away",
+        ),
+        level="warning",
+    ),
 }
 
 # What ended the launch: by its name in ``layout.FaultKind``, its tool, its kind, and what to do.

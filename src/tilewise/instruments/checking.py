@@ -11,6 +11,7 @@ from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_modules import SavedVariables
+from tilewise.emulator.check_layout import SHUFFLED
 from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import Range, describe_fault, name_arguments
@@ -171,6 +172,14 @@ def _finding(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     text = FINDING_TEXTS[name]
     now = listing.access(hit.now, text.now)
     before = listing.access(hit.before, text.before) if hit.before else None
+    if name == "SHUFFLE_INACTIVE_LANE":
+        message = f"{text.what}: {_describe_shuffle(hit.address)}"
+        return Finding(
+            *(text.tool, text.kind, message, text.advice, entry, hit.count),
+            now=now,
+            before=before,
+            level=text.level,
+        )
     if name in _WITHOUT_ADDRESS:
         return Finding(text.tool, text.kind, text.what, text.advice, entry, hit.count, now=now, before=before)
     space = "shared" if shared else "global"
@@ -196,6 +205,13 @@ _WHAT = {
     "bad-call": "call",
     "bad-index": "jump",
 }
+
+
+def _describe_shuffle(value: int) -> str:
+    """The read that a value came from which its shuffle did not define."""
+    source, reader = value & 31, value >> SHUFFLED.READER & 31
+    mask = f"{value >> SHUFFLED.MASK & 0xFFFF_FFFF:#010x}"
+    return f"lane {reader} reads lane {source}, which takes no part in it (mask {mask})"
 
 
 def _tolerated_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:

@@ -73,7 +73,8 @@ class Finding:
 
     ``tool`` is what compute-sanitizer calls the check (``memcheck``, ``initcheck``, ``racecheck``,
     ``synccheck``), or ``asyncheck`` for what it has no name for. ``count`` is how often it was seen. ``level`` is
-    "error", or "info" for what did no harm because of the values that this launch had.
+    "error"; "warning" for values that are undefined, of which GPUs make something; or "info" for what did no harm
+    because of the values that this launch had.
     """
 
     tool: str

@@ -72,6 +72,7 @@ def _begin_cluster(r: Routine, first: Value) -> None:
         (CLOCKS.PENDING, r.op("mul", r.op("mul", warps, row), 2)),
         (CLOCKS.PRIVATE, r.op("mul", warps, row)),
         (CLOCKS.REGISTERS, r.op("mul", warps, r.field(check_state(r), CHECK.REGISTERS, "i64"))),
+        (CLOCKS.SHUFFLED, r.op("mul", warps, r.field(check_state(r), CHECK.SHUFFLED, "i64"))),
         *(
             (offset, r.op("mul", warps, 4))
             for offset in (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)

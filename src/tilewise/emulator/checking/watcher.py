@@ -30,6 +30,7 @@ from tilewise.emulator.check_layout import (
 )
 from tilewise.emulator.checking.flight_records import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.race_check_fast import ROW
+from tilewise.emulator.checking.shuffled import ShuffledValues
 from tilewise.emulator.checking.static_facts import (
     STRONG_MODIFIERS,
     address_of,
@@ -86,7 +87,8 @@ class _Checker(Watcher):
         listed = [*products.sums, *products.others] if products else []
         self.sums = set(products.sums if products else ())
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
-        self.notes.append({"registers": len(self.numbers)})
+        self.shuffled = ShuffledValues(e, self._call)
+        self.notes.append({"registers": len(self.numbers), "shuffled": len(self.shuffled.rows)})
         self.allocations = find_allocations(e.program.function.body)
         self.uses = find_uses(e.program.function.body)
         self.constants = find_constants(e.program.function.body)
@@ -119,10 +121,11 @@ class _Checker(Watcher):
             self._arrive(instruction, 0)
         if spot is not None:
             self._before_mbarrier(instruction, spot)
-        return found, spot
+        return found, spot, self.shuffled.before(instruction)
 
     def after(self, instruction: Instruction, seen: Any) -> None:
-        found, spot = seen
+        found, spot, shuffled = seen
+        self.shuffled.after(instruction, shuffled)
         opcode, parts = instruction.opcode, instruction.parts
         for item in found:
             if item.action in ("load", "atomic") and self._strong(instruction):
@@ -374,6 +377,9 @@ class _Checker(Watcher):
 
     def _pass_barrier(self, cluster: bool) -> None:
         self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
+
+    def split(self, yes: Value, no: Value) -> None:
+        self.shuffled.branch(self.e.op("or", yes, no))
 
     def leave(self, lanes: Value) -> None:
         if self.shares_memory:

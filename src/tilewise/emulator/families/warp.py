@@ -17,7 +17,7 @@ from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["await_lanes", "shuffled_from"]
+__all__ = ["await_lanes", "shuffled_from", "source_lanes"]
 
 _LANES = list(range(32))
 _MODES = ("up", "down", "bfly", "idx")
@@ -78,12 +78,17 @@ def shuffled_from(mode: str, b: int, c: int) -> list[tuple[int, bool]]:
     return found
 
 
+def _mode(shuffle: Instruction) -> str:
+    mode = next((part for part in shuffle.parts if part in _MODES), "")
+    if not mode or shuffle.parts[-1] != "b32":
+        raise unsupported(shuffle, "it takes a mode (up, down, bfly or idx) and the type b32")
+    return mode
+
+
 @effect("shfl")
 def shfl(e: Lowering, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
-    mode = next((part for part in instruction.parts if part in _MODES), "")
-    if not mode or instruction.parts[-1] != "b32":
-        raise unsupported(instruction, "it takes a mode (up, down, bfly or idx) and the type b32")
+    mode = _mode(instruction)
     (_, a, b, c), _ = _operands(instruction, 4)
     target, flag = _destinations(instruction, True)
     if e.result_shape(instruction) is not None:
@@ -108,6 +113,12 @@ def shfl(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, result, "b32")
     if flag is not None:
         _put(e, flag, good, "pred")
+
+
+def source_lanes(e: Lowering, instruction: Instruction) -> Value:
+    """For each lane, the lane whose value ``shfl`` gives it: itself if that is out of range."""
+    _, _, b, c = instruction.operands[:4]
+    return _sources(e, _mode(instruction), e.read(b, "u32", True), e.read(c, "u32", True))[0]
 
 
 def _constant_of(e: Lowering, operand: Operand) -> int | None:

@@ -28,6 +28,7 @@ from tilewise.emulator.check_layout import (
     FindingKind,
     stride_of,
 )
+from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
 from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.running.fault_report import Range
@@ -91,6 +92,8 @@ class Checks:
         syncs_blocks = "syncs-blocks" in notes
         registers = sum(note["registers"] for note in notes if isinstance(note, dict))
         self.registers = ENTRY_BYTES * (registers + 1) if registers else 0
+        shuffled = sum(note["shuffled"] for note in notes if isinstance(note, dict))
+        self.shuffled = HEAD_BYTES + ROW_BYTES * (shuffled + 1) if shuffled else 0
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch
         every = launch.blocks * warps
@@ -127,6 +130,7 @@ class Checks:
             (CHECK.SYNC_VARS, self.sync_vars.address),
             (CHECK.SYNC_VAR_COUNT, sync_vars),
             (CHECK.REGISTERS, self.registers),
+            (CHECK.SHUFFLED, self.shuffled),
         ):
             self.state.set(offset, value)
 
@@ -223,6 +227,7 @@ class Checks:
             (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
             (CLOCKS.COPIES, COPIES * COPY.SIZE),
             (CLOCKS.REGISTERS, warps * self.registers),
+            (CLOCKS.SHUFFLED, warps * self.shuffled),
         )
         clocks, head = (
             PlainMemory(sum(-(-size // 64) * 64 for _, size in sizes) + 64),

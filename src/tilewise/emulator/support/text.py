@@ -32,6 +32,7 @@ _ROUTINES = (
     "tilewise.emulator.checking.race_check_fast",
     "tilewise.emulator.checking.async_copies",
     "tilewise.emulator.checking.wgmma_registers",
+    "tilewise.emulator.checking.shuffles",
     "tilewise.emulator.profiling.support",
     "tilewise.emulator.profiling.slow_path_counts",
     "tilewise.emulator.profiling.tracing",

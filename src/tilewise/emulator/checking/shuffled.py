@@ -1,0 +1,198 @@
+"""Follows what shuffles read through the registers of a kernel, as its code is made: see ``shuffles.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewise.emulator.analysis.control_flow import EXIT
+from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.families.warp import source_lanes
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.tables import PURE
+from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
+
+if TYPE_CHECKING:
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["ShuffledValues"]
+
+Part = tuple[list[str], Value]  # registers, and the lanes in which results are made of them
+
+_WARP_LANES, _EVERY = 32, 0xFFFF_FFFF
+_AT_ONCE = 3  # registers that ``tw_check_spread`` takes
+
+
+class ShuffledValues:
+    """Emits the calls that follow undefined values of shuffles to where they are used."""
+
+    def __init__(self, e: Lowering, call: Callable[..., None]) -> None:
+        self.e, self.call = e, call
+        self.rows = {name: i + 1 for i, name in enumerate(sorted(_tracked(e.program)))}
+
+    def before(self, instruction: Instruction) -> list[Part] | tuple[Value, Value] | None:
+        """What an instruction makes its results of; its results may take the registers of its operands.
+
+        Of a shuffle: by lane its source, and the lanes that its mask names.
+        """
+        e = self.e
+        if instruction.opcode == "shfl" and self.rows:
+            synced = "sync" in instruction.parts
+            named = e.read(instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
+            return source_lanes(e, instruction), named
+        if not any(register.name in self.rows for register in writes(instruction)):
+            return None
+        names = [register.name for register in reads(instruction)]
+        if not _is_computed(instruction) or not self._numbers(names):
+            return [([], e.mask())]
+        return self._chosen(instruction) or [(names, e.mask())]
+
+    def after(self, instruction: Instruction, seen: list[Part] | tuple[Value, Value] | None) -> None:
+        if isinstance(seen, tuple):
+            self._use(_names(*instruction.operands[2:]), instruction.line, self.e.mask())
+            self._shuffle(instruction, *seen)
+            return
+        if not _is_computed(instruction):
+            names = [register.name for register in reads(instruction)]
+            self._use(names, instruction.line, self.e.mask())
+        for register in writes(instruction) if seen else ():
+            for names, lanes in seen or ():
+                self._spread(register.name, names, lanes)
+
+    def branch(self, lanes: Value) -> None:
+        """Some lanes go where a condition says."""
+        terminator = self.e.block.terminator
+        if terminator.condition is not None and terminator.instruction is not None:
+            self._use([terminator.condition.name], terminator.instruction.line, lanes)
+
+    def _chosen(self, instruction: Instruction) -> list[Part]:
+        """Of an instruction that may throw away an operand: in which lanes which operands count."""
+        e, (_, *sources) = self.e, instruction.operands
+        if instruction.opcode == "selp":
+            yes = self._true(sources[2])
+            parts = [(sources[::2], yes), (sources[1:], self._not(yes))]
+        elif instruction.opcode in ("and", "or") and instruction.parts == ("pred",):
+            # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
+            one, two = (self._lets(instruction.opcode, source) for source in sources)
+            parts = [
+                (sources, e.op("and", one, two)),
+                (sources[1:], e.op("and", one, self._not(two))),
+                (sources[:1], e.op("and", two, self._not(one))),
+                ([], self._not(e.op("or", one, two))),
+            ]
+        elif instruction.opcode == "setp" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
+            lets = self._lets("and" if "and" in instruction.parts else "or", sources[2])
+            parts = [(sources, lets), (sources[2:], self._not(lets))]
+        else:
+            return []
+        return [(_names(*counting), e.op("and", e.mask(), lanes)) for counting, lanes in parts]
+
+    def _true(self, predicate: Operand) -> Value:
+        return self.e.bits(self.e.splat(self.e.read(predicate, "pred", True)))
+
+    def _lets(self, opcode: str, predicate: Operand) -> Value:
+        """The lanes in which a predicate leaves it to the other operand what comes of them."""
+        true = self._true(predicate)
+        return true if opcode == "and" else self._not(true)
+
+    def _not(self, lanes: Value) -> Value:
+        return self.e.op("xor", lanes, self.e.const("i32", -1))
+
+    def _shuffle(self, instruction: Instruction, sources: Value, named: Value) -> None:
+        target = _result(instruction)
+        for register in writes(instruction):
+            if register.name != target:
+                self._spread(register.name, [], self.e.mask())
+        if target not in self.rows:
+            return
+        value = next(iter(self._numbers(_names(instruction.operands[1]))), 0)
+        places = [Value("ptr", place) for place in self.e.buffers()]
+        for place, lanes in zip(places, (sources, named), strict=True):
+            self.e.store(lanes, place.ref, 64)
+        numbers = self._number(self.rows[target]), self._number(value)
+        self.call("tw_check_shuffle", *numbers, *places, self.e.mask(), self._number(instruction.line))
+
+    def _spread(self, target: str, names: list[str], lanes: Value) -> None:
+        if target not in self.rows:
+            return
+        # NOTE: the target goes first, as it also stands for those before it where there are many.
+        own = self.rows[target]
+        numbers = sorted(self._numbers(names), key=lambda number: number != own)
+        first, rest = numbers[:_AT_ONCE], numbers[_AT_ONCE:]
+        self._compute(own, first, lanes)
+        for number in rest:
+            self._compute(own, [own, number], lanes)
+
+    def _compute(self, target: int, numbers: list[int], lanes: Value) -> None:
+        padded = [target, *numbers, *[0] * (_AT_ONCE - len(numbers))]
+        self.call("tw_check_spread", *map(self._number, padded), lanes)
+
+    def _use(self, names: list[str], line: int, lanes: Value) -> None:
+        for number in self._numbers(names):
+            self.call("tw_check_use", self._number(number), lanes, self._number(line))
+
+    def _numbers(self, names: list[str]) -> list[int]:
+        return sorted({self.rows[name] for name in names if name in self.rows})
+
+    def _number(self, value: int) -> Value:
+        return self.e.const("i32", value)
+
+
+def _names(*operands: Operand) -> list[str]:
+    return [register.name for operand in operands for register in registers_in(operand)]
+
+
+def _result(shuffle: Instruction) -> str:
+    """The register that a shuffle's value goes to, which a predicate may stand beside; or ``_``."""
+    first = shuffle.operands[0]
+    return next(iter(_names(first.first if isinstance(first, Pair) else first)), "_")
+
+
+def _is_computed(instruction: Instruction) -> bool:
+    """Whether it computes results lane by lane, and nothing else: it uses no undefined value, but passes it on."""
+    return instruction.opcode in PURE or instruction.opcode in ("mov", "cvta")
+
+
+def _tracked(program: Program) -> set[str]:
+    """The registers to which what a shuffle read may come; none if all lanes take part in every shuffle."""
+    inside = [(item, block.index) for block in program.flow.blocks for item in block.instructions]
+    shuffles = [(item, index) for item, index in inside if item.opcode == "shfl" and item.operands]
+    if not shuffles:
+        return set()
+    if all(_is_whole(item, index, program) for item, index in shuffles) and not _lanes_lack(program):
+        return set()
+    found = {_result(item) for item, _ in shuffles} - {"_"}
+    users: dict[str, set[str]] = {}
+    for item, _ in inside:
+        if _is_computed(item):
+            for source in reads(item):
+                users.setdefault(source.name, set()).update(target.name for target in writes(item))
+    stack = [*found]
+    while stack:
+        fresh = users.get(stack.pop(), set()) - found
+        found |= fresh
+        stack += fresh
+    return found
+
+
+def _is_whole(shuffle: Instruction, block: int, program: Program) -> bool:
+    """Whether all lanes that are there run a shuffle, and it names them all."""
+    named = shuffle.operands[-1]
+    every = isinstance(named, Immediate) and named.value & _EVERY == _EVERY
+    return (
+        (every or "sync" not in shuffle.parts)
+        and shuffle.guard is None
+        and block not in program.general.divergent
+    )
+
+
+def _lanes_lack(program: Program) -> bool:
+    """Whether lanes may be missing from a warp: it began without them, or they leave before others."""
+    blocks, apart = program.flow.blocks, program.general.divergent
+    exits = [block for block in blocks if EXIT in block.terminator.targets]
+    return (
+        program.thread_count % _WARP_LANES != 0
+        or any(block.index in apart or len(block.terminator.targets) > 1 for block in exits)
+        or (any(block.gate for block in blocks) and any(block.leaves for block in blocks))
+    )
