@@ -241,9 +241,12 @@ def test_to_integers(of: str) -> None:
     types = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
     names = [f"cvt.{word}.{to}.{of}" for word in directions for to in types]
     names += [f"cvt.rpi.ftz.{to}.f32" for to in types] if of == "f32" else []
-    # A register wider than the type: its sign is carried on.
+    # A register wider than the type, where it may be: its sign is carried on.
     texts = [
-        (f"{name} {{d}}, {{a}};", 32 if name.split(".")[-2][1:] in ("8", "16", "32") else 64)
+        (
+            f"{name} {{d}}, {{a}};",
+            int(name.split(".")[-2][1:]) if of == "bf16" else 64 if "64" in name.split(".")[-2] else 32,
+        )
         for name in names
     ]
     for way in _WAYS:

@@ -165,7 +165,3 @@ def test_what_belongs_to_the_opcode_stays_with_it() -> None:
     )
     assert ".parity is a part of the opcode" in refused("mbarrier.try_wait.shared.parity.b64 %p, [%r0], 0;")
     assert "add.rn.f32.rn" in refused("add.rn.f32.rn %r0, %r0, %r0;")
-
-
-def test_a_register_that_is_too_small_for_its_type() -> None:
-    assert "the register %r0 has 32 bits, and .f64 has 64" in refused("cvt.f64.s32 %r0, %r1;")

@@ -228,7 +228,7 @@ def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Valu
 def _mask_form(instruction: Instruction) -> OperandTypes:
     check(instruction, ("b32",), "wrap", "clamp")
     one_of(instruction, "wrap", "clamp")
-    return OperandTypes(("b32",), ("u32", "u32"))
+    return OperandTypes(("u32",), ("u32", "u32"))
 
 
 @pure("bmsk", form=_mask_form)

@@ -33,7 +33,7 @@ __all__ = [
 WORDS = ("u16", "u32", "u64", "s16", "s32", "s64")
 _LONG = ("u32", "s32", "u64", "s64")
 _SIGNED = ("s16", "s32", "s64")
-# Elements packed into 32 bits. They are kept and passed on as b32.
+# Elements packed into 32 bits.
 _PACKED = {"u16x2": 16, "s16x2": 16, "u8x4": 8, "s8x4": 8}
 _SUM_TYPES = {"add": (*WORDS, *_PACKED), "sub": (*WORDS, "u8x4", "s8x4")}
 _SATURATED = {"add": ("u32", "s32", *_PACKED), "sub": ("s32", "u8x4", "s8x4")}
@@ -64,7 +64,6 @@ def typed(sources: int, types: Collection[str], *modifiers: str) -> Callable[[In
 
     def form(instruction: Instruction) -> OperandTypes:
         type_ = check(instruction, types, *modifiers)
-        type_ = "b32" if type_ in _PACKED else type_
         return OperandTypes((type_,), (type_,) * sources)
 
     return form

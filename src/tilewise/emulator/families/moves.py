@@ -73,25 +73,15 @@ def mov(e: Lowering, instruction: Instruction) -> None:
     elif isinstance(target, Vector):
         _unpack(e, instruction, target, source)
     else:
-        _fits(e, instruction, source, bits_of(type_))
-        e.write(
-            _target(e, instruction, target, bits_of(type_)),
-            e.read(source, type_, shape is None),
-            type_,
-            shape,
-        )
+        e.check_operand(instruction, source, type_)
+        register = _target(e, instruction, target, type_)
+        e.write(register, e.read(source, type_, shape is None), type_, shape)
 
 
-def _fits(e: Lowering, instruction: Instruction, operand: Operand, bits: int) -> None:
-    """Refuse a register of another width. Special registers may be read in part."""
-    if isinstance(operand, Register) and operand.name in e.types and bits_of(e.types[operand.name]) != bits:
-        raise unsupported(instruction, f"{operand.name} must have {bits} bits")
-
-
-def _target(e: Lowering, instruction: Instruction, target: Operand, bits: int) -> Register:
+def _target(e: Lowering, instruction: Instruction, target: Operand, type_: str) -> Register:
     if not isinstance(target, Register) or (target.name not in e.types and target.name != "_"):
         raise unsupported(instruction, "its destination must be a register")
-    _fits(e, instruction, target, bits)
+    e.check_operand(instruction, target, type_)
     return target
 
 
@@ -108,13 +98,13 @@ def _pack(e: Lowering, instruction: Instruction, target: Operand, source: Vector
     """``mov.b64 d, {a, b}``: a is the low part."""
     part = _part(instruction, source.items)
     total = part * len(source.items)
-    register = _target(e, instruction, target, total)
+    register = _target(e, instruction, target, f"b{total}")
     shape = e.result_shape(instruction)
     whole = e.zero(vector(f"i{total}") if shape is None else f"i{total}")
     for i, item in enumerate(source.items):
         if not isinstance(item, Register | Immediate) or item == Register("_"):
             raise unsupported(instruction, "its elements must be registers or constants")
-        _fits(e, instruction, item, part)
+        e.check_operand(instruction, item, f"b{part}")
         piece = e.resize(e.read(item, f"b{part}", shape is None), f"i{total}", False)
         whole = e.op("or", whole, e.op("shl", piece, e.const(piece, i * part)))
     e.write(register, whole, f"b{total}", shape)
@@ -124,10 +114,10 @@ def _unpack(e: Lowering, instruction: Instruction, target: Vector, source: Opera
     part = _part(instruction, target.items)
     total = part * len(target.items)
     shape = e.result_shape(instruction)
-    _fits(e, instruction, source, total)
+    e.check_operand(instruction, source, f"b{total}")
     whole = e.read(source, f"b{total}", shape is None)
     for i, item in enumerate(target.items):
-        register = item if item == Register("_") else _target(e, instruction, item, part)
+        register = item if item == Register("_") else _target(e, instruction, item, f"b{part}")
         assert isinstance(register, Register)
         piece = e.op("lshr", whole, e.const(whole, i * part))
         e.write(register, e.resize(piece, f"i{part}", False), f"b{part}", shape)

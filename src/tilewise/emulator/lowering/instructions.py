@@ -109,19 +109,10 @@ class Instructions(SuspendPoints):
             raise unsupported(instruction, "not in this form") from None
         if len(form.sources) != len(instruction.operands) - 1:
             raise unsupported(instruction, f"it takes {len(form.sources)} sources")
-        for operand, type_ in zip(instruction.operands, (form.results[0], *form.sources), strict=True):
-            self._check_width(instruction, operand, type_)
+        targets = zip(_targets(instruction), form.results, strict=False)
+        for operand, type_ in (*targets, *zip(instruction.operands[1:], form.sources, strict=True)):
+            self.check_operand(instruction, operand, type_)
         return form
-
-    def _check_width(self, instruction: Instruction, operand: Operand, type_: str) -> None:
-        """Refuse a register that has fewer bits than the type it is used as."""
-        if not isinstance(operand, Register):
-            return
-        held = self.program.function.registers.get(operand.name)
-        if held is None or "pred" in (held, type_) or bits_of(held) >= bits_of(type_):
-            return
-        why = f"the register {operand.name} has {bits_of(held)} bits, and .{type_} has {bits_of(type_)}"
-        raise unsupported(instruction, why)
 
     def _guard_widening(self, instruction: Instruction, sources: list[Value]) -> None:
         """A 32-bit index is made wider: check that none of its lanes wraps around."""

@@ -8,6 +8,7 @@ from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.ptx.agreement import literal_disagreement, register_disagreement
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
 
@@ -126,6 +127,16 @@ class Values(Emitter):
 
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)
+
+    def check_operand(self, instruction: Instruction, operand: Operand, type_: str) -> None:
+        """Refuse what an instruction cannot take as an operand of a type."""
+        why = ""
+        if isinstance(operand, Register) and operand.name in self.types:
+            why = register_disagreement(instruction, operand.name, self.types[operand.name], type_)
+        elif isinstance(operand, Immediate):
+            why = literal_disagreement(operand, type_)
+        if why:
+            raise unsupported(instruction, why)
 
     def read(self, operand: Operand, type_: str, as_vector: bool) -> Value:
         """An operand as a value of a PTX type.

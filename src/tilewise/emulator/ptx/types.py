@@ -29,6 +29,8 @@ TYPE_BYTES |= {
     "ue8m0x2": 2,
     "s16x2": 4,
     "u16x2": 4,
+    "s8x4": 4,
+    "u8x4": 4,
 }
 _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "tf32": "float", "f64": "double", "pred": "i1"}
 _PACKED = {"f16x2": "half", "bf16x2": "bfloat", "f32x2": "float", "s16x2": "i16", "u16x2": "i16"}
