@@ -16,7 +16,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.devices.gpu import GpuArray
 from tilewise.devices.strides import extent
-from tilewise.epilogue import PLAIN, EpilogueCall, Fused, bits_of, fit, sums_of, view_arrays
+from tilewise.epilogue import PLAIN, Fused, bits_of
 from tilewise.errors import ArgumentError
 from tilewise.interop import View, numpy_of
 from tilewise.kernels import KERNELS
@@ -195,7 +195,6 @@ class Call:
         self.made, bound = made, made.bound
         views = tuple(arrays.named.values())
         addresses = {name: view.ptr for name, view in arrays.named.items()}
-        addresses.update(bits_of(arrays.fused.numbers, made.operands.accumulate))
         workspace = where.empty((max(bound.workspace_bytes, 1),), "uint8")
         addresses["workspace"] = workspace.ptr
         reaches = [] if where.runs_on_gpu else zip(views, made.extents, strict=True)
@@ -207,17 +206,10 @@ class Call:
         self._start()
 
 
-def ready(
-    a: Any, b: Any, out: Any, device: Device, choice: Choice, epilogue: EpilogueCall | None = None
-) -> Call:
+def ready(a: Any, b: Any, out: Any, device: Device, choice: Choice) -> Call:
     """The product of two arrays on a device into a third: chosen and bound, and not started."""
-    left, right, result = (interop.view(name, one) for name, one in (("a", a), ("b", b), ("out", out)))
-    shapes = result_shapes(left.shape, right.shape)
-    fused = view_arrays(epilogue)
-    if not fused.is_plain:
-        fused = fit(fused, shapes.result, sums_of(left.dtype))
-    arrays = Arrays(left, right, result, fused)
-    made = prepare(arrays, shapes, device, choice)
+    arrays = Arrays(interop.view("a", a), interop.view("b", b), interop.view("out", out))
+    made = prepare(arrays, result_shapes(arrays.a.shape, arrays.b.shape), device, choice)
     if shared := find_overlap(made, arrays):
         raise overlap_error(*shared)
     return Call(made, arrays, device)
@@ -251,7 +243,7 @@ def _argument(operand: str) -> str:
 
 
 def overlap_error(written: str, operand: str) -> ArgumentError:
-    """The error for an ``out`` that shares elements with an operand."""
+    """The error for an array that is written and shares elements with an operand."""
     return ArgumentError(written, f"must not overlap {operand}", fix="give it memory of its own")
 
 

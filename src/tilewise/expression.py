@@ -95,7 +95,7 @@ class _Check:
     def value(self, node: ast.expr, depth: int) -> None:
         """Check what has to be a number."""
         if depth > _DEEPEST:
-            raise _point(self.text, node.col_offset, f"is nested more than {_DEEPEST} deep")
+            raise self.wrong(node, f"is nested more than {_DEEPEST} deep")
         deeper = depth + 1
         match node:
             case ast.Constant(value=bool()):
@@ -105,6 +105,7 @@ class _Check:
             case ast.Name(id=name):
                 if name in FUNCTIONS or name == KEEP:
                     raise self.wrong(node, f"is a function: write {name}(…)")
+                self._check_name(node)
                 if name != SUM:
                     self.names[name] = None
             case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
@@ -147,6 +148,10 @@ class _Check:
             case _:
                 raise self.wrong(node, "must be a condition, such as acc > 0")
 
+    def _check_name(self, node: ast.Name) -> None:
+        if not node.id.isascii():
+            raise self.wrong(node, "has a name that CUDA C++ cannot have: write it in ASCII")
+
     def _check_number(self, node: ast.Constant) -> None:
         try:
             finite = math.isfinite(_number(node))
@@ -178,17 +183,18 @@ class _Check:
             raise self.wrong(node, "must be keep(name, value): the name of an array, and what it shall hold")
         if node.args[0].id in self.kept:
             raise self.wrong(node, f"keeps {node.args[0].id} a second time")
+        self._check_name(node.args[0])
         self.kept[node.args[0].id] = None
         self.value(node.args[1], depth)
 
     def wrong(self, node: ast.expr, what: str) -> ArgumentError:
-        """The error that points at a node."""
-        return _point(self.text, node.col_offset, what)
+        """The error that points at a node, whose offset counts bytes."""
+        column = len(self.text.encode()[: node.col_offset].decode(errors="ignore"))
+        return _point(self.text, column, what)
 
 
 def _point(text: str, column: int, what: str) -> ArgumentError:
     """An error that shows the expression, and under it where it goes wrong."""
-    column = len(text.encode()[:column].decode(errors="ignore"))  # the parser counts bytes
     return ArgumentError("epilogue", f"{what}:\n  {text}\n  {' ' * column}^")
 
 
