@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tilewise.errors import ArgumentError, UnknownNameError
 
-__all__ = ["ACTIVATIONS", "FUNCTIONS", "PREFIX", "SUM", "EpilogueCall", "Expression", "parse"]
+__all__ = ["ACTIVATIONS", "FUNCTIONS", "KEPT", "PREFIX", "SUM", "EpilogueCall", "Expression", "parse"]
 
 SUM = "acc"
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
@@ -37,6 +37,7 @@ FUNCTIONS = {
 }
 KEEP = "keep"
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
+KEPT = "kept_"  # of the values to keep
 _LONGEST = 2000  # characters
 _DEEPEST = 100  # levels of the tree
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -53,8 +54,13 @@ class Expression:
     kept: tuple[str, ...]  # arrays that it stores
 
     def in_cuda(self) -> str:
-        """The expression in CUDA C++."""
+        """The expression in CUDA C++, where what it keeps has been computed: see :meth:`kept_in_cuda`."""
         return _in_cuda(self.tree)
+
+    def kept_in_cuda(self) -> list[tuple[str, str]]:
+        """What it keeps, whether or not a condition needs it: names and expressions, each after those it has."""
+        found = [node for node in _inner_first(self.tree) if _is_keep(node)]
+        return [(node.args[0].id, _in_cuda(node.args[1])) for node in found]
 
     def evaluate(self, operations: Any, values: Mapping[str, Any]) -> Any:
         """Its value by the operations given: a method for each function and operator, named as Python's."""
@@ -206,6 +212,17 @@ def _number(node: ast.Constant) -> float:
 # ── to CUDA C++ ──
 
 
+def _is_keep(node: Any) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == KEEP
+
+
+def _inner_first(node: ast.AST) -> Iterator[Any]:
+    """The nodes of a tree, each after those below it."""
+    for child in ast.iter_child_nodes(node):
+        yield from _inner_first(child)
+    yield node
+
+
 def _in_cuda(node: Any) -> str:
     match node:
         case ast.Constant():
@@ -229,8 +246,8 @@ def _in_cuda(node: Any) -> str:
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
         case ast.Call(func=ast.Name(id="where"), args=[test, body, orelse]):
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
-        case ast.Call(func=ast.Name(id="keep"), args=[ast.Name(id=name), value]):
-            return f"this->{PREFIX}{name}.keep(row, column, {_in_cuda(value)})"
+        case ast.Call(func=ast.Name(id="keep"), args=[ast.Name(id=name), _]):
+            return f"{KEPT}{name}"
         case ast.Call(func=ast.Name(id=function), args=arguments):
             return f"activation::{function}({', '.join(map(_in_cuda, arguments))})"
     raise AssertionError(ast.dump(node))

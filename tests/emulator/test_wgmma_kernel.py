@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import SHAPES
+from tilewise.kernels.gemm.wgmma import PARTITIONS as SHAPES
 from tilewise.operands import Operands
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tilewise.expression import PREFIX, parse
+from tilewise.expression import KEPT, PREFIX, SUM, parse
 from tilewise.operands import Operand, Operands
 from tilewise.problem import Epilogue
 from tilewise.slots import Gap, Slot
@@ -26,11 +26,13 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     ]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     select = [f"there.{PREFIX}{array.name}.select(outer, inner);" for array in form.arrays]
+    names = [array.name for array in form.arrays if array.name in expression.names]
     read = [
-        f"const Sum {PREFIX}{array.name} = this->{PREFIX}{array.name}.read(row, column);"
-        for array in form.arrays
-        if array.name in expression.names
+        f"Sum values_{name}[COUNT]; this->{PREFIX}{name}.read(row, column, values_{name});" for name in names
     ]
+    each = [f"const Sum {PREFIX}{name} = values_{name}[i];" for name in names]
+    for name, value in expression.kept_in_cuda():
+        each.append(f"const Sum {KEPT}{name} = {value}; all_{name}[i] = {KEPT}{name};")
     return "\n".join(
         [
             "#pragma once",
@@ -49,10 +51,24 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
             "        return there;",
             "    }",
             "",
-            "    __device__ Sum operator()(Sum acc, unsigned row, unsigned column) const",
+            "    template <unsigned COUNT> __device__ void apply(Sum (&sums)[COUNT], unsigned row, unsigned column) const",
             "    {",
             *(f"        {line}" for line in read),
-            f"        return {expression.in_cuda()};",
+            *(f"        Sum all_{name}[COUNT];" for name in expression.kept),
+            "#pragma unroll",
+            "        for (unsigned i = 0; i < COUNT; ++i) {",
+            f"            const Sum {SUM} = sums[i];",
+            *(f"            {line}" for line in each),
+            f"            sums[i] = {expression.in_cuda()};",
+            "        }",
+            *(f"        this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept),
+            "    }",
+            "",
+            "    __device__ Sum operator()(Sum sum, unsigned row, unsigned column) const",
+            "    {",
+            "        Sum sums[1] = {sum};",
+            "        apply(sums, row, column);",
+            "        return sums[0];",
             "    }",
             "};",
             "",

@@ -86,6 +86,8 @@ class Work:
     split: int = 1  # slices of K side by side
     split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
     tiles: int = 1  # of C that a block computes one after another
+    pingpong: bool = False  # whether it stores one of them while it multiplies the next
+    exchanged: bool = False  # whether the block is one of C's transpose
     launches: int = 1
     extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider

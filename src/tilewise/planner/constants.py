@@ -44,6 +44,8 @@ class UnitCost:
     """Of a block whose cluster splits K: to add up what its blocks have."""
     waits: float = 0.0
     """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
+    epilogue_clocks: float = 0.0
+    """Of a sum that something happens to before it is stored, and as many for each element of another array."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
@@ -97,7 +99,7 @@ FITTED: Mapping[str, Constants] = {
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
                 1890, 3.9, 2250, 14.3, 241, 309, stores_per_clock=4.5, memory_share=0.82, joules_per_mac=1.42e-12,
-                split_clocks=3320, outside=0.67,
+                split_clocks=3320, outside=0.67, epilogue_clocks=0.3,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,

@@ -82,7 +82,7 @@ def _copy_seconds(copy: Operand, stack: tuple[int, ...], target: Target) -> floa
 
 def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     """What one launch of a kernel takes, with its copies and partial sums."""
-    constants, (m, n, k), batch = target.constants, operands.sizes, operands.batch
+    constants, (m, n, k), batch = target.constants, _sizes(work, operands), operands.batch
     unit, block, split, cluster = constants.units[work.unit], work.block, work.split, work.cluster
     item, stored = operands.a.itemsize, operands.c.itemsize
     if not m * n * batch:
@@ -131,6 +131,12 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     return Prediction(whole, bound, {**terms, **beside})
 
 
+def _sizes(work: Work, operands: Operands) -> tuple[int, int, int]:
+    """m, n and k of the product that the kernel sees."""
+    m, n, k = operands.sizes
+    return (n, m, k) if work.exchanged else (m, n, k)
+
+
 def _count_slots(work: Work, target: Target) -> int:
     """How many blocks, or clusters that share an operand, have an SM each at once."""
     blocks = work.split if work.split_in_cluster and work.split > 1 else work.cluster
@@ -152,7 +158,7 @@ def _spend(
     """
     unit, block = constants.units[work.unit], work.block
     (steps, step_bytes, cold), (waves, rest) = loop, blocks
-    (m, n, _), item = operands.sizes, operands.a.itemsize
+    (m, n, _), item = _sizes(work, operands), operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
     macs, warps = block.m * block.n * block.k, work.threads / 32
@@ -171,6 +177,9 @@ def _spend(
     store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
     if work.store_bytes < 16:
         store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock
+    if not operands.epilogue.is_plain:
+        arrays = sum(one.by_row and one.by_column for one in operands.epilogue.arrays)
+        store += block.m * block.n * unit.epilogue_clocks * (1 + arrays)
     start, wait = unit.start_clocks, 0.0
     if work.cluster > 1:
         start, wait = start + constants.cluster_start_clocks, constants.cluster_step_clocks
@@ -190,7 +199,8 @@ def _spend(
         clocks["narrow loads"] += loops * loading
         clocks["latency"] += loops * (slowest - busy - loading)
         clocks["fill"] += count * start
-        clocks["store"] += count * work.tiles * resident * store
+        hidden = steps * busy * (work.tiles - 1) / work.tiles if work.pingpong else 0.0
+        clocks["store"] += count * work.tiles * max(resident * store - hidden, resident * store / work.tiles)
     return clocks
 
 

@@ -75,3 +75,33 @@ template <typename T> inline __device__ auto narrow_pair(float2 sums)
         return pair;
     }
 }
+
+// Neighbours in memory, read or written at once where they begin at a multiple of what they take, 16 bytes at most.
+template <typename T, unsigned COUNT> union Neighbours {
+    static constexpr unsigned BYTES = COUNT * sizeof(T), WORDS = BYTES / sizeof(unsigned);
+    static constexpr unsigned ALIGNMENT = BYTES < 16 ? BYTES : 16;
+    struct alignas(ALIGNMENT) Words {
+        unsigned at[ALIGNMENT / sizeof(unsigned)];
+    };
+    T at[COUNT];
+    Words words[BYTES / ALIGNMENT];
+
+    static __device__ bool aligned(const void *address)
+    {
+        return reinterpret_cast<unsigned long long>(address) % ALIGNMENT == 0;
+    }
+
+    __device__ void read(const void *from)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < BYTES / ALIGNMENT; ++i)
+            words[i] = static_cast<const Words *>(from)[i];
+    }
+
+    __device__ void write(void *to) const
+    {
+#pragma unroll
+        for (unsigned i = 0; i < BYTES / ALIGNMENT; ++i)
+            static_cast<Words *>(to)[i] = words[i];
+    }
+};

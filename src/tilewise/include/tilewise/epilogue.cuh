@@ -8,6 +8,9 @@ struct Epilogue {
     // For the matrix of these numbers in the stack.
     __device__ Epilogue in_stack(unsigned, unsigned) const { return *this; }
 
-    // The result's element of a sum, not yet rounded to its type.
+    // Makes sums of neighbouring columns what the result's elements are, not yet rounded to their type.
+    template <typename Sum, unsigned COUNT> __device__ void apply(Sum (&)[COUNT], unsigned, unsigned) const {}
+
+    // The same of one.
     template <typename Sum> __device__ Sum operator()(Sum acc, unsigned, unsigned) const { return acc; }
 };

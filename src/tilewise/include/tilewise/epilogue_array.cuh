@@ -3,8 +3,16 @@
 
 #include <tilewise/element.cuh>
 
+template <typename T> struct WithoutConst {
+    using Type = T;
+};
+template <typename T> struct WithoutConst<const T> {
+    using Type = T;
+};
+
 // 40 bytes. Where it does not run along rows or columns of the result, the same element serves all of them.
 template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
+    using Element = typename WithoutConst<T>::Type;
     long long row_stride; // in elements
     long long column_stride;
     long long batch_stride[2]; // outer, inner
@@ -21,13 +29,44 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
         return elements + ((BY_ROW ? row * row_stride : 0) + (BY_COLUMN ? column * column_stride : 0));
     }
 
-    __device__ auto read(unsigned row, unsigned column) const { return widen(*at(row, column)); }
-
-    // Stores the value, rounded to the array's type; the value itself goes on.
-    template <typename Sum> __device__ Sum keep(unsigned row, unsigned column, Sum value) const
+    // The elements of neighbouring columns.
+    template <unsigned COUNT, typename Sum>
+    __device__ void read(unsigned row, unsigned column, Sum (&values)[COUNT]) const
     {
-        *at(row, column) = narrow<T>(value);
-        return value;
+        const T *from = at(row, column);
+        if constexpr (COUNT * sizeof(T) % sizeof(unsigned) == 0 && COUNT > 1 && BY_COLUMN) {
+            if (column_stride == 1 && Neighbours<Element, COUNT>::aligned(from)) {
+                Neighbours<Element, COUNT> found;
+                found.read(from);
+#pragma unroll
+                for (unsigned i = 0; i < COUNT; ++i)
+                    values[i] = widen(found.at[i]);
+                return;
+            }
+        }
+#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i)
+            values[i] = i > 0 && !BY_COLUMN ? values[0] : widen(from[BY_COLUMN ? i * column_stride : 0]);
+    }
+
+    // Stores values, rounded to the array's type, for neighbouring columns.
+    template <unsigned COUNT, typename Sum>
+    __device__ void keep(unsigned row, unsigned column, const Sum (&values)[COUNT]) const
+    {
+        auto *to = at(row, column);
+        if constexpr (COUNT * sizeof(T) % sizeof(unsigned) == 0 && COUNT > 1) {
+            if (column_stride == 1 && Neighbours<Element, COUNT>::aligned(to)) {
+                Neighbours<Element, COUNT> rounded;
+#pragma unroll
+                for (unsigned i = 0; i < COUNT; ++i)
+                    rounded.at[i] = narrow<T>(values[i]);
+                rounded.write(to);
+                return;
+            }
+        }
+#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i)
+            to[i * column_stride] = narrow<T>(values[i]);
     }
 };
 static_assert(sizeof(EpilogueArray<char, true, true>) == 40, "what the host hands over");

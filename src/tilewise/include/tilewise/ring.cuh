@@ -17,6 +17,12 @@ template <unsigned SLOTS> struct Ring {
         {
             if (++slot == SLOTS) slot = 0, parity ^= 1;
         }
+
+        __device__ void skip(unsigned turns)
+        {
+            const unsigned ahead = slot + turns;
+            slot = ahead % SLOTS, parity ^= ahead / SLOTS & 1;
+        }
     };
 
     // One thread makes the barriers; one announces bytes, and so many arrivals say that a slot has been read.

@@ -49,63 +49,124 @@ template <int NEWEST> inline __device__ void wait()
 }
 
 // Registers %0, %1, … of the sums, as the assembler wants them listed, and as the compiler does.
-#define TILEWISE_LIST_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TILEWISE_LIST_64 \
-    TILEWISE_LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-                     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TILEWISE_LIST_96 \
-    TILEWISE_LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-                     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define TILEWISE_LIST_128 \
-    TILEWISE_LIST_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, " \
-                     "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-                     "%124, %125, %126, %127"
+#define TILEWISE_LIST_4 "%0, %1, %2, %3"
+#define TILEWISE_LIST_8 TILEWISE_LIST_4 ", %4, %5, %6, %7"
+#define TILEWISE_LIST_16 TILEWISE_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TILEWISE_LIST_24 TILEWISE_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define TILEWISE_LIST_32 TILEWISE_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TILEWISE_LIST_40 TILEWISE_LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TILEWISE_LIST_48 TILEWISE_LIST_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define TILEWISE_LIST_56 TILEWISE_LIST_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define TILEWISE_LIST_64 TILEWISE_LIST_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TILEWISE_LIST_72 TILEWISE_LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define TILEWISE_LIST_80 TILEWISE_LIST_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define TILEWISE_LIST_88 TILEWISE_LIST_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define TILEWISE_LIST_96 TILEWISE_LIST_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define TILEWISE_LIST_104 TILEWISE_LIST_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define TILEWISE_LIST_112 TILEWISE_LIST_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define TILEWISE_LIST_120 TILEWISE_LIST_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define TILEWISE_LIST_128 TILEWISE_LIST_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define TILEWISE_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define TILEWISE_16(i) TILEWISE_4(i), TILEWISE_4(i + 4), TILEWISE_4(i + 8), TILEWISE_4(i + 12)
-#define TILEWISE_32(i) TILEWISE_16(i), TILEWISE_16(i + 16)
+#define TILEWISE_8(i) TILEWISE_4(i), TILEWISE_4(i + 4)
+#define TILEWISE_16(i) TILEWISE_8(i), TILEWISE_8(i + 8)
+#define TILEWISE_24(i) TILEWISE_16(i), TILEWISE_8(i + 16)
+#define TILEWISE_32(i) TILEWISE_24(i), TILEWISE_8(i + 24)
+#define TILEWISE_40(i) TILEWISE_32(i), TILEWISE_8(i + 32)
+#define TILEWISE_48(i) TILEWISE_40(i), TILEWISE_8(i + 40)
+#define TILEWISE_56(i) TILEWISE_48(i), TILEWISE_8(i + 48)
+#define TILEWISE_64(i) TILEWISE_56(i), TILEWISE_8(i + 56)
+#define TILEWISE_72(i) TILEWISE_64(i), TILEWISE_8(i + 64)
+#define TILEWISE_80(i) TILEWISE_72(i), TILEWISE_8(i + 72)
+#define TILEWISE_88(i) TILEWISE_80(i), TILEWISE_8(i + 80)
+#define TILEWISE_96(i) TILEWISE_88(i), TILEWISE_8(i + 88)
+#define TILEWISE_104(i) TILEWISE_96(i), TILEWISE_8(i + 96)
+#define TILEWISE_112(i) TILEWISE_104(i), TILEWISE_8(i + 104)
+#define TILEWISE_120(i) TILEWISE_112(i), TILEWISE_8(i + 112)
+#define TILEWISE_128(i) TILEWISE_120(i), TILEWISE_8(i + 120)
 
 // The number after the descriptors says that the sums count, the next two that neither operand is negated, the
 // last two which of them has K across its rows.
-#define TILEWISE_WGMMA(N, TYPE, LIST, A, B, ACROSS_A, ACROSS_B, ...) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" LIST "}, " A ", " B \
-                 ", 1, 1, 1, " ACROSS_A ", " ACROSS_B ";" \
-                 : __VA_ARGS__ \
+#define TILEWISE_WGMMA(N, TYPE, SUMS, A, B, ACROSS_A, ACROSS_B) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TILEWISE_LIST_##SUMS "}, %" #A \
+                 ", %" #B ", 1, 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
+                 : TILEWISE_##SUMS(0) \
                  : "l"(a), "l"(b), "n"(!A_ALONG_K), "n"(B_ALONG_N))
-#define TILEWISE_WIDTH(N, LIST, A, B, ACROSS_A, ACROSS_B, ...) \
-    if constexpr (SAME<Element, bfloat16>) \
-        TILEWISE_WGMMA(N, "bf16", LIST, A, B, ACROSS_A, ACROSS_B, __VA_ARGS__); \
-    else \
-        TILEWISE_WGMMA(N, "f16", LIST, A, B, ACROSS_A, ACROSS_B, __VA_ARGS__)
+#define TILEWISE_WIDTH(N, SUMS, A, B, ACROSS_A, ACROSS_B) \
+    template <> struct Instruction<SUMS> { \
+        template <typename Element, bool A_ALONG_K, bool B_ALONG_N> \
+        static __device__ void issue(float (&sums)[SUMS], unsigned long long a, unsigned long long b) \
+        { \
+            if constexpr (SAME<Element, bfloat16>) \
+                TILEWISE_WGMMA(N, "bf16", SUMS, A, B, ACROSS_A, ACROSS_B); \
+            else \
+                TILEWISE_WGMMA(N, "f16", SUMS, A, B, ACROSS_A, ACROSS_B); \
+        } \
+    };
 
-// sums (64×N) += a (64×16) · b (16×N), where N is twice as many columns as a thread has sums. The rows of `a` in
-// shared memory lie along K (else along M), those of `b` along N (else along K).
+// The instruction of so many sums a thread, half as many as it has columns.
+template <unsigned SUMS> struct Instruction;
+TILEWISE_WIDTH(8, 4, 4, 5, 6, 7)
+TILEWISE_WIDTH(16, 8, 8, 9, 10, 11)
+TILEWISE_WIDTH(32, 16, 16, 17, 18, 19)
+TILEWISE_WIDTH(48, 24, 24, 25, 26, 27)
+TILEWISE_WIDTH(64, 32, 32, 33, 34, 35)
+TILEWISE_WIDTH(80, 40, 40, 41, 42, 43)
+TILEWISE_WIDTH(96, 48, 48, 49, 50, 51)
+TILEWISE_WIDTH(112, 56, 56, 57, 58, 59)
+TILEWISE_WIDTH(128, 64, 64, 65, 66, 67)
+TILEWISE_WIDTH(144, 72, 72, 73, 74, 75)
+TILEWISE_WIDTH(160, 80, 80, 81, 82, 83)
+TILEWISE_WIDTH(176, 88, 88, 89, 90, 91)
+TILEWISE_WIDTH(192, 96, 96, 97, 98, 99)
+TILEWISE_WIDTH(208, 104, 104, 105, 106, 107)
+TILEWISE_WIDTH(224, 112, 112, 113, 114, 115)
+TILEWISE_WIDTH(240, 120, 120, 121, 122, 123)
+TILEWISE_WIDTH(256, 128, 128, 129, 130, 131)
+
+// sums (64×N) += a (64×16) · b (16×N), where N is twice as many columns as a thread has sums: 8 or a multiple of 16.
+// The rows of `a` in shared memory lie along K (else along M), those of `b` along N (else along K).
 template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, unsigned SUMS>
 inline __device__ void multiply_add(float (&sums)[SUMS], unsigned long long a, unsigned long long b)
 {
-    static_assert(SUMS == 32 || SUMS == 64 || SUMS == 96 || SUMS == 128, "64, 128, 192 or 256 columns");
-    if constexpr (SUMS == 32)
-        TILEWISE_WIDTH("64", TILEWISE_LIST_32, "%32", "%33", "%34", "%35", TILEWISE_32(0));
-    else if constexpr (SUMS == 64)
-        TILEWISE_WIDTH("128", TILEWISE_LIST_64, "%64", "%65", "%66", "%67", TILEWISE_32(0), TILEWISE_32(32));
-    else if constexpr (SUMS == 96)
-        TILEWISE_WIDTH("192", TILEWISE_LIST_96, "%96", "%97", "%98", "%99", TILEWISE_32(0), TILEWISE_32(32),
-                       TILEWISE_32(64));
-    else
-        TILEWISE_WIDTH("256", TILEWISE_LIST_128, "%128", "%129", "%130", "%131", TILEWISE_32(0),
-                       TILEWISE_32(32), TILEWISE_32(64), TILEWISE_32(96));
+    Instruction<SUMS>::template issue<Element, A_ALONG_K, B_ALONG_N>(sums, a, b);
 }
 
 #undef TILEWISE_WIDTH
 #undef TILEWISE_WGMMA
-#undef TILEWISE_32
-#undef TILEWISE_16
+#undef TILEWISE_LIST_4
 #undef TILEWISE_4
-#undef TILEWISE_LIST_128
-#undef TILEWISE_LIST_96
-#undef TILEWISE_LIST_64
+#undef TILEWISE_LIST_8
+#undef TILEWISE_8
+#undef TILEWISE_LIST_16
+#undef TILEWISE_16
+#undef TILEWISE_LIST_24
+#undef TILEWISE_24
 #undef TILEWISE_LIST_32
+#undef TILEWISE_32
+#undef TILEWISE_LIST_40
+#undef TILEWISE_40
+#undef TILEWISE_LIST_48
+#undef TILEWISE_48
+#undef TILEWISE_LIST_56
+#undef TILEWISE_56
+#undef TILEWISE_LIST_64
+#undef TILEWISE_64
+#undef TILEWISE_LIST_72
+#undef TILEWISE_72
+#undef TILEWISE_LIST_80
+#undef TILEWISE_80
+#undef TILEWISE_LIST_88
+#undef TILEWISE_88
+#undef TILEWISE_LIST_96
+#undef TILEWISE_96
+#undef TILEWISE_LIST_104
+#undef TILEWISE_104
+#undef TILEWISE_LIST_112
+#undef TILEWISE_112
+#undef TILEWISE_LIST_120
+#undef TILEWISE_120
+#undef TILEWISE_LIST_128
+#undef TILEWISE_128
 
 } // namespace wgmma
 

@@ -2,10 +2,12 @@
 //
 // One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
-// columns: the tensor cores read either. Blocks stay for several tiles. Blocks of a cluster share what they load,
-// those below one another B, those side by side A; or each has a part of K, and they add up what they have, in the
-// order of their ranks, so that the result has the same bits every time.
-// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×WARPGROUP_N×64, instruction 64×WARPGROUP_N×16.
+// columns: the tensor cores read either. Blocks stay for several tiles. Either all warpgroups have a part of each tile,
+// or every warpgroup has tiles of its own (PINGPONG), and while one stores its results another one multiplies. Blocks
+// of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
+// they add up what they have, in the order of their ranks, so that the result has the same bits every time.
+// Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
+// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
@@ -14,6 +16,7 @@
 #include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
 #include <tilewise/strided.cuh>
+#include <tilewise/sum_box.cuh>
 #include <tilewise/tensor_copy.cuh>
 #include <tilewise/wgmma.cuh>
 
@@ -23,8 +26,14 @@
 #ifndef BLOCK_N
 #define BLOCK_N 256
 #endif
-#ifndef CONSUMERS // warpgroups that multiply, below one another
+#ifndef CONSUMERS // warpgroups that multiply
 #define CONSUMERS 2
+#endif
+#ifndef PINGPONG // 1: each of them a whole tile in turns; 0: all of them the same one, below one another
+#define PINGPONG 0
+#endif
+#ifndef EXCHANGED
+#define EXCHANGED 0
 #endif
 #ifndef STAGES
 #define STAGES 4
@@ -34,6 +43,9 @@
 #endif
 #ifndef CLUSTER_N // blocks side by side that share A
 #define CLUSTER_N 1
+#endif
+#ifndef RESIDENT // blocks that an SM holds at once
+#define RESIDENT 1
 #endif
 #ifndef SPLIT // blocks of a cluster that have a part of K each
 #define SPLIT 1
@@ -61,12 +73,13 @@ constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCT
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
-static_assert(SPLIT == 1 || SHARERS == 1, "blocks that split K share no operand");
+static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
-constexpr unsigned WARPGROUP_M = BLOCK_M / CONSUMERS, WARPGROUP_N = BLOCK_N;
+constexpr unsigned TOGETHER = PINGPONG ? 1 : CONSUMERS; // warpgroups that have a tile together
+constexpr unsigned WARPGROUP_M = BLOCK_M / TOGETHER, WARPGROUP_N = BLOCK_N;
 constexpr unsigned ROWS_64 = WARPGROUP_M / INSTRUCTION_M; // instructions below one another
 static_assert(WARPGROUP_M % INSTRUCTION_M == 0, "whole instructions");
 
@@ -135,14 +148,19 @@ struct Stage {
     OperandTile<BLOCK_N, !B_IN_ROWS, CLUSTER_M> b;
 };
 
-// Results on their way out (tilewise/result_box.cuh). While one box is stored the next is put.
+// What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
+// of which is put while the other is stored; or one of sums, where something happens to them first.
+constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED;
 using Box = ResultBox<Result>;
-constexpr unsigned BOXES = ROWS_64 * (WARPGROUP_N / Box::COLUMNS);
-static_assert(WARPGROUP_N % Box::COLUMNS == 0, "whole boxes");
+using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
+struct alignas(1024) ResultBuffer {
+    char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
+};
+static_assert(EXCHANGED || WARPGROUP_N % 64 == 0, "whole boxes");
 
 struct Shared {
     Stage stages[STAGES];
-    Box results[CONSUMERS][2];
+    ResultBuffer results[CONSUMERS];
     Ring<STAGES> ring; // all warps of the blocks that share read a stage, and then each of them may write to all
 };
 using Turn = Ring<STAGES>::Turn;
@@ -169,8 +187,8 @@ struct Tiles {
         row = rank % CLUSTER_M, column = rank / CLUSTER_M % CLUSTER_N;
     }
 
-    __device__ bool more() const { return index < count; }
-    __device__ void next() { index += gridDim.x / CLUSTER; }
+    __device__ bool more(unsigned later = 0) const { return index + later * (gridDim.x / CLUSTER) < count; }
+    __device__ void next(unsigned count = 1) { index += count * (gridDim.x / CLUSTER); }
 
     // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
     __device__ Place now() const
@@ -237,8 +255,21 @@ inline __device__ void say_empty(Shared &shared, unsigned slot)
     }
 }
 
+// Where every warpgroup has tiles of its own, they multiply one after another: a slot's barrier tells this round from
+// the one before, not from earlier ones.
+inline __device__ void wait_for_turn(unsigned group)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(2 + CONSUMERS + group), "n"(2 * WARPGROUP) : "memory");
+}
+
+inline __device__ void give_turn(unsigned group)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(2 + CONSUMERS + group), "n"(2 * WARPGROUP) : "memory");
+}
+
 // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
-inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsigned steps, Turn &turn)
+// Then it is `next`'s turn, if that is one.
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
 {
     unsigned before = 0; // the slot of the step before
 #pragma unroll 1
@@ -251,7 +282,7 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k)
 #pragma unroll
             for (unsigned i = 0; i < ROWS_64; ++i) {
-                const auto a = stage.a.descriptor(group * WARPGROUP_M + i * INSTRUCTION_M);
+                const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
                 wgmma::multiply_add<Element, A_IN_ROWS, B_IN_ROWS>(sums.at[i], a + k * stage.a.K_APART,
                                                                    b + k * stage.b.K_APART);
             }
@@ -260,6 +291,7 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         if (step > 0) say_empty(shared, before);
         before = turn.slot;
     }
+    if (next < CONSUMERS) give_turn(next);
     wgmma::wait<0>();
     if (steps > 0) say_empty(shared, before);
 }
@@ -275,39 +307,24 @@ inline __device__ void wait_for_consumers()
     asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
 }
 
-// Each sum becomes what the epilogue makes of it; those outside of C stay.
-inline __device__ void finish(Sums &sums, const Epilogue &epilogue, unsigned group, Place tile,
-                              const Matrix<Result> &c)
-{
-    if constexpr (!Epilogue::PLAIN) {
-        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
-        const unsigned first = tile.row + group * WARPGROUP_M + warp * 16 + lane / 4;
-#pragma unroll
-        for (unsigned i = 0; i < ROWS_64; ++i)
-#pragma unroll
-            for (unsigned j = 0; j < WARPGROUP_N / 2; ++j) {
-                const unsigned row = first + i * INSTRUCTION_M + j / 2 % 2 * 8;
-                const unsigned column = tile.column + j / 4 * 8 + lane % 4 * 2 + j % 2;
-                if (row < c.height && column < c.width) sums.at[i][j] = epilogue(sums.at[i][j], row, column);
-            }
-    }
-}
-
 // A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
-inline __device__ void write(Box (&boxes)[2], const Sums &sums, unsigned group, Place tile, const TensorMap &map,
-                             Matrix<Result> c, bool by_engine)
+template <unsigned COUNT>
+inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[ROWS_64][COUNT], unsigned group,
+                                     Place tile, const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
+    auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
+    constexpr unsigned BOXES = ROWS_64 * (WARPGROUP_N / Box::COLUMNS);
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
 #pragma unroll
     for (unsigned i = 0; i < BOXES; ++i) {
         Box &box = boxes[i % 2];
         const unsigned down = i / (BOXES / ROWS_64), across = i % (BOXES / ROWS_64);
-        const unsigned row = tile.row + group * WARPGROUP_M + down * Box::ROWS;
+        const unsigned row = tile.row + down * Box::ROWS;
         const unsigned column = tile.column + across * Box::COLUMNS;
         const bool whole = by_engine && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
         if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
         wait_for_warpgroup(group);
-        box.put(sums.at[down], across * Box::SUMS);
+        box.put(sums[down], across * Box::SUMS);
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
         if (storing && whole) {
@@ -323,15 +340,53 @@ inline __device__ void write(Box (&boxes)[2], const Sums &sums, unsigned group, 
     if (BOXES % 2 && storing) tensor_copy::commit();
 }
 
-// The blocks of a cluster add up what each has of the same tile. All put their sums where the stages were, and then
-// each adds a part of the rows.
+// The same where something happens to the sums, or C's rows lie across: its threads store them.
+template <unsigned COUNT>
+inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
+                                  const Epilogue &epilogue, Matrix<Result> c, bool wide)
+{
+    auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);
+    constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
+    constexpr unsigned ACROSS = WHOLE + (REST > 0);
+#pragma unroll 1 // what happens to the sums is compiled once, not for each box
+    for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
+        const unsigned down = tile.row + i / ACROSS * 64, across = tile.column + i % ACROSS * 64;
+        wait_for_warpgroup(group); // all have stored from the box
+#pragma unroll
+        for (unsigned j = 0; j < ROWS_64 * ACROSS; ++j) {
+            if (i != j) continue;
+            if constexpr (WHOLE > 0) {
+                if (j % ACROSS < WHOLE) box.template put<64>(sums[j / ACROSS], j % ACROSS * 32);
+            }
+            if constexpr (REST > 0) {
+                if (j % ACROSS == WHOLE) box.template put<REST>(sums[j / ACROSS], WHOLE * 32);
+            }
+        }
+        wait_for_warpgroup(group);
+        if (EXCHANGED)
+            box.store(c, across, down, i % ACROSS < WHOLE ? 64 : REST, epilogue, wide);
+        else
+            box.store(c, down, across, 64, epilogue, wide);
+    }
+}
+
+template <bool BY_ENGINE>
+inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
+                             const Epilogue &epilogue, Matrix<Result> c, bool aligned)
+{
+    if constexpr (BY_ENGINE)
+        store_results(buffer, sums.at, group, tile, map, c, aligned);
+    else
+        store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);
+}
+
+// The blocks of a cluster add up what each has of the same tile. All put their sums where the stages were, in rows of
+// C, and then each adds some of them.
 struct PartialSums {
-    static constexpr unsigned PITCH = BLOCK_N + 4; // floats; so that the rows of a store lie in other banks
-    static constexpr unsigned QUADS = BLOCK_N / 4, ROWS = BLOCK_M / SPLIT;
-    struct alignas(4 * sizeof(Result)) Quad {
-        Result at[4];
-    };
-    float at[BLOCK_M][PITCH];
+    static constexpr unsigned ROWS = EXCHANGED ? BLOCK_N : BLOCK_M, COLUMNS = EXCHANGED ? BLOCK_M : BLOCK_N;
+    static constexpr unsigned PITCH = COLUMNS + 4; // floats; so that the rows of a store lie in other banks
+    static constexpr unsigned QUADS = COLUMNS / 4;
+    float at[ROWS][PITCH];
 
     __device__ void put(const Sums &sums, unsigned group)
     {
@@ -340,21 +395,24 @@ struct PartialSums {
 #pragma unroll
         for (unsigned i = 0; i < ROWS_64; ++i)
 #pragma unroll
-            for (unsigned j = 0; j < WARPGROUP_N / 8; ++j)
-#pragma unroll
-                for (unsigned half = 0; half < 2; ++half) {
-                    float *to = &at[first + i * INSTRUCTION_M + half * 8][j * 8 + lane % 4 * 2];
-                    const float *from = &sums.at[i][j * 4 + half * 2];
-                    *reinterpret_cast<float2 *>(to) = {from[0], from[1]};
-                }
+            for (unsigned j = 0; j < WARPGROUP_N / 4; ++j) {
+                const unsigned down = first + i * INSTRUCTION_M + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
+                const float low = sums.at[i][j * 2], high = sums.at[i][j * 2 + 1];
+                if (EXCHANGED)
+                    at[across][down] = low, at[across + 1][down] = high;
+                else
+                    *reinterpret_cast<float2 *>(&at[down][across]) = {low, high};
+            }
     }
 
-    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, const Epilogue &epilogue, bool aligned) const
+    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, const Epilogue &epilogue, bool wide) const
     {
+        const unsigned end = ROWS * QUADS * (rank + 1) / SPLIT;
 #pragma unroll 1
-        for (unsigned i = threadIdx.x; i < ROWS * QUADS; i += CONSUMERS * WARPGROUP) {
-            const unsigned down = rank * ROWS + i / QUADS, across = i % QUADS * 4;
-            const unsigned row = tile.row + down, column = tile.column + across;
+        for (unsigned i = ROWS * QUADS * rank / SPLIT + threadIdx.x; i < end; i += CONSUMERS * WARPGROUP) {
+            const unsigned down = i / QUADS, across = i % QUADS * 4;
+            const unsigned row = (EXCHANGED ? tile.column : tile.row) + down;
+            const unsigned column = (EXCHANGED ? tile.row : tile.column) + across;
             float4 sum = cluster::load(&at[down][across], 0);
 #pragma unroll
             for (unsigned block = 1; block < SPLIT; ++block) {
@@ -362,27 +420,27 @@ struct PartialSums {
                 sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
             }
             if (row >= c.height) continue;
-            Quad quad = {};
+            float quad[4] = {sum.x, sum.y, sum.z, sum.w};
+            if (wide && column + 4 <= c.width) {
+                epilogue.apply(quad, row, column);
+                Neighbours<Result, 4> results;
 #pragma unroll
-            for (unsigned e = 0; e < 4; ++e)
-                if (Epilogue::PLAIN || column + e < c.width)
-                    quad.at[e] = narrow<Result>(epilogue((&sum.x)[e], row, column + e));
-            if (aligned && column + 4 <= c.width) {
-                *reinterpret_cast<Quad *>(&c.at(row, column)) = quad;
+                for (unsigned e = 0; e < 4; ++e)
+                    results.at[e] = narrow<Result>(quad[e]);
+                results.write(&c.at(row, column));
                 continue;
             }
 #pragma unroll
             for (unsigned e = 0; e < 4; ++e)
-                if (column + e < c.width) c.at(row, column + e) = quad.at[e];
+                if (column + e < c.width) c.at(row, column + e) = narrow<Result>(epilogue(quad[e], row, column + e));
         }
     }
 };
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
-static_assert(BLOCK_M % SPLIT == 0, "whole rows");
 
-// The maps describe A and B, and C if `by_engine`; `c` has sizes, and the address if it is not. `matrices` are in the
-// stack, `inner` of them along its inner axis.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+// The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
+// `matrices` are in the stack, `inner` of them along its inner axis.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
                unsigned inner, unsigned by_engine, const __grid_constant__ Epilogue epilogue)
@@ -392,11 +450,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
-    Tiles tiles(c.rows, c.columns, matrices, inner);
+    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, inner);
     const Steps steps(depth, tiles.rank);
 
     if (threadIdx.x == 0) {
-        shared.ring.init(CONSUMERS * (WARPGROUP / WARP) * SHARERS);
+        shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS);
         if (depth > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
     }
     __syncthreads();
@@ -414,13 +472,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
         if (SPLIT > 1) cluster::wait_for_all_stores();
     } else {
         if (SHIFT_REGISTERS) warpgroup::take_registers<CONSUMER_REGISTERS>();
-        for (; tiles.more(); tiles.next()) {
-            const Place tile = tiles.now();
-            Result *elements = c.in_stack(tile.which.outer, tile.which.inner);
+        const unsigned begin = PINGPONG ? 0 : group * WARPGROUP_M; // of its rows in the tile
+        bool waits = PINGPONG && group > 0;
+        if (PINGPONG) tiles.next(group), turn.skip(group * steps.count());
+        for (; tiles.more(); tiles.next(PINGPONG ? CONSUMERS : 1)) {
+            Place tile = tiles.now();
+            const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride),
+                                           c.in_stack(tile.which.outer, tile.which.inner)};
             const Epilogue here = epilogue.in_stack(tile.which.outer, tile.which.inner);
-            const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), elements};
             Sums sums = {};
-            consume(shared, sums, group, steps.count(), turn);
+            if (waits) wait_for_turn(group);
+            waits = PINGPONG;
+            const unsigned next = PINGPONG && tiles.more(1) ? (group + 1) % CONSUMERS : CONSUMERS;
+            consume(shared, sums, begin, steps.count(), turn, next);
+            if (PINGPONG) turn.skip((CONSUMERS - 1) * steps.count());
             if constexpr (SPLIT > 1) {
                 auto &partial = *reinterpret_cast<PartialSums *>(dynamic);
                 wait_for_consumers(); // all have read the stages
@@ -428,11 +493,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                 cluster::wait_for_all_stores();
                 partial.add(tiles.rank, tile, matrix, here, by_engine);
             } else {
-                finish(sums, here, group, tile, matrix);
-                write(shared.results[group], sums, group, tile, map_c, matrix, by_engine);
+                tile.row += begin;
+                store<STORED_BY_ENGINE>(shared.results[group], sums, group, tile, map_c, here, matrix, by_engine);
             }
         }
-        if (by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
+        if (STORED_BY_ENGINE && by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
     }
     __syncwarp();
     if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another reads or arrives here

@@ -35,7 +35,8 @@ BLOCK_K = 64
 ROW_BYTES = 128  # of a box, the most that its swizzle allows
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
-BOX_BYTES = 64 * ROW_BYTES  # of results; each warpgroup that multiplies has two
+BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
+SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
 STACK_AXES = 2
 ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
 MOST_TILES = 128
@@ -45,15 +46,15 @@ MOST_BLOCKS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The tile of a block, the warpgroups that multiply it, and the stages that shared memory has room for."""
+    """The tile of a block, and the schedule of the warpgroups that multiply it."""
 
     tile: Tile
-    consumers: int
-    stages: int
+    pingpong: bool = False
+    exchanged: bool = False
 
     @property
     def m(self) -> int:
-        """Rows of the block's tile."""
+        """Rows of the block's tile, as the kernel sees it."""
         return self.tile.m
 
     @property
@@ -62,34 +63,73 @@ class Shape:
         return self.tile.n
 
     @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return 2 if self.pingpong or self.m == 256 else self.m // 64
+
+    @property
+    def sums(self) -> int:
+        """Sums of a thread."""
+        return self.m * self.n // (WARPGROUP * (1 if self.pingpong else self.consumers))
+
+    @property
     def threads(self) -> int:
         """Threads of a block: the warpgroups that multiply, and the one that copies."""
         return (self.consumers + 1) * WARPGROUP
 
     @property
+    def resident(self) -> int:
+        """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
+        return 2 if self.exchanged and self.n <= 64 and self.m <= 128 and not self.pingpong else 1
+
+    @property
+    def stages(self) -> int:
+        """As many as there is room for, up to eight."""
+        return min((SHARED_MOST // self.resident - self._result_bytes) // self._stage_bytes, 8)
+
+    @property
     def shared_bytes(self) -> int:
         """The stages with their barriers, and the boxes of results."""
-        stage = (self.m + self.n) * BLOCK_K * 2 + BARRIER_BYTES
-        return self.stages * stage + self.consumers * 2 * BOX_BYTES
+        return self.stages * self._stage_bytes + self._result_bytes
+
+    @property
+    def _stage_bytes(self) -> int:
+        return (self.m + self.n) * BLOCK_K * 2 + BARRIER_BYTES
+
+    @property
+    def _result_bytes(self) -> int:
+        rows = min(self.n, BOX) if self.exchanged else BOX
+        return self.consumers * rows * BOX * 4
 
 
-SHAPES = {
-    "128x256x64": Shape(Tile(128, 256, BLOCK_K), 2, 4),
-    "256x128x64": Shape(Tile(256, 128, BLOCK_K), 2, 4),
-    "256x192x64": Shape(Tile(256, 192, BLOCK_K), 2, 3),
-    "192x192x64": Shape(Tile(192, 192, BLOCK_K), 3, 3),
-    "128x192x64": Shape(Tile(128, 192, BLOCK_K), 2, 4),
-    "128x128x64": Shape(Tile(128, 128, BLOCK_K), 2, 6),
-    "128x64x64": Shape(Tile(128, 64, BLOCK_K), 2, 8),
-    "64x128x64": Shape(Tile(64, 128, BLOCK_K), 1, 8),
-    "64x64x64": Shape(Tile(64, 64, BLOCK_K), 1, 8),
-}
+def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
+    return tuple(Tile(m, n, BLOCK_K) for n in columns)
+
+
+TILES = (*_tiles(128, 256, 192, 128, 64), *_tiles(256, 128, 192), *_tiles(192, 192), *_tiles(64, 64, 128, 256))
+"""What the kernel has for operands as they are."""
+NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
+"""What it has besides if they are exchanged, for a few rows of C."""
+BETWEEN = (
+    *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
+    *_tiles(256, 80, 96, 112, 144, 160, 176),
+)
+"""The same for what no other tile covers without much waste."""
+PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
-SPLITS = (1, 2, 4, 8, 16)
+SPLITS = tuple(range(1, 17))
+MOST_SUMS = 192  # of a thread's registers
 
 
 def shape_of(settings: Settings) -> Shape:
-    return SHAPES[str(settings["partition"])]
+    tile = PARTITIONS[str(settings["partition"])]
+    return Shape(tile, bool(settings["pingpong"]), bool(settings["exchanged"]))
+
+
+def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
+    """The operands that the kernel sees as A and B: if they are exchanged, the transposes of B and A."""
+    a, b = operands[:2]
+    return (b.transposed(), a.transposed()) if settings["exchanged"] else (a, b)
 
 
 def cluster_of(settings: Settings) -> tuple[int, int]:
@@ -100,33 +140,85 @@ def cluster_of(settings: Settings) -> tuple[int, int]:
 def clusters(operands: Operands, settings: Settings) -> int:
     """How many clusters cover the stack with a tile for each block, or for all of them where they split K."""
     (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
+    if settings["exchanged"]:
+        m, n = n, m
     return ceil_div(m, shape.m * down) * ceil_div(n, shape.n * across) * operands.batch
 
 
 def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
-    m, n, k = operands.sizes
-    lies = {"a_in_rows": int(in_rows(operands.a)), "b_in_rows": int(in_rows(operands.b))}
-    lies["stacked"] = int(operands.batch > 1)
-    for partition, shape in SHAPES.items():
-        if (shape.m > 64 and shape.m >= 2 * m) or (shape.n > 64 and shape.n >= 2 * n):
+    stacked = {"stacked": int(operands.batch > 1)}
+    m, n, _ = operands.sizes
+    lies = _lie(operands, 0)
+    for tile in TILES:
+        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
-        found: dict[str, int | str] = {**lies, "partition": partition}
-        for cluster in ("1x1", "2x1") if m > shape.m else ("1x1",):
-            made = {**found, "cluster": cluster}
-            most = ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1))
-            for tiles in sorted({1, min(ceil_div(most, 2), MOST_TILES), min(most, MOST_TILES)}):
-                yield {**made, "tiles": tiles}
-        alone = clusters(operands, {**found, "cluster": "1x1"})
-        for split in SPLITS[1:]:
-            if may_split(shape) and alone * split <= 2 * sms and ceil_div(k, BLOCK_K) >= 2 * split:
-                yield {**found, "split": split}
+        found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
+        yield from _schedules(operands, found, sms)
+        yield from _splits(operands, found, sms)
+    lies = _lie(operands, 1)
+    for tile in _exchanged_tiles(operands, bool(lies["b_in_rows"]), sms):
+        found = {**lies, **stacked, "partition": _name(tile)}
+        yield from _schedules(operands, found, sms)
+        yield from _splits(operands, found, sms)
+
+
+def _name(tile: Tile) -> str:
+    return f"{tile.m}x{tile.n}x{tile.k}"
+
+
+def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
+    """The settings that say how the operands lie."""
+    a, b = exchange(operands, {"exchanged": exchanged})
+    return {"exchanged": exchanged, "a_in_rows": int(in_rows(a)), "b_in_rows": int(in_rows(b))}
+
+
+def _exchanged_tiles(operands: Operands, b_in_rows: bool, sms: int) -> Iterator[Tile]:
+    """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
+    m, n, _ = operands.sizes
+    fitting = [one for one in (*NARROW, *BETWEEN) if not b_in_rows or one.n % BOX == 0]
+    for height in (64, 128, 256):
+        if height > 64 and height >= 2 * n:
+            continue
+        tiles = [one for one in fitting if one.m == height]
+        if m <= NARROW[-1].n:
+            yield from [one for one in tiles if one.n >= m][:1]
+        elif height > 64:
+            between = [one for one in tiles if one in BETWEEN]
+
+            def cost(tile: Tile) -> int:
+                return ceil_div(ceil_div(n, tile.m) * ceil_div(m, tile.n) * operands.batch, sms) * tile.n
+
+            yield from sorted(between, key=cost)[:1]
+
+
+def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """With a cluster or without, with one tile a block or more, in turns or together."""
+    tile = PARTITIONS[str(found["partition"])]
+    many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
+    for cluster in ("1x1", "2x1") if many and tile.n > BOX else ("1x1",):
+        made = {**found, "cluster": cluster, "pingpong": 0}
+        most = ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1))
+        for tiles in sorted({1, min(ceil_div(most, 2), MOST_TILES), min(most, MOST_TILES)}):
+            yield {**made, "tiles": tiles}
+        if most > 1 and tile.n >= 128 and Shape(tile, pingpong=True).sums <= MOST_SUMS:
+            yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
+
+
+def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """Every split of K for which there is room on the SMs at once."""
+    made = {**found, "cluster": "1x1", "pingpong": 0}
+    shape, alone = shape_of(made), clusters(operands, {**made})
+    for split in SPLITS[1:]:
+        if may_split(shape) and alone * split <= 2 * sms and ceil_div(operands.sizes[2], BLOCK_K) >= 2 * split:
+            yield {**made, "split": split}
 
 
 def may_split(shape: Shape) -> bool:
     """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
+    rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
     room = shape.stages * (shape.m + shape.n) * BLOCK_K * 2
-    return shape.m * shape.n <= 128 * 128 and shape.m * (shape.n + 4) * 4 <= room
+    return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room
 
 
 def in_rows(operand: Operand) -> bool:
@@ -139,13 +231,12 @@ def is_readable(operand: Operand) -> bool:
     return is_aligned(operand) or is_aligned(operand.transposed())
 
 
-def _lines(operand: Operand, settings: Settings) -> Operand:
+def _lines(operand: Operand, along_rows: int | str) -> Operand:
     """The operand as the rows that the settings take it for: of itself, or of its transpose.
 
     One row, one column and nothing at all may be either.
     """
-    name = "b_in_rows" if operand.name.endswith("b") else "a_in_rows"
-    return operand if settings[name] else operand.transposed()
+    return operand if along_rows else operand.transposed()
 
 
 def is_aligned(rows: Operand) -> bool:
@@ -161,13 +252,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
-    for name, operand in (("a_in_rows", operands.a), ("b_in_rows", operands.b)):
-        if not is_aligned(_lines(operand, settings)):
+    for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
+        if not is_aligned(_lines(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
     shape, split = shape_of(settings), int(settings["split"])
+    if shape.n % BOX and (not shape.exchanged or settings["b_in_rows"]):
+        rule = "must be a tile whose second size is a multiple of 64 unless exchanged, with A in rows"
+        return ArgumentError("partition", rule, settings["partition"])
+    if shape.sums > MOST_SUMS:
+        return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
@@ -179,12 +275,12 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    a, b, c = operands[:3]
+    (a, b), c = exchange(operands, settings), operands.c
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
     maps = (
-        _map(_lines(a, settings), bool(settings["a_in_rows"]), shape.m, across, stack),
-        _map(_lines(b, settings), not settings["b_in_rows"], shape.n, down, stack),
+        _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
+        _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack),
         _result_map(c, stack),
     )
     blocks = down * across * split
@@ -226,17 +322,20 @@ def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
 
 def work(operands: Operands, settings: Settings) -> Work:
     shape, (down, _) = shape_of(settings), cluster_of(settings)
-    a, b, c = operands[:3]
-    first, second = (_lines(one, settings) for one in (a, b))
+    (a, b), c = exchange(operands, settings), operands.c
+    first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
     return Work(
         "wgmma_gemm",
         shape.tile,
         shape.threads,
+        resident=shape.resident,
         stages=shape.stages,
         cluster=down,
         split=int(settings["split"]),
         split_in_cluster=True,
         tiles=int(settings["tiles"]),
+        pingpong=shape.pingpong,
+        exchanged=shape.exchanged,
         store_bytes=16 if is_aligned(c) else c.itemsize,
         straddling=straddling(first, second, shape.tile, down),
     )
@@ -249,6 +348,9 @@ def defines(settings: Settings) -> dict[str, object]:
         "BLOCK_M": shape.m,
         "BLOCK_N": shape.n,
         "CONSUMERS": shape.consumers,
+        "PINGPONG": settings["pingpong"],
+        "EXCHANGED": settings["exchanged"],
+        "RESIDENT": shape.resident,
         "STAGES": shape.stages,
         "CLUSTER_M": down,
         "CLUSTER_N": across,
@@ -283,12 +385,14 @@ SPEC = KernelSpec(
     least=(9, 0),
     arch="sm_90a",
     settings={
-        "partition": tuple(SHAPES),
+        "partition": tuple(PARTITIONS),
         "element": ("bfloat16", "float16"),
         "result": ("bfloat16", "float16", "float32"),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
         "tiles": tuple(range(1, MOST_TILES + 1)),  # of C that a block computes, one after another
+        "pingpong": (0, 1),  # each warpgroup tiles of its own
+        "exchanged": (0, 1),  # Cᵀ = Bᵀ·Aᵀ
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
