@@ -16,7 +16,7 @@ from tilewise.bench import environment as here
 from tilewise.bench.dispatch import import_torch
 from tilewise.bench.gemm_cases import GemmCase
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, describe_plan, timed_row
-from tilewise.bench.gemm_products import Contender, Products, buffer_bytes, count_sets
+from tilewise.bench.gemm_products import Contender, Products, buffer_bytes, count_sets, torch_chain
 from tilewise.bench.gemm_timing import CudaStage, Stage, count_launches
 from tilewise.bench.gpu_monitor import GpuMonitor, query
 from tilewise.bench.product import fresh_seed
@@ -188,7 +188,7 @@ def _find_rivals(
     if products.case.fused:
         arguments = products.a[0], products.b[0], products.bias[0], products.residual[0]
         try:
-            rivals["torch.compile"] = products.chain(stage.compile(products.torch_chain, arguments))
+            rivals["torch.compile"] = products.chain(stage.compile(torch_chain(stage.torch), arguments))
         except Exception as error:  # it needs Triton and a C compiler, which are not everywhere
             notes.append(f"no torch.compile: {_one_line(error)}")
     for name in products.disagreeing(rivals, 0):

@@ -18,7 +18,7 @@ from tilewise.epilogue import EpilogueCall, express, fit, sums_of, view_arrays
 from tilewise.matmul import matmul
 from tilewise.reference import Comparison, compare
 
-__all__ = ["Contender", "Products", "buffer_bytes", "count_sets"]
+__all__ = ["Contender", "Products", "buffer_bytes", "count_sets", "torch_chain"]
 
 # Starts the product of one set of operands, and gives what it made anew, if anything.
 Contender = Callable[[int], Any]
@@ -26,7 +26,7 @@ Contender = Callable[[int], Any]
 MOST_SETS = 40
 _LEAST_SETS = 2
 _CACHES = 2.5  # times L2 that the buffers fill, where so many sets do
-_ROWS, _COLUMNS = 48, 1024  # of a result that are compared with float64
+_ROWS, _COLUMNS = 64, 512  # of a result that are compared with float64
 _MATRICES = 3  # of a stack
 _ACTIVATION = "gelu"
 _AGREEMENT = 0.02  # of two results' norm: far above any rounding, far below any mistake
@@ -43,6 +43,15 @@ def buffer_bytes(case: GemmCase, dtype: str, sets: int) -> int:
     itemsize = int(interop.numpy_dtype(dtype).itemsize)
     made = 2 * case.m * case.n * case.batch * itemsize if case.fused else 0
     return sets * (case.bytes(dtype) + made)
+
+
+def torch_chain(torch: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    """PyTorch's way of what is fused in ours: gelu(A·B + bias) + residual."""
+
+    def chain(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return torch.nn.functional.gelu(torch.addmm(bias, a, b)) + residual
+
+    return chain
 
 
 class Products:
@@ -72,7 +81,7 @@ class Products:
     def contenders(self) -> dict[str, Contender]:
         """Ours and PyTorch's, by name; what torch.compile makes of it is not among them."""
         if self.case.fused:
-            return {OURS: self._fused_ours, "torch eager": self.chain(self.torch_chain)}
+            return {OURS: self._fused_ours, "torch eager": self.chain(torch_chain(self._torch))}
         if self.case.batch != 1:
             return {OURS: self._ours, "torch.bmm": self._torch_into(self._torch.bmm)}
         return {OURS: self._ours, "torch.matmul": self._torch_into(self._torch.matmul)}
@@ -89,10 +98,6 @@ class Products:
             function(self.a[which], self.b[which], out=self.out[which])
 
         return start
-
-    def torch_chain(self, a: Any, b: Any, bias: Any, residual: Any) -> Any:
-        """PyTorch's way of what is fused in ours: gelu(A·B + bias) + residual."""
-        return self._torch.nn.functional.gelu(self._torch.addmm(bias, a, b)) + residual
 
     def chain(self, function: Callable[[Any, Any, Any, Any], Any]) -> Contender:
         """A function of A, B, bias and residual as a contender."""

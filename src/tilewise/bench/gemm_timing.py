@@ -76,7 +76,7 @@ class CudaStage:
 
     def compile(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Callable[..., Any]:
         """What torch.compile makes of a function for arguments like these alone, by its longest search."""
-        self.torch._dynamo.reset()
+        self.torch.compiler.reset()
         compiled = self.torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
         with _silence():
             compiled(*arguments)

@@ -78,6 +78,8 @@ def _print_notes(rows: list[GemmRow]) -> None:
         if row.note:
             style = "bold red" if row.status in ("wrong", "failed") else ""
             draw.line(f"  {row.case} {row.case.layout}: {said}{row.note}", style)
+        if row.status == "timed" and not row.cold:
+            draw.line(f"  {row.case} {row.case.layout}: the operands stay in L2, for both")
         if row.case.fused and row.status == "timed":
             others = ", ".join(f"{name} {one.median * 1e6:.2f} µs" for name, one in row.times.items())
             draw.line(f"  {row.case}: {others}")
