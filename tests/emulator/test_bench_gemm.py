@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewise
+from tests.documented import documented_keys
 from tilewise.bench import gemm_bench, gemm_products
 from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, parse_shape, select_cases
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, Spread, Timing, summarise, timed_row
@@ -281,6 +282,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         first, second = result["rows"]
         assert first["size"] == [16, 8, 24] and first["layout"] == "nt" and first["right"]
         assert first["ratio"] == 2.5 and first["ratio_quartiles"] == [2.5, 2.5] and first["kernel"]
+        assert {*first} == documented_keys("`rows` of `bench gemm`")
         assert second["batch"] == 3 and second["rival"] == "torch.bmm"
         assert result["geomean"] == 2.5 and result["suites"][0]["timed"] == 2
         assert {"date", "gpu", "command", "seed", "clocks", "protocol"} <= {*result}
