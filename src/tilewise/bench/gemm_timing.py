@@ -27,6 +27,7 @@ _LEAST_LAUNCHES, _MOST_LAUNCHES = 4, 40
 _WARM_SECONDS = 0.03  # of load before a burst: clocks rise from idle
 _SUSTAINED_WARM_SECONDS = 3.0
 _SLICE_SECONDS = 0.2
+_DELAY_CYCLES = 200_000  # 0.1 ms: longer than the host takes to start a graph
 
 
 class Replay(Protocol):
@@ -83,7 +84,7 @@ class CudaStage:
         return compiled  # type: ignore[no-any-return]
 
     def estimate_seconds(self, start: Callable[[int], Any]) -> float:
-        """About how long a product takes; of short ones how long the host takes to start them."""
+        """About how long a product takes."""
         with self._on_stream():
             for which in (0, 1):
                 start(which)
@@ -156,8 +157,12 @@ class CudaStage:
                 return
 
     def _time(self, start: Callable[[], Any]) -> float:
-        """Seconds of device time from before to after what ``start`` starts."""
+        """Seconds of device time from before to after what ``start`` starts.
+
+        NOTE: the GPU is kept busy until all of it is in the queue; else the clock would run while the host starts it.
+        """
         before, after = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(_DELAY_CYCLES)
         before.record()
         start()
         after.record()
