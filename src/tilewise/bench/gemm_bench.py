@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -125,11 +126,12 @@ def measure_cases(
     rows = []
     for number, case in enumerate(cases):
         progress(number, len(cases), f"{case.suite} {case} {case.layout}")
+        begin = time.monotonic()
         try:
             row = _measure(stage, case, dtype, rounds, seed + number)
         except Exception as error:  # a run of minutes is not lost to one product
             row = GemmRow(case, dtype, "failed", _one_line(error))
-        rows.append(row)
+        rows.append(replace(row, spent=time.monotonic() - begin))
         _release(stage)
     return rows
 

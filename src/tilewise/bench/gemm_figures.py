@@ -83,6 +83,7 @@ class GemmRow:
     sets: int = 0  # of operands, in turn
     buffer_bytes: int = 0
     cold: bool = True  # whether the buffers are too large for L2
+    spent: float = 0.0  # seconds from the first random number to the last check, compiling among them
 
     @property
     def seconds(self) -> float | None:
@@ -132,6 +133,7 @@ class GemmRow:
             "sets": self.sets,
             "buffer_bytes": self.buffer_bytes,
             "cold": self.cold,
+            "spent_seconds": round(self.spent, 2),
         }
 
 
@@ -264,5 +266,5 @@ def _microseconds(seconds: float | None) -> float | None:
 
 
 def _digits(value: float | None) -> float | None:
-    """To five digits: more of them say nothing."""
-    return None if value is None else float(f"{value:.5g}")
+    """To five digits: more of them say nothing; None of what is not finite, which JSON cannot hold."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
