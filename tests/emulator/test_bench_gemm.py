@@ -32,6 +32,11 @@ SMALL = GemmCase("small", 40, 24, 72)
 FUSED = GemmCase("fused", 33, 20, 17, fused=True)
 
 
+@pytest.fixture(autouse=True)
+def _emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
+
+
 class Replayed:
     """A graph that is none: starts its products when it is replayed."""
 
