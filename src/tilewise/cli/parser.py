@@ -370,7 +370,11 @@ def _bench(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="emulator: smaller sizes, which the budgets are not for"
     )
     parser.add_argument(
-        "--repeats", type=_at_least(1), default=5, metavar="N", help="runs a median is of (%(default)s)"
+        "--repeats",
+        type=_at_least(1),
+        default=5,
+        metavar="N",
+        help="runs a median is of (%(default)s; dispatch and gemm take 15 or more)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the result file as well")
     _gemm(parser.add_argument_group("gemm"))
