@@ -257,15 +257,26 @@ def _print_report(report: Report) -> None:
 
 
 def bench(args: Namespace) -> int:
-    """``tilewise bench toolchain``, ``emulator`` and ``dispatch``"""
+    """``tilewise bench``: what is measured says its first argument"""
     if args.out and not os.path.isdir(os.path.dirname(os.path.abspath(args.out))):
         raise ArgumentError("--out", "must lie in a directory that exists", args.out)
-    for option, given, owner in (("--quick", args.quick, "emulator"), ("--arch", args.arch, "toolchain")):
+    for option, given, owner in (
+        ("--quick", args.quick, "emulator"),
+        ("--arch", args.arch, "toolchain"),
+        ("--suite", args.suite, "gemm"),
+        ("--shape", args.shape, "gemm"),
+        ("--dtype", args.dtype, "gemm"),
+        ("--sustained", args.sustained, "gemm"),
+    ):
         if given and args.what != owner:
             raise ArgumentError(option, f"is for {owner}", fix=f"leave it out, or measure {owner}")
+    if args.markdown and args.what not in ("toolchain", "emulator"):
+        raise ArgumentError("--markdown", "is for toolchain and emulator", fix="leave it out")
+    if args.what == "gemm":
+        from tilewise.cli.gemm_command import gemm
+
+        return gemm(args)
     if args.what in ("dispatch", "plans"):
-        if args.markdown:
-            raise ArgumentError("--markdown", "is for toolchain and emulator", fix="leave it out")
         from tilewise.cli import bench_commands
 
         return bench_commands.dispatch(args) if args.what == "dispatch" else bench_commands.plans(args)

@@ -358,10 +358,10 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
-        choices=["toolchain", "emulator", "dispatch", "plans"],
+        choices=["toolchain", "emulator", "dispatch", "gemm", "plans"],
         help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
         "simulator; compile times, launches, memory. dispatch: what a warm tw.matmul costs the host. "
-        "plans: every plan that is proposed, measured on a GPU",
+        "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU",
     )
     parser.add_argument(
         "--arch", action="append", metavar="ARCH", help="toolchain: compile for this one; may be repeated"
@@ -370,11 +370,39 @@ def _bench(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="emulator: smaller sizes, which the budgets are not for"
     )
     parser.add_argument(
-        "--repeats", type=_at_least(1), default=5, metavar="N", help="runs a median is of (%(default)s)"
+        "--repeats",
+        type=_at_least(1),
+        default=5,
+        metavar="N",
+        help="runs a median is of (%(default)s; dispatch and gemm take 15 or more)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the result file as well")
+    _gemm(parser.add_argument_group("gemm"))
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     _finish(parser, "bench")
+
+
+def _gemm(parser: argparse._ArgumentGroup) -> None:
+    """Which products ``bench gemm`` measures, and under what load."""
+    parser.add_argument(
+        "--suite",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="measure this class, such as large; may be repeated",
+    )
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="MxNxK",
+        help="measure this product, such as 4096x4096x4096, 64x512x512x512 (a stack), 1024x1024x1024:nt (a layout)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dtype", metavar="TYPE", help="of the elements: bfloat16 (the default), float16 or float32"
+    )
+    parser.add_argument(
+        "--sustained",
+        action="store_true",
+        help="under load that lasts, with clocks and power; takes 10 s a product",
+    )
 
 
 _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

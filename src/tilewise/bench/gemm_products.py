@@ -1,0 +1,188 @@
+"""Operands of a product as PyTorch tensors, the contenders that multiply them, and the check of our result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise import interop
+from tilewise.bench.gemm_cases import GemmCase
+from tilewise.bench.gemm_figures import OURS
+from tilewise.calls import Arrays, BoundProduct, Choice, prepare
+from tilewise.describe import result_shapes
+from tilewise.devices import Device
+from tilewise.epilogue import EpilogueCall, express, fit, sums_of, view_arrays
+from tilewise.matmul import matmul
+from tilewise.reference import Comparison, compare
+
+__all__ = ["Contender", "Products", "buffer_bytes", "count_sets", "torch_chain"]
+
+# Starts the product of one set of operands, and gives what it made anew, if anything.
+Contender = Callable[[int], Any]
+
+MOST_SETS = 40
+_LEAST_SETS = 2
+_CACHES = 2.5  # times L2 that the buffers fill, where so many sets do
+_ROWS, _COLUMNS = 64, 512  # of a result that are compared with float64
+_MATRICES = 3  # of a stack
+_ACTIVATION = "gelu"
+_AGREEMENT = 0.02  # of two results' norm: far above any rounding, far below any mistake
+
+
+def count_sets(case: GemmCase, dtype: str, cache_bytes: int) -> int:
+    """How many sets of operands it takes so that L2 does not hold the next one, within bounds."""
+    wanted = -(-int(_CACHES * cache_bytes) // max(case.bytes(dtype), 1))
+    return min(max(wanted, _LEAST_SETS), MOST_SETS)
+
+
+def buffer_bytes(case: GemmCase, dtype: str, sets: int) -> int:
+    """Memory that the sets take; fused rivals make results of their own, and one more on the way."""
+    itemsize = int(interop.numpy_dtype(dtype).itemsize)
+    made = 2 * case.m * case.n * case.batch * itemsize if case.fused else 0
+    return sets * (case.bytes(dtype) + made)
+
+
+def torch_chain(torch: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    """PyTorch's way of what is fused in ours: gelu(A·B + bias) + residual."""
+
+    def chain(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return torch.nn.functional.gelu(torch.addmm(bias, a, b)) + residual
+
+    return chain
+
+
+class Products:
+    """Sets of fresh normal operands of one case, and what multiplies them."""
+
+    def __init__(self, torch: Any, place: str, case: GemmCase, dtype: str, sets: int, seed: int) -> None:
+        self.case, self.sets, self._torch = case, sets, torch
+        self._random = np.random.default_rng(seed)
+        generator = torch.Generator(device=place).manual_seed(seed)
+        element = getattr(torch, dtype)
+        stack = (case.batch,) if case.batch != 1 else ()
+
+        def normal(*shape: int) -> Any:
+            return torch.randn(*shape, generator=generator, dtype=element, device=place)
+
+        def operand(rows: int, columns: int, letter: str) -> Any:
+            return normal(*stack, rows, columns) if letter == "n" else normal(*stack, columns, rows).mT
+
+        self.a = [operand(case.m, case.k, case.layout[0]) for _ in range(sets)]
+        self.b = [operand(case.k, case.n, case.layout[1]) for _ in range(sets)]
+        self.out = [torch.empty(*stack, case.m, case.n, dtype=element, device=place) for _ in range(sets)]
+        self.bias = [normal(case.n) for _ in range(sets)] if case.fused else []
+        self.residual = [normal(case.m, case.n) for _ in range(sets)] if case.fused else []
+
+    # ── who multiplies ──
+
+    def contenders(self) -> dict[str, Contender]:
+        """Ours and PyTorch's, by name; what torch.compile makes of it is not among them."""
+        if self.case.fused:
+            return {OURS: self._fused_ours, "torch eager": self.chain(torch_chain(self._torch))}
+        if self.case.batch != 1:
+            return {OURS: self._ours, "torch.bmm": self._torch_into(self._torch.bmm)}
+        return {OURS: self._ours, "torch.matmul": self._torch_into(self._torch.matmul)}
+
+    def _ours(self, which: int) -> None:
+        matmul(self.a[which], self.b[which], out=self.out[which])
+
+    def _fused_ours(self, which: int) -> None:
+        extras = {"bias": self.bias[which], "activation": _ACTIVATION, "residual": self.residual[which]}
+        matmul(self.a[which], self.b[which], out=self.out[which], **extras)
+
+    def _torch_into(self, function: Any) -> Contender:
+        def start(which: int) -> None:
+            function(self.a[which], self.b[which], out=self.out[which])
+
+        return start
+
+    def chain(self, function: Callable[[Any, Any, Any, Any], Any]) -> Contender:
+        """A function of A, B, bias and residual as a contender."""
+        return lambda which: function(self.a[which], self.b[which], self.bias[which], self.residual[which])
+
+    def made(self, device: Device) -> BoundProduct:
+        """What tw.matmul has bound for the first set."""
+        fused = view_arrays(self._epilogue(0))
+        views = (interop.view(name, of[0]) for name, of in (("a", self.a), ("b", self.b), ("out", self.out)))
+        left, right, result = views
+        shapes = result_shapes(left.shape, right.shape)
+        if not fused.is_plain:
+            fused = fit(fused, shapes.result, sums_of(left.dtype))
+        return prepare(Arrays(left, right, result, fused), shapes, device, Choice())
+
+    def _epilogue(self, which: int) -> EpilogueCall | None:
+        if not self.case.fused:
+            return None
+        return express(self.bias[which], _ACTIVATION, self.residual[which], 1.0, None, None)
+
+    # ── whether it is right ──
+
+    def compare(self, start: Callable[[], Any], which: int, made: BoundProduct) -> Comparison:
+        """Poison the result of a set, have ``start`` compute it, and compare it with float64; the worst comparison.
+
+        Every element must be a number; those of some rows and columns, at random, are compared.
+        """
+        out = self.out[which]
+        out.fill_(float("nan"))
+        start()
+        unset = int(self._torch.isnan(out).sum())
+        if unset:
+            return Comparison(False, float("inf"), None, float("nan"), None, unset, out.numel())
+        settings, spec = made.candidate.settings, made.candidate.spec
+        split = settings.get("split", 0)
+        terms = split if isinstance(split, int) else 0
+        found = [
+            self._compare_matrix(which, at, spec.accumulate(settings), terms) for at in self._some_matrices()
+        ]
+        return max(found, key=lambda one: (not one.ok, one.worst))
+
+    def disagreeing(self, rivals: Mapping[str, Contender], which: int) -> list[str]:
+        """The rivals whose result of a set is not ours, which is in place: they compute something else."""
+        rows = self._some(self.case.m, _ROWS)
+        ours = self.out[which][..., rows, :].double()
+        found = []
+        for name, start in rivals.items():
+            made = start(which)
+            theirs = (self.out[which] if made is None else made)[..., rows, :].double()
+            if not bool((theirs - ours).norm() < _AGREEMENT * ours.norm()):
+                found.append(name)
+        return found
+
+    def _compare_matrix(self, which: int, at: tuple[int, ...], accumulate: str, terms: int) -> Comparison:
+        case = self.case
+        rows, columns = self._some(case.m, _ROWS), self._some(case.n, _COLUMNS)
+        left, right, found = (of[which][at] for of in (self.a, self.b, self.out))
+        epilogue = None
+        if case.fused:
+            bias, residual = self.bias[which][columns], self.residual[which][rows][:, columns]
+            epilogue = express(_host(bias), _ACTIVATION, _host(residual), 1.0, None, None)
+        return compare(
+            _host(found[rows][:, columns]),
+            _host(left[rows]),
+            _host(right[:, columns]),
+            accumulate=accumulate,
+            terms=terms,
+            epilogue=epilogue,
+        )
+
+    def _some_matrices(self) -> list[tuple[int, ...]]:
+        """Where the matrices of a stack are that are compared: the first, the last and one between."""
+        if self.case.batch == 1:
+            return [()]
+        return [(which,) for which in self._some(self.case.batch, _MATRICES)]
+
+    def _some(self, size: int, most: int) -> list[int]:
+        """Indices spread over 0 … size - 1: the first, the last, and one at random of each part between."""
+        if size <= most:
+            return list(range(size))
+        edges = np.linspace(1, size - 1, most - 1).astype(int)
+        between = self._random.integers(edges[:-1], edges[1:])
+        return [0, *map(int, between), size - 1]
+
+
+def _host(tensor: Any) -> npt.NDArray[Any]:
+    """A tensor's elements as a NumPy array of the same type, in host memory."""
+    return interop.numpy_of(interop.view("tensor", tensor.cpu()))

@@ -1,0 +1,336 @@
+"""``tilewise bench gemm`` without a GPU: everything but the clock, on the emulator and PyTorch for the CPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewise
+from tests.documented import documented_keys
+from tilewise.bench import gemm_bench, gemm_products
+from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, parse_shape, select_cases
+from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, Spread, Timing, summarise, timed_row
+from tilewise.bench.gemm_products import buffer_bytes, count_sets
+from tilewise.bench.gemm_timing import Replay, count_launches
+from tilewise.bench.gpu_monitor import Sample, average, parse_sample
+from tilewise.bench.product import fresh_seed
+from tilewise.cli.main import main
+from tilewise.devices import Device, gpu
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError
+
+torch: Any = pytest.importorskip("torch")
+
+SMALL = GemmCase("small", 40, 24, 72)
+FUSED = GemmCase("fused", 33, 20, 17, fused=True)
+
+
+@pytest.fixture(autouse=True)
+def _emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
+
+
+class Replayed:
+    """A graph that is none: starts its products when it is replayed."""
+
+    def __init__(self, start: Callable[[int], Any], launches: int, sets: int) -> None:
+        self._start, self._launches, self._sets = start, launches, sets
+
+    def replay(self) -> None:
+        for which in range(self._launches):
+            self._start(which % self._sets)
+
+
+class PretendStage:
+    """A stage on the CPU whose clock says what the test wants; ``compile`` fails as it does without Triton."""
+
+    def __init__(self, free: int = 1 << 40, compiles: bool = False) -> None:
+        self.torch, self.place, self.free, self.compiles = torch, "cpu", free, compiles
+        self.released = 0
+
+    @property
+    def device(self) -> Device:
+        return open_emulator()
+
+    def cache_bytes(self) -> int:
+        return 1 << 10
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def compile(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Callable[..., Any]:
+        if not self.compiles:
+            raise RuntimeError("no Triton\nand more lines")
+        return function
+
+    def estimate_seconds(self, start: Callable[[int], Any]) -> float:
+        return 1.0
+
+    def capture(self, start: Callable[[int], Any], launches: int, sets: int) -> Replay:
+        return Replayed(start, launches, sets)
+
+    def measure(self, graphs: Mapping[str, Replay], launches: int, rounds: int) -> Timing:
+        microseconds = {OURS: 2.0, "torch.compile": 3.0}
+        return Timing({name: [microseconds.get(name, 5.0) * 1e-6] * rounds for name in graphs})
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def measure(*cases: GemmCase, dtype: str = "float32", **stage: Any) -> list[GemmRow]:
+    return gemm_bench.measure_cases(PretendStage(**stage), cases, dtype, 3, fresh_seed())
+
+
+# ── which products ──
+
+
+def test_every_class_has_products_of_its_own() -> None:
+    cases = select_cases()
+    assert len(set(cases)) == len(cases) == sum(map(len, SUITES.values()))
+    assert all(case.suite == name for name, suite in SUITES.items() for case in suite)
+    assert select_cases(["decode"]) == [*SUITES["decode"]]
+    assert select_cases(["small", "decode", "small"]) == [*SUITES["small"], *SUITES["decode"]]
+    assert select_cases(["decode"], ["1x2x3"]) == [*SUITES["decode"], GemmCase(GIVEN, 1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "case"),
+    [
+        ("4096x2112x7168", GemmCase(GIVEN, 4096, 2112, 7168)),
+        ("64×512×256×128", GemmCase(GIVEN, 512, 256, 128, batch=64)),
+        ("8x9x10:tn", GemmCase(GIVEN, 8, 9, 10, "tn")),
+    ],
+)
+def test_a_shape_is_read(text: str, case: GemmCase) -> None:
+    assert parse_shape(text) == case
+
+
+@pytest.mark.parametrize("text", ["", "4096", "1x2", "0x4x4", "1x2x3x4x5", "4x4x4:xy", "-4x4x4", "4x4x4 x"])
+def test_a_shape_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="--shape must"):
+        parse_shape(text)
+
+
+def test_bytes_and_rates() -> None:
+    case = GemmCase(GIVEN, 2, 3, 5, batch=7)
+    assert case.flops == 2 * 2 * 3 * 5 * 7 and case.bytes("bfloat16") == 2 * 7 * (10 + 15 + 6)
+    assert GemmCase(GIVEN, 2, 3, 5, fused=True).bytes("float32") == 4 * (10 + 15 + 6 + 6 + 3)
+    assert all(case.is_memory_bound("bfloat16") for case in SUITES["decode"])
+    assert not any(case.is_memory_bound("bfloat16") for case in SUITES["large"])
+
+
+def test_buffers_and_launches_are_bounded() -> None:
+    cache = 50 << 20
+    assert count_sets(GemmCase(GIVEN, 8192, 8192, 8192), "bfloat16", cache) == 2
+    medium = GemmCase(GIVEN, 1024, 1024, 1024)
+    sets = count_sets(medium, "bfloat16", cache)
+    assert sets * medium.bytes("bfloat16") >= 2.5 * cache > (sets - 1) * medium.bytes("bfloat16")
+    assert count_sets(GemmCase(GIVEN, 8, 8, 8), "bfloat16", cache) == gemm_products.MOST_SETS
+    assert [count_launches(seconds, 2) for seconds in (1e-6, 1e-4, 1.0)] == [40, 20, 4]
+    assert count_launches(1.0, 9) == 9
+    assert buffer_bytes(FUSED, "float32", 3) > 3 * FUSED.bytes("float32")
+
+
+# ── measured ──
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_products_of_every_layout_are_checked_and_timed(layout: str) -> None:
+    cases = GemmCase("layouts", 40, 24, 72, layout), GemmCase("batched", 9, 10, 11, layout, batch=5)
+    rows = measure(*cases)
+    assert [row.rival for row in rows] == ["torch.matmul", "torch.bmm"], [row.note for row in rows]
+    for row in rows:
+        assert row.status == "timed" and row.ratio == Spread(2.5, 2.5, 2.5)
+        assert row.worst_share_of_bound is not None and row.worst_share_of_bound < 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_fused_is_checked_in_every_type(dtype: str) -> None:
+    stage = PretendStage()
+    (row,) = gemm_bench.measure_cases(stage, [FUSED], dtype, 3, fresh_seed())
+    assert row.status == "timed" and row.rival == "torch eager", row.note
+    assert row.note == "no torch.compile: RuntimeError: no Triton"
+    assert stage.released == 1
+
+
+def test_the_faster_rival_counts() -> None:
+    (row,) = measure(FUSED, compiles=True)
+    assert row.rival == "torch.compile" and row.ratio == Spread(1.5, 1.5, 1.5)
+    assert set(row.times) == {OURS, "torch eager", "torch.compile"} and not row.note
+
+
+def test_a_rival_that_computes_something_else_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        gemm_products, "torch_chain", lambda _torch: lambda a, b, bias, _residual: a @ b + bias
+    )
+    (row,) = measure(FUSED)
+    assert row.status == "failed" and "torch eager gives another result" in row.note
+
+
+def test_one_that_does_not_fit_is_skipped() -> None:
+    (row,) = measure(SMALL, free=10_000)
+    assert row.status == "skipped" and "GiB are free" in row.note
+
+
+@pytest.mark.parametrize("mistake", ["wrong", "unwritten", "lazy", "late"])
+def test_a_wrong_result_is_told_and_not_timed(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    """One element, of the eager call or, late, only of calls that a graph makes."""
+    calls = []
+    right = tilewise.matmul
+
+    def matmul(a: Any, b: Any, out: Any) -> None:
+        calls.append(out)
+        if mistake == "lazy" and len(calls) > 1:  # what the first call left there is right
+            return
+        right(a, b, out=out)
+        if mistake in ("wrong", "unwritten") or (mistake == "late" and len(calls) > 3):
+            out[7, 11] = math.nan if mistake == "unwritten" else out[7, 11] + 1
+
+    monkeypatch.setattr(gemm_products, "matmul", matmul)
+    timed, after = measure(SMALL, FUSED)
+    assert timed.status == "wrong" and timed.ratio is None and not timed.times
+    assert ("in a graph" in timed.note) == (mistake == "late")
+    assert after.case == FUSED
+    plain = timed.to_dict()
+    assert plain["right"] is False and json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: something\nand a long story")
+
+    monkeypatch.setattr(PretendStage, "release", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "bmm", fail)
+        rows = measure(GemmCase("batched", 4, 5, 6, batch=3), SMALL)
+    assert [row.status for row in rows] == ["failed", "timed"]
+    assert rows[0].note == "RuntimeError: CUDA error: something"
+    assert summarise(rows)[0].failed == 1
+
+
+# ── summed up ──
+
+
+def row_of(case: GemmCase, *ratios: float) -> GemmRow:
+    return timed_row(case, "bfloat16", Timing({OURS: [1.0] * len(ratios), "torch.matmul": ratios}))
+
+
+def test_ratios_are_of_pairs_and_their_median() -> None:
+    timing = Timing({OURS: [1.0, 2.0, 4.0], "torch.matmul": [2.0, 2.0, 2.0]})
+    row = timed_row(SMALL, "bfloat16", timing)
+    assert row.ratio == Spread(0.75, 1.0, 1.5)
+    assert row.seconds == 2.0 and row.rival_seconds == 2.0
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+
+
+def test_classes_weigh_the_same() -> None:
+    other = GemmCase("large", 1, 1, 1)
+    rows = (row_of(SMALL, 2.0), row_of(SMALL, 0.5), row_of(SMALL, 1.0), row_of(other, 4.0))
+    small, large = summarise(rows)
+    assert small.geomean == pytest.approx(1.0) and small.worst == 0.5 and small.timed == 3
+    assert large.geomean == pytest.approx(4.0)
+    figures = GemmFigures("", "", "", "bfloat16", 1, {}, {}, {}, {}, 1.0, rows)
+    assert figures.geomean == pytest.approx(2.0) and figures.ok
+    empty = GemmFigures(
+        "", "", "", "bfloat16", 1, {}, {}, {}, {}, 1.0, (GemmRow(SMALL, "bfloat16", "skipped"),)
+    )
+    assert empty.geomean is None and empty.ok and json.dumps(empty.to_dict())
+
+
+def test_what_nvidia_smi_prints() -> None:
+    assert parse_sample("1980, 651.25, 55\n", 2.5) == Sample(2.5, 1980.0, 651.25, 55.0)
+    assert parse_sample("1980, [N/A], 55", 2.5) is None and parse_sample("", 0.0) is None
+    samples = [Sample(float(at), 1000.0 + at, 100.0, 50.0) for at in range(10)]
+    load = average(samples, [(2.0, 3.0), (7.5, 8.0)])
+    assert load is not None and load.clock_mhz == pytest.approx(1000 + (2 + 3 + 8) / 3)
+    assert average(samples, [(20.0, 30.0)]) is None
+
+
+# ── the command ──
+
+
+class PretendCuda:
+    """What is asked of torch.cuda beside the clock."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def get_device_properties(_where: object) -> Any:
+        return type("Properties", (), {"uuid": "none", "L2_cache_size": 1 << 10})
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_emulator()
+    monkeypatch.setattr(type(device), "ordinal", 0, raising=False)
+    monkeypatch.setattr(gpu, "open", lambda _ordinal: device)
+    monkeypatch.setattr(torch, "cuda", PretendCuda)
+    monkeypatch.setattr(gemm_bench, "CudaStage", lambda *_: PretendStage())
+
+
+@pytest.mark.usefixtures("pretended")
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "gemm.json"
+    shapes = ["--shape", "16x8x24:nt", "--shape", "3x5x6x7", "--dtype", "float32"]
+    assert main(["bench", "gemm", *shapes, "--out", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "16×8×24" in shown and "3 × 5×6×7" in shown and "geometric mean of the classes: 2.500" in shown
+    assert main(["bench", "gemm", *shapes, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["measured"] == "gemm"
+    for result in (found["result"], json.loads(file.read_text())):
+        first, second = result["rows"]
+        assert first["size"] == [16, 8, 24] and first["layout"] == "nt" and first["right"]
+        assert first["ratio"] == 2.5 and first["ratio_quartiles"] == [2.5, 2.5] and first["kernel"]
+        assert {*first} == documented_keys("`rows` of `bench gemm`")
+        assert second["batch"] == 3 and second["rival"] == "torch.bmm"
+        assert result["geomean"] == 2.5 and result["suites"][0]["timed"] == 2
+        assert {"date", "gpu", "command", "seed", "clocks", "protocol"} <= {*result}
+        assert {"torch", "NVRTC", "driver"} <= {*result["versions"]}
+
+
+WRONG_USE = {
+    "suite": (["--suite", "larg"], "--suite must be one of large, medium, small, ragged, short-k"),
+    "shape": (["--shape", "12x13"], "--shape must be MxNxK or BATCHxMxNxK, not '12x13'"),
+    "type": (["--dtype", "int8"], "--dtype must be one of bfloat16, float16, float32, not 'int8'"),
+    "markdown": (["--markdown"], "--markdown is for toolchain and emulator"),
+    "no GPU": ([], "there is no GPU to use"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], str]
+) -> None:
+    def none(_ordinal: int) -> Any:
+        raise DeviceUnavailable("there is no GPU to use: none was made")
+
+    monkeypatch.setattr(gpu, "open", none)
+    options, said = case
+    assert main(["bench", "gemm", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"tilewise: error: {said}")
+
+
+def test_options_of_gemm_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "toolchain", "--suite", "large"]) == 2
+    assert "--suite is for gemm" in capsys.readouterr().err
+
+
+def test_pytorch_has_to_be_there_and_see_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "open", lambda _ordinal: None)
+    if not torch.cuda.is_available():
+        with pytest.raises(ToolError, match="finds no GPU"):
+            gemm_bench.bench_gemm([SMALL])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ToolError, match=r"pip install 'tilewise\[torch\]'"):
+        gemm_bench.bench_gemm([SMALL])
+    assert "torch" in sys.modules

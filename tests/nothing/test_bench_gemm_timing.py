@@ -1,0 +1,161 @@
+"""The clock of ``tilewise bench gemm``, over a CUDA that counts its own time, and an nvidia-smi that is a script."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.bench import gemm_timing, gpu_monitor
+from tilewise.bench.gemm_figures import OURS
+from tilewise.bench.gemm_timing import CudaStage
+from tilewise.bench.gpu_monitor import GpuMonitor, query
+
+SLEEP = 1e-4
+SECONDS = {OURS: 1e-5, "torch.matmul": 3e-5}
+
+
+class CountingCuda:
+    """torch.cuda, whose clock moves by what is started on it; a capture records instead."""
+
+    def __init__(self) -> None:
+        self.now, self.capturing = 0.0, None
+        self.started: list[tuple[str, int]] = []  # products, by contender and set
+        self.replayed: list[str] = []
+
+    def product(self, name: str) -> Any:
+        def start(which: int) -> None:
+            if self.capturing is not None:
+                self.capturing.append((name, which))
+                return
+            self.started.append((name, which))
+            self.now += SECONDS[name]
+
+        return start
+
+    def Stream(self, _place: str) -> Any:  # noqa: N802  # torch's name
+        return type("Stream", (), {"wait_stream": lambda *_: None})()
+
+    def current_stream(self, _place: str) -> Any:
+        return self.Stream("")
+
+    def stream(self, _stream: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def synchronize(self, _place: str) -> None: ...
+
+    def _sleep(self, _cycles: int) -> None:
+        self.now += SLEEP
+
+    def CUDAGraph(self) -> Any:  # noqa: N802
+        return Recorded(self)
+
+    @contextlib.contextmanager
+    def graph(self, recorded: Any, stream: Any) -> Iterator[None]:
+        assert stream is not None
+        self.capturing = recorded.products
+        yield
+        self.capturing = None
+
+    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
+        assert enable_timing
+        return Marked(self)
+
+
+class Recorded:
+    def __init__(self, cuda: CountingCuda) -> None:
+        self._cuda = cuda
+        self.products: list[tuple[str, int]] = []
+
+    def replay(self) -> None:
+        self._cuda.now += sum(SECONDS[name] for name, _ in self.products)
+        self._cuda.replayed.append(self.products[0][0])
+
+
+class Marked:
+    def __init__(self, cuda: CountingCuda) -> None:
+        self._cuda, self.at = cuda, 0.0
+
+    def record(self) -> None:
+        self.at = self._cuda.now
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: Marked) -> float:
+        return (other.at - self.at) * 1000
+
+
+def stage_on(cuda: CountingCuda, monitor: GpuMonitor | None = None) -> CudaStage:
+    device: Any = type("Gpu", (), {"ordinal": 0})()
+    return CudaStage(type("Torch", (), {"cuda": cuda})(), device, monitor)
+
+
+def test_bursts_take_turns_and_count_each_product_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_timing, "_WARM_SECONDS", 0.0)
+    cuda = CountingCuda()
+    stage = stage_on(cuda)
+    assert stage.estimate_seconds(cuda.product(OURS)) == pytest.approx(SECONDS[OURS])
+    graphs = {name: stage.capture(cuda.product(name), 7, 3) for name in SECONDS}
+    assert [which for _, which in graphs[OURS].products] == [0, 1, 2, 0, 1, 2, 0]
+    cuda.replayed.clear()
+    timing = stage.measure(graphs, 7, 12)
+    for name, samples in timing.seconds.items():
+        assert samples == pytest.approx([SECONDS[name]] * 12)
+    rounds = [tuple(cuda.replayed[at : at + 2]) for at in range(2, 26, 2)]  # after one of warming up
+    assert all(set(both) == set(SECONDS) for both in rounds)
+    assert timing.loads == {}
+
+
+def test_slices_are_long_and_have_their_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi(monkeypatch, tmp_path, "print('1500, 600.5, 60', flush=True); time.sleep(0.005)")
+    monkeypatch.setattr(gemm_timing, "_SUSTAINED_WARM_SECONDS", 0.0)
+    cuda = CountingCuda()
+    monitor = GpuMonitor("GPU-none")
+
+    def wait(*_: Any) -> None:
+        enough = len(monitor.samples) + 2
+        while len(monitor.samples) < enough:
+            time.sleep(0.002)
+
+    monkeypatch.setattr(CountingCuda, "synchronize", wait)
+    monkeypatch.setattr(Marked, "synchronize", wait)
+    stage = stage_on(cuda, monitor)
+    graphs = {name: stage.capture(cuda.product(name), 4, 2) for name in SECONDS}
+    timing = stage.measure(graphs, 4, 3)
+    for name, samples in timing.seconds.items():
+        assert samples == pytest.approx([SECONDS[name]] * 3)
+        assert timing.loads[name].clock_mhz == 1500 and timing.loads[name].watts == 600.5
+    per_slice = cuda.replayed.count(OURS) / 3 * 4 * SECONDS[OURS]
+    assert per_slice == pytest.approx(0.2, rel=0.05)
+
+
+def smi(monkeypatch: pytest.MonkeyPatch, folder: Path, what: str) -> None:
+    """An nvidia-smi that does ``what`` for ever."""
+    script = folder / "nvidia-smi"
+    script.write_text(f"#!{sys.executable}\nimport sys, time\nwhile True:\n    {what}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_what_nvidia_smi_answers_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi(monkeypatch, tmp_path, "print('580.1, 1980'); break")
+    assert query("GPU-none", ("driver_version", "clocks.sm")) == {
+        "driver_version": "580.1",
+        "clocks.sm": "1980",
+    }
+    assert query("GPU-none", ("driver_version",)) is None
+    smi(monkeypatch, tmp_path, "sys.exit('No devices were found')")
+    assert query("GPU-none", ("driver_version",)) is None
+
+
+def test_without_nvidia_smi_there_is_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert query("GPU-none", ("driver_version",)) is None
+    with GpuMonitor("GPU-none") as monitor:
+        assert monitor.samples == []
+    assert gpu_monitor.average(monitor.samples, [(0.0, 1e9)]) is None
