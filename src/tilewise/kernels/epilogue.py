@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from tilewise.expression import KEPT, PREFIX, SUM, parse
 from tilewise.operands import Operand, Operands
@@ -14,66 +15,82 @@ __all__ = ["HEADER", "epilogue_header", "epilogue_slot"]
 HEADER = "tilewise/epilogue.cuh"
 _STRIDES = struct.Struct("<qqqq")
 _POINTER = 8  # bytes
+_HEADER = """\
+#pragma once
+#include <tilewise/activation.cuh>
+#include <tilewise/epilogue_array.cuh>
+
+struct Epilogue {{
+    using Sum = {sums};
+    static constexpr bool PLAIN = false;
+{members}
+    __device__ Epilogue in_stack(unsigned outer, unsigned inner) const
+    {{
+        Epilogue there = *this;
+{select}        return there;
+    }}
+
+    template <unsigned COUNT> struct Given {{
+{given}    }};
+
+    template <unsigned COUNT> __device__ Given<COUNT> read(unsigned row, unsigned column) const
+    {{
+        return {{{read}}};
+    }}
+
+    template <unsigned COUNT>
+    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column) const
+    {{
+{kept}#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i) {{
+            const Sum {sum} = sums[i];
+{each}            sums[i] = {expression};
+        }}
+{keep}    }}
+
+    __device__ Sum operator()(Sum sum, unsigned row, unsigned column) const
+    {{
+        Sum sums[1] = {{sum}};
+        apply(sums, read<1>(row, column), row, column);
+        return sums[0];
+    }}
+}};
+"""
 
 
 def epilogue_header(form: Epilogue, sums: str) -> str:
     """The header that does what an epilogue says to sums of a type."""
     expression = parse(form.expression)
-    members = [
-        f"EpilogueArray<{'' if array.name in expression.kept else 'const '}{array.dtype}, "
-        f"{str(array.by_row).lower()}, {str(array.by_column).lower()}> {PREFIX}{array.name};"
+    types = {
+        array.name: f"EpilogueArray<{'' if array.name in expression.kept else 'const '}{array.dtype}, "
+        f"{str(array.by_row).lower()}, {str(array.by_column).lower()}>"
         for array in form.arrays
-    ]
+    }
+    read = {name: found for name, found in types.items() if name in expression.names}
+    members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
-    select = [f"there.{PREFIX}{array.name}.select(outer, inner);" for array in form.arrays]
-    names = [array.name for array in form.arrays if array.name in expression.names]
-    read = [
-        f"Sum values_{name}[COUNT]; this->{PREFIX}{name}.read(row, column, values_{name});" for name in names
+    given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
+    each = [
+        f"const Sum {PREFIX}{name} = this->{PREFIX}{name}.value(given.{PREFIX}{name}, i);" for name in read
     ]
-    each = [f"const Sum {PREFIX}{name} = values_{name}[i];" for name in names]
     for name, value in expression.kept_in_cuda():
         each.append(f"const Sum {KEPT}{name} = {value}; all_{name}[i] = {KEPT}{name};")
-    return "\n".join(
-        [
-            "#pragma once",
-            "#include <tilewise/activation.cuh>",
-            "#include <tilewise/epilogue_array.cuh>",
-            "",
-            "struct Epilogue {",
-            f"    using Sum = {sums};",
-            "    static constexpr bool PLAIN = false;",
-            *(f"    {line}" for line in members),
-            "",
-            "    __device__ Epilogue in_stack(unsigned outer, unsigned inner) const",
-            "    {",
-            "        Epilogue there = *this;",
-            *(f"        {line}" for line in select),
-            "        return there;",
-            "    }",
-            "",
-            "    template <unsigned COUNT> __device__ void apply(Sum (&sums)[COUNT], unsigned row, unsigned column) const",
-            "    {",
-            *(f"        {line}" for line in read),
-            *(f"        Sum all_{name}[COUNT];" for name in expression.kept),
-            "#pragma unroll",
-            "        for (unsigned i = 0; i < COUNT; ++i) {",
-            f"            const Sum {SUM} = sums[i];",
-            *(f"            {line}" for line in each),
-            f"            sums[i] = {expression.in_cuda()};",
-            "        }",
-            *(f"        this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept),
-            "    }",
-            "",
-            "    __device__ Sum operator()(Sum sum, unsigned row, unsigned column) const",
-            "    {",
-            "        Sum sums[1] = {sum};",
-            "        apply(sums, row, column);",
-            "        return sums[0];",
-            "    }",
-            "};",
-            "",
-        ]
+    return _HEADER.format(
+        sums=sums,
+        members=_lines(members, 1),
+        select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
+        given=_lines(given, 2),
+        read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
+        kept=_lines([f"Sum all_{name}[COUNT];" for name in expression.kept], 2),
+        sum=SUM,
+        each=_lines(each, 3),
+        expression=expression.in_cuda(),
+        keep=_lines([f"this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept], 2),
     )
+
+
+def _lines(lines: Iterable[str], depth: int) -> str:
+    return "".join(f"{'    ' * depth}{line}\n" for line in lines)
 
 
 def epilogue_slot(operands: Operands) -> Slot:

@@ -176,7 +176,8 @@ def _spend(
     # What lies outside of C takes turns as well, but not element by element.
     store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
     if work.store_bytes < 16:
-        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock
+        # Of warpgroups that have tiles of their own one stores alone.
+        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
     if not operands.epilogue.is_plain:
         arrays = sum(one.by_row and one.by_column for one in operands.epilogue.arrays)
         store += block.m * block.n * unit.epilogue_clocks * (1 + arrays)

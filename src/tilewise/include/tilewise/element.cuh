@@ -86,7 +86,7 @@ template <typename T, unsigned COUNT> union Neighbours {
     T at[COUNT];
     Words words[BYTES / ALIGNMENT];
 
-    static __device__ bool aligned(const void *address)
+    static __device__ bool are_aligned(const void *address)
     {
         return reinterpret_cast<unsigned long long>(address) % ALIGNMENT == 0;
     }
@@ -104,4 +104,9 @@ template <typename T, unsigned COUNT> union Neighbours {
         for (unsigned i = 0; i < BYTES / ALIGNMENT; ++i)
             static_cast<Words *>(to)[i] = words[i];
     }
+};
+
+// One has no neighbours.
+template <typename T> union Neighbours<T, 1> {
+    T at[1];
 };

@@ -8,9 +8,16 @@ struct Epilogue {
     // For the matrix of these numbers in the stack.
     __device__ Epilogue in_stack(unsigned, unsigned) const { return *this; }
 
-    // Makes sums of neighbouring columns what the result's elements are, not yet rounded to their type.
-    template <typename Sum, unsigned COUNT> __device__ void apply(Sum (&)[COUNT], unsigned, unsigned) const {}
+    // What it reads for neighbouring columns: nothing.
+    template <unsigned COUNT> struct Given {};
+    template <unsigned COUNT> __device__ Given<COUNT> read(unsigned, unsigned) const { return {}; }
 
-    // The same of one.
+    // Makes their sums what the result's elements are, not yet rounded to their type.
+    template <typename Sum, unsigned COUNT>
+    __device__ void apply(Sum (&)[COUNT], const Given<COUNT> &, unsigned, unsigned) const
+    {
+    }
+
+    // Both of one sum.
     template <typename Sum> __device__ Sum operator()(Sum acc, unsigned, unsigned) const { return acc; }
 };

@@ -29,24 +29,26 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
         return elements + ((BY_ROW ? row * row_stride : 0) + (BY_COLUMN ? column * column_stride : 0));
     }
 
-    // The elements of neighbouring columns.
-    template <unsigned COUNT, typename Sum>
-    __device__ void read(unsigned row, unsigned column, Sum (&values)[COUNT]) const
+    // The elements of neighbouring columns; where all have the same, only the first one.
+    template <unsigned COUNT> __device__ Neighbours<Element, COUNT> read(unsigned row, unsigned column) const
     {
         const T *from = at(row, column);
-        if constexpr (COUNT * sizeof(T) % sizeof(unsigned) == 0 && COUNT > 1 && BY_COLUMN) {
-            if (column_stride == 1 && Neighbours<Element, COUNT>::aligned(from)) {
-                Neighbours<Element, COUNT> found;
-                found.read(from);
+        Neighbours<Element, COUNT> found;
+        if constexpr (COUNT == 1 || !BY_COLUMN) {
+            found.at[0] = *from;
+        } else if (column_stride == 1 && Neighbours<Element, COUNT>::are_aligned(from)) {
+            found.read(from);
+        } else {
 #pragma unroll
-                for (unsigned i = 0; i < COUNT; ++i)
-                    values[i] = widen(found.at[i]);
-                return;
-            }
+            for (unsigned i = 0; i < COUNT; ++i)
+                found.at[i] = from[i * column_stride];
         }
-#pragma unroll
-        for (unsigned i = 0; i < COUNT; ++i)
-            values[i] = i > 0 && !BY_COLUMN ? values[0] : widen(from[BY_COLUMN ? i * column_stride : 0]);
+        return found;
+    }
+
+    template <unsigned COUNT> static __device__ auto value(const Neighbours<Element, COUNT> &found, unsigned i)
+    {
+        return widen(found.at[BY_COLUMN ? i : 0]);
     }
 
     // Stores values, rounded to the array's type, for neighbouring columns.
@@ -54,19 +56,19 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
     __device__ void keep(unsigned row, unsigned column, const Sum (&values)[COUNT]) const
     {
         auto *to = at(row, column);
-        if constexpr (COUNT * sizeof(T) % sizeof(unsigned) == 0 && COUNT > 1) {
-            if (column_stride == 1 && Neighbours<Element, COUNT>::aligned(to)) {
-                Neighbours<Element, COUNT> rounded;
+        Neighbours<Element, COUNT> rounded;
 #pragma unroll
-                for (unsigned i = 0; i < COUNT; ++i)
-                    rounded.at[i] = narrow<T>(values[i]);
+        for (unsigned i = 0; i < COUNT; ++i)
+            rounded.at[i] = narrow<Element>(values[i]);
+        if constexpr (COUNT > 1) {
+            if (column_stride == 1 && Neighbours<Element, COUNT>::are_aligned(to)) {
                 rounded.write(to);
                 return;
             }
         }
 #pragma unroll
         for (unsigned i = 0; i < COUNT; ++i)
-            to[i * column_stride] = narrow<T>(values[i]);
+            to[i * column_stride] = rounded.at[i];
     }
 };
 static_assert(sizeof(EpilogueArray<char, true, true>) == 40, "what the host hands over");

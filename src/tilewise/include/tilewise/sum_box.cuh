@@ -40,49 +40,81 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         }
     }
 
-    // Stores `rows` rows where they belong: what the epilogue makes of the sums. `wide`: whether C's rows begin at
-    // multiples of 16 bytes.
-    template <typename Result, typename Epilogue>
-    __device__ void store(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned rows,
-                          const Epilogue &epilogue, bool wide)
-    {
-        const unsigned height = first_row < c.height ? min(c.height - first_row, rows) : 0;
-        const unsigned width = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
-        const unsigned whole = wide ? width / RUN : 0; // runs of columns
-#pragma unroll 2
-        for (unsigned i = threadIdx.x % GROUP; i < height * (COLUMNS / RUN); i += GROUP) {
-            const unsigned row = i / (COLUMNS / RUN), run = i % (COLUMNS / RUN);
-            if (run < whole) store_run(c, first_row, first_column, row, run * RUN, epilogue);
+    // Where the box belongs in C, as far as C goes. `whole` runs of columns can be stored at once.
+    struct Part {
+        unsigned row, column, height, width, whole;
+
+        template <typename Result>
+        __device__ Part(const Matrix<Result> &c, unsigned row, unsigned column, unsigned rows, bool aligned)
+            : row(row), column(column)
+        {
+            height = row < c.height ? min(c.height - row, rows) : 0;
+            width = column < c.width ? min(c.width - column, COLUMNS) : 0;
+            whole = aligned ? width / RUN : 0;
         }
-        if (whole * RUN == width) return;
-        const unsigned begin = whole * RUN;
+
+        // A thread has the same run of every few rows.
+        static constexpr unsigned APART = GROUP / (COLUMNS / RUN), RUNS = (HEIGHT + APART - 1) / APART;
+        __device__ unsigned down(unsigned i) const { return threadIdx.x % GROUP / (COLUMNS / RUN) + i * APART; }
+        __device__ unsigned across() const { return threadIdx.x % (COLUMNS / RUN) * RUN; }
+        __device__ bool has(unsigned i) const { return across() < whole * RUN && down(i) < height; }
+    };
+
+    // What an epilogue reads for the next AHEAD of a thread's runs. It takes long, so it begins before the sums are here,
+    // and before the results of other runs are stored.
+    template <typename Epilogue, unsigned AHEAD> struct Given {
+        typename Epilogue::template Given<RUN> runs[AHEAD];
+
+        __device__ void read(const Part &part, const Epilogue &epilogue, unsigned first)
+        {
+#pragma unroll
+            for (unsigned i = 0; i < AHEAD; ++i)
+                if (part.has(first + i))
+                    runs[i] = epilogue.template read<RUN>(part.row + part.down(first + i), part.column + part.across());
+        }
+    };
+
+    // Stores what the epilogue makes of the sums. The first runs have been read.
+    template <unsigned AHEAD, typename Result, typename Epilogue>
+    __device__ void store(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> given, const Epilogue &epilogue)
+    {
 #pragma unroll 1
-        for (unsigned row = threadIdx.x % GROUP / LANES; row < height; row += GROUP / LANES)
+        for (unsigned first = 0; first < Part::RUNS; first += AHEAD) {
+            Given<Epilogue, AHEAD> next;
+            next.read(part, epilogue, first + AHEAD);
+#pragma unroll
+            for (unsigned i = 0; i < AHEAD; ++i)
+                if (part.has(first + i)) store_run(c, part, first + i, given.runs[i], epilogue);
+            given = next;
+        }
 #pragma unroll 1
-            for (unsigned column = begin + threadIdx.x % LANES; column < width; column += LANES) {
+        for (unsigned row = threadIdx.x % GROUP / LANES; row < part.height; row += GROUP / LANES)
+#pragma unroll 1
+            for (unsigned column = part.whole * RUN + threadIdx.x % LANES; column < part.width; column += LANES) {
                 const float sum = chunk(row, column)[column % CHUNK];
-                c.at(first_row + row, first_column + column) =
-                    narrow<Result>(epilogue(sum, first_row + row, first_column + column));
+                const unsigned down = part.row + row, across = part.column + column;
+                c.at(down, across) = narrow<Result>(epilogue(sum, down, across));
             }
     }
 
   private:
     template <typename Result, typename Epilogue>
-    __device__ void store_run(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned row,
-                              unsigned column, const Epilogue &epilogue)
+    __device__ void store_run(Matrix<Result> c, const Part &part, unsigned i,
+                              const typename Epilogue::template Given<RUN> &given, const Epilogue &epilogue)
     {
+        const unsigned row = part.row + part.down(i), column = part.column + part.across();
         Neighbours<float, CHUNK> low, high;
-        low.read(chunk(row, column));
-        high.read(chunk(row, column + CHUNK));
+        low.read(chunk(part.down(i), part.across()));
+        high.read(chunk(part.down(i), part.across() + CHUNK));
         float run[RUN];
 #pragma unroll
-        for (unsigned i = 0; i < RUN; ++i)
-            run[i] = i < CHUNK ? low.at[i] : high.at[i % CHUNK];
-        epilogue.apply(run, first_row + row, first_column + column);
+        for (unsigned j = 0; j < RUN; ++j)
+            run[j] = j < CHUNK ? low.at[j] : high.at[j % CHUNK];
+        epilogue.apply(run, given, row, column);
         Neighbours<Result, RUN> results;
 #pragma unroll
-        for (unsigned i = 0; i < RUN; ++i)
-            results.at[i] = narrow<Result>(run[i]);
-        results.write(&c.at(first_row + row, first_column + column));
+        for (unsigned j = 0; j < RUN; ++j)
+            results.at[j] = narrow<Result>(run[j]);
+        results.write(&c.at(row, column));
     }
 };

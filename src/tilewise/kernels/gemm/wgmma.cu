@@ -84,7 +84,8 @@ constexpr unsigned ROWS_64 = WARPGROUP_M / INSTRUCTION_M; // instructions below 
 static_assert(WARPGROUP_M % INSTRUCTION_M == 0, "whole instructions");
 
 // Copying takes few registers, so that the threads that multiply may have more.
-constexpr bool SHIFT_REGISTERS = CONSUMERS > 1 && SPLIT == 1;
+// NOTE: all that a block of an SM's only one has. Whoever wants more than there are waits for ever.
+constexpr bool SHIFT_REGISTERS = CONSUMERS > 1 && SPLIT == 1 && RESIDENT == 1;
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40, CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
 static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "all there are");
 
@@ -348,25 +349,29 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
     auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);
     constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
     constexpr unsigned ACROSS = WHOLE + (REST > 0);
+    // As registers allow: there are about as many for what is read ahead of two runs as 32.
+    constexpr bool ROOM = CONSUMERS < 3 && sizeof(Epilogue::Given<BoxOfSums::RUN>) <= 32;
+    constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
         const unsigned down = tile.row + i / ACROSS * 64, across = tile.column + i % ACROSS * 64;
+        const unsigned rows = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
+        const BoxOfSums::Part part(c, EXCHANGED ? across : down, EXCHANGED ? down : across, rows, wide);
+        BoxOfSums::Given<Epilogue, AHEAD> given;
+        given.read(part, epilogue, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
         for (unsigned j = 0; j < ROWS_64 * ACROSS; ++j) {
             if (i != j) continue;
             if constexpr (WHOLE > 0) {
-                if (j % ACROSS < WHOLE) box.template put<64>(sums[j / ACROSS], j % ACROSS * 32);
+                if (REST == 0 || j % ACROSS != WHOLE) box.template put<64>(sums[j / ACROSS], j % ACROSS * 32);
             }
             if constexpr (REST > 0) {
                 if (j % ACROSS == WHOLE) box.template put<REST>(sums[j / ACROSS], WHOLE * 32);
             }
         }
         wait_for_warpgroup(group);
-        if (EXCHANGED)
-            box.store(c, across, down, i % ACROSS < WHOLE ? 64 : REST, epilogue, wide);
-        else
-            box.store(c, down, across, 64, epilogue, wide);
+        box.store(c, part, given, epilogue);
     }
 }
 
@@ -422,7 +427,7 @@ struct PartialSums {
             if (row >= c.height) continue;
             float quad[4] = {sum.x, sum.y, sum.z, sum.w};
             if (wide && column + 4 <= c.width) {
-                epilogue.apply(quad, row, column);
+                epilogue.apply(quad, epilogue.read<4>(row, column), row, column);
                 Neighbours<Result, 4> results;
 #pragma unroll
                 for (unsigned e = 0; e < 4; ++e)

@@ -80,7 +80,8 @@ class Shape:
     @property
     def resident(self) -> int:
         """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
-        return 2 if self.exchanged and self.n <= 64 and self.m <= 128 and not self.pingpong else 1
+        narrow = self.n <= (64 if self.m == 64 else 16)
+        return 2 if self.exchanged and narrow and not self.pingpong else 1
 
     @property
     def stages(self) -> int:
@@ -112,13 +113,14 @@ NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
 """What it has besides if they are exchanged, for a few rows of C."""
 BETWEEN = (
     *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
-    *_tiles(256, 80, 96, 112, 144, 160, 176),
+    *_tiles(256, 80, 96, 112, 144, 160),
 )
 """The same for what no other tile covers without much waste."""
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 MOST_SUMS = 192  # of a thread's registers
+MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -264,6 +266,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
+    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (2 if shape.consumers == 3 else 1):
+        return ArgumentError("partition", "must be a smaller tile with an epilogue", settings["partition"])
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
