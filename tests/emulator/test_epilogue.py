@@ -87,26 +87,37 @@ def test_products_with_a_vector(rows: int, flip: bool) -> None:
         assert_right(multiplied(a, b, epilogue, "vector", along=along), a, b, epilogue)
 
 
-@pytest.mark.parametrize("split", [1, 2])
-def test_on_hoppers_tensor_cores(split: int) -> None:
+@pytest.mark.parametrize(
+    "given", [{}, {"split": 2}, {"exchanged": 1, "a_in_rows": 1, "b_in_rows": 0}], ids=str
+)
+def test_on_hoppers_tensor_cores(given: dict[str, int]) -> None:
     """A tile that ends outside of C, operands in rows and columns, a stack, and an array that is kept."""
     stack, m, n, k = 2, 72, 100, 200
     a, b = draw(stack, m, k, dtype=BFLOAT16), np.swapaxes(draw(stack, n, k, dtype=BFLOAT16), 1, 2)
     pre = np.full((stack, m, n), np.nan, np.float32)
-    given = {"bias": draw(n), "row": draw(m, 1, dtype="float16"), "whole": draw(n, m, dtype=BFLOAT16).T}
-    epilogue = tw.epilogue("tanh(keep(pre, acc * 0.1 + bias)) * row + whole", pre=pre, **given)
-    assert_right(multiplied(a, b, epilogue, "wgmma", partition="64x64x64", split=split), a, b, epilogue)
-    assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=given["bias"]))
+    arrays = {"bias": draw(n), "row": draw(m, 1, dtype="float16"), "whole": draw(n, m, dtype=BFLOAT16).T}
+    epilogue = tw.epilogue("tanh(keep(pre, acc * 0.1 + bias)) * row + whole", pre=pre, **arrays)
+    assert_right(multiplied(a, b, epilogue, "wgmma", partition="64x64x64", **given), a, b, epilogue)
+    assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=arrays["bias"]))
 
 
-@pytest.mark.parametrize("partition", ["128x256x64", "192x192x64"])
-def test_large_tiles_keep_their_sums_in_registers(partition: str) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"partition": "128x256x64"},
+        {"partition": "128x128x64", "pingpong": 1},
+        {"partition": "256x112x64", "exchanged": 1, "b_in_rows": 0},
+        {"partition": "64x64x64", "exchanged": 1},
+    ],
+    ids=str,
+)
+def test_large_tiles_keep_their_sums_in_registers(given: dict[str, object]) -> None:
     """An epilogue that reads three arrays spills nothing, and no warning says that products wait for one another."""
     spec, whole = KERNELS["wgmma"], np.zeros((8, 8), BFLOAT16)
     text = "gelu(alpha * acc + bias) + beta * c + r"
     epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
     plan = tw.plan(8, 8, 64, dtype="bfloat16", gpu="h200", epilogue=epilogue)
-    code = spec.code(spec.complete({"partition": partition}), plan.problem.epilogue)
+    code = spec.code(spec.complete(given), plan.problem.epilogue)
     built = code.kernel("wgmma_gemm", "sm_90a").build()
     resources = built.entries["wgmma_gemm"].resources
     assert resources is not None

@@ -1,4 +1,4 @@
-"""The kernel for Hopper's tensor cores on the emulator, beside float64: tiles, layouts, stacks, clusters, splits of K."""
+"""The kernel for Hopper's tensor cores on the emulator, beside float64: tiles, schedules, layouts, stacks, clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import PARTITIONS as SHAPES
+from tilewise.kernels.gemm.wgmma import MOST_SUMS, PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare
@@ -33,8 +33,15 @@ def plan_for(size: Size, batch: int, layout: str, given: dict[str, Any]) -> tw.P
         *size, batch, element, element, given.get("result", element),
         a_layout=lies[layout[0]], b_layout=lies[layout[1]],
     )  # fmt: skip
-    rows = {"a_in_rows": int(layout[0] == "n"), "b_in_rows": int(layout[1] == "n"), "stacked": int(batch > 1)}
+    in_rows = [int(one == "n") for one in layout]
+    if given.get("exchanged"):  # the kernel sees the transposes
+        in_rows = [1 - in_rows[1], 1 - in_rows[0]]
+    rows = {"a_in_rows": in_rows[0], "b_in_rows": in_rows[1], "stacked": int(batch > 1)}
     return SPEC.plan(Operands.of(problem), "h200", SPEC.complete({**rows, **given}))
+
+
+def name(tile: tw.Tile) -> str:
+    return f"{tile.m}x{tile.n}x{tile.k}"
 
 
 def operand(shape: tuple[int, ...], dtype: Any, in_rows: bool) -> npt.NDArray[Any]:
@@ -63,11 +70,38 @@ def check(
     assert (whole[..., n:] == 7).all()
 
 
-@pytest.mark.parametrize("partition", SHAPES)
-def test_every_tile_is_right(partition: str) -> None:
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_tile_is_right(tile: tw.Tile) -> None:
     """Sizes that end inside of a tile, and more tiles than blocks."""
-    shape = SHAPES[partition]
-    check((shape.m + 8, shape.n + 24, 136), partition=partition, tiles=2)
+    check((tile.m + 8, tile.n + 24, 136), partition=name(tile), tiles=2)
+
+
+@pytest.mark.parametrize("partition", ["128x192x64", "64x256x64"])
+@pytest.mark.parametrize("order", ["eager", "late", 3])
+def test_warpgroups_with_tiles_of_their_own(partition: str, order: Any) -> None:
+    """Three tiles for two warpgroups, so that one has another turn; and blocks that have none left."""
+    check((300, 500, 200), order=order, partition=partition, pingpong=1, tiles=3, cluster="2x1")
+
+
+EXCHANGED = [
+    ("64x8x64", 5, {}),
+    ("128x16x64", 21, {}),
+    ("64x48x64", 40, {"split": 3}),
+    ("128x144x64", 150, {"tiles": 3}),
+]
+
+
+@pytest.mark.parametrize(("partition", "m", "given"), EXCHANGED)
+def test_operands_may_be_exchanged(partition: str, m: int, given: dict[str, Any]) -> None:
+    """Tiles of C's transpose, whose columns need be no multiples of 64."""
+    for layout, n in (("nn", 203), ("nt", 200)):
+        check((m, n, 200), layout=layout, exchanged=1, partition=partition, **given)
+
+
+def test_exchanged_operands_may_have_any_schedule() -> None:
+    """Turns, a stack, and A in columns, which takes tiles of whole boxes."""
+    check((150, 304, 200), (2,), exchanged=1, partition="128x128x64", pingpong=1, tiles=3, result="float32")
+    check((61, 136, 72), layout="tt", exchanged=1, partition="64x64x64", cluster="2x1", element="float16")
 
 
 CLUSTERED, SPLIT = {"partition": "128x64x64", "cluster": "2x1"}, {"partition": "64x64x64", "split": 2}
@@ -141,16 +175,28 @@ def test_what_lies_otherwise_is_copied_first_or_refused() -> None:
         tw.matmul(a, b, plan=plan, device="emulator", copy=False)
 
 
-@pytest.mark.parametrize("partition", SHAPES)
-def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(partition: str) -> None:
+COLUMNS: dict[str, Any] = {"partition": "128x256x64", "a_in_rows": 0, "b_in_rows": 0}
+SHIPPED = [{"partition": name(tile)} for tile in TILES] + [COLUMNS]
+SHIPPED += [
+    {"partition": name(one), "exchanged": 1, "b_in_rows": 0}
+    for one in PARTITIONS.values()
+    if one not in TILES
+]
+SHIPPED += [
+    {"partition": name(one), "pingpong": 1}
+    for one in TILES
+    if one.n >= 128 and Shape(one, pingpong=True).sums <= MOST_SUMS
+]
+
+
+@pytest.mark.parametrize("given", SHIPPED, ids=lambda given: "-".join(map(str, given.values())))
+def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(given: dict[str, Any]) -> None:
     """No spills, and no warning that products wait for one another."""
-    columns: dict[str, Any] = {"a_in_rows": 0, "b_in_rows": 0}
-    for lies in ({}, columns) if partition == "128x256x64" else ({},):
-        built = SPEC.kernel("sm_90a", partition=partition, **lies).build()
-        resources = built.entries["wgmma_gemm"].resources
-        assert resources is not None
-        assert resources.spill_store_bytes == resources.spill_load_bytes == 0
-        assert not built.warnings
+    built = SPEC.kernel("sm_90a", **given).build()
+    resources = built.entries["wgmma_gemm"].resources
+    assert resources is not None
+    assert resources.spill_store_bytes == resources.spill_load_bytes == 0
+    assert not built.warnings
 
 
 @pytest.mark.parametrize(
@@ -158,6 +204,8 @@ def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(partition: s
     [
         ({"split": 2, "cluster": "2x1"}, "split"),
         ({"split": 2, "partition": "128x256x64"}, "split"),
+        ({"pingpong": 1, "partition": "128x256x64"}, "pingpong"),
+        ({"partition": "64x8x64"}, "partition"),
         ({"a_in_rows": 0}, "a_in_rows"),
         ({"stacked": 1}, "stacked"),
     ],
@@ -169,10 +217,14 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
     assert error.argument == wrong
 
 
-@pytest.mark.parametrize("given", [{"split": 2}, {"cluster": "2x1", "tiles": 2}])
+@pytest.mark.parametrize(
+    "given",
+    [{"split": 2}, {"cluster": "2x1", "tiles": 2}, {"partition": "64x128x64", "tiles": 3, "pingpong": 1}],
+)
 def test_the_checker_finds_nothing_wrong(given: dict[str, Any]) -> None:
-    plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", **given})
-    assert tw.check(plan, "late") == []
+    for exchanged in (0, 1):
+        plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", "exchanged": exchanged, **given})
+        assert tw.check(plan, "late") == []
 
 
 @pytest.mark.parametrize("order", ["late", 1, 3])

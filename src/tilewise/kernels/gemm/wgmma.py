@@ -107,7 +107,12 @@ def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
     return tuple(Tile(m, n, BLOCK_K) for n in columns)
 
 
-TILES = (*_tiles(128, 256, 192, 128, 64), *_tiles(256, 128, 192), *_tiles(192, 192), *_tiles(64, 64, 128, 256))
+TILES = (
+    *_tiles(128, 256, 192, 128, 64),
+    *_tiles(256, 128, 192),
+    *_tiles(192, 192),
+    *_tiles(64, 64, 128, 256),
+)
 """What the kernel has for operands as they are."""
 NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
 """What it has besides if they are exchanged, for a few rows of C."""
@@ -212,7 +217,11 @@ def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]
     made = {**found, "cluster": "1x1", "pingpong": 0}
     shape, alone = shape_of(made), clusters(operands, {**made})
     for split in SPLITS[1:]:
-        if may_split(shape) and alone * split <= 2 * sms and ceil_div(operands.sizes[2], BLOCK_K) >= 2 * split:
+        if (
+            may_split(shape)
+            and alone * split <= 2 * sms
+            and ceil_div(operands.sizes[2], BLOCK_K) >= 2 * split
+        ):
             yield {**made, "split": split}
 
 
@@ -266,7 +275,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
-    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (2 if shape.consumers == 3 else 1):
+    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (
+        2 if shape.consumers == 3 else 1
+    ):
         return ArgumentError("partition", "must be a smaller tile with an epilogue", settings["partition"])
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
