@@ -106,7 +106,7 @@ def test_on_hoppers_tensor_cores(given: dict[str, int]) -> None:
     [
         {"partition": "128x256x64"},
         {"partition": "128x128x64", "pingpong": 1},
-        {"partition": "256x112x64", "exchanged": 1, "b_in_rows": 0},
+        {"partition": "128x240x64", "exchanged": 1, "b_in_rows": 0},
         {"partition": "64x64x64", "exchanged": 1},
     ],
     ids=str,

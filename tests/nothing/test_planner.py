@@ -29,7 +29,7 @@ from tilewise.toolchain.compile import known_archs
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
-TENSOR = "plans-2026-11-22-wgmma.json"
+TENSOR, TILES = "plans-2026-11-22-wgmma.json", "plans-2026-11-22-tiles.json"
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
@@ -50,7 +50,7 @@ FIRST = {
 
 @pytest.fixture(scope="module")
 def measured() -> list[Measured]:
-    return [one for name in (LADDER, FAMILIES, TENSOR) for one in read(RESULTS / name)]
+    return [one for name in (LADDER, FAMILIES, TENSOR, TILES) for one in read(RESULTS / name)]
 
 
 # ── the choice against what was measured ──
@@ -73,17 +73,21 @@ def test_choices_are_near_the_best_measured_plan(
     assert max(first.values()) <= 1.25
 
 
-def test_choices_among_tensor_core_kernels_are_near_the_best(measured: list[Measured]) -> None:
+@pytest.mark.parametrize(
+    ("run", "problems", "plans", "most"), [(TENSOR, 64, 2240, 20), (TILES, 29, 1854, 23)]
+)
+def test_choices_among_tensor_core_kernels_are_near_the_best(
+    measured: list[Measured], run: str, problems: int, plans: int, most: int
+) -> None:
     """Problems in 16-bit types with the kernel for Hopper's tensor cores among the plans."""
-    ours = [one for one in measured if one.run == TENSOR]
+    ours = [one for one in measured if one.run == run]
     quality = judge(ours, H200)
-    assert (len(quality.ratios), len(ours)) == (64, 2240)
-    assert quality.within(1.05) >= 0.85
-    assert quality.worst <= 1.25
+    assert (len(quality.ratios), len(ours)) == (problems, plans)
+    assert quality.within(1.05) >= 0.9
+    assert quality.worst <= 1.15
     first = {problem: ratio for (_, problem), ratio in quality.ratios.items() if _is_first(problem)}
-    assert len(first) == 20
-    assert sum(ratio <= 1.06 for ratio in first.values()) >= 19
-    assert max(first.values()) <= 1.15
+    assert len(first) == most
+    assert sum(ratio <= 1.05 for ratio in first.values()) >= 0.9 * most
 
 
 def _is_first(problem: Problem) -> bool:
@@ -121,7 +125,9 @@ def test_every_measured_problem_is_one_that_the_benchmark_has(measured: list[Mea
 
 
 def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> None:
-    assert judge(measured, H200).median_error < 0.06
+    """Those of the last two runs, on other cards of that kind, differ more from the first ones than from each other."""
+    for runs, most in (((LADDER, FAMILIES), 0.06), ((TENSOR,), 0.09), ((TILES,), 0.11)):
+        assert judge([one for one in measured if one.run in runs], H200).median_error < most
     for unit in FITTED["h200"].units:
         assert judge([one for one in measured if one.work.unit == unit], H200).median_error < 0.12, unit
 
@@ -156,7 +162,9 @@ def test_what_is_proposed_contains_the_best_measured_plan(measured: list[Measure
         best = min(seconds for key, seconds in times.items() if key in proposed)
         assert best <= 1.01 * min(times.values()), problem
         chosen = (found[0].spec.name, *sorted(found[0].settings.items()))
-        assert times[chosen] <= (1.25 if key[0] == TENSOR else 1.15) * min(times.values()), problem
+        if chosen not in times and key[0] == TENSOR:
+            continue  # it was not proposed then
+        assert times[chosen] <= 1.15 * min(times.values()), problem
 
 
 def test_fitting_improves_constants_that_are_off(measured: list[Measured]) -> None:
@@ -291,7 +299,7 @@ def test_every_gpu_has_a_plan(m: int, n: int, k: int, dtype: str, gpu: str, layo
     operands = operands_of(m, n, k, dtype=dtype, layout=layout, batch=batch)
     for target in (target_of(gpu), EMULATED):
         found, _ = list_candidates(operands, target)
-        assert 0 < len(found) < 100
+        assert 0 < len(found) < 150
         for candidate in found:
             prediction = candidate.prediction
             assert 0 < prediction.seconds < math.inf
@@ -322,9 +330,12 @@ def test_more_work_is_not_predicted_faster(m: int, n: int, k: int, dtype: str) -
         spec, fixed = candidate.spec, candidate.settings
         if spec.why_not(second, fixed):
             continue
-        small = estimate(spec.work(first, fixed), first, H200).seconds
-        large = estimate(spec.work(second, fixed), second, H200).seconds
-        aligned = access_bytes(*second[:3]) == access_bytes(*first[:3])
+        works = spec.work(first, fixed), spec.work(second, fixed)
+        small, large = (estimate(*one, H200).seconds for one in zip(works, (first, second), strict=True))
+        aligned = (
+            access_bytes(*second[:3]) == access_bytes(*first[:3])
+            and works[1].straddling >= works[0].straddling
+        )
         assert large >= 0.999 * small or not aligned, spec.name
 
 

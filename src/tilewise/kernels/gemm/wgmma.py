@@ -124,7 +124,9 @@ BETWEEN = (
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
+PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
 MOST_SUMS = 192  # of a thread's registers
+LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 
 
@@ -167,7 +169,8 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
     for tile in _exchanged_tiles(operands, bool(lies["b_in_rows"]), sms):
         found = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
-        yield from _splits(operands, found, sms)
+        if tile in NARROW:
+            yield from _splits(operands, found, sms)
 
 
 def _name(tile: Tile) -> str:
@@ -184,31 +187,28 @@ def _exchanged_tiles(operands: Operands, b_in_rows: bool, sms: int) -> Iterator[
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
     fitting = [one for one in (*NARROW, *BETWEEN) if not b_in_rows or one.n % BOX == 0]
-    for height in (64, 128, 256):
-        if height > 64 and height >= 2 * n:
-            continue
-        tiles = [one for one in fitting if one.m == height]
-        if m <= NARROW[-1].n:
-            yield from [one for one in tiles if one.n >= m][:1]
-        elif height > 64:
-            between = [one for one in tiles if one in BETWEEN]
+    if m <= NARROW[-1].n:
+        for height in (64, 128):
+            yield from [one for one in fitting if one.m == height < 2 * n and one.n >= m][:1]
+        return
 
-            def cost(tile: Tile) -> int:
-                return ceil_div(ceil_div(n, tile.m) * ceil_div(m, tile.n) * operands.batch, sms) * tile.n
+    def cost(tile: Tile) -> int:
+        return ceil_div(ceil_div(n, tile.m) * ceil_div(m, tile.n) * operands.batch, sms) * tile.n
 
-            yield from sorted(between, key=cost)[:1]
+    if n > BETWEEN[0].m // 2:
+        yield from sorted((one for one in fitting if one in BETWEEN and one.m == 128), key=cost)[:1]
 
 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     """With a cluster or without, with one tile a block or more, in turns or together."""
     tile = PARTITIONS[str(found["partition"])]
-    many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
-    for cluster in ("1x1", "2x1") if many and tile.n > BOX else ("1x1",):
+    many = operands.sizes[0] > tile.m
+    for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1))
         for tiles in sorted({1, min(ceil_div(most, 2), MOST_TILES), min(most, MOST_TILES)}):
             yield {**made, "tiles": tiles}
-        if most > 1 and tile.n >= 128 and Shape(tile, pingpong=True).sums <= MOST_SUMS:
+        if most > 1 and LEAST_SUMS <= Shape(tile, pingpong=True).sums <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 
 
@@ -216,7 +216,7 @@ def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]
     """Every split of K for which there is room on the SMs at once."""
     made = {**found, "cluster": "1x1", "pingpong": 0}
     shape, alone = shape_of(made), clusters(operands, {**made})
-    for split in SPLITS[1:]:
+    for split in PROPOSED_SPLITS:
         if (
             may_split(shape)
             and alone * split <= 2 * sms
