@@ -104,7 +104,7 @@ def _of_spec(
     if unfit is not None:
         return [], unfit
     for chosen in _choices(spec, read, settings, fixed, target):
-        error = spec.refuse(read, chosen)
+        error = spec.refuse_arch(chosen, target.arch) or spec.refuse(read, chosen)
         if error is not None:
             refusal = refusal or error
             continue

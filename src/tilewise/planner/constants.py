@@ -94,6 +94,7 @@ FITTED: Mapping[str, Constants] = {
             "ffma": UnitCost(91, 24.9, 2990, 7000, 731, 13.6, stores_per_clock=0.43, memory_share=0.67),
             "mma8": UnitCost(401, 2.5, 2250, 13.7, 820, 85, 3.8, 0.92, 0.7, 7.0e-12),
             "mma16": UnitCost(726, 38, 2180, 13.4, 685, 201, 3.25, 1.28, 0.66, 4.4e-12),
+            "mma_gemm": UnitCost(726, 30, 2180, 13.4, 640, 201, 3.25, 1.28, 0.7, 4.4e-12),
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
                 1890, 3.9, 2250, 14.3, 241, 309, stores_per_clock=4.5, memory_share=0.82, joules_per_mac=1.42e-12,
@@ -131,6 +132,7 @@ EMULATOR = Constants(
         "ffma": UnitCost(3.2, 0, 100_000, 4),
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
+        "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),

@@ -18,11 +18,12 @@ inline __device__ void start_16(void *shared, const void *global, unsigned bytes
                  : "memory");
 }
 
-// The same for 4 bytes at addresses that are multiples of 4; `bytes` is 0 or 4.
-inline __device__ void start_4(void *shared, const void *global, unsigned bytes)
+// The same for WIDTH bytes, 4 or 8, at addresses that are multiples of so many.
+template <unsigned WIDTH> inline __device__ void start_narrow(void *shared, const void *global, unsigned bytes)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(bytes)
+    static_assert(WIDTH == 4 || WIDTH == 8, "there are no others");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global),
+                 "n"(WIDTH), "r"(bytes)
                  : "memory");
 }
 
