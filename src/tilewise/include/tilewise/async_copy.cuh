@@ -38,4 +38,10 @@ template <int NEWEST> inline __device__ void wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
 }
 
+// Waits until all copies of this thread have landed, in groups or not.
+inline __device__ void wait_for_all()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 } // namespace async_copy

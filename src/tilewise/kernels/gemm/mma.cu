@@ -37,7 +37,7 @@ using namespace warp_tile;
 #define RESIDENT 1
 #endif
 #ifndef STAGES
-#define STAGES (__CUDA_ARCH__ >= 800 ? 3 : 2)
+#define STAGES (ASYNCHRONOUS ? 3 : 2)
 #endif
 #ifndef SPLIT // blocks that have a part of K each
 #define SPLIT 1
@@ -65,6 +65,7 @@ using Element = ELEMENT;
 using Result = RESULT;
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
+constexpr bool ASYNCHRONOUS = AMPERE && A_BYTES >= 4 && B_BYTES >= 4; // all copies need no registers on their way
 constexpr unsigned INSTRUCTION_M = 16, INSTRUCTION_N = 8, SLICE_K = 16;
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
@@ -72,7 +73,7 @@ constexpr unsigned SLICES = BLOCK_K / SLICE_K; // of a step: what a fragment is 
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles cover the block's");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "an ldmatrix brings 16 rows, or 16 columns");
 static_assert(SLICES % 2 == 0, "two fragments take turns");
-static_assert(AMPERE ? STAGES >= 3 : STAGES == 2, "copies that go by way of registers are one step ahead");
+static_assert(ASYNCHRONOUS ? STAGES >= 3 : STAGES == 2, "copies that go by way of registers are one step ahead");
 static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores multiply");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
@@ -136,6 +137,7 @@ template <typename Tile, unsigned WIDTH> class Copier {
     static constexpr unsigned CHUNKS = Tile::CHUNKS;
     static constexpr unsigned APART = BLOCK_THREADS / CHUNKS;
     static constexpr unsigned SHARE = Tile::ROWS / APART;
+    static constexpr bool NO_REGISTERS = AMPERE && WIDTH >= 4; // on the way
     static_assert(BLOCK_THREADS % CHUNKS == 0 && Tile::ROWS % APART == 0 && SHARE > 0, "equal shares");
 
     const Element *from; // the thread's first chunk of the next step
@@ -160,9 +162,6 @@ template <typename Tile, unsigned WIDTH> class Copier {
     }
 
   public:
-    // Whether a copy needs no registers on its way.
-    static constexpr bool ASYNCHRONOUS = AMPERE && WIDTH >= 4;
-
     // `size` elements of the matrix are across K, of which the tile begins at `first`; the steps go from `first_k`
     // to `end_k`.
     __device__ Copier(const Element *matrix, long long stride, unsigned size, unsigned first, unsigned first_k,
@@ -179,8 +178,8 @@ template <typename Tile, unsigned WIDTH> class Copier {
     // Begins to copy the next step's tile, which is there once commit() and wait() say so, or after keep().
     __device__ void start(typename Tile::Chunks &tile)
     {
-        if constexpr (ASYNCHRONOUS) {
-#pragma unroll
+        if constexpr (NO_REGISTERS) {
+#pragma unroll(WIDTH == 16 ? SHARE : 1)
             for (unsigned i = 0; i < SHARE; ++i)
                 start_copy<WIDTH>(in(tile, i), at(i), bytes(i));
         } else {
@@ -198,7 +197,7 @@ template <typename Tile, unsigned WIDTH> class Copier {
     // Ends what start() of that tile began, if it went to registers.
     __device__ void keep(typename Tile::Chunks &tile) const
     {
-        if constexpr (!ASYNCHRONOUS)
+        if constexpr (!NO_REGISTERS)
 #pragma unroll
             for (unsigned i = 0; i < SHARE; ++i)
                 *in(tile, i) = fetched[i];
@@ -241,6 +240,30 @@ struct Reader {
     }
 };
 
+// Adds up all steps where copies go by way of registers. They run one step ahead of the sums; the first turn only
+// copies.
+inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, CopierA &copier_a, CopierB &copier_b,
+                                               const Reader &reader, unsigned steps)
+{
+#pragma unroll 1
+    for (unsigned turn = 0; turn <= steps; ++turn) {
+        const bool more = turn < steps;
+        Stage &now = shared.stages[(turn + 1) % 2], &next = shared.stages[turn % 2];
+        if (more) copier_a.start(next.a), copier_b.start(next.b);
+        if (turn > 0) {
+#pragma unroll
+            for (unsigned slice = 0; slice < SLICES; ++slice) {
+                WarpFragment fragment;
+                reader.read(fragment, now, slice);
+                multiply_add(sums, fragment);
+            }
+        }
+        if (more) copier_a.keep(next.a), copier_b.keep(next.b);
+        if (AMPERE) async_copy::wait_for_all(); // where one of the two is asynchronous
+        __syncthreads(); // the next step's tiles are whole, and this one's have been read
+    }
+}
+
 // Adds up all steps. The copies run AHEAD steps ahead of the sums, each step's in a group, an empty one at the end.
 inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier_a, CopierB &copier_b,
                                  const Reader &reader, unsigned steps)
@@ -251,11 +274,10 @@ inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier
         if (step < steps) {
             Stage &stage = shared.stages[step];
             copier_a.start(stage.a), copier_b.start(stage.b);
-            copier_a.keep(stage.a), copier_b.keep(stage.b);
         }
-        if (AMPERE) async_copy::commit();
+        async_copy::commit();
     }
-    if (AMPERE) async_copy::wait<AHEAD - 1>();
+    async_copy::wait<AHEAD - 1>();
     __syncthreads();
 
     WarpFragment fragments[2]; // one is read while the other is used
@@ -270,14 +292,13 @@ inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier
             if (slice + 1 < SLICES) {
                 reader.read(fragments[(slice + 1) % 2], shared.stages[slot], slice + 1);
             } else {
-                if (more) copier_a.keep(shared.stages[free].a), copier_b.keep(shared.stages[free].b);
-                if (AMPERE) async_copy::wait<AHEAD - 1>(); // this thread's copies for the next step have landed,
-                __syncthreads(); // and those of all; and the slot of this step has been read
+                async_copy::wait<AHEAD - 1>(); // this thread's copies for the next step have landed,
+                __syncthreads();               // and those of all; and the slot of this step has been read
                 if (step + 1 < steps) reader.read(fragments[0], shared.stages[next], 0);
             }
             if (slice == 0) {
                 if (more) copier_a.start(shared.stages[free].a), copier_b.start(shared.stages[free].b);
-                if (AMPERE) async_copy::commit();
+                async_copy::commit();
             }
             multiply_add(sums, fragments[slice % 2]);
         }
@@ -328,7 +349,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
     WarpSums sums = {};
-    sum_steps(sums, shared, copier_a, copier_b, reader, end - begin);
+    if constexpr (ASYNCHRONOUS)
+        sum_steps(sums, shared, copier_a, copier_b, reader, end - begin);
+    else
+        sum_steps_of_two_stages(sums, shared, copier_a, copier_b, reader, end - begin);
 
     if constexpr (SPLIT > 1) {
         using Rows = RowStage<float, WARP_N>;

@@ -6,7 +6,7 @@ It reads an operand as it lies wherever the elements of a row, or of a column, a
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,9 @@ from tilewise.slots import Gap
 __all__ = ["SPEC"]
 
 STACK_AXES = 2  # of a stack that one launch takes
-AMPERE = (8, 0)
-TURING_STAGES = 2  # its copies go by way of registers, one step ahead
+TURING, AMPERE = (7, 5), (8, 0)
+TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
+TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
@@ -74,6 +75,8 @@ SHAPES = {
     "128x128x32": Shape(Tile(128, 128, 32), (2, 2), 2, (3, 4)),
     "128x256x32": Shape(Tile(128, 256, 32), (2, 4), 1, (4,)),
     "256x128x32": Shape(Tile(256, 128, 32), (4, 2), 1, (4,)),
+    "128x256x64": Shape(Tile(128, 256, 64), (2, 4), 1, (3,)),
+    "256x128x64": Shape(Tile(256, 128, 64), (4, 2), 1, (3,)),
     "128x64x32": Shape(Tile(128, 64, 32), (2, 2), 3, (4,)),
     "64x128x32": Shape(Tile(64, 128, 32), (2, 2), 3, (4,)),
     "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 4, (3,)),
@@ -93,6 +96,14 @@ def shape_of(settings: Settings) -> Shape:
 def shared_bytes(settings: Settings) -> int:
     """The ring of stages, which is all the shared memory of a block."""
     return int(settings["stages"]) * shape_of(settings).stage_bytes
+
+
+def resident(settings: Settings) -> int:
+    """Blocks that an SM is to hold at once: as registers allow; with two stages, as Turing's shared memory does."""
+    most = shape_of(settings).resident
+    if settings["stages"] != TWO_STAGES:
+        return most
+    return max(min(most, TWO_STAGES_MOST // shared_bytes(settings)), 1)
 
 
 # ── how operands lie ──
@@ -144,6 +155,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
+    if settings["stages"] == TWO_STAGES and shared_bytes(settings) > TWO_STAGES_MOST:
+        rule = f"must be a smaller one with {TWO_STAGES} stages"
+        return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
     if max(blocks(inner, settings), add_blocks(inner)) > MOST_BLOCKS:
         found = max(blocks(inner, settings), add_blocks(inner))
@@ -156,12 +170,14 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
     """Refuse what GPUs of an arch have no instructions or too little shared memory for."""
     capability = arch_capability(arch)
-    stages = int(settings["stages"])
+    stages, narrowest = int(settings["stages"]), min(int(settings["a_bytes"]), int(settings["b_bytes"]))
     if capability < AMPERE and settings["element"] != "float16":
         return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
-    if (capability < AMPERE) != (stages == TURING_STAGES):
-        rule = f"must be {TURING_STAGES}" if capability < AMPERE else f"must be more than {TURING_STAGES}"
-        return ArgumentError("stages", f"{rule} for kernel mma on {arch}", stages)
+    if (capability < AMPERE or narrowest == 2) != (stages == TWO_STAGES):
+        rule = f"must be {TWO_STAGES} for accesses of {narrowest} bytes on {arch}"
+        if stages == TWO_STAGES:
+            rule = f"must be more than {TWO_STAGES} for accesses of {narrowest} bytes on {arch}"
+        return ArgumentError("stages", rule, stages)
     most = limits(capability).shared_per_block_optin
     if shared_bytes(settings) > most:
         rule = f"must leave a block within {most:,} bytes of shared memory on {arch}"
@@ -203,6 +219,7 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
     """Every tile that is not much too large; K in parts where there are few tiles."""
     m, n, k = operands.sizes
     found = lies(operands)
+    narrow = min(found["a_bytes"], found["b_bytes"]) == 2
     for partition, shape in SHAPES.items():
         tile = shape.tile
         if (tile.m > 16 and tile.m >= 2 * m) or (tile.n > 16 and tile.n >= 2 * n):
@@ -210,13 +227,13 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
             continue  # for few rows, or few columns
         made: dict[str, int | str] = {**found, "partition": partition}
-        for stages in (*shape.stages, TURING_STAGES):
-            yield {**made, "stages": stages}
+        proposed = (*(() if narrow else shape.stages), TWO_STAGES)
         tiles, steps_k = tiles_of(operands, made), ceil_div(k, tile.k)
-        for split in SPLITS[1:]:
+        for stages in proposed:
+            yield {**made, "stages": stages}
+        for split, stages in itertools.product(SPLITS[1:], {proposed[0], TWO_STAGES}):
             if tiles * split <= 2 * sms and steps_k >= 4 * split:
-                for stages in (shape.stages[0], TURING_STAGES):
-                    yield {**made, "stages": stages, "split": split}
+                yield {**made, "stages": stages, "split": split}
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -249,7 +266,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         "mma_gemm",
         shape.tile,
         shape.threads,
-        resident=shape.resident,
+        resident=resident(settings),
         stages=int(settings["stages"]),
         split=split,
         launches=1 if split == 1 else 2,
@@ -268,7 +285,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "BLOCK_K": shape.tile.k,
         "WARP_M": shape.warp.m,
         "WARP_N": shape.warp.n,
-        "RESIDENT": shape.resident,
+        "RESIDENT": resident(settings),
         "STAGES": settings["stages"],
         "SPLIT": settings["split"],
         "A_IN_ROWS": settings["a_in_rows"],
@@ -285,7 +302,7 @@ def defines(settings: Settings) -> dict[str, object]:
 def tiles(settings: Settings) -> dict[str, Tile]:
     """The tiles at every level."""
     shape = shape_of(settings)
-    deep = 8 if settings["stages"] == TURING_STAGES else 16
+    deep = 8 if settings["stages"] == TWO_STAGES else 16
     return {"block": shape.tile, "warp": shape.warp, "instruction": Tile(16, 8, deep)}
 
 
@@ -300,7 +317,7 @@ SPEC = KernelSpec(
         "partition": tuple(SHAPES),
         "element": ("float16", "bfloat16"),
         "result": ("float16", "bfloat16", "float32"),
-        "stages": (3, 4, TURING_STAGES),
+        "stages": (3, 4, TWO_STAGES),
         "split": SPLITS,
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
