@@ -20,7 +20,7 @@ from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
 from tilewise.planner import choose, list_candidates, list_plans, operands_of, plan, plan_rows, target_of
-from tilewise.planner.constants import EMULATOR, FITTED, Constants
+from tilewise.planner.constants import EMULATOR, ESTIMATED, FITTED, Constants
 from tilewise.planner.cost import estimate
 from tilewise.planner.fit import Measured, fit, judge, read
 from tilewise.planner.target import Target
@@ -122,7 +122,7 @@ def test_every_measured_problem_is_one_that_the_benchmark_has(measured: list[Mea
 
 def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> None:
     assert judge(measured, H200).median_error < 0.06
-    for unit in FITTED["h200"].units:
+    for unit in set(FITTED["h200"].units) - set(ESTIMATED):
         assert judge([one for one in measured if one.work.unit == unit], H200).median_error < 0.12, unit
 
 

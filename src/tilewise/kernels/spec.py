@@ -147,13 +147,14 @@ class KernelSpec:
     readable: Callable[[Operand], bool] = lambda operand: (
         operand.has_rows
     )  # whether it takes A or B as it lies
+    reads_slowly: Callable[[Operand], bool] = lambda _operand: False  # so that a copy first may be faster
     lies: str = "have contiguous rows, one after another,"  # the same in words
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed
-    practical: bool = True  # the planner considers it; the first rungs are lessons alone
+    practical: bool = True  # the planner considers it; some rungs are lessons alone
 
     @property
     def source(self) -> str:

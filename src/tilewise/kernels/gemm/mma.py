@@ -39,6 +39,7 @@ TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
+COPY_LEAST = 2**20  # elements
 ADD_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)
 
@@ -142,6 +143,12 @@ def lines_of(name: str, operand: Operand, settings: Settings) -> Operand:
     return operand if settings[f"{name}_in_rows"] else operand.transposed()
 
 
+def reads_slowly(operand: Operand) -> bool:
+    """Whether it is read element by element, and large enough that a launch to copy it may be worth its while."""
+    widest = max(line_bytes(operand), line_bytes(operand.transposed()))
+    return widest == operand.itemsize and operand.rows * operand.columns >= COPY_LEAST
+
+
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= MOST_SIZE:
@@ -227,13 +234,15 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
             continue  # for few rows, or few columns
         made: dict[str, int | str] = {**found, "partition": partition}
+        if min(m, n) > 64 and tile.m * tile.n < 64 * 64 and tiles_of(operands, made) > 16 * sms:
+            continue  # larger ones fill the GPU as well
         proposed = (*(() if narrow else shape.stages), TWO_STAGES)
-        tiles, steps_k = tiles_of(operands, made), ceil_div(k, tile.k)
         for stages in proposed:
             yield {**made, "stages": stages}
-        for split, stages in itertools.product(SPLITS[1:], {proposed[0], TWO_STAGES}):
-            if tiles * split <= 2 * sms and steps_k >= 4 * split:
-                yield {**made, "stages": stages, "split": split}
+        most = min(2 * sms // max(tiles_of(operands, made), 1), ceil_div(k, tile.k) // 4)
+        splits = [split for split in SPLITS[1:] if split <= most and tile.m * tile.n <= 128 * 128]
+        for split, stages in itertools.product(splits[-2:], {proposed[0], TWO_STAGES}):
+            yield {**made, "stages": stages, "split": split}
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -335,5 +344,6 @@ SPEC = KernelSpec(
     stack_axes=STACK_AXES,
     epilogues=True,
     readable=is_readable,
+    reads_slowly=reads_slowly,
     lies="have rows or columns whose elements are neighbours",
 )
