@@ -136,6 +136,7 @@ class KernelSpec:
     settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     refuse: Callable[[Operands, Settings], ArgumentError | None] = lambda _operands, _settings: None
     refuse_arch: Callable[[Settings, str], ArgumentError | None] = lambda _settings, _arch: None
+    proposes_on: Callable[[Settings, str], bool] = lambda _settings, _arch: True  # what candidates gave, on an arch
     workspace: Callable[[Operands, Settings], int] = _need_none  # bytes
     candidates: Callable[[Operands, Settings, int], Iterator[Settings]] | None = None
     element_types: tuple[str, ...] = ("float32",)  # of A and B, the default first

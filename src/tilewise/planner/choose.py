@@ -146,6 +146,8 @@ def _choices(
         return
     seen = set()
     for proposed in spec.candidates(operands, settings, target.sms):
+        if not spec.proposes_on(proposed, target.arch):
+            continue
         complete = spec.complete(fixed, proposed)
         key = tuple(complete.values())
         if key not in seen:

@@ -37,7 +37,7 @@ using namespace warp_tile;
 #define RESIDENT 1
 #endif
 #ifndef STAGES
-#define STAGES (ASYNCHRONOUS ? 3 : 2)
+#define STAGES (__CUDA_ARCH__ >= 800 ? 3 : 2)
 #endif
 #ifndef SPLIT // blocks that have a part of K each
 #define SPLIT 1
@@ -65,7 +65,6 @@ using Element = ELEMENT;
 using Result = RESULT;
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
-constexpr bool ASYNCHRONOUS = AMPERE && A_BYTES >= 4 && B_BYTES >= 4; // all copies need no registers on their way
 constexpr unsigned INSTRUCTION_M = 16, INSTRUCTION_N = 8, SLICE_K = 16;
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
@@ -73,7 +72,8 @@ constexpr unsigned SLICES = BLOCK_K / SLICE_K; // of a step: what a fragment is 
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles cover the block's");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "an ldmatrix brings 16 rows, or 16 columns");
 static_assert(SLICES % 2 == 0, "two fragments take turns");
-static_assert(ASYNCHRONOUS ? STAGES >= 3 : STAGES == 2, "copies that go by way of registers are one step ahead");
+static_assert(STAGES >= 2, "copies go to one stage while another is read");
+static_assert(STAGES == 2 || AMPERE && A_BYTES >= 4 && B_BYTES >= 4, "by way of registers copies are one step ahead");
 static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores multiply");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
@@ -240,8 +240,8 @@ struct Reader {
     }
 };
 
-// Adds up all steps where copies go by way of registers. They run one step ahead of the sums; the first turn only
-// copies.
+// Adds up all steps with two stages, where copies go by way of registers, or one operand's do. They run one step ahead
+// of the sums; the first turn only copies.
 inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, CopierA &copier_a, CopierB &copier_b,
                                                const Reader &reader, unsigned steps)
 {
@@ -259,7 +259,7 @@ inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, C
             }
         }
         if (more) copier_a.keep(next.a), copier_b.keep(next.b);
-        if (AMPERE) async_copy::wait_for_all(); // where one of the two is asynchronous
+        if (AMPERE) async_copy::wait_for_all(); // for those that are asynchronous
         __syncthreads(); // the next step's tiles are whole, and this one's have been read
     }
 }
@@ -349,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
     WarpSums sums = {};
-    if constexpr (ASYNCHRONOUS)
+    if constexpr (STAGES > 2)
         sum_steps(sums, shared, copier_a, copier_b, reader, end - begin);
     else
         sum_steps_of_two_stages(sums, shared, copier_a, copier_b, reader, end - begin);

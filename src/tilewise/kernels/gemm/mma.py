@@ -149,6 +149,11 @@ def reads_slowly(operand: Operand) -> bool:
     return widest == operand.itemsize and operand.rows * operand.columns >= COPY_LEAST
 
 
+def narrowest(settings: Settings) -> int:
+    """Bytes of the narrowest access."""
+    return min(int(settings["a_bytes"]), int(settings["b_bytes"]))
+
+
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= MOST_SIZE:
@@ -162,6 +167,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
+    if settings["stages"] != TWO_STAGES and narrowest(settings) == 2:
+        return ArgumentError("stages", f"must be {TWO_STAGES} for accesses of 2 bytes", settings["stages"])
     if settings["stages"] == TWO_STAGES and shared_bytes(settings) > TWO_STAGES_MOST:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
@@ -177,19 +184,22 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
     """Refuse what GPUs of an arch have no instructions or too little shared memory for."""
     capability = arch_capability(arch)
-    stages, narrowest = int(settings["stages"]), min(int(settings["a_bytes"]), int(settings["b_bytes"]))
+    stages = int(settings["stages"])
     if capability < AMPERE and settings["element"] != "float16":
         return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
-    if (capability < AMPERE or narrowest == 2) != (stages == TWO_STAGES):
-        rule = f"must be {TWO_STAGES} for accesses of {narrowest} bytes on {arch}"
-        if stages == TWO_STAGES:
-            rule = f"must be more than {TWO_STAGES} for accesses of {narrowest} bytes on {arch}"
-        return ArgumentError("stages", rule, stages)
+    if capability < AMPERE and stages != TWO_STAGES:
+        return ArgumentError("stages", f"must be {TWO_STAGES} for kernel mma on {arch}", stages)
     most = limits(capability).shared_per_block_optin
     if shared_bytes(settings) > most:
         rule = f"must leave a block within {most:,} bytes of shared memory on {arch}"
         return ArgumentError("stages", rule, stages, "take fewer, or a smaller partition")
     return None
+
+
+def proposes_on(settings: Settings, arch: str) -> bool:
+    """Whether to propose a number of stages on an arch: two only where there cannot be more."""
+    more = arch_capability(arch) >= AMPERE and narrowest(settings) > 2
+    return more == (settings["stages"] != TWO_STAGES)
 
 
 # ── launches ──
@@ -226,10 +236,10 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
     """Every tile that is not much too large; K in parts where there are few tiles."""
     m, n, k = operands.sizes
     found = lies(operands)
-    narrow = min(found["a_bytes"], found["b_bytes"]) == 2
+    narrow = narrowest(found) == 2
     for partition, shape in SHAPES.items():
         tile = shape.tile
-        if (tile.m > 16 and tile.m >= 2 * m) or (tile.n > 16 and tile.n >= 2 * n):
+        if tile.m > 2 * max(m, 32) or tile.n > 2 * max(n, 32):
             continue
         if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
             continue  # for few rows, or few columns
@@ -239,7 +249,8 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         proposed = (*(() if narrow else shape.stages), TWO_STAGES)
         for stages in proposed:
             yield {**made, "stages": stages}
-        most = min(2 * sms // max(tiles_of(operands, made), 1), ceil_div(k, tile.k) // 4)
+        count = tiles_of(operands, made)
+        most = min(2 * sms // count, ceil_div(k, tile.k) // 4) if count else 1
         splits = [split for split in SPLITS[1:] if split <= most and tile.m * tile.n <= 128 * 128]
         for split, stages in itertools.product(splits[-2:], {proposed[0], TWO_STAGES}):
             yield {**made, "stages": stages, "split": split}
@@ -280,7 +291,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         split=split,
         launches=1 if split == 1 else 2,
         extra_bytes=2 * workspace_bytes(operands, settings),
-        load_bytes=min(int(settings["a_bytes"]), int(settings["b_bytes"])),
+        load_bytes=narrowest(settings),
         store_bytes=store_bytes(operands.c),
         shared_bytes=shared_bytes(settings),
     )
@@ -311,8 +322,7 @@ def defines(settings: Settings) -> dict[str, object]:
 def tiles(settings: Settings) -> dict[str, Tile]:
     """The tiles at every level."""
     shape = shape_of(settings)
-    deep = 8 if settings["stages"] == TWO_STAGES else 16
-    return {"block": shape.tile, "warp": shape.warp, "instruction": Tile(16, 8, deep)}
+    return {"block": shape.tile, "warp": shape.warp}
 
 
 SPEC = KernelSpec(
@@ -335,6 +345,7 @@ SPEC = KernelSpec(
     },
     refuse=refuse,
     refuse_arch=refuse_arch,
+    proposes_on=proposes_on,
     workspace=workspace_bytes,
     candidates=candidates,
     element_types=("float16", "bfloat16"),
