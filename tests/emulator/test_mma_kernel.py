@@ -94,7 +94,14 @@ LIES = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
 @example(m=1, n=1, k=2, layout="tt", lie=(0,) * 6, stack=(), fused=False, element="float16")
 @example(m=33, n=65, k=0, layout="nn", lie=(0,) * 6, stack=(2,), fused=True, element="bfloat16")
 def test_any_size_layout_and_alignment(
-    m: int, n: int, k: int, layout: str, lie: tuple[int, ...], stack: tuple[int, ...], fused: bool, element: str
+    m: int,
+    n: int,
+    k: int,
+    layout: str,
+    lie: tuple[int, ...],
+    stack: tuple[int, ...],
+    fused: bool,
+    element: str,
 ) -> None:
     check((m, n, k), layout, stack, lie, fused=fused, element=element, partition=SMALL)
 
@@ -216,9 +223,6 @@ def test_the_checker_finds_nothing_wrong(
     assert check_bound(bound, addresses, "late") == []
 
 
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
-
-
 @pytest.mark.parametrize(
     ("gpu", "partition", "layout", "result"),
     [
@@ -227,17 +231,12 @@ CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
     ],
 )  # fmt: skip
 def test_no_bank_conflicts(gpu: str, partition: str, layout: str, result: str) -> None:
-    """Nowhere; but copies of 64 bytes a row take a pass for each, two for what would be one line."""
+    """Of loads, stores and copies, in a product that ends with its tiles."""
     shape = SHAPES[partition]
     operands = dense((shape.tile.m, shape.tile.n, 128), layout, result=result)
     given = {"partition": partition, "stages": TWO_STAGES if gpu == "t4" else shape.stages[0]}
     plan = SPEC.plan(operands, gpu, SPEC.complete({**SPEC.for_types(operands), **lies(operands), **given}))
-    profile = tw.profile(plan)
-    assert profile[f"{CONFLICTS}_op_ld.sum"] == profile[f"{CONFLICTS}_op_st.sum"] == 0
-    halves = (
-        gpu != "t4" and shape.tile.k == 32 and layout != "tn"
-    )  # rows of 64 bytes, copied past the registers
-    assert (profile[f"{CONFLICTS}.sum"] == 0) is not halves
+    assert tw.profile(plan)["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
 
 
 # ── what is refused ──

@@ -124,9 +124,9 @@ FITTED: Mapping[str, Constants] = {
 }  # fmt: skip
 
 ESTIMATED = ("mma_gemm",)
-"""Units of which nothing was measured. Those of "mma_gemm" are what fits the rungs with mma.sync, "mma8" and "mma16", in
-each figure the better of the two, multiply-adds and a warp's work as they come to together in large tiles; what lies
-outside of the operands as of "wgmma_gemm"."""
+"""Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
+better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
+operands as of "wgmma_gemm"."""
 
 EMULATOR = Constants(
     clock=1.0e9,

@@ -18,6 +18,17 @@ inline __device__ void start_16(void *shared, const void *global, unsigned bytes
                  : "memory");
 }
 
+// The same where mostly all 16 bytes are copied. A copy that may read less writes zeros first, and so writes twice: there
+// are two instructions, and a condition that says which.
+inline __device__ void start_mostly_16(void *shared, const void *global, unsigned bytes)
+{
+    asm volatile("{\n\t.reg .pred whole;\n\tsetp.eq.u32 whole, %2, 16;\n\t"
+                 "@whole cp.async.cg.shared.global [%0], [%1], 16;\n\t"
+                 "@!whole cp.async.cg.shared.global [%0], [%1], 16, %2;\n\t}" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(bytes)
+                 : "memory");
+}
+
 // The same for WIDTH bytes, 4 or 8, at addresses that are multiples of so many.
 template <unsigned WIDTH> inline __device__ void start_narrow(void *shared, const void *global, unsigned bytes)
 {

@@ -120,7 +120,7 @@ template <unsigned WIDTH> inline __device__ void load_rest(uint4 &chunk, const E
 template <unsigned WIDTH> inline __device__ void start_copy(uint4 *to, const Element *from, unsigned bytes)
 {
     if constexpr (WIDTH == 16) {
-        async_copy::start_16(to, from, bytes);
+        async_copy::start_mostly_16(to, from, bytes);
     } else {
 #pragma unroll
         for (unsigned at = 0; at < sizeof(uint4); at += WIDTH) {

@@ -1,4 +1,4 @@
-"""Launch of the kernel for the tensor cores of every GPU since Turing: any tile, rows or columns, any alignment, stacks.
+"""Launch of the kernel for the tensor cores of GPUs since Turing: any tile, rows or columns, any alignment, stacks.
 
 It reads an operand as it lies wherever the elements of a row, or of a column, are neighbours: with accesses of 16, 8,
 4 or 2 bytes, as its lines are aligned, which is decided when it is compiled.
