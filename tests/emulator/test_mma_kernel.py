@@ -79,7 +79,12 @@ def test_every_tile_is_right(number: int) -> None:
     partition, shape = list(SHAPES.items())[number]
     size = shape.tile.m + 9, shape.tile.n + 21, 3 * shape.tile.k + 17
     element, result = ELEMENTS[number % 2], (*ELEMENTS, "float32")[number % 3]
-    how = {"partition": partition, "element": element, "result": result, "stages": shape.stages[0]}
+    how: dict[str, Any] = {
+        "partition": partition,
+        "element": element,
+        "result": result,
+        "stages": shape.stages[0],
+    }
     check(size, LAYOUTS[number % 4], lie=(8, -1, 0, -1, 3, 1), fused=number % 3 == 1, **how)
 
 

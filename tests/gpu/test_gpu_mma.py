@@ -75,7 +75,7 @@ def test_any_layout_and_alignment(device: Any, layout: str, gaps: tuple[int, int
 def test_every_tile(device: Any, partition: str) -> None:
     shape = SHAPES[partition]
     stages = shape.stages[0] if arch_capability(device.arch) >= AMPERE else TWO_STAGES
-    given = {"partition": partition, "stages": stages, "result": "float32"}
+    given: dict[str, Any] = {"partition": partition, "stages": stages, "result": "float32"}
     if refuse_arch(SPEC.complete(given), device.arch):
         pytest.skip(f"does not fit on {device.arch}")
     for layout in LAYOUTS:

@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tilewise as tw
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.mma import AMPERE, SHAPES, TWO_STAGES, refuse_arch, resident
@@ -48,6 +50,20 @@ def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
 def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) -> None:
     binary = SPEC.kernel("sm_80", partition=partition, **given).build()
     resources = binary.entries["mma_gemm"].resources
+    assert resources is not None and resources.spills == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("partition", ["128x256x32", "64x128x32", "64x64x64"])
+def test_an_epilogue_that_reads_three_arrays_spills_nothing(arch: str, partition: str) -> None:
+    whole = np.zeros((8, 8), np.float16)
+    text = "gelu(alpha * acc + bias) + beta * c + r"
+    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+    form = tw.plan(8, 8, 64, dtype="float16", gpu="a100", epilogue=epilogue).problem.epilogue
+    found = settings_for(arch, partition)
+    assert found is not None
+    built = SPEC.code(SPEC.complete(found), form).kernel("mma_gemm", arch).build()
+    resources = built.entries["mma_gemm"].resources
     assert resources is not None and resources.spills == 0
 
 

@@ -112,36 +112,60 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                           RowStage<Result, N> &stage)
     {
-        const auto narrow = [](float2 pair, unsigned, unsigned) { return NARROW(pair); };
-        write(c, block_row, block_column, place, stage, narrow);
+        const unsigned access = widest_store(c);
+#pragma unroll 1
+        for (unsigned i = 0; i < DOWN; ++i) {
+            put_first_row<NARROW>(stage);
+            __syncwarp();
+            stage.write(c, block_row + place.row + i * 16, block_column + place.column, access);
+            __syncwarp();
+            move_up();
+        }
     }
 
-    // The same with what rounds two neighbours told where in C they lie.
+    // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
+    // lie. It is called with the rows in shared memory, so that a warp goes along a row of C, and its code stands there
+    // once. Results lie where the sums were: never behind those that all lanes have read, as they are no larger.
     template <typename Result, typename Place, typename Finish>
-    __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
-                          RowStage<Result, N> &stage, const Finish &finish)
+    __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
+                                     RowStage<float, N> &sums, const Finish &finish)
     {
+        using Results = RowStage<Result, N>;
+        static_assert(sizeof(Results) <= sizeof(sums), "results lie where the sums were");
+        Results &results = reinterpret_cast<Results &>(sums);
         const unsigned access = widest_store(c);
-        const unsigned lane = threadIdx.x % LANES;
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
             const unsigned first_row = block_row + place.row + i * 16, first_column = block_column + place.column;
-#pragma unroll
-            for (unsigned j = 0; j < ACROSS; ++j)
-#pragma unroll
-                for (unsigned half = 0; half < 2; ++half) {
-                    const unsigned row = half * 8 + lane / 4, column = j * 8 + lane % 4 * 2;
-                    const float2 pair = tensor_core::row_pair(at[0][j], half);
-                    stage.put(row, column, finish(pair, first_row + row, first_column + column));
-                }
+            put_first_row<narrow_pair<float32>>(sums);
             __syncwarp();
-            stage.write(c, first_row, first_column, access);
+#pragma unroll 1
+            for (unsigned pair = threadIdx.x % LANES; pair < 16 * N / 2; pair += LANES) {
+                const unsigned row = pair / (N / 2), column = pair % (N / 2) * 2;
+                const float2 both = *reinterpret_cast<const float2 *>(sums.at(row, column));
+                const auto made = finish(both, first_row + row, first_column + column);
+                __syncwarp();
+                results.put(row, column, made);
+            }
+            __syncwarp();
+            results.write(c, first_row, first_column, access);
             __syncwarp();
             move_up();
         }
     }
 
   private:
+    // Puts the first row of instructions' sums into 16 rows.
+    template <auto NARROW, typename Stage> __device__ void put_first_row(Stage &stage) const
+    {
+        const unsigned lane = threadIdx.x % LANES;
+#pragma unroll
+        for (unsigned j = 0; j < ACROSS; ++j)
+#pragma unroll
+            for (unsigned half = 0; half < 2; ++half)
+                stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2, NARROW(tensor_core::row_pair(at[0][j], half)));
+    }
+
     // Makes the second row of instructions the first. A variable cannot choose a register, so a loop over
     // the rows uses the first and moves the others up: its code, and the time to compile it, stays short.
     __device__ void move_up()

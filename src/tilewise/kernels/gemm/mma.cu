@@ -306,23 +306,47 @@ inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier
     }
 }
 
-// Two neighbouring sums on their way to the result: through the epilogue, if they lie inside of C, and rounded.
+inline __device__ auto round_pair(float2 sums)
+{
+    if constexpr (AMPERE)
+        return narrow_pair<Result>(sums);
+    else
+        return narrow_each<Result>(sums); // NOTE: Turing has no instruction that rounds two
+}
+
+// Two neighbouring sums become results: those inside of C go through the epilogue, and all are rounded.
 struct Finish {
     const Epilogue &epilogue;
     unsigned rows, columns;
 
     __device__ auto operator()(float2 sums, unsigned row, unsigned column) const
     {
-        if constexpr (!Epilogue::PLAIN) {
-            if (row < rows && column < columns) sums.x = epilogue(sums.x, row, column);
-            if (row < rows && column + 1 < columns) sums.y = epilogue(sums.y, row, column + 1);
-        }
-        if constexpr (AMPERE)
-            return narrow_pair<Result>(sums);
-        else
-            return narrow_each<Result>(sums); // NOTE: Turing has no instruction that rounds two
+        if (row < rows && column < columns) sums.x = epilogue(sums.x, row, column);
+        if (row < rows && column + 1 < columns) sums.y = epilogue(sums.y, row, column + 1);
+        return round_pair(sums);
     }
 };
+
+// What a warp gathers rows as, where the stages were: sums, if something is still to be done to them.
+template <bool FINISHED> struct GatheredAs {
+    using Type = Result;
+};
+template <> struct GatheredAs<false> {
+    using Type = float;
+};
+using Rows = RowStage<GatheredAs<SPLIT == 1 && Epilogue::PLAIN>::Type, WARP_N>;
+static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
+
+// Writes a tile of C. NOTE: a template, so that only what there are rows for is compiled.
+template <typename WarpRows>
+inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Result> c, unsigned row, unsigned column,
+                                     const WarpPlace &place, const Epilogue &epilogue)
+{
+    if constexpr (Epilogue::PLAIN)
+        sums.write<round_pair>(c, row, column, place, rows);
+    else
+        sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
+}
 
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
@@ -354,22 +378,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     else
         sum_steps_of_two_stages(sums, shared, copier_a, copier_b, reader, end - begin);
 
-    if constexpr (SPLIT > 1) {
-        using Rows = RowStage<float, WARP_N>;
-        static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
-        const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
-        float *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
-        const auto same = [](float2 pair, unsigned, unsigned) { return pair; };
-        sums.write(Matrix<float>{pitch, c.rows, pitch, own}, row, column, reader.place,
-                   reinterpret_cast<Rows *>(dynamic)[warp], same);
-    } else {
-        using Rows = RowStage<Result, WARP_N>;
-        static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
-        const Epilogue here = epilogue.in_stack(outer, inner);
-        const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, inner)};
-        sums.write(whole, row, column, reader.place, reinterpret_cast<Rows *>(dynamic)[warp],
-                   Finish{here, c.rows, c.columns});
-    }
+    auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
+#if SPLIT > 1
+    const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
+    float *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
+    sums.write<narrow_pair<float32>>(Matrix<float>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
+#else
+    const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, inner)};
+    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(outer, inner));
+#endif
 }
 
 // Adds up the parts, from the first to the last. One thread for four neighbours in a row of C, one row of blocks of
