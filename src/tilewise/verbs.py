@@ -16,7 +16,7 @@ from tilewise.gpus import GPUS, find
 from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
-from tilewise.kernels.gemm.arrange import readable
+from tilewise.kernels.gemm.arrange import readable, with_copies
 from tilewise.operands import Operands
 from tilewise.plan import Plan
 
@@ -78,7 +78,8 @@ def _check_plan(plan: Plan) -> None:
 def _bind_dense(plan: Plan, arch: str | None) -> Bound:
     """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
     spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
-    read, _ = readable(spec, operands)
+    _, needed = readable(spec, operands)
+    read = with_copies(operands, (*needed, *plan.copies))
     return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
 
 

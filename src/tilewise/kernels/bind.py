@@ -33,12 +33,15 @@ def bind(
     ``read`` are the operands as the kernel reads them: where one of them is a copy, the copy is made first. ``arch``
     is what to compile for, the device's own if None.
     """
+    target = arch or device.arch
     spec.check(read, settings)
+    error = spec.refuse_arch(settings, target)
+    if error is not None:
+        raise error
     regions, size = _regions(spec, settings, read)
     m, n, _ = read.sizes
     if not m * n * read.batch:
         return Bound(device, (), (), 0)
-    target = arch or device.arch
     code = spec.code(settings, spec.orient(operands).epilogue)
     prepare = arrange_steps(operands, read)
     inner = read.inner(spec.stack_axes)

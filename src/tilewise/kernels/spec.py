@@ -93,6 +93,9 @@ class Work:
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider
     store_bytes: int = 16  # that one access writes of C
     straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
+    shared_bytes: int = (
+        0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them
+    )
     shared_reads: int = 0  # turns of shared memory that the warps of a step read in; 0: not counted
 
 
@@ -122,7 +125,8 @@ class KernelSpec:
     """A kernel of ours: what it takes, its compile-time choices, its launches, what they cost.
 
     ``settings`` maps each choice to the values that it may have, the default first. ``steps`` turns operands and
-    settings into launches. ``refuse`` says why a problem cannot be had, or None. ``work`` is for the cost model.
+    settings into launches. ``refuse`` says why a problem cannot be had, or None, and ``refuse_arch`` why settings
+    cannot be had on an arch that the kernel runs on. ``work`` is for the cost model.
     """
 
     name: str
@@ -135,6 +139,10 @@ class KernelSpec:
     arch: str | None = None  # the only one it can be compiled for, if there is one
     settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     refuse: Callable[[Operands, Settings], ArgumentError | None] = lambda _operands, _settings: None
+    refuse_arch: Callable[[Settings, str], ArgumentError | None] = lambda _settings, _arch: None
+    proposes_on: Callable[[Settings, str], bool] = lambda _settings, _arch: (
+        True
+    )  # what candidates gave, on an arch
     workspace: Callable[[Operands, Settings], int] = _need_none  # bytes
     candidates: Callable[[Operands, Settings, int], Iterator[Settings]] | None = None
     element_types: tuple[str, ...] = ("float32",)  # of A and B, the default first
@@ -146,13 +154,14 @@ class KernelSpec:
     readable: Callable[[Operand], bool] = lambda operand: (
         operand.has_rows
     )  # whether it takes A or B as it lies
+    reads_slowly: Callable[[Operand], bool] = lambda _operand: False  # so that a copy first may be faster
     lies: str = "have contiguous rows, one after another,"  # the same in words
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed
-    practical: bool = True  # the planner considers it; the first rungs are lessons alone
+    practical: bool = True  # the planner considers it; some rungs are lessons alone
 
     @property
     def source(self) -> str:

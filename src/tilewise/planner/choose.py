@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.arrange import readable
+from tilewise.kernels.gemm.arrange import ways_to_read
 from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operands
 from tilewise.plan import Plan
@@ -96,20 +96,21 @@ def _of_spec(
     settings = spec.complete(fixed)  # raises what is wrong with what was given
     refusal: ArgumentError | None = None
     found = []
-    read, copies = readable(spec, operands)
-    if copies and copy is False:
-        return [], _refuse_copy(operands, copies, spec)
-    # What is given, or follows from the operands, decides the types: these are the same in all choices.
-    unfit = spec.why_not_operands(read, settings)
-    if unfit is not None:
-        return [], unfit
-    for chosen in _choices(spec, read, settings, fixed, target):
-        error = spec.refuse(read, chosen)
-        if error is not None:
-            refusal = refusal or error
+    for read, copies in ways_to_read(spec, operands):
+        if copies and copy is False:
+            refusal = refusal or _refuse_copy(operands, copies, spec)
             continue
-        prediction = predict(spec, read, chosen, copies, target)
-        found.append(Candidate(spec, chosen, read, copies, prediction))
+        # What is given, or follows from the operands, decides the types: these are the same in all choices.
+        unfit = spec.why_not_operands(read, settings)
+        if unfit is not None:
+            return [], unfit
+        for chosen in _choices(spec, read, settings, fixed, target):
+            error = spec.refuse_arch(chosen, target.arch) or spec.refuse(read, chosen)
+            if error is not None:
+                refusal = refusal or error
+                continue
+            prediction = predict(spec, read, chosen, copies, target)
+            found.append(Candidate(spec, chosen, read, copies, prediction))
     return found, refusal
 
 
@@ -145,6 +146,8 @@ def _choices(
         return
     seen = set()
     for proposed in spec.candidates(operands, settings, target.sms):
+        if not spec.proposes_on(proposed, target.arch):
+            continue
         complete = spec.complete(fixed, proposed)
         key = tuple(complete.values())
         if key not in seen:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewise.gpus import Gpu, find
 
-__all__ = ["EMULATOR", "FITTED", "Constants", "UnitCost", "scaled"]
+__all__ = ["EMULATOR", "ESTIMATED", "FITTED", "Constants", "UnitCost", "scaled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,9 @@ FITTED: Mapping[str, Constants] = {
             "ffma": UnitCost(91, 24.9, 2990, 7000, 731, 13.6, stores_per_clock=0.43, memory_share=0.67),
             "mma8": UnitCost(401, 2.5, 2250, 13.7, 820, 85, 3.8, 0.92, 0.7, 7.0e-12),
             "mma16": UnitCost(726, 38, 2180, 13.4, 685, 201, 3.25, 1.28, 0.66, 4.4e-12),
+            "mma_gemm": UnitCost(
+                700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
+            ),  # see ESTIMATED
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
                 1890, 2.07, 2930, 14.7, 128, 358, stores_per_clock=1.13, memory_share=0.88, joules_per_mac=1.51e-12,
@@ -126,6 +129,11 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
+ESTIMATED = ("mma_gemm",)
+"""Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
+better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
+operands as of "wgmma_gemm"."""
+
 EMULATOR = Constants(
     clock=1.0e9,
     memory_bandwidth=20e9,
@@ -137,6 +145,7 @@ EMULATOR = Constants(
         "ffma": UnitCost(3.2, 0, 100_000, 4),
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
+        "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),

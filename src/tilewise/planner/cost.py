@@ -29,6 +29,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.gemm.arrange import copy_bytes
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operand, Operands, ceil_div
@@ -92,13 +93,14 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
     clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
-    waves, rest = divmod(per_sm, work.resident)
+    resident = _count_resident(work, target)
+    waves, rest = divmod(per_sm, resident)
     steps = ceil_div(ceil_div(k, block.k), split)
 
     step_bytes = block.k * item * (min(block.m, m) + min(block.n, n) / cluster)
     read_bytes = batch * item * k * (m + n)
     cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
-    clocks = _spend(work, operands, constants, (steps, step_bytes, cold), (waves, rest))
+    clocks = _spend(work, operands, constants, (steps, step_bytes, cold), (waves, resident, rest))
 
     seconds = 1 / constants.clock
     terms = {name: spent * seconds for name, spent in clocks.items()}
@@ -144,20 +146,29 @@ def _count_slots(work: Work, target: Target) -> int:
     return held * (blocks // work.cluster)
 
 
+def _count_resident(work: Work, target: Target) -> int:
+    """How many blocks an SM holds at once: as the registers allow, and the shared memory of the target."""
+    if not work.shared_bytes:
+        return work.resident
+    known = limits(arch_capability(target.arch))
+    fit = known.shared_per_sm // (work.shared_bytes + known.shared_reserved_per_block)
+    return max(min(work.resident, fit), 1)
+
+
 def _spend(
     work: Work,
     operands: Operands,
     constants: Constants,
     loop: tuple[int, float, float],
-    blocks: tuple[int, int],
+    blocks: tuple[int, int, int],
 ) -> dict[str, float]:
     """The clocks of the SM that has the most blocks, by what they are spent on.
 
     ``loop`` is how many steps a tile takes, the bytes of each, and the share of them that no other block reads first;
-    ``blocks`` how many full waves an SM has, and how many blocks in a last one.
+    ``blocks`` how many full waves an SM has, of how many blocks, and how many blocks in a last one.
     """
     unit, block = constants.units[work.unit], work.block
-    (steps, step_bytes, cold), (waves, rest) = loop, blocks
+    (steps, step_bytes, cold), (waves, most, rest) = loop, blocks
     (m, n, _), item = _sizes(work, operands), operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
@@ -187,7 +198,7 @@ def _spend(
 
     # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
     clocks = {"math": 0.0, "latency": 0.0, "L2": 0.0, "narrow loads": 0.0, "fill": 0.0, "store": 0.0}
-    for count, resident in ((waves, work.resident), (1, rest)):
+    for count, resident in ((waves, most), (1, rest)):
         if not count * resident:
             continue
         loops = count * work.tiles * steps

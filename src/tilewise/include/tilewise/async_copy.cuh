@@ -18,11 +18,23 @@ inline __device__ void start_16(void *shared, const void *global, unsigned bytes
                  : "memory");
 }
 
-// The same for 4 bytes at addresses that are multiples of 4; `bytes` is 0 or 4.
-inline __device__ void start_4(void *shared, const void *global, unsigned bytes)
+// The same where mostly all 16 bytes are copied. A copy that may read less writes zeros first, and so writes twice: there
+// are two instructions, and a condition that says which.
+inline __device__ void start_mostly_16(void *shared, const void *global, unsigned bytes)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(bytes)
+    asm volatile("{\n\t.reg .pred whole;\n\tsetp.eq.u32 whole, %2, 16;\n\t"
+                 "@whole cp.async.cg.shared.global [%0], [%1], 16;\n\t"
+                 "@!whole cp.async.cg.shared.global [%0], [%1], 16, %2;\n\t}" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(bytes)
+                 : "memory");
+}
+
+// The same for WIDTH bytes, 4 or 8, at addresses that are multiples of so many.
+template <unsigned WIDTH> inline __device__ void start_narrow(void *shared, const void *global, unsigned bytes)
+{
+    static_assert(WIDTH == 4 || WIDTH == 8, "there are no others");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global),
+                 "n"(WIDTH), "r"(bytes)
                  : "memory");
 }
 
@@ -35,6 +47,12 @@ inline __device__ void commit()
 template <int NEWEST> inline __device__ void wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
+
+// Waits until all copies of this thread have landed, in groups or not.
+inline __device__ void wait_for_all()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 } // namespace async_copy

@@ -13,7 +13,6 @@ template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16
     static constexpr unsigned ROWS = 16;
     static constexpr unsigned ROW_BYTES = COLUMNS * sizeof(Result);
     static constexpr unsigned LINE_ROWS = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;
-    static constexpr unsigned WIDE = 16 / sizeof(Result); // elements in a 128-bit store
     static constexpr unsigned LANES = 32;
 
     Result elements[ROWS * COLUMNS + ROWS / LINE_ROWS * PAD];
@@ -30,33 +29,50 @@ template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16
         *reinterpret_cast<Pair *>(at(row, column)) = pair;
     }
 
-    // Writes the rows to C, as far as it has them, with all lanes of the warp: whole 16 bytes where C is
-    // aligned for them, and the other columns one by one.
-    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, bool aligned)
+    // Writes the rows to C, as far as it has them, with all lanes of the warp: whole accesses of so many bytes as
+    // C is aligned for, and the other columns one by one.
+    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned access)
     {
-        const unsigned lane = threadIdx.x % LANES;
         const unsigned rows = first_row < c.height ? c.height - first_row : 0;
         const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
-        const unsigned wide_columns = aligned ? columns / WIDE * WIDE : 0;
+        unsigned done = 0; // columns
+        if (access == 16)
+            done = write_wide<uint4>(c, first_row, first_column, rows, columns);
+        else if (access == 8)
+            done = write_wide<uint2>(c, first_row, first_column, rows, columns);
+        else if (access == 4)
+            done = write_wide<unsigned>(c, first_row, first_column, rows, columns);
+        if (done == columns) return;
 #pragma unroll 1
-        for (unsigned i = lane; i < ROWS * COLUMNS / WIDE; i += LANES) {
-            const unsigned row = i / (COLUMNS / WIDE), column = i % (COLUMNS / WIDE) * WIDE;
-            if (row < rows && column < wide_columns)
-                *reinterpret_cast<uint4 *>(&c.at(first_row + row, first_column + column)) =
-                    *reinterpret_cast<const uint4 *>(at(row, column));
-        }
-        if (wide_columns == columns) return;
-#pragma unroll 1
-        for (unsigned i = lane; i < ROWS * COLUMNS; i += LANES) {
+        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS; i += LANES) {
             const unsigned row = i / COLUMNS, column = i % COLUMNS;
-            if (row < rows && column >= wide_columns && column < columns)
+            if (row < rows && column >= done && column < columns)
                 c.at(first_row + row, first_column + column) = *at(row, column);
         }
     }
+
+  private:
+    // Writes the whole accesses that there are in the columns; returns how many columns they have.
+    template <typename Access>
+    __device__ unsigned write_wide(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned rows,
+                                   unsigned columns)
+    {
+        constexpr unsigned WIDE = sizeof(Access) / sizeof(Result);
+        const unsigned whole = columns / WIDE * WIDE;
+#pragma unroll 1
+        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS / WIDE; i += LANES) {
+            const unsigned row = i / (COLUMNS / WIDE), column = i % (COLUMNS / WIDE) * WIDE;
+            if (row < rows && column < whole)
+                *reinterpret_cast<Access *>(&c.at(first_row + row, first_column + column)) =
+                    *reinterpret_cast<const Access *>(at(row, column));
+        }
+        return whole;
+    }
 };
 
-// Whether 128-bit accesses fit every row of the matrix.
-template <typename T> inline __device__ bool aligned_16(Matrix<T> matrix)
+// The widest access, in bytes, that every row of the matrix is aligned for: 16 at most.
+template <typename T> inline __device__ unsigned widest_store(Matrix<T> matrix)
 {
-    return (reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T)) % 16 == 0;
+    const auto bits = reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T) | 16;
+    return bits & -bits;
 }

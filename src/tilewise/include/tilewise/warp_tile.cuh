@@ -1,4 +1,4 @@
-// A warp's tile on the tensor cores of Turing and Ampere: what rungs 10 and 12 share.
+// A warp's tile on the tensor cores of Turing and Ampere: what rungs 10 and 12 share with the production kernel.
 //
 // Tiles of A and B lie in shared memory in chunks of 16 bytes, each row shuffled its own way; a fragment is
 // what a warp takes from them for sixteen k; its sums stay in registers until whole rows of them are written.
@@ -15,11 +15,11 @@ constexpr unsigned CHUNK = 8; // elements of 16 bits: what a thread copies at on
 
 // How ROWS rows of COLUMNS elements lie. One chunk of eight rows (ldmatrix) and eight neighbouring chunks (a
 // store or a copy) both touch all 32 banks. Padded rows would do that too where a row has eight chunks, though
-// not where it has four, and take more shared memory.
+// not where it has fewer, and take more shared memory.
 template <unsigned ROWS_, unsigned COLUMNS> struct SwizzledTile {
     static constexpr unsigned ROWS = ROWS_;
     static constexpr unsigned CHUNKS = COLUMNS / CHUNK; // in a row
-    static_assert(CHUNKS == 4 || CHUNKS % 8 == 0, "two rows, or one, fill the 32 banks");
+    static_assert(CHUNKS == 2 || CHUNKS == 4 || CHUNKS % 8 == 0, "four rows, two or one fill the 32 banks");
 
     // NOTE: a plain array that is indexed where it stands. Behind a member function NVRTC 13.0 makes other
     // addresses of it, which cost rung 10 two percent.
@@ -27,8 +27,15 @@ template <unsigned ROWS_, unsigned COLUMNS> struct SwizzledTile {
 
     static __device__ unsigned slot(unsigned row, unsigned chunk)
     {
-        return row * CHUNKS + (chunk ^ (CHUNKS == 4 ? row / 2 % 4 : row % 8));
+        return row * CHUNKS + (chunk ^ (CHUNKS == 2 ? row / 4 % 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8));
     }
+};
+
+// SIZE rows of A, or columns of B, by DEPTH of K. It lies in shared memory as its matrix does in global memory: in
+// lines along K, or along SIZE.
+template <unsigned SIZE, unsigned DEPTH, bool ALONG_K_>
+struct OperandTile : SwizzledTile<ALONG_K_ ? SIZE : DEPTH, ALONG_K_ ? DEPTH : SIZE> {
+    static constexpr bool ALONG_K = ALONG_K_;
 };
 
 // Where a warp's M×N tile begins in the block's, in which WARPS_M warps lie one below the other.
@@ -42,17 +49,29 @@ template <unsigned WARPS_M, unsigned M, unsigned N> struct Place {
     }
 };
 
-// What the calling lane points ldmatrix at: a row of 16×16 elements, and which half of it.
+// What the calling lane points ldmatrix at: a row of 16×16 elements, and which half of it. The second of the four
+// matrices lies below the first, or beside it.
 struct LaneRow {
     unsigned row, half;
 
-    __device__ LaneRow()
+    __device__ LaneRow(bool beside = false)
     {
         const unsigned lane = threadIdx.x % LANES;
-        row = lane % 16;
-        half = lane / 16;
+        row = beside ? lane / 16 * 8 + lane % 8 : lane % 16;
+        half = beside ? lane / 8 % 2 : lane / 16;
     }
 };
+
+// Loads what 16 of SIZE and 16 of K are for the tensor cores, which want them along K.
+template <typename Tile, bool ALONG_K>
+inline __device__ void load_16x16(unsigned (&matrices)[4], const typename Tile::Chunks &tile, unsigned first,
+                                  unsigned k, const LaneRow &lane)
+{
+    if constexpr (ALONG_K)
+        tensor_core::load_4_matrices(matrices, &tile[Tile::slot(first + lane.row, k / CHUNK + lane.half)]);
+    else
+        tensor_core::load_4_transposed(matrices, &tile[Tile::slot(k + lane.row, first / CHUNK + lane.half)]);
+}
 
 // M rows of A and N columns of B, sixteen k deep. An ldmatrix brings 16×16 elements: operands of A for two
 // instructions along K if they are eight deep, operands of B for as many and for two along N.
@@ -65,14 +84,20 @@ template <unsigned M, unsigned N> struct Fragment {
     __device__ void load(const typename TileA::Chunks &tile_a, const typename TileB::Chunks &tile_b,
                          const Place &place, const LaneRow &lane, unsigned k)
     {
+        load<TileA, TileB, true, false>(tile_a, tile_b, place, lane, lane, k);
+    }
+
+    // They lie in any way: the lanes of A are those of LaneRow(!A_ALONG_K), those of B of LaneRow(B_ALONG_K).
+    template <typename TileA, typename TileB, bool A_ALONG_K, bool B_ALONG_K, typename Place>
+    __device__ void load(const typename TileA::Chunks &tile_a, const typename TileB::Chunks &tile_b,
+                         const Place &place, const LaneRow &lane_a, const LaneRow &lane_b, unsigned k)
+    {
 #pragma unroll
         for (unsigned i = 0; i < M / 16; ++i)
-            tensor_core::load_4_matrices(
-                a[i], &tile_a[TileA::slot(place.row + i * 16 + lane.row, k / CHUNK + lane.half)]);
+            load_16x16<TileA, A_ALONG_K>(a[i], tile_a, place.row + i * 16, k, lane_a);
 #pragma unroll
         for (unsigned j = 0; j < N / 16; ++j)
-            tensor_core::load_4_transposed(
-                b[j], &tile_b[TileB::slot(k + lane.row, (place.column + j * 16) / CHUNK + lane.half)]);
+            load_16x16<TileB, B_ALONG_K>(b[j], tile_b, place.column + j * 16, k, lane_b);
     }
 };
 
@@ -87,24 +112,60 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                           RowStage<Result, N> &stage)
     {
-        const bool aligned = aligned_16(c);
-        const unsigned lane = threadIdx.x % LANES;
+        const unsigned access = widest_store(c);
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
-#pragma unroll
-            for (unsigned j = 0; j < ACROSS; ++j)
-#pragma unroll
-                for (unsigned half = 0; half < 2; ++half)
-                    stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2,
-                              NARROW(tensor_core::row_pair(at[0][j], half)));
+            put_first_row<NARROW>(stage);
             __syncwarp();
-            stage.write(c, block_row + place.row + i * 16, block_column + place.column, aligned);
+            stage.write(c, block_row + place.row + i * 16, block_column + place.column, access);
+            __syncwarp();
+            move_up();
+        }
+    }
+
+    // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
+    // lie. It is called with the rows in shared memory, so that a warp goes along a row of C, and its code stands there
+    // once. Results lie where the sums were: never behind those that all lanes have read, as they are no larger.
+    template <typename Result, typename Place, typename Finish>
+    __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
+                                     RowStage<float, N> &sums, const Finish &finish)
+    {
+        using Results = RowStage<Result, N>;
+        static_assert(sizeof(Results) <= sizeof(sums), "results lie where the sums were");
+        Results &results = reinterpret_cast<Results &>(sums);
+        const unsigned access = widest_store(c);
+#pragma unroll 1
+        for (unsigned i = 0; i < DOWN; ++i) {
+            const unsigned first_row = block_row + place.row + i * 16, first_column = block_column + place.column;
+            put_first_row<narrow_pair<float32>>(sums);
+            __syncwarp();
+#pragma unroll 1
+            for (unsigned pair = threadIdx.x % LANES; pair < 16 * N / 2; pair += LANES) {
+                const unsigned row = pair / (N / 2), column = pair % (N / 2) * 2;
+                const float2 both = *reinterpret_cast<const float2 *>(sums.at(row, column));
+                const auto made = finish(both, first_row + row, first_column + column);
+                __syncwarp();
+                results.put(row, column, made);
+            }
+            __syncwarp();
+            results.write(c, first_row, first_column, access);
             __syncwarp();
             move_up();
         }
     }
 
   private:
+    // Puts the first row of instructions' sums into 16 rows.
+    template <auto NARROW, typename Stage> __device__ void put_first_row(Stage &stage) const
+    {
+        const unsigned lane = threadIdx.x % LANES;
+#pragma unroll
+        for (unsigned j = 0; j < ACROSS; ++j)
+#pragma unroll
+            for (unsigned half = 0; half < 2; ++half)
+                stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2, NARROW(tensor_core::row_pair(at[0][j], half)));
+    }
+
     // Makes the second row of instructions the first. A variable cannot choose a register, so a loop over
     // the rows uses the first and moves the others up: its code, and the time to compile it, stays short.
     __device__ void move_up()

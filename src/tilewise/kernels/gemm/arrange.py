@@ -10,7 +10,7 @@ from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
 from tilewise.slots import constant
 
-__all__ = ["arrange_steps", "arranged", "readable"]
+__all__ = ["arrange_steps", "arranged", "readable", "ways_to_read", "with_copies"]
 
 STACK_AXES = 2  # of a stack that one launch takes
 _TILE = 32
@@ -23,8 +23,23 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     if spec.strided or len(operands.stack) > STACK_AXES:
         return operands, ()
     copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
+    return with_copies(operands, copies), copies
+
+
+def with_copies(operands: Operands, copies: tuple[str, ...]) -> Operands:
+    """The operands with copies in rows in the place of those that are named."""
     a, b = (arranged(one, operands.stack) if one.name in copies else one for one in operands[:2])
-    return operands._replace(a=a, b=b), copies
+    return operands._replace(a=a, b=b)
+
+
+def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:
+    """What :func:`readable` says; and the same with copies of operands too that the kernel reads slowly as they lie."""
+    read, copies = readable(spec, operands)
+    slow = tuple(one.name for one in operands[:2] if one.name not in copies and spec.reads_slowly(one))
+    if not slow or len(operands.stack) > STACK_AXES:
+        return [(read, copies)]
+    more = tuple(one.name for one in operands[:2] if one.name in copies + slow)
+    return [(read, copies), (with_copies(operands, more), more)]
 
 
 def arranged(operand: Operand, stack: tuple[int, ...]) -> Operand:

@@ -128,7 +128,7 @@ struct CopierA {
         } else {
 #pragma unroll 1
             for (unsigned i = 0; i < STEP; ++i)
-                async_copy::start_4(to + i * BLOCK_M, from + i * stride, k + i < a.columns ? bytes : 0);
+                async_copy::start_narrow<4>(to + i * BLOCK_M, from + i * stride, k + i < a.columns ? bytes : 0);
         }
         k += STEP;
         from += STEP * stride;
@@ -161,7 +161,7 @@ struct CopierB {
 #pragma unroll
         for (unsigned i = 0; i < WARP_N; i += APART) {
             const bool inside = k < b.rows && column + i < b.columns;
-            async_copy::start_4(to + i, from + i * stride, inside ? sizeof(float) : 0);
+            async_copy::start_narrow<4>(to + i, from + i * stride, inside ? sizeof(float) : 0);
         }
         k += STEP;
         from += STEP;

@@ -106,4 +106,5 @@ SPEC = KernelSpec(
     },
     tiles=lambda settings: partition_of(settings).tiles(Tile(16, 8, 8)),
     raster="hilbert",
+    practical=False,
 )

@@ -75,7 +75,7 @@ inline __device__ void copy_narrow(uint4 *to, const Element *from, unsigned byte
 #pragma unroll
         for (unsigned word = 0; word < 4; ++word) {
             const unsigned left = bytes > 4 * word ? min(bytes - 4 * word, 4u) : 0;
-            async_copy::start_4(reinterpret_cast<unsigned *>(to) + word, from + 2 * word, left);
+            async_copy::start_narrow<4>(reinterpret_cast<unsigned *>(to) + word, from + 2 * word, left);
         }
         return;
     }

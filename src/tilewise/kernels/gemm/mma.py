@@ -1,0 +1,360 @@
+"""Launch of the kernel for the tensor cores of GPUs since Turing: any tile, rows or columns, any alignment, stacks.
+
+It reads an operand as it lies wherever the elements of a row, or of a column, are neighbours: with accesses of 16, 8,
+4 or 2 bytes, as its lines are aligned, which is decided when it is compiled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewise.errors import ArgumentError, LaunchError
+from tilewise.gpus import arch_capability, limits
+from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.spec import (
+    KernelSpec,
+    Operand,
+    Operands,
+    Settings,
+    Slot,
+    Step,
+    Work,
+    ceil_div,
+    constant,
+)
+from tilewise.launch import Launch
+from tilewise.operands import alignment_of
+from tilewise.problem import Tile
+from tilewise.slots import Gap
+
+__all__ = ["SPEC"]
+
+STACK_AXES = 2  # of a stack that one launch takes
+TURING, AMPERE = (7, 5), (8, 0)
+TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
+TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
+MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
+MOST_BLOCKS = 2**31 - 1
+MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
+COPY_LEAST = 2**20  # elements
+ADD_THREADS = 256
+SPLITS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The tile of a block, and its warps below one another and side by side.
+
+    Of an SM's registers ``resident`` blocks can have enough. ``stages`` are proposed from Ampere on.
+    """
+
+    tile: Tile
+    warps: tuple[int, int]
+    resident: int
+    stages: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.warps[0] * self.warps[1] * 32
+
+    @property
+    def warp(self) -> Tile:
+        """The tile of a warp."""
+        return Tile(self.tile.m // self.warps[0], self.tile.n // self.warps[1], self.tile.k)
+
+    @property
+    def stage_bytes(self) -> int:
+        """What a stage takes of shared memory."""
+        return (self.tile.m + self.tile.n) * self.tile.k * 2
+
+
+SHAPES = {
+    "128x128x32": Shape(Tile(128, 128, 32), (2, 2), 2, (3, 4)),
+    "128x256x32": Shape(Tile(128, 256, 32), (2, 4), 1, (4,)),
+    "256x128x32": Shape(Tile(256, 128, 32), (4, 2), 1, (4,)),
+    "128x256x64": Shape(Tile(128, 256, 64), (2, 4), 1, (3,)),
+    "256x128x64": Shape(Tile(256, 128, 64), (4, 2), 1, (3,)),
+    "128x64x32": Shape(Tile(128, 64, 32), (2, 2), 3, (4,)),
+    "64x128x32": Shape(Tile(64, 128, 32), (2, 2), 3, (4,)),
+    "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 4, (3,)),
+    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 5, (4,)),
+    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 5, (4,)),
+    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 5, (4,)),
+    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 5, (4,)),
+    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 6, (4,)),
+    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 6, (4,)),
+}
+
+
+def shape_of(settings: Settings) -> Shape:
+    return SHAPES[str(settings["partition"])]
+
+
+def shared_bytes(settings: Settings) -> int:
+    """The ring of stages, which is all the shared memory of a block."""
+    return int(settings["stages"]) * shape_of(settings).stage_bytes
+
+
+def resident(settings: Settings) -> int:
+    """Blocks that an SM is to hold at once: as registers allow; with two stages, as Turing's shared memory does."""
+    most = shape_of(settings).resident
+    if settings["stages"] != TWO_STAGES:
+        return most
+    return max(min(most, TWO_STAGES_MOST // shared_bytes(settings)), 1)
+
+
+# ── how operands lie ──
+
+
+def has_lines(operand: Operand) -> bool:
+    """Whether the elements of each row are neighbours, wherever the rows begin."""
+    return operand.column_stride == 1 or operand.columns <= 1 or not operand.rows
+
+
+def is_readable(operand: Operand) -> bool:
+    """Whether the kernel takes the operand as it lies: in lines that are its rows, or its columns."""
+    return has_lines(operand) or has_lines(operand.transposed())
+
+
+def line_bytes(operand: Operand) -> int:
+    """The widest access, up to 16 bytes, that all of its rows are aligned for; 0 if they are no lines."""
+    if not has_lines(operand):
+        return 0
+    apart = (operand.row_stride if operand.rows > 1 else 0, *operand.stack)
+    return alignment_of(operand.alignment, *(step * operand.itemsize for step in apart))
+
+
+def lies(operands: Operands) -> dict[str, int]:
+    """The settings that the lie of A and B decides: rows or columns, whichever have wider accesses, and how wide."""
+    found = {}
+    for name, operand in (("a", operands.a), ("b", operands.b)):
+        rows, columns = line_bytes(operand), line_bytes(operand.transposed())
+        found[f"{name}_in_rows"] = int(rows >= columns)
+        found[f"{name}_bytes"] = max(rows, columns, operand.itemsize)
+    return found
+
+
+def lines_of(name: str, operand: Operand, settings: Settings) -> Operand:
+    """The operand whose rows are the lines that the settings take it for."""
+    return operand if settings[f"{name}_in_rows"] else operand.transposed()
+
+
+def reads_slowly(operand: Operand) -> bool:
+    """Whether it is read element by element, and large enough that a launch to copy it may be worth its while."""
+    widest = max(line_bytes(operand), line_bytes(operand.transposed()))
+    return widest == operand.itemsize and operand.rows * operand.columns >= COPY_LEAST
+
+
+def narrowest(settings: Settings) -> int:
+    """Bytes of the narrowest access."""
+    return min(int(settings["a_bytes"]), int(settings["b_bytes"]))
+
+
+def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
+    for argument, size in zip("mnk", operands.sizes, strict=True):
+        if size >= MOST_SIZE:
+            return LaunchError(argument, f"must be less than {MOST_SIZE:,} for kernel mma", f"{size:,}")
+    for name, operand in (("a", operands.a), ("b", operands.b)):
+        aligned = line_bytes(lines_of(name, operand, settings))
+        if not aligned:
+            return ArgumentError(
+                f"{name}_in_rows", "must be as the operand lies", settings[f"{name}_in_rows"]
+            )
+        if int(settings[f"{name}_bytes"]) > aligned:
+            rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
+            return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
+    if settings["stages"] != TWO_STAGES and narrowest(settings) == 2:
+        return ArgumentError("stages", f"must be {TWO_STAGES} for accesses of 2 bytes", settings["stages"])
+    if settings["stages"] == TWO_STAGES and shared_bytes(settings) > TWO_STAGES_MOST:
+        rule = f"must be a smaller one with {TWO_STAGES} stages"
+        return ArgumentError("partition", rule, settings["partition"])
+    inner, split = operands.inner(STACK_AXES), int(settings["split"])
+    if max(blocks(inner, settings), add_blocks(inner)) > MOST_BLOCKS:
+        found = max(blocks(inner, settings), add_blocks(inner))
+        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{found:,}")
+    if split > 1 and operands.c.rows * padded(operands.c.columns) > MOST_ELEMENTS:
+        return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)
+    return None
+
+
+def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
+    """Refuse what GPUs of an arch have no instructions or too little shared memory for."""
+    capability = arch_capability(arch)
+    stages = int(settings["stages"])
+    if capability < AMPERE and settings["element"] != "float16":
+        return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
+    if capability < AMPERE and stages != TWO_STAGES:
+        return ArgumentError("stages", f"must be {TWO_STAGES} for kernel mma on {arch}", stages)
+    most = limits(capability).shared_per_block_optin
+    if shared_bytes(settings) > most:
+        rule = f"must leave a block within {most:,} bytes of shared memory on {arch}"
+        return ArgumentError("stages", rule, stages, "take fewer, or a smaller partition")
+    return None
+
+
+def proposes_on(settings: Settings, arch: str) -> bool:
+    """Whether to propose a number of stages on an arch: two only where there cannot be more."""
+    more = arch_capability(arch) >= AMPERE and narrowest(settings) > 2
+    return more == (settings["stages"] != TWO_STAGES)
+
+
+# ── launches ──
+
+
+def tiles_of(operands: Operands, settings: Settings) -> int:
+    """Tiles of C, in the whole stack."""
+    (m, n, _), tile = operands.sizes, shape_of(settings).tile
+    return ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch
+
+
+def blocks(operands: Operands, settings: Settings) -> int:
+    return tiles_of(operands, settings)
+
+
+def padded(columns: int) -> int:
+    """Columns of the sums of a part of K: whole fours."""
+    return ceil_div(columns, 4) * 4
+
+
+def add_blocks(operands: Operands) -> int:
+    """Blocks of the kernel that adds up the parts of K."""
+    m, n, _ = operands.sizes
+    return ceil_div(m * padded(n) // 4, ADD_THREADS) * operands.batch
+
+
+def workspace_bytes(operands: Operands, settings: Settings) -> int:
+    """The sums of every part of K in float32; nothing if there is one part."""
+    inner, split = operands.inner(STACK_AXES), int(settings["split"])
+    return 4 * split * inner.batch * inner.c.rows * padded(inner.c.columns) if split > 1 else 0
+
+
+def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
+    """Every tile that is not much too large; K in parts where there are few tiles."""
+    m, n, k = operands.sizes
+    found = lies(operands)
+    narrow = narrowest(found) == 2
+    for partition, shape in SHAPES.items():
+        tile = shape.tile
+        if tile.m > 2 * max(m, 32) or tile.n > 2 * max(n, 32):
+            continue
+        if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
+            continue  # for few rows, or few columns
+        made: dict[str, int | str] = {**found, "partition": partition}
+        if min(m, n) > 64 and tile.m * tile.n < 64 * 64 and tiles_of(operands, made) > 16 * sms:
+            continue  # larger ones fill the GPU as well
+        proposed = (*(() if narrow else shape.stages), TWO_STAGES)
+        for stages in proposed:
+            yield {**made, "stages": stages}
+        count = tiles_of(operands, made)
+        most = min(2 * sms // count, ceil_div(k, tile.k) // 4) if count else 1
+        splits = [split for split in SPLITS[1:] if split <= most and tile.m * tile.n <= 128 * 128]
+        for split, stages in itertools.product(splits[-2:], {proposed[0], TWO_STAGES}):
+            yield {**made, "stages": stages, "split": split}
+
+
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    a, b, c = operands[:3]
+    split, inner = int(settings["split"]), constant("I", max(operands.stack[-1] if operands.stack else 1, 1))
+    parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
+    multiply = Launch(
+        (blocks(operands, settings), split, 1),
+        (shape_of(settings).threads, 1, 1),
+        (a.strided(), b.strided(), c.strided(), parts, inner, epilogue_slot(operands)),
+        shared=shared_bytes(settings),
+    )
+    if split == 1:
+        return [Step("mma_gemm", multiply)]
+    aligned = constant("I", store_bytes(c) >= 4 * c.itemsize)
+    numbers = (constant("I", split), inner, aligned)
+    args = (parts, c.strided(), *numbers, epilogue_slot(operands))
+    add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
+    return [Step("mma_gemm", multiply), Step("mma_add", add)]
+
+
+def store_bytes(c: Operand) -> int:
+    """The widest store that all rows of C, in the whole stack, are aligned for."""
+    return line_bytes(c)
+
+
+def work(operands: Operands, settings: Settings) -> Work:
+    shape, split = shape_of(settings), int(settings["split"])
+    return Work(
+        "mma_gemm",
+        shape.tile,
+        shape.threads,
+        resident=resident(settings),
+        stages=int(settings["stages"]),
+        split=split,
+        launches=1 if split == 1 else 2,
+        extra_bytes=2 * workspace_bytes(operands, settings),
+        load_bytes=narrowest(settings),
+        store_bytes=store_bytes(operands.c),
+        shared_bytes=shared_bytes(settings),
+    )
+
+
+def defines(settings: Settings) -> dict[str, object]:
+    shape = shape_of(settings)
+    return {
+        "BLOCK_M": shape.tile.m,
+        "BLOCK_N": shape.tile.n,
+        "BLOCK_K": shape.tile.k,
+        "WARP_M": shape.warp.m,
+        "WARP_N": shape.warp.n,
+        "RESIDENT": resident(settings),
+        "STAGES": settings["stages"],
+        "SPLIT": settings["split"],
+        "A_IN_ROWS": settings["a_in_rows"],
+        "B_IN_ROWS": settings["b_in_rows"],
+        "A_BYTES": settings["a_bytes"],
+        "B_BYTES": settings["b_bytes"],
+        "ELEMENT": settings["element"],
+        "RESULT": settings["result"],
+        "THREADS": shape.threads,
+        "SHARED_BYTES": shared_bytes(settings),
+    }
+
+
+def tiles(settings: Settings) -> dict[str, Tile]:
+    """The tiles at every level."""
+    shape = shape_of(settings)
+    return {"block": shape.tile, "warp": shape.warp}
+
+
+SPEC = KernelSpec(
+    name="mma",
+    title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
+    file=Path(__file__).with_suffix(".cu"),
+    entries=("mma_gemm", "mma_add"),
+    steps=steps,
+    work=work,
+    settings={
+        "partition": tuple(SHAPES),
+        "element": ("float16", "bfloat16"),
+        "result": ("float16", "bfloat16", "float32"),
+        "stages": (3, 4, TWO_STAGES),
+        "split": SPLITS,
+        "a_in_rows": (1, 0),
+        "b_in_rows": (1, 0),
+        "a_bytes": (16, 8, 4, 2),  # of an access
+        "b_bytes": (16, 8, 4, 2),
+    },
+    refuse=refuse,
+    refuse_arch=refuse_arch,
+    proposes_on=proposes_on,
+    workspace=workspace_bytes,
+    candidates=candidates,
+    element_types=("float16", "bfloat16"),
+    defines=defines,
+    tiles=tiles,
+    raster="grouped",
+    stack_axes=STACK_AXES,
+    epilogues=True,
+    readable=is_readable,
+    reads_slowly=reads_slowly,
+    lies="have rows or columns whose elements are neighbours",
+)

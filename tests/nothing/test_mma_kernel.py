@@ -1,0 +1,131 @@
+"""The kernel by mma.sync as machine code: no tile spills on any kind of GPU, and the instructions are the intended ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.gpus import arch_capability
+from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.mma import AMPERE, SHAPES, TWO_STAGES, refuse_arch, resident
+from tilewise.planner import choose, operands_of, target_of
+
+SPEC = KERNELS["mma"]
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90a")
+LINES = [{"a_in_rows": a, "b_in_rows": b} for a in (1, 0) for b in (1, 0)]
+
+
+def settings_for(arch: str, partition: str, **given: Any) -> dict[str, Any] | None:
+    """Settings of a tile as an arch has them; None if it does not fit there."""
+    stages = SHAPES[partition].stages[0] if arch_capability(arch) >= AMPERE else TWO_STAGES
+    found = {"stages": stages, "partition": partition, **given}
+    return None if refuse_arch(SPEC.complete(found), arch) else found
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
+    """As many blocks as the launch bounds promise, without a spill; layouts in turns."""
+    built = []
+    for number, partition in enumerate(SHAPES):
+        found = settings_for(arch, partition, **LINES[(number + ARCHS.index(arch)) % 4])
+        if found is None:
+            continue
+        binary = SPEC.kernel(arch, **found).build()
+        resources = binary.entries["mma_gemm"].resources
+        assert resources is not None
+        assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ()), partition
+        threads = SHAPES[partition].threads
+        assert resources.registers * threads * resident(SPEC.complete(found)) <= 65_536
+        built.append(partition)
+    assert len(built) >= (len(SHAPES) if arch in ("sm_80", "sm_90a") else len(SHAPES) - 2)
+
+
+@pytest.mark.parametrize("given", [{"a_bytes": 8, "b_bytes": 4}, {"b_bytes": 2, "stages": TWO_STAGES}])
+@pytest.mark.parametrize("partition", ["128x256x32", "128x128x32", "64x64x64", "16x128x64"])
+def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) -> None:
+    binary = SPEC.kernel("sm_80", partition=partition, **given).build()
+    resources = binary.entries["mma_gemm"].resources
+    assert resources is not None and resources.spills == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("partition", ["128x256x32", "64x128x32", "64x64x64"])
+def test_an_epilogue_that_reads_three_arrays_spills_nothing(arch: str, partition: str) -> None:
+    whole = np.zeros((8, 8), np.float16)
+    text = "gelu(alpha * acc + bias) + beta * c + r"
+    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+    form = tw.plan(8, 8, 64, dtype="float16", gpu="a100", epilogue=epilogue).problem.epilogue
+    found = settings_for(arch, partition)
+    assert found is not None
+    built = SPEC.code(SPEC.complete(found), form).kernel("mma_gemm", arch).build()
+    resources = built.entries["mma_gemm"].resources
+    assert resources is not None and resources.spills == 0
+
+
+OPCODES = re.compile(r"\*/\s+(?:@!?U?P\w+\s+)?((?:HMMA|LDSM|LDGSTS|LDG|STS)[\w.]*)")
+
+
+def opcodes(arch: str, **given: Any) -> Counter[str]:
+    """How often the multiplying kernel's machine code has each instruction of the main loop's kinds."""
+    sass = SPEC.kernel(arch, partition="64x64x64", **given).sass
+    body = next(part for part in sass.split(".section\t.text.") if part.startswith("mma_gemm"))
+    return Counter(OPCODES.findall(body))
+
+
+@pytest.mark.parametrize(
+    ("element", "name"), [("float16", "HMMA.16816.F32"), ("bfloat16", "HMMA.16816.F32.BF16")]
+)
+@pytest.mark.parametrize("lines", LINES)
+def test_the_instructions_of_ampere(lines: dict[str, int], element: str, name: str) -> None:
+    """Of a step: for each 16 of K two ldmatrix for each operand and 8 products; 8 copies of 16 bytes."""
+    found = opcodes("sm_80", element=element, **lines)
+    assert {key for key in found if key.startswith("HMMA")} == {name}
+    assert found[name] == 32
+    plain, transposed = found["LDSM.16.M88.4"], found["LDSM.16.MT88.4"]
+    assert plain + transposed == 20  # of four slices, and of the first before the loop
+    wanted = {(1, 1): (10, 10), (0, 0): (10, 10), (1, 0): (20, 0), (0, 1): (0, 20)}
+    assert (plain, transposed) == wanted[lines["a_in_rows"], lines["b_in_rows"]]
+    copies = {key: count for key, count in found.items() if key.startswith("LDGSTS")}
+    assert all(".BYPASS" in key and ".128" in key for key in copies)
+    whole = sum(count for key, count in copies.items() if "ZFILL" not in key)
+    assert whole == sum(copies.values()) - whole == 16  # before the loop, and in it
+
+
+def test_the_instructions_of_turing() -> None:
+    found = opcodes("sm_75", stages=TWO_STAGES)
+    assert found["HMMA.1688.F32"] == 64
+    assert found["LDSM.16.M88.4"] + found["LDSM.16.MT88.4"] == 16
+    assert not any(key.startswith("LDGSTS") for key in found)
+    assert found["LDG.E.128.SYS"] == found["STS.128"] == 8
+
+
+@pytest.mark.parametrize("gpu", ["a100", "rtx4090", "rtx3090", "t4"])
+def test_the_planner_takes_it_where_there_is_no_wgmma(gpu: str) -> None:
+    for layout in ("nn", "nt", "tn"):
+        for size in ((4096, 4096, 4096), (1024, 1024, 1024), (16, 4096, 4096), (200, 300, 5000)):
+            found = choose(operands_of(*size, dtype="float16", layout=layout), target_of(gpu))
+            assert (found.spec.name, found.copies) == ("mma", ()), (gpu, layout, size)
+
+
+def test_the_planner_takes_wgmma_where_there_is_one() -> None:
+    for size in (
+        (8192, 8192, 8192),
+        (4096, 4096, 4096),
+        (1024, 1024, 1024),
+        (4096, 2112, 7168),
+        (64, 2112, 7168),
+    ):
+        assert choose(operands_of(*size, dtype="bfloat16"), target_of("h200")).spec.name == "wgmma"
+
+
+def test_large_operands_that_lie_at_odd_elements_are_copied_first_only_if_they_may() -> None:
+    operands, target = operands_of(4093, 4093, 4093, dtype="float16"), target_of("a100")
+    assert choose(operands, target).spec is choose(operands, target, copy=False).spec is SPEC
+    assert choose(operands, target, copy=False).settings["a_bytes"] == 2
+    found = choose(operands, target)
+    assert found.settings["a_bytes"] == (16 if "a" in found.copies else 2)
