@@ -40,6 +40,7 @@ MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 COPY_LEAST = 2**20  # elements
+NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
 ADD_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)
 
@@ -243,6 +244,8 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
             continue
         if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
             continue  # for few rows, or few columns
+        if narrow and (tile.m * tile.n + (tile.m + tile.n) * tile.k) / shape.threads > NARROW_MOST:
+            continue
         made: dict[str, int | str] = {**found, "partition": partition}
         if min(m, n) > 64 and tile.m * tile.n < 64 * 64 and tiles_of(operands, made) > 16 * sms:
             continue  # larger ones fill the GPU as well
