@@ -372,10 +372,10 @@ struct Finish {
     const Epilogue &epilogue;
     unsigned rows, columns;
 
-    __device__ auto operator()(float2 sums, unsigned row, unsigned column) const
+    template <bool INSIDE> __device__ auto make(float2 sums, unsigned row, unsigned column) const
     {
-        if (row < rows && column < columns) sums.x = epilogue(sums.x, row, column);
-        if (row < rows && column + 1 < columns) sums.y = epilogue(sums.y, row, column + 1);
+        if (INSIDE || (row < rows && column < columns)) sums.x = epilogue(sums.x, row, column);
+        if (INSIDE || (row < rows && column + 1 < columns)) sums.y = epilogue(sums.y, row, column + 1);
         return round_pair(sums);
     }
 };
