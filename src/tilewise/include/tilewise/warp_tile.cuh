@@ -124,31 +124,24 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     }
 
     // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
-    // lie. It is called with the rows in shared memory, so that a warp goes along a row of C, and its code stands there
-    // once. Results lie where the sums were: never behind those that all lanes have read, as they are no larger.
+    // lie, and whether all of these rows lie inside of it. It is called with them in shared memory, so that a warp goes
+    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another.
     template <typename Result, typename Place, typename Finish>
     __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                                      RowStage<float, N> &sums, const Finish &finish)
     {
-        using Results = RowStage<Result, N>;
-        static_assert(sizeof(Results) <= sizeof(sums), "results lie where the sums were");
-        Results &results = reinterpret_cast<Results &>(sums);
         const unsigned access = widest_store(c);
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
-            const unsigned first_row = block_row + place.row + i * 16, first_column = block_column + place.column;
+            const unsigned row = block_row + place.row + i * 16, column = block_column + place.column;
             put_first_row<narrow_pair<float32>>(sums);
             __syncwarp();
-#pragma unroll 1
-            for (unsigned pair = threadIdx.x % LANES; pair < 16 * N / 2; pair += LANES) {
-                const unsigned row = pair / (N / 2), column = pair % (N / 2) * 2;
-                const float2 both = *reinterpret_cast<const float2 *>(sums.at(row, column));
-                const auto made = finish(both, first_row + row, first_column + column);
-                __syncwarp();
-                results.put(row, column, made);
-            }
+            if (row + 16 <= c.height && column + N <= c.width)
+                finish_rows<Result, 4, true>(sums, row, column, finish);
+            else
+                finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();
-            results.write(c, first_row, first_column, access);
+            reinterpret_cast<RowStage<Result, N> &>(sums).write(c, row, column, access);
             __syncwarp();
             move_up();
         }
@@ -164,6 +157,33 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half)
                 stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2, NARROW(tensor_core::row_pair(at[0][j], half)));
+    }
+
+    // Makes 16 rows of sums into results, AT_ONCE pairs of each lane in turn. Results lie where the sums were: never
+    // behind those that all lanes have read, as they are no larger.
+    template <typename Result, unsigned AT_ONCE, bool INSIDE, typename Finish>
+    static __device__ void finish_rows(RowStage<float, N> &sums, unsigned row, unsigned column, const Finish &finish)
+    {
+        using Results = RowStage<Result, N>;
+        static_assert(sizeof(Results) <= sizeof(sums), "results lie where the sums were");
+        static_assert(16 * N / 2 % (AT_ONCE * LANES) == 0, "whole turns of the warp");
+        Results &results = reinterpret_cast<Results &>(sums);
+#pragma unroll 1
+        for (unsigned first = threadIdx.x % LANES; first < 16 * N / 2; first += AT_ONCE * LANES) {
+            decltype(finish.template make<INSIDE>(float2(), 0, 0)) made[AT_ONCE];
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+                const unsigned pair = first + j * LANES, down = pair / (N / 2), across = pair % (N / 2) * 2;
+                const float2 both = *reinterpret_cast<const float2 *>(sums.at(down, across));
+                made[j] = finish.template make<INSIDE>(both, row + down, column + across);
+            }
+            __syncwarp();
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+                const unsigned pair = first + j * LANES;
+                results.put(pair / (N / 2), pair % (N / 2) * 2, made[j]);
+            }
+        }
     }
 
     // Makes the second row of instructions the first. A variable cannot choose a register, so a loop over

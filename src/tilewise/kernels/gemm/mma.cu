@@ -96,7 +96,6 @@ static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much sha
 // of several chunks that are whole follow one another, and chunks that are not are rare.
 template <unsigned WIDTH> inline __device__ uint4 load_whole(const Element *from, unsigned bytes)
 {
-    if (WIDTH == 2) return load_halves(from, bytes / sizeof(Element));
     uint4 chunk = {0, 0, 0, 0};
     if (bytes < sizeof(chunk)) return chunk;
     if constexpr (WIDTH == 16) {
@@ -113,7 +112,7 @@ template <unsigned WIDTH> inline __device__ uint4 load_whole(const Element *from
 
 template <unsigned WIDTH> inline __device__ void load_rest(uint4 &chunk, const Element *from, unsigned bytes)
 {
-    if (WIDTH > 2 && bytes > 0 && bytes < sizeof(chunk)) chunk = load_halves(from, bytes / sizeof(Element));
+    if (bytes > 0 && bytes < sizeof(chunk)) chunk = load_halves(from, bytes / sizeof(Element));
 }
 
 // Starts to copy the first `bytes` of a chunk, and zeros for the others.
@@ -137,7 +136,7 @@ template <typename Tile, unsigned WIDTH> class Copier {
     static constexpr unsigned CHUNKS = Tile::CHUNKS;
     static constexpr unsigned APART = BLOCK_THREADS / CHUNKS;
     static constexpr unsigned SHARE = Tile::ROWS / APART;
-    static constexpr bool NO_REGISTERS = AMPERE && WIDTH >= 4; // on the way
+    static constexpr bool NO_REGISTERS = AMPERE; // on the way
     static_assert(BLOCK_THREADS % CHUNKS == 0 && Tile::ROWS % APART == 0 && SHARE > 0, "equal shares");
 
     const Element *from; // the thread's first chunk of the next step
@@ -201,6 +200,60 @@ template <typename Tile, unsigned WIDTH> class Copier {
 #pragma unroll
             for (unsigned i = 0; i < SHARE; ++i)
                 *in(tile, i) = fetched[i];
+    }
+};
+
+// The same element by element. Lanes take neighbours in a line, so that a warp reads few lines of the cache at once.
+template <typename Tile> class Copier<Tile, 2> {
+    static constexpr unsigned LENGTH = Tile::CHUNKS * CHUNK; // of a line
+    static constexpr unsigned SHARE = Tile::ROWS * LENGTH / BLOCK_THREADS;
+    static_assert(SHARE * LANES % LENGTH == 0, "a warp has whole lines");
+
+    const Element *from; // the thread's first element of the next step
+    long long stride;
+    int size_left, k_left; // as above
+    Element fetched[SHARE];
+
+    static __device__ unsigned line()
+    {
+        return threadIdx.x / LANES * (SHARE * LANES / LENGTH) + threadIdx.x % LANES / LENGTH;
+    }
+    static __device__ unsigned along() { return threadIdx.x % LANES % LENGTH; }
+
+    // How far the thread's elements lie from its first.
+    static __device__ constexpr unsigned lines(unsigned i) { return i * LANES / LENGTH; }
+    static __device__ constexpr unsigned further(unsigned i) { return i * LANES % LENGTH; }
+
+  public:
+    __device__ Copier(const Element *matrix, long long stride, unsigned size, unsigned first, unsigned first_k,
+                      unsigned end_k)
+        : stride(stride)
+    {
+        first += Tile::ALONG_K ? line() : along();
+        first_k += Tile::ALONG_K ? along() : line();
+        from = matrix + (Tile::ALONG_K ? first * stride + first_k : first_k * stride + first);
+        size_left = int(size - first), k_left = int(end_k - first_k);
+    }
+
+    __device__ void start(typename Tile::Chunks &)
+    {
+        const int lines_left = Tile::ALONG_K ? size_left : k_left, left = Tile::ALONG_K ? k_left : size_left;
+#pragma unroll
+        for (unsigned i = 0; i < SHARE; ++i) {
+            const bool exists = int(lines(i)) < lines_left && int(further(i)) < left;
+            fetched[i] = exists ? from[lines(i) * stride + further(i)] : Element(0);
+        }
+        from += Tile::ALONG_K ? BLOCK_K : BLOCK_K * stride;
+        k_left -= BLOCK_K;
+    }
+
+    __device__ void keep(typename Tile::Chunks &tile) const
+    {
+#pragma unroll
+        for (unsigned i = 0; i < SHARE; ++i) {
+            const unsigned row = line() + lines(i), column = along() + further(i);
+            reinterpret_cast<Element *>(&tile[Tile::slot(row, column / CHUNK)])[column % CHUNK] = fetched[i];
+        }
     }
 };
 
@@ -319,10 +372,10 @@ struct Finish {
     const Epilogue &epilogue;
     unsigned rows, columns;
 
-    __device__ auto operator()(float2 sums, unsigned row, unsigned column) const
+    template <bool INSIDE> __device__ auto make(float2 sums, unsigned row, unsigned column) const
     {
-        if (row < rows && column < columns) sums.x = epilogue(sums.x, row, column);
-        if (row < rows && column + 1 < columns) sums.y = epilogue(sums.y, row, column + 1);
+        if (INSIDE || (row < rows && column < columns)) sums.x = epilogue(sums.x, row, column);
+        if (INSIDE || (row < rows && column + 1 < columns)) sums.y = epilogue(sums.y, row, column + 1);
         return round_pair(sums);
     }
 };

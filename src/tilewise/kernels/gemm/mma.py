@@ -40,6 +40,7 @@ MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 COPY_LEAST = 2**20  # elements
+NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
 ADD_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)
 
@@ -81,12 +82,12 @@ SHAPES = {
     "128x64x32": Shape(Tile(128, 64, 32), (2, 2), 3, (4,)),
     "64x128x32": Shape(Tile(64, 128, 32), (2, 2), 3, (4,)),
     "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 4, (3,)),
-    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 5, (4,)),
-    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 5, (4,)),
-    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 5, (4,)),
-    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 5, (4,)),
-    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 6, (4,)),
-    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 6, (4,)),
+    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 4, (4,)),
+    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 4, (4,)),
+    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 4, (4,)),
+    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 4, (4,)),
+    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 4, (4,)),
+    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 4, (4,)),
 }
 
 
@@ -173,9 +174,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    if max(blocks(inner, settings), add_blocks(inner)) > MOST_BLOCKS:
-        found = max(blocks(inner, settings), add_blocks(inner))
-        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{found:,}")
+    blocks = max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)
+    if blocks > MOST_BLOCKS:
+        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
     if split > 1 and operands.c.rows * padded(operands.c.columns) > MOST_ELEMENTS:
         return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)
     return None
@@ -211,10 +212,6 @@ def tiles_of(operands: Operands, settings: Settings) -> int:
     return ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch
 
 
-def blocks(operands: Operands, settings: Settings) -> int:
-    return tiles_of(operands, settings)
-
-
 def padded(columns: int) -> int:
     """Columns of the sums of a part of K: whole fours."""
     return ceil_div(columns, 4) * 4
@@ -243,6 +240,8 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
             continue
         if (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64):
             continue  # for few rows, or few columns
+        if narrow and (tile.m * tile.n + (tile.m + tile.n) * tile.k) / shape.threads > NARROW_MOST:
+            continue
         made: dict[str, int | str] = {**found, "partition": partition}
         if min(m, n) > 64 and tile.m * tile.n < 64 * 64 and tiles_of(operands, made) > 16 * sms:
             continue  # larger ones fill the GPU as well
@@ -261,23 +260,18 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     split, inner = int(settings["split"]), constant("I", max(operands.stack[-1] if operands.stack else 1, 1))
     parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
     multiply = Launch(
-        (blocks(operands, settings), split, 1),
+        (tiles_of(operands, settings), split, 1),
         (shape_of(settings).threads, 1, 1),
         (a.strided(), b.strided(), c.strided(), parts, inner, epilogue_slot(operands)),
         shared=shared_bytes(settings),
     )
     if split == 1:
         return [Step("mma_gemm", multiply)]
-    aligned = constant("I", store_bytes(c) >= 4 * c.itemsize)
+    aligned = constant("I", line_bytes(c) >= 4 * c.itemsize)  # four neighbours leave in one store
     numbers = (constant("I", split), inner, aligned)
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
     add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
     return [Step("mma_gemm", multiply), Step("mma_add", add)]
-
-
-def store_bytes(c: Operand) -> int:
-    """The widest store that all rows of C, in the whole stack, are aligned for."""
-    return line_bytes(c)
 
 
 def work(operands: Operands, settings: Settings) -> Work:
@@ -292,7 +286,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         launches=1 if split == 1 else 2,
         extra_bytes=2 * workspace_bytes(operands, settings),
         load_bytes=narrowest(settings),
-        store_bytes=store_bytes(operands.c),
+        store_bytes=line_bytes(operands.c),
         shared_bytes=shared_bytes(settings),
     )
 
