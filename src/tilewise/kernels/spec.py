@@ -162,6 +162,9 @@ class KernelSpec:
         operands
     )  # as it computes it, perhaps transposed
     practical: bool = True  # the planner considers it; some rungs are lessons alone
+    superseded_on: tuple[
+        str, ...
+    ] = ()  # archs that have another kernel for the same, measured where this one is not
 
     @property
     def source(self) -> str:

@@ -57,7 +57,7 @@ def list_candidates(
     ``specs`` are the kernels to consider (None: all practical ones), ``given`` settings that are fixed, ``copy``
     False excludes plans that copy an operand first.
     """
-    considered = specs if specs is not None else [spec for spec in KERNELS.values() if spec.practical]
+    considered = specs if specs is not None else _practical_on(target.arch)
     found: list[Candidate] = []
     refused: list[Refusal] = []
     for spec in considered:
@@ -67,6 +67,10 @@ def list_candidates(
             refused.append(Refusal(spec.name, error))
     found.sort(key=lambda candidate: candidate.prediction.seconds)
     return found, refused
+
+
+def _practical_on(arch: str) -> list[KernelSpec]:
+    return [spec for spec in KERNELS.values() if spec.practical and arch not in spec.superseded_on]
 
 
 def choose(

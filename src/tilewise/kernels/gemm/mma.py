@@ -321,6 +321,7 @@ def tiles(settings: Settings) -> dict[str, Tile]:
 
 SPEC = KernelSpec(
     name="mma",
+    superseded_on=("sm_90a",),
     title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
     file=Path(__file__).with_suffix(".cu"),
     entries=("mma_gemm", "mma_add"),
