@@ -13,12 +13,24 @@ from typing import Any
 
 from tilewise.errors import ArgumentError, LaunchError, integer
 
-__all__ = ["Dim3", "Launch", "LaunchLimits", "Parameter", "check_block", "check_launch", "dim3", "readable"]
+__all__ = [
+    "Dim3",
+    "Launch",
+    "LaunchLimits",
+    "Parameter",
+    "check_block",
+    "check_launch",
+    "check_registers",
+    "dim3",
+    "readable",
+]
 
 Dim3 = tuple[int, int, int]
 
 _GRID_MOST = (2**31 - 1, 65_535, 65_535)  # of every CUDA capability that tilewise knows
 _BLOCK_MOST = (1_024, 1_024, 64)
+_WARPGROUP = 128  # threads
+_REGISTERS_APART = 8  # of a thread: what an SM gives out
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +211,25 @@ def check_block(block: Dim3, most: int | None, needed: Dim3 | None) -> None:
             "block",
             f"must have at most {most:,} threads: the kernel says so (__launch_bounds__)",
             f"{' × '.join(map(str, block))} = {math.prod(block):,}",
+        )
+
+
+def check_registers(launch: Launch, registers: int, taken: int, left: int | None) -> None:
+    """Refuse a block whose warpgroups would wait for ever, as the first to take registers finds too few.
+
+    Threads begin with ``registers`` each. Warpgroups take so many by setmaxnreg, once the others have no more than are
+    ``left`` (None: none leaves any).
+    """
+    threads = launch.threads_per_block
+    begun = -(-registers // _REGISTERS_APART) * _REGISTERS_APART
+    least = begun if left is None else min(begun, left)
+    others = max(threads - _WARPGROUP, 0)
+    if taken * min(threads, _WARPGROUP) + least * others > begun * threads:
+        raise LaunchError(
+            "block",
+            f"must leave a warpgroup the {taken} registers a thread that setmaxnreg.inc takes, or it waits for ever",
+            f"{threads:,} threads that begin with {begun} each, of which others keep {least}",
+            "let more registers be had at the start (__launch_bounds__ with fewer blocks), or take fewer",
         )
 
 

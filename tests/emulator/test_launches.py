@@ -18,7 +18,7 @@ import tilewise as tw
 from tests.clocks import least_seconds, seconds
 from tilewise.devices import device
 from tilewise.emulator.running import run, workers
-from tilewise.errors import DeviceError, KernelFault, LaunchTimeout
+from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
 
 SOURCE = """
 extern "C" __global__ void sums(const float *x, float *y, int n)
@@ -249,3 +249,25 @@ def test_code_does_not_mind_where_memory_is_free() -> None:
     """Machine code and its constants belong together, however scattered the free addresses are."""
     done = subprocess.run([sys.executable, "-c", FAR_APART], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+MOVES_REGISTERS = """
+extern "C" __global__ void __launch_bounds__(384, RESIDENT) moves(float *x)
+{
+    if (threadIdx.x < 256)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    x[threadIdx.x] = 1;
+}
+"""
+
+
+def test_registers_that_a_block_can_never_have_are_refused() -> None:
+    """One of two blocks on an SM begins with half of the registers: a GPU would wait for the others for ever."""
+    x = np.zeros(384, np.float32)
+    alone, shared = (tw.Kernel(MOVES_REGISTERS, "moves", "sm_90a", {"RESIDENT": n}) for n in (1, 2))
+    alone(1, 384, [x], device="emulator")
+    assert (x == 1).all()
+    with pytest.raises(LaunchError, match="must leave a warpgroup the 232 registers a thread"):
+        shared(1, 384, [x], device="emulator")

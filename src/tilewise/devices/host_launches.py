@@ -26,9 +26,10 @@ from tilewise.devices.host_modules import HostModules
 from tilewise.devices.overlap import Changes, Snapshot, overlaps
 from tilewise.errors import ArgumentError, KernelFault, LaunchError, UnknownNameError, integer
 from tilewise.gpus import launch_limits
-from tilewise.launch import Launch, check_launch
+from tilewise.launch import Launch, check_launch, check_registers
 from tilewise.toolchain import cache
-from tilewise.toolchain.binary import Binary
+from tilewise.toolchain.binary import Binary, Resources
+from tilewise.toolchain.signature import read_moved_registers
 
 __all__ = ["HostLauncher", "Watch"]
 
@@ -133,7 +134,7 @@ class HostLauncher:
 
         resources = binary.entries[entry].resources
         if resources is not None:
-            check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
+            _check_resources(binary, entry, launch, resources)
         build = self.build(binary, entry, launch.block, mode)
         launch = _clustered(launch, build)
         check_launch(launch, launch_limits(binary.arch), build.shared_bytes)
@@ -265,6 +266,14 @@ def _name_freed_array(error: KernelFault) -> KernelFault:
     found = KernelFault("\n".join([message, *rest]))
     found.details = replace(details, kind="FREED", array=name)
     return found
+
+
+def _check_resources(binary: Binary, entry: str, launch: Launch, resources: Resources) -> None:
+    """Refuse what a GPU would, or would not finish, by what the assembler says of the kernel."""
+    check_launch(launch, launch_limits(binary.arch), resources.shared_bytes)
+    taken, left = read_moved_registers(binary.ptx, entry)
+    if taken is not None:
+        check_registers(launch, resources.registers, taken, left)
 
 
 def _clustered(launch: Launch, build: Any) -> Launch:

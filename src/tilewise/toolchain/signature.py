@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 
@@ -9,7 +10,7 @@ from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.launch import Dim3, Parameter, readable
 from tilewise.toolchain.binary import Entry
 
-__all__ = ["entry_named", "read_entries", "read_target"]
+__all__ = ["entry_named", "read_entries", "read_moved_registers", "read_target"]
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?")
@@ -20,6 +21,8 @@ _PARAMETER = re.compile(
 )
 _THREADS = re.compile(r"\.(maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+){0,2})")
 _TARGET = re.compile(r"(?:^|\s)\.target\s+(sm_\d+[af]?)")
+_FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
+_MOVED = re.compile(r"\bsetmaxnreg\.(inc|dec)[\w.]*\s+(\d+)")
 _BITS = re.compile(r"[a-z]+(\d+)")
 
 
@@ -43,6 +46,20 @@ def read_entries(ptx: str) -> dict[str, Entry]:
         parameters = tuple(_parameters(match[1], match[2] or ""))
         found[match[1]] = Entry(match[1], parameters, None, math.prod(most) if most else None, needed)
     return found
+
+
+@functools.lru_cache(256)
+def read_moved_registers(ptx: str, entry: str) -> tuple[int | None, int | None]:
+    """The fewest registers a thread that a kernel takes by setmaxnreg, and the fewest it leaves; None: it does not."""
+    if "setmaxnreg" not in ptx:
+        return None, None
+    text = _COMMENT.sub("", ptx)
+    begin = next((match.end() for match in _ENTRY.finditer(text) if match[1] == entry), len(text))
+    end = _FUNCTION.search(text, begin)
+    moved: dict[str, list[int]] = {"inc": [], "dec": []}
+    for match in _MOVED.finditer(text, begin, end.start() if end else len(text)):
+        moved[match[1]].append(int(match[2]))
+    return min(moved["inc"], default=None), min(moved["dec"], default=None)
 
 
 def _sizes(text: str | None) -> Dim3 | None:
