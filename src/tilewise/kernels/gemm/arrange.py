@@ -23,7 +23,7 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     if spec.strided or len(operands.stack) > STACK_AXES:
         return operands, ()
     copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
-    a, b = (arranged(one, operands.stack) if one.name in copies else one for one in operands[:2])
+    a, b = (arranged(one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2])
     return operands._replace(a=a, b=b), copies
 
 
@@ -52,7 +52,8 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
     for source, copy in zip(operands[:2], read[:2], strict=True):
         if copy is source or not source.rows * source.columns:
             continue
-        counts = [1 if step == 0 else size for size, step in zip(operands.stack, source.stack, strict=True)]
+        sizes = operands.stack_of(source)
+        counts = [1 if step == 0 else size for size, step in zip(sizes, source.stack, strict=True)]
         outer, inner = (1, 1, *counts)[-2:]
         blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * outer * inner
         code = KernelSource(_FILE, (("ELEMENT_BYTES", source.itemsize),))
