@@ -62,7 +62,9 @@ def group_shapes(a: tuple[int, ...], b: tuple[int, ...], offsets: tuple[int, ...
     if len(a) != 2:
         raise ArgumentError("a", "must have two dimensions, (rows, k)", f"shape {a}")
     if len(b) != 3 or not b[0]:
-        raise ArgumentError("b", "must have the shape (groups, k, columns), with a group at least", f"shape {b}")
+        raise ArgumentError(
+            "b", "must have the shape (groups, k, columns), with a group at least", f"shape {b}"
+        )
     if b[1] != a[1]:
         rule = f"must have matrices with as many rows as a has columns ({a[1]})"
         raise ArgumentError("b", rule, f"shapes {a} and {b}")

@@ -119,7 +119,9 @@ def operands_of(
     a, b = lie
     wide = "float64" if dtype == "float64" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
-    return Operands.of(Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups))
+    return Operands.of(
+        Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups)
+    )
 
 
 def _check_type(argument: str, name: str, served: Iterable[str]) -> None:

@@ -124,6 +124,8 @@ BETWEEN = (
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
+ALONE = {"cluster": "1x1", "split": 1, "pingpong": 0, "exchanged": 0}
+"""What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS = 192  # of a thread's registers
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 
@@ -271,11 +273,16 @@ def _lines(operand: Operand, along_rows: int | str) -> Operand:
 
 
 def is_aligned(rows: Operand) -> bool:
-    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing."""
+    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing.
+
+    And none of them before the first: a tensor map has no steps backwards.
+    """
     if not rows.has_rows:
         return False
     apart = (rows.pitch if rows.rows > 1 else 0, *rows.stack)
-    return rows.alignment % ALIGNMENT == 0 and all(step * rows.itemsize % ALIGNMENT == 0 for step in apart)
+    return rows.alignment % ALIGNMENT == 0 and all(
+        step >= 0 and step * rows.itemsize % ALIGNMENT == 0 for step in apart
+    )
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -283,24 +290,25 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
+    if bool(settings["grouped"]) != (operands.groups > 0):
+        return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
+    for name, value in ALONE.items():
+        if settings["grouped"] and settings[name] != value:
+            return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
         if not is_aligned(_lines(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
-    if bool(settings["grouped"]) != (operands.groups > 0):
-        return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
-    alone = {"cluster": "1x1", "split": 1, "pingpong": 0, "exchanged": 0}
-    for name, value in alone.items():
-        if settings["grouped"] and settings[name] != value:
-            return ArgumentError(name, f"must be {value} for groups of rows", settings[name])
     shape, split = shape_of(settings), int(settings["split"])
     if shape.n % BOX and (not shape.exchanged or settings["b_in_rows"]):
         rule = "must be a tile whose second size is a multiple of 64 unless exchanged, with A in rows"
         return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
+    if operands.groups and shape.sums > MOST_SUMS_CHANGED:
+        return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (
         2 if shape.consumers == 3 else 1
     ):
