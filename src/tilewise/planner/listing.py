@@ -44,7 +44,7 @@ def plan(
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
-    '13_warp_specialised'
+    'wgmma'
     """
     operands = operands_of(
         m, n, k, dtype=dtype, batch=batch, groups=groups, result=result, layout=layout, epilogue=epilogue
