@@ -1,8 +1,8 @@
 // The tiles that cover rows in groups, each of which has a matrix of its own: those of the first group come first.
 //
-// Where groups end is read on the device. A warp walks from tile to tile; its lanes have the ends of 32 groups, one each.
-// NOTE: whatever the ends hold, groups lie one behind another and within the matrix: one that would end before it begins
-// is empty, and one that would end beyond the last row ends there.
+// Where groups end is read on the device. A warp walks from tile to tile; its lanes have the ends of 32 groups, one
+// each. NOTE: whatever the ends hold, groups lie one behind another and within the matrix: one that would end before it
+// begins is empty, and one that would end beyond the last row ends there.
 #pragma once
 
 // Tiles of HEIGHT rows. All lanes of a warp come to seek().

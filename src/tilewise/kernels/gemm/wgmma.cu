@@ -7,14 +7,15 @@
 // of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
 // they add up what they have, in the order of their ranks, so that the result has the same bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
-// Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. How many rows groups have is read on the
-// device, and blocks walk over the tiles of all groups.
+// Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
+// device, and blocks walk over the tiles of all of them.
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/group_walk.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/operand_tile.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
@@ -102,58 +103,9 @@ struct Place {
     tensor_copy::InStack which;
 };
 
-// What a step needs of an operand, in rows of 128 bytes as the copy engine swizzles them. With K along the rows it is
-// one box of SIZE rows, else boxes side by side, each 64 k by 64 elements. Of COUNT blocks that share it, each loads
-// a part for all: some rows, some boxes, or some k of every box.
-template <unsigned SIZE, bool ALONG_K, unsigned COUNT, bool IN_STACK> struct alignas(1024) OperandTile {
-    static constexpr unsigned PART = SIZE / COUNT, PART_K = BLOCK_K / COUNT;
-    static constexpr bool WHOLE_BOXES = PART % BLOCK_K == 0;
-    static_assert(SIZE % (ALONG_K ? COUNT * 8 : BLOCK_K) == 0 && (!ALONG_K || PART <= 256), "boxes of the engine");
-    Element elements[SIZE * BLOCK_K];
-
-    __device__ void load(const TensorMap &map, unsigned begin, unsigned k, tensor_copy::InStack which, unsigned part,
-                         unsigned short blocks, Mbarrier &full)
-    {
-        if constexpr (ALONG_K) {
-            copy(&elements[part * PART * BLOCK_K], map, begin + part * PART, k, which, blocks, full);
-        } else if constexpr (WHOLE_BOXES) {
-#pragma unroll
-            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
-                copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
-        } else {
-#pragma unroll
-            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
-                copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
-        }
-    }
-
-    // What an instruction is told of its first 16 k, for the rows of A (columns of B) from `begin` on.
-    __device__ unsigned long long descriptor(unsigned begin) const
-    {
-        return wgmma::descriptor(&elements[begin * BLOCK_K], ALONG_K ? 0 : BLOCK_K * ROW_BYTES);
-    }
-
-    // How far the next 16 k lie from there, where 16 bytes are 1.
-    static constexpr unsigned K_APART = INSTRUCTION_K * (ALONG_K ? sizeof(Element) : ROW_BYTES) / 16;
-
-  private:
-    static __device__ void copy(void *to, const TensorMap &map, unsigned row, unsigned column,
-                                tensor_copy::InStack which, unsigned short blocks, Mbarrier &full)
-    {
-        if constexpr (IN_STACK && COUNT > 1)
-            tensor_copy::load_to_all(to, map, row, column, which, full, blocks);
-        else if constexpr (IN_STACK)
-            tensor_copy::load(to, map, row, column, which, full);
-        else if constexpr (COUNT > 1)
-            tensor_copy::load_to_all(to, map, row, column, full, blocks);
-        else
-            tensor_copy::load(to, map, row, column, full);
-    }
-};
-
 struct Stage {
-    OperandTile<BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
-    OperandTile<BLOCK_N, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
+    OperandTile<Element, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
+    OperandTile<Element, BLOCK_N, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
@@ -463,7 +415,8 @@ struct PartialSums {
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
-// `matrices` are in the stack, `inner` of them along its inner axis; or as many groups of rows end where `group_ends` has.
+// `matrices` are in the stack, `inner` of them along its inner axis; or there are as many groups of rows, which end
+// where `group_ends` has.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
