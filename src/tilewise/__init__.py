@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.epilogue import epilogue
     from tilewise.errors import TilewiseError
+    from tilewise.grouped_matmul import grouped_matmul
     from tilewise.instruments.occupancy import occupancy
     from tilewise.kernel import Kernel
     from tilewise.ladder import ladder
@@ -44,6 +45,7 @@ __all__ = [
     "epilogue",
     "errors",
     "gpus",
+    "grouped_matmul",
     "ladder",
     "linear",
     "matmul",
@@ -66,6 +68,7 @@ _HOMES = {
     "check": "verbs",
     "device": "devices",
     "epilogue": "epilogue",
+    "grouped_matmul": "grouped_matmul",
     "ladder": "ladder",
     "linear": "linear",
     "matmul": "matmul",

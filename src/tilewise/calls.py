@@ -48,17 +48,20 @@ _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays sh
 
 
 class Arrays(NamedTuple):
-    """The arrays of a product: A, B, the result, and those of the epilogue."""
+    """The arrays of a product: A, B, the result, those of the epilogue, and where groups of A's rows end."""
 
     a: View
     b: View
     out: View
     fused: Fused = PLAIN
+    offsets: View | None = None
 
     @property
     def named(self) -> dict[str, View]:
         """All of them, by the names of their operands."""
         extras = {f"epilogue.{name}": view for name, view in self.fused.arrays.items()}
+        if self.offsets is not None:
+            extras["offsets"] = self.offsets
         return {"a": self.a, "b": self.b, "c": self.out, **extras}
 
 
@@ -113,7 +116,7 @@ def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct 
 
 
 def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
-    operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused)
+    operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused, arrays.offsets)
     target = target_of_device(where)
     given = dict(choice.settings)
     if choice.plan is not None:
@@ -257,20 +260,23 @@ def _share_elements(one: View, other: View) -> bool:
 
 
 def check_out(result: View, shapes: Shapes, dtype: str) -> None:
-    """Refuse an ``out`` of another shape than the result, or that cannot hold products of ``dtype``."""
+    """Refuse an ``out`` of another shape than the result, or that cannot hold products of ``dtype``.
+
+    What a kernel cannot write goes by way of another array, in host memory; of groups nothing does.
+    """
     if result.shape != shapes.result:
         raise ArgumentError("out", f"must have shape {shapes.result}", f"{result.shape} of {result.dtype}")
     if not np.can_cast(interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"):
         rule = f"must have a type that {dtype} can be cast to without losing its kind"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
-    if result.space != interop.HOST and result.dtype not in _WRITTEN:
+    if (result.space != interop.HOST or shapes.groups) and result.dtype not in _WRITTEN:
         rule = f"must have a type that kernels write: {', '.join(_WRITTEN)}"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
 
 
 def _check_plan(plan: Plan, operands: Operands) -> None:
     problem = operands.problem()
-    for name in ("m", "n", "k", "batch", "a", "b", "c", "accumulate", "epilogue"):
+    for name in ("m", "n", "k", "batch", "groups", "a", "b", "c", "accumulate", "epilogue"):
         want, have = getattr(plan.problem, name), getattr(problem, name)
         if want != have:
             raise ArgumentError("plan", f"must be for {name} = {have!r}, as the operands are", want)
@@ -294,13 +300,14 @@ def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
 
     Of each array its shape, strides, type and space, which are the fields 1 to 4 of its view, and its alignment.
     """
-    left, right, result, fused = arrays
+    left, right, result, fused, offsets = arrays
     return (
         left[1:5], _ALIGNMENTS[left.ptr % ALIGNMENT_MOST],
         right[1:5], _ALIGNMENTS[right.ptr % ALIGNMENT_MOST],
         result[1:5], _ALIGNMENTS[result.ptr % ALIGNMENT_MOST],
         where, choice[1:], id(choice.plan),
         None if fused.is_plain else _fused_key(fused),
+        None if offsets is None else offsets[1:5],
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from tilewise.interop.view import View
 from tilewise.operands import Operand, Operands, alignment_of
 from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray
 
-__all__ = ["Shapes", "describe", "result_shapes"]
+__all__ = ["Shapes", "describe", "group_shapes", "result_shapes"]
 
 _SHAPES = 1024  # pairs that are remembered
 
@@ -27,6 +27,7 @@ class Shapes(NamedTuple):
     n: int
     k: int
     result: tuple[int, ...]  # without the axes that one-dimensional operands have not
+    groups: int = 0  # of rows of A that have a matrix of B each
 
 
 class _Axis(NamedTuple):
@@ -55,6 +56,24 @@ def result_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> Shapes:
     return Shapes(stack, m, n, k, (*stack, *rows, *columns))
 
 
+@functools.lru_cache(_SHAPES)
+def group_shapes(a: tuple[int, ...], b: tuple[int, ...], offsets: tuple[int, ...]) -> Shapes:
+    """The sizes of a grouped product: rows [T, K] by a stack [E, K, N], with E ends of groups."""
+    if len(a) != 2:
+        raise ArgumentError("a", "must have two dimensions, (rows, k)", f"shape {a}")
+    if len(b) != 3 or not b[0]:
+        raise ArgumentError(
+            "b", "must have the shape (groups, k, columns), with a group at least", f"shape {b}"
+        )
+    if b[1] != a[1]:
+        rule = f"must have matrices with as many rows as a has columns ({a[1]})"
+        raise ArgumentError("b", rule, f"shapes {a} and {b}")
+    if offsets != (b[0],):
+        rule = f"must have the shape ({b[0]},), an end for each matrix of b"
+        raise ArgumentError("offsets", rule, f"shape {offsets}")
+    return Shapes((), a[0], b[2], a[1], (a[0], b[2]), b[0])
+
+
 def _broadcast(
     left: tuple[int, ...], right: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -71,9 +90,11 @@ def _broadcast(
     return tuple(found)
 
 
-def describe(a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN) -> Operands:
+def describe(
+    a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN, offsets: View | None = None
+) -> Operands:
     """The operands of the product of two arrays, written to a third, its stack as short as strides allow."""
-    stack, m, n, k, _ = shapes
+    stack, m, n, k, _, groups = shapes
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
     # C and the arrays of the epilogue, which broadcast to its shape: strides along the stack, rows and columns.
@@ -96,6 +117,8 @@ def describe(a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN) ->
         name: str, view: View, rows: int, columns: int, strides: tuple[int, int], which: int
     ) -> Operand:
         steps = tuple(int(axis.steps[which]) for axis in axes)
+        if groups and name == "b":
+            steps = (view.strides[0] if groups > 1 else k * n,)
         item = int(ELEMENT_BYTES[view.dtype])
         aligned = alignment_of(view.ptr, *(step * item for step in steps))
         # NOTE: an axis of one element may have any stride: plans for such operands are the same.
@@ -114,6 +137,7 @@ def describe(a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN) ->
         sizes,
         extras,
         _form_of(fused, extras),
+        None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
     )
 
 

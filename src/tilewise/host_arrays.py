@@ -49,14 +49,28 @@ def _has_rows(result: View) -> bool:
 
 
 def multiply_staged(
-    left: View, right: View, fused: Fused, shapes: Shapes, where: Device, choice: Choice
+    left: View,
+    right: View,
+    fused: Fused,
+    shapes: Shapes,
+    where: Device,
+    choice: Choice,
+    offsets: View | None = None,
+    before: View | None = None,
 ) -> npt.NDArray[Any]:
-    """The product of host arrays, multiplied on a GPU: copied there, and what is written back."""
+    """The product of host arrays, multiplied on a GPU: copied there, and what is written back.
+
+    ``before`` holds what the result has where no group of rows has anything.
+    """
     x, y = (interop.view(name, where.array(numpy_of(one))) for name, one in (("a", left), ("b", right)))
     there = {name: where.array(numpy_of(one)) for name, one in fused.arrays.items()}
     moved = fused._replace(views=tuple(interop.view(name, one) for name, one in there.items()))
-    made = where.empty(shapes.result, interop.numpy_dtype(choice.result_type(left.dtype)))
-    arrays = Arrays(x, y, interop.view("out", made), moved)
+    if before is None:
+        made = where.empty(shapes.result, interop.numpy_dtype(choice.result_type(left.dtype)))
+    else:
+        made = where.array(numpy_of(before))
+    ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
+    arrays = Arrays(x, y, interop.view("out", made), moved, ends)
     start(prepare(arrays, shapes, where, choice), arrays, where, (None,))
     for name in fused.kept:
         overwrite(fused.arrays[name], there[name].numpy())

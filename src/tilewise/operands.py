@@ -98,6 +98,10 @@ class Operand:
         template = struct.pack("<IIIxxxxQ", self.columns, self.rows, self.pitch, 0)
         return Slot(template, (Gap(16, self.name, self.offset),))
 
+    def pointer(self) -> Slot:
+        """The slot for the address alone."""
+        return Slot(bytes(8), (Gap(0, self.name, self.offset),))
+
     def strided(self) -> Slot:
         """The slot for a ``struct Strided`` of ``tilewise/strided.cuh``, whose stack has two levels."""
         outer, inner = (0, 0, *self.stack)[-2:]
@@ -130,6 +134,7 @@ class Operands(NamedTuple):
     """A, B and C of a problem as they lie; ``stack`` is how many there are along each axis of the stack.
 
     ``extras`` are the arrays of the epilogue, in its order: each as large as C, with strides of 0 where it is not.
+    With ``offsets``, which has where each group of A's rows ends, B alone has a stack: a matrix for each group.
     """
 
     a: Operand
@@ -138,6 +143,26 @@ class Operands(NamedTuple):
     stack: tuple[int, ...] = ()
     extras: tuple[Operand, ...] = ()
     epilogue: Epilogue = Epilogue()
+    offsets: Operand | None = None
+
+    @property
+    def groups(self) -> int:
+        """How many groups of rows have a B of their own; 0 if there is one B."""
+        return 0 if self.offsets is None else self.offsets.columns
+
+    def most_tiles(self, m: int, n: int) -> int:
+        """The most tiles of so many rows and columns of C that a launch has.
+
+        Every group may end in the middle of a tile, as far as there are rows for it.
+        """
+        rows = ceil_div(self.a.rows, m)
+        if self.groups:
+            rows = self.a.rows // m + min(self.groups, self.a.rows)
+        return rows * ceil_div(self.b.columns, n) * self.batch
+
+    def stack_of(self, operand: Operand) -> tuple[int, ...]:
+        """How many matrices of A, B or C there are along each axis that it has a stride for."""
+        return (self.groups,) if self.groups and operand.stack else self.stack
 
     @property
     def batch(self) -> int:
@@ -165,7 +190,7 @@ class Operands(NamedTuple):
         if not from_:
             return self
         a, b, c, *extras = (replace(one, stack=one.stack[from_:]) for one in (*self[:3], *self.extras))
-        return Operands(a, b, c, self.stack[from_:], tuple(extras), self.epilogue)
+        return self._replace(a=a, b=b, c=c, stack=self.stack[from_:], extras=tuple(extras))
 
     def transposed(self) -> Operands:
         """The same product as Cᵀ = Bᵀ·Aᵀ."""
@@ -184,7 +209,7 @@ class Operands(NamedTuple):
 
         def dense(name: str, rows: int, columns: int, dtype: str, layout: str) -> Operand:
             strides = (columns, 1) if layout == "row" else (1, rows)
-            steps = (rows * columns,) if stack else ()
+            steps = (rows * columns,) if stack or (name == "b" and problem.groups) else ()
             aligned = alignment_of(*(step * int(ELEMENT_BYTES[dtype]) for step in steps))
             return Operand(name, rows, columns, strides[0], dtype, strides[1], steps, aligned)
 
@@ -206,6 +231,7 @@ class Operands(NamedTuple):
             stack,
             tuple(extra(array) for array in problem.epilogue.arrays),
             problem.epilogue,
+            dense("offsets", 1, problem.groups, "int32", "row") if problem.groups else None,
         )
 
     def problem(self) -> Problem:
@@ -214,5 +240,5 @@ class Operands(NamedTuple):
         layouts: list[Layout] = ["column" if one.layout == "column" else "row" for one in self[:3]]
         return Problem(
             m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, self.accumulate,
-            layouts[0], layouts[1], layouts[2], self.epilogue,
+            layouts[0], layouts[1], layouts[2], self.epilogue, self.groups,
         )  # fmt: skip

@@ -115,7 +115,10 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """C[m, n] = epilogue(A[m, k] · B[k, n]), ``batch`` times."""
+    """C[m, n] = epilogue(A[m, k] · B[k, n]), ``batch`` times.
+
+    With ``groups`` there is a B for each group of rows of A; how many rows a group has is known on the device alone.
+    """
 
     m: int
     n: int
@@ -129,9 +132,10 @@ class Problem:
     b_layout: Layout = "row"
     c_layout: Layout = "row"
     epilogue: Epilogue = field(default_factory=Epilogue)
+    groups: int = 0  # 0: one B for all rows
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k", "batch"):
+        for name in ("m", "n", "k", "batch", "groups"):
             object.__setattr__(self, name, integer(name, getattr(self, name)))
         for name in ("a", "b", "c", "accumulate"):
             if getattr(self, name) not in ELEMENT_BYTES:
@@ -141,17 +145,22 @@ class Problem:
                 raise ArgumentError(name, "must be 'row' or 'column'", getattr(self, name))
         if not isinstance(self.epilogue, Epilogue):
             raise ArgumentError("epilogue", "must be an Epilogue", self.epilogue)
+        if self.groups and self.batch != 1:
+            raise ArgumentError("batch", "must be 1 with groups", self.batch)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the products and sums alone: two for each multiply-add."""
+        """Floating-point operations of the products and sums alone: two for each multiply-add.
+
+        Of groups that have all rows between them.
+        """
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
     def bytes(self) -> int:
         """The fewest bytes that must move: each operand read once, the output written once."""
         a = self.m * self.k * ELEMENT_BYTES[self.a]
-        b = self.k * self.n * ELEMENT_BYTES[self.b]
+        b = self.k * self.n * ELEMENT_BYTES[self.b] * max(self.groups, 1)
         c = self.m * self.n * ELEMENT_BYTES[self.c]
         return math.ceil(self.batch * (a + b + c))
 
@@ -162,9 +171,10 @@ class Problem:
 
     def __str__(self) -> str:
         batch = f"{self.batch} × " if self.batch != 1 else ""
+        groups = f" in {self.groups} groups" if self.groups else ""
         types = self.a if self.a == self.b == self.c else f"{self.a}·{self.b}→{self.c}"
         then = "" if self.epilogue.is_plain else f", then {self.epilogue.expression}"
-        return f"{batch}{self.m}×{self.n}×{self.k} {types}, sums in {self.accumulate}{then}"
+        return f"{batch}{self.m}×{self.n}×{self.k} {types}{groups}, sums in {self.accumulate}{then}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

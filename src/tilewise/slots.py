@@ -11,7 +11,19 @@ from tilewise.devices.tensor_map import Description
 
 __all__ = ["OPERANDS", "SCALARS", "Gap", "MapSlot", "Slot", "constant"]
 
-OPERANDS = ("a", "b", "c", "workspace", "copy_a", "copy_b", "bias", "residual", "scale_a", "scale_b")
+OPERANDS = (
+    "a",
+    "b",
+    "c",
+    "offsets",
+    "workspace",
+    "copy_a",
+    "copy_b",
+    "bias",
+    "residual",
+    "scale_a",
+    "scale_b",
+)
 SCALARS = ("alpha", "beta")  # numbers that a call gives, where operands are given by address
 
 

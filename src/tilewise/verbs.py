@@ -86,7 +86,7 @@ def _bind_dense(plan: Plan, arch: str | None) -> Bound:
 def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any]]) -> dict[str, Array]:
     """The operands on the emulator, by name: A and B filled, the result and the workspace not set."""
     device, problem = open_emulator(), plan.problem
-    sizes = {"a": problem.m * problem.k, "b": problem.k * problem.n}
+    sizes = {"a": problem.m * problem.k, "b": problem.k * problem.n * max(problem.groups, 1)}
     made: dict[str, Array] = {}
     for name, size in sizes.items():
         made[name] = device.array(fill(problem.batch * size).astype(numpy_dtype(getattr(problem, name))))
@@ -95,6 +95,9 @@ def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any
         values = fill(problem.batch * one.rows * one.columns)
         made[one.name] = device.array(values.astype(numpy_dtype(one.dtype)))
     made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
+    if problem.groups:  # even ones
+        ends = np.arange(1, problem.groups + 1) * problem.m // problem.groups
+        made["offsets"] = device.array(ends.astype("int32"))
     if bound.workspace_bytes:
         made["workspace"] = device.empty((bound.workspace_bytes,), "uint8")
     return made

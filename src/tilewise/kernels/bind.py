@@ -76,7 +76,7 @@ def _regions(spec: KernelSpec, settings: Settings, read: Operands) -> tuple[dict
     sizes = {"workspace": spec.workspace(read, settings)}
     for one in read[:2]:
         if one.name.startswith("copy_"):
-            sizes[one.name] = copy_bytes(one, read.stack)
+            sizes[one.name] = copy_bytes(one, read.stack_of(one))
     for name, size in sizes.items():
         if size:
             found[name] = end

@@ -158,6 +158,7 @@ class KernelSpec:
     lies: str = "have contiguous rows, one after another,"  # the same in words
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
+    grouped: bool = False  # takes a matrix of B for each group of A's rows
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed
@@ -188,6 +189,8 @@ class KernelSpec:
 
     def why_not_operands(self, operands: Operands, settings: Settings) -> ArgumentError | None:
         """Why it cannot have operands of these types, as they lie; of the settings only the types count."""
+        if operands.groups and not self.grouped:
+            return ArgumentError("groups", f"must be 0 for {self.name}", operands.groups)
         if not self.epilogues and not operands.epilogue.is_plain:
             return ArgumentError("epilogue", f"must be plain for {self.name}", operands.epilogue.expression)
         for operand in operands[:2]:

@@ -68,7 +68,8 @@ def predict_work(
     if repeats == 1 and not copies:
         return found
     terms = {name: seconds * repeats for name, seconds in found.terms.items()}
-    extra = sum(_copy_seconds(getattr(operands, name), operands.stack, target) for name in copies)
+    copied = [getattr(operands, name) for name in copies]
+    extra = sum(_copy_seconds(one, operands.stack_of(one), target) for one in copied)
     terms["passes"] += extra
     bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
     return Prediction(found.seconds * repeats + extra, bound, terms)
@@ -83,7 +84,7 @@ def _copy_seconds(copy: Operand, stack: tuple[int, ...], target: Target) -> floa
 
 def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     """What one launch of a kernel takes, with its copies and partial sums."""
-    constants, (m, n, k), batch = target.constants, _sizes(work, operands), operands.batch
+    constants, (m, n, k), batch = target.constants, _sizes(work, operands), operands.groups or operands.batch
     unit, block, split, cluster = constants.units[work.unit], work.block, work.split, work.cluster
     item, stored = operands.a.itemsize, operands.c.itemsize
     if not m * n * batch:
@@ -134,8 +135,12 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
 
 
 def _sizes(work: Work, operands: Operands) -> tuple[int, int, int]:
-    """m, n and k of the product that the kernel sees."""
+    """m, n and k of the product that the kernel sees.
+
+    NOTE: how many rows groups have is not known: they count as even, and as having all rows between them.
+    """
     m, n, k = operands.sizes
+    m = ceil_div(m, operands.groups or 1)
     return (n, m, k) if work.exchanged else (m, n, k)
 
 

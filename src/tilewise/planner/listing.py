@@ -29,6 +29,7 @@ def plan(
     dtype: str = "float32",
     gpu: str | Gpu = "h200",
     batch: int = 1,
+    groups: int = 0,
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
@@ -38,13 +39,16 @@ def plan(
 
     ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
     that of A and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes
-    and types. ``copy=False`` excludes plans that copy an operand first. No GPU and no arrays are needed.
+    and types. ``copy=False`` excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have
+    a B each, as in :func:`tilewise.grouped_matmul`. No GPU and no arrays are needed.
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
     'wgmma'
     """
-    operands = operands_of(m, n, k, dtype=dtype, batch=batch, result=result, layout=layout, epilogue=epilogue)
+    operands = operands_of(
+        m, n, k, dtype=dtype, batch=batch, groups=groups, result=result, layout=layout, epilogue=epilogue
+    )
     target = target_of(gpu)
     return choose(operands, target, copy=copy).plan(operands, target)
 
@@ -99,6 +103,7 @@ def operands_of(
     *,
     dtype: str = "float32",
     batch: int = 1,
+    groups: int = 0,
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
@@ -114,7 +119,9 @@ def operands_of(
     a, b = lie
     wide = "float64" if dtype == "float64" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
-    return Operands.of(Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form))
+    return Operands.of(
+        Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups)
+    )
 
 
 def _check_type(argument: str, name: str, served: Iterable[str]) -> None:

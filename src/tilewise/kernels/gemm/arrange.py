@@ -28,7 +28,7 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
 
 def with_copies(operands: Operands, copies: tuple[str, ...]) -> Operands:
     """The operands with copies in rows in the place of those that are named."""
-    a, b = (arranged(one, operands.stack) if one.name in copies else one for one in operands[:2])
+    a, b = (arranged(one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2])
     return operands._replace(a=a, b=b)
 
 
@@ -67,7 +67,8 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
     for source, copy in zip(operands[:2], read[:2], strict=True):
         if copy is source or not source.rows * source.columns:
             continue
-        counts = [1 if step == 0 else size for size, step in zip(operands.stack, source.stack, strict=True)]
+        sizes = operands.stack_of(source)
+        counts = [1 if step == 0 else size for size, step in zip(sizes, source.stack, strict=True)]
         outer, inner = (1, 1, *counts)[-2:]
         blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * outer * inner
         code = KernelSource(_FILE, (("ELEMENT_BYTES", source.itemsize),))

@@ -9,6 +9,7 @@
 // of two stages: one barrier a step.
 #include <tilewise/element.cuh>
 #include <tilewise/epilogue.cuh>
+#include <tilewise/group_walk.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
 
@@ -38,6 +39,9 @@
 #endif
 #ifndef B_ALONG_N // 1: those of B are neighbours along N; 0: along K
 #define B_ALONG_N 1
+#endif
+#ifndef GROUPED // 1: the stack of B has a matrix for each group of A's rows
+#define GROUPED 0
 #endif
 #ifndef RASTER
 #define RASTER grouped // or another function of tilewise/raster.cuh
@@ -168,21 +172,32 @@ struct Sums {
     }
 };
 
-// The blocks of a stack's first matrix come first, then those of the next.
+// The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, unsigned inner_count,
+#if GROUPED
+            const int *group_ends, // so many as inner_count
+#endif
             Epilogue epilogue)
 {
     __shared__ Stage stages[2];
 
+#if GROUPED
+    const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
+    GroupWalk<BLOCK_M> walk(group_ends, inner_count, c.rows, tile_columns);
+    if (!walk.seek(blockIdx.x)) return;
+    const TileIndex tile = RASTER(walk.tile(blockIdx.x), walk.tile_rows(), tile_columns);
+    const unsigned batch = 0, first_row = walk.begin() + tile.row * BLOCK_M;
+    b.select(walk.group(), inner_count), c.rows = walk.end();
+#else
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
     const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
-    const unsigned batch = blockIdx.x / tiles;
+    const unsigned batch = blockIdx.x / tiles, first_row = tile.row * BLOCK_M;
     a.select(batch, inner_count), b.select(batch, inner_count), c.select(batch, inner_count);
-
-    const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
+#endif
+    const unsigned first_column = tile.column * BLOCK_N;
     Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
     Share<BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
                                        c.columns - first_column);

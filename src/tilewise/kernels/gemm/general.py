@@ -58,7 +58,7 @@ def candidates(operands: Operands, settings: Settings, _sms: int) -> Iterator[Se
     for partition in SHAPES:
         found = {**settings, "partition": partition}
         if fits(found):
-            yield {**along, "partition": partition}
+            yield {**along, "partition": partition, "grouped": int(operands.groups > 0)}
 
 
 def fits(settings: Settings) -> bool:
@@ -74,9 +74,9 @@ def runs_along_columns(operand: Operand) -> bool:
 
 
 def blocks(operands: Operands, settings: Settings) -> int:
-    m, n, _ = operands.sizes
-    shape = shape_of(settings)
-    return ceil_div(m, shape.block.m) * ceil_div(n, shape.block.n) * operands.batch
+    """How many blocks a launch has: one for each tile, or for as many as groups of rows may have."""
+    block = shape_of(settings).block
+    return operands.most_tiles(block.m, block.n)
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -92,14 +92,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError(
             "partition", f"must be a smaller one for {settings['element']}", settings["partition"]
         )
+    if bool(settings["grouped"]) != (operands.groups > 0):
+        return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
     return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
-    inner = operands.stack[-1] if operands.stack else 1
+    inner = operands.groups or (operands.stack[-1] if operands.stack else 1)
     grid = (blocks(operands, settings), 1, 1)
-    args = (a.strided(), b.strided(), c.strided(), constant("I", max(inner, 1)), epilogue_slot(operands))
+    ends = () if operands.offsets is None else (operands.offsets.pointer(),)
+    matrices = (a.strided(), b.strided(), c.strided())
+    args = (*matrices, constant("I", max(inner, 1)), *ends, epilogue_slot(operands))
     return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
 
 
@@ -133,6 +137,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "RESULT": settings["result"],
         "A_ALONG_K": settings["a_along_k"],
         "B_ALONG_N": settings["b_along_n"],
+        "GROUPED": settings["grouped"],
     }
 
 
@@ -149,6 +154,7 @@ SPEC = KernelSpec(
         "result": _ELEMENTS,
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
+        "grouped": (0, 1),
     },
     refuse=refuse,
     candidates=candidates,
@@ -159,5 +165,6 @@ SPEC = KernelSpec(
     raster="grouped",
     strided=True,
     epilogues=True,
+    grouped=True,
     stack_axes=STACK_AXES,
 )

@@ -7,11 +7,15 @@
 // of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
 // they add up what they have, in the order of their ranks, so that the result has the same bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
+// Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
+// device, and blocks walk over the tiles of all of them.
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
+#include <tilewise/group_walk.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/operand_tile.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
@@ -59,6 +63,9 @@
 #ifndef STACKED // 1: maps of four axes, two of them of the stack
 #define STACKED 0
 #endif
+#ifndef GROUPED // 1: the stack of B has a matrix for each group of A's rows, and A and C are none
+#define GROUPED 0
+#endif
 #ifndef ELEMENT
 #define ELEMENT bfloat16 // or float16
 #endif
@@ -74,6 +81,7 @@ constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
+static_assert(!GROUPED || (CLUSTER == 1 && !PINGPONG && !EXCHANGED && !STACKED), "every block walks alone");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -95,63 +103,15 @@ struct Place {
     tensor_copy::InStack which;
 };
 
-// What a step needs of an operand, in rows of 128 bytes as the copy engine swizzles them. With K along the rows it is
-// one box of SIZE rows, else boxes side by side, each 64 k by 64 elements. Of COUNT blocks that share it, each loads
-// a part for all: some rows, some boxes, or some k of every box.
-template <unsigned SIZE, bool ALONG_K, unsigned COUNT> struct alignas(1024) OperandTile {
-    static constexpr unsigned PART = SIZE / COUNT, PART_K = BLOCK_K / COUNT;
-    static constexpr bool WHOLE_BOXES = PART % BLOCK_K == 0;
-    static_assert(SIZE % (ALONG_K ? COUNT * 8 : BLOCK_K) == 0 && (!ALONG_K || PART <= 256), "boxes of the engine");
-    Element elements[SIZE * BLOCK_K];
-
-    __device__ void load(const TensorMap &map, unsigned begin, unsigned k, tensor_copy::InStack which, unsigned part,
-                         unsigned short blocks, Mbarrier &full)
-    {
-        if constexpr (ALONG_K) {
-            copy(&elements[part * PART * BLOCK_K], map, begin + part * PART, k, which, blocks, full);
-        } else if constexpr (WHOLE_BOXES) {
-#pragma unroll
-            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
-                copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
-        } else {
-#pragma unroll
-            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
-                copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
-        }
-    }
-
-    // What an instruction is told of its first 16 k, for the rows of A (columns of B) from `begin` on.
-    __device__ unsigned long long descriptor(unsigned begin) const
-    {
-        return wgmma::descriptor(&elements[begin * BLOCK_K], ALONG_K ? 0 : BLOCK_K * ROW_BYTES);
-    }
-
-    // How far the next 16 k lie from there, where 16 bytes are 1.
-    static constexpr unsigned K_APART = INSTRUCTION_K * (ALONG_K ? sizeof(Element) : ROW_BYTES) / 16;
-
-  private:
-    static __device__ void copy(void *to, const TensorMap &map, unsigned row, unsigned column,
-                                tensor_copy::InStack which, unsigned short blocks, Mbarrier &full)
-    {
-        if constexpr (STACKED && COUNT > 1)
-            tensor_copy::load_to_all(to, map, row, column, which, full, blocks);
-        else if constexpr (STACKED)
-            tensor_copy::load(to, map, row, column, which, full);
-        else if constexpr (COUNT > 1)
-            tensor_copy::load_to_all(to, map, row, column, full, blocks);
-        else
-            tensor_copy::load(to, map, row, column, full);
-    }
-};
-
 struct Stage {
-    OperandTile<BLOCK_M, A_IN_ROWS, CLUSTER_N> a;
-    OperandTile<BLOCK_N, !B_IN_ROWS, CLUSTER_M> b;
+    OperandTile<Element, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
+    OperandTile<Element, BLOCK_N, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where something happens to them first.
-constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED;
+// of which is put while the other is stored; or one of sums, where something happens to them first. The engine stores
+// whole boxes, and so nothing of groups, whose last box has rows of the next one.
+constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && !GROUPED;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
 struct alignas(1024) ResultBuffer {
@@ -177,28 +137,39 @@ struct Tiles {
     unsigned inner;         // matrices along the inner axis of the stack
     unsigned index;
     unsigned rank, row, column; // of the block in its cluster
+    GroupWalk<BLOCK_M> walk;    // over groups, of which there is a matrix for each
 
-    __device__ Tiles(unsigned height, unsigned width, unsigned matrices, unsigned inner) : inner(inner)
+    __device__ Tiles(unsigned height, unsigned width, unsigned matrices, unsigned inner, const int *group_ends)
+        : rows(height / (CLUSTER_M * BLOCK_M) + (height % (CLUSTER_M * BLOCK_M) != 0)),
+          columns(width / (CLUSTER_N * BLOCK_N) + (width % (CLUSTER_N * BLOCK_N) != 0)), inner(inner),
+          walk(group_ends, matrices, height, columns)
     {
-        rows = height / (CLUSTER_M * BLOCK_M) + (height % (CLUSTER_M * BLOCK_M) != 0);
-        columns = width / (CLUSTER_N * BLOCK_N) + (width % (CLUSTER_N * BLOCK_N) != 0);
         count = rows * columns * matrices;
         index = blockIdx.x / CLUSTER;
         rank = CLUSTER == 1 ? 0 : cluster::rank();
         row = rank % CLUSTER_M, column = rank / CLUSTER_M % CLUSTER_N;
     }
 
-    __device__ bool more(unsigned later = 0) const { return index + later * (gridDim.x / CLUSTER) < count; }
+    // Whether there is a tile for the block, or one after so many. All lanes of a warp ask for a tile of a group.
+    __device__ bool more() { return GROUPED ? walk.seek(index) : more(0); }
+    __device__ bool more(unsigned later) const { return index + later * (gridDim.x / CLUSTER) < count; }
     __device__ void next(unsigned count = 1) { index += count * (gridDim.x / CLUSTER); }
 
     // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
     __device__ Place now() const
     {
+        if constexpr (GROUPED) {
+            const TileIndex tile = grouped(walk.tile(index), walk.tile_rows(), columns);
+            return {walk.begin() + tile.row * BLOCK_M, tile.column * BLOCK_N, {0, walk.group()}};
+        }
         const unsigned matrix = STACKED ? index / (rows * columns) : 0;
         const TileIndex tile = grouped(index - matrix * rows * columns, rows, columns);
         return {(tile.row * CLUSTER_M + row) * BLOCK_M, (tile.column * CLUSTER_N + column) * BLOCK_N,
                 {matrix / inner, matrix % inner}};
     }
+
+    // The rows of C that the tile may store: up to the end of its group.
+    __device__ unsigned end(unsigned height) const { return GROUPED ? walk.end() : height; }
 
     // The blocks, a bit each, in the same row and in the same column of the cluster.
     __device__ unsigned short beside() const
@@ -444,18 +415,26 @@ struct PartialSums {
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
-// `matrices` are in the stack, `inner` of them along its inner axis.
+// `matrices` are in the stack, `inner` of them along its inner axis; or there are as many groups of rows, which end
+// where `group_ends` has.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
-               unsigned inner, unsigned by_engine, const __grid_constant__ Epilogue epilogue)
+               unsigned inner, unsigned by_engine,
+#if GROUPED
+               const int *group_ends,
+#endif
+               const __grid_constant__ Epilogue epilogue)
 {
+#if !GROUPED
+    constexpr const int *group_ends = nullptr;
+#endif
     extern __shared__ __align__(1024) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
 
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
-    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, inner);
+    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, inner, group_ends);
     const Steps steps(depth, tiles.rank);
 
     if (threadIdx.x == 0) {
@@ -470,9 +449,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     Turn turn;
     if (group == CONSUMERS) {
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP)
-            for (; tiles.more(); tiles.next())
-                produce(shared, map_a, map_b, tiles, steps, turn);
+        if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
+            for (; tiles.more(); tiles.next()) {
+                if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, tiles, steps, turn);
+                if (GROUPED) __syncwarp();
+            }
         __syncwarp();
         if (SPLIT > 1) cluster::wait_for_all_stores();
     } else {
@@ -482,7 +463,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (PINGPONG) tiles.next(group), turn.skip(group * steps.count());
         for (; tiles.more(); tiles.next(PINGPONG ? CONSUMERS : 1)) {
             Place tile = tiles.now();
-            const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride),
+            const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
                                            c.in_stack(tile.which.outer, tile.which.inner)};
             const Epilogue here = epilogue.in_stack(tile.which.outer, tile.which.inner);
             Sums sums = {};

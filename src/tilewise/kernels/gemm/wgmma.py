@@ -125,6 +125,8 @@ PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, 
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
+ALONE = {"cluster": "1x1", "split": 1, "pingpong": 0, "exchanged": 0}
+"""What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
@@ -147,7 +149,12 @@ def cluster_of(settings: Settings) -> tuple[int, int]:
 
 
 def clusters(operands: Operands, settings: Settings) -> int:
-    """How many clusters cover the stack with a tile for each block, or for all of them where they split K."""
+    """How many clusters cover the stack with a tile for each block, or for all of them where they split K.
+
+    Of groups of rows: the most tiles that they may have.
+    """
+    if operands.groups:
+        return operands.most_tiles(shape_of(settings).m, shape_of(settings).n)
     (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
     if settings["exchanged"]:
         m, n = n, m
@@ -156,9 +163,12 @@ def clusters(operands: Operands, settings: Settings) -> int:
 
 def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
-    stacked = {"stacked": int(operands.batch > 1)}
     m, n, _ = operands.sizes
     lies = _lie(operands, 0)
+    if operands.groups:
+        yield from _grouped(operands, lies, sms)
+        return
+    stacked = {"stacked": int(operands.batch > 1)}
     for tile in TILES:
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
@@ -171,6 +181,18 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         yield from _schedules(operands, found, sms)
         if tile in NARROW:
             yield from _splits(operands, found, sms)
+
+
+def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+    """Every tile that is not much too large for even groups, each block with one of them or with its share of all."""
+    m, n = ceil_div(operands.sizes[0], operands.groups), operands.sizes[1]
+    for tile in TILES:
+        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
+            continue
+        made = {**lies, "grouped": 1, "partition": _name(tile)}
+        share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
+        for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
+            yield {**made, "tiles": tiles}
 
 
 def _name(tile: Tile) -> str:
@@ -251,11 +273,16 @@ def _lines(operand: Operand, along_rows: int | str) -> Operand:
 
 
 def is_aligned(rows: Operand) -> bool:
-    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing."""
+    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing.
+
+    And none of them before the first: a tensor map has no steps backwards.
+    """
     if not rows.has_rows:
         return False
     apart = (rows.pitch if rows.rows > 1 else 0, *rows.stack)
-    return rows.alignment % ALIGNMENT == 0 and all(step * rows.itemsize % ALIGNMENT == 0 for step in apart)
+    return rows.alignment % ALIGNMENT == 0 and all(
+        step >= 0 and step * rows.itemsize % ALIGNMENT == 0 for step in apart
+    )
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -263,6 +290,11 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
+    if bool(settings["grouped"]) != (operands.groups > 0):
+        return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
+    for name, value in ALONE.items():
+        if settings["grouped"] and settings[name] != value:
+            return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
         if not is_aligned(_lines(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
@@ -275,6 +307,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
+    if operands.groups and shape.sums > MOST_SUMS_CHANGED:
+        return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (
         2 if shape.consumers == 3 else 1
     ):
@@ -293,19 +327,22 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     (a, b), c = exchange(operands, settings), operands.c
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
+    stack_of_b = operands.stack_of(b) if operands.groups else stack
     maps = (
         _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
-        _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack),
-        _result_map(c, stack),
+        _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack_of_b),
+        Slot(bytes(BYTES)) if operands.groups else _result_map(c, stack),
     )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"]))
     inner = operands.stack[-1] if operands.stack else 1
-    numbers = (operands.sizes[2], max(operands.batch, 1), max(inner, 1), is_aligned(c))
+    matrices = operands.groups or operands.batch
+    numbers = (operands.sizes[2], max(matrices, 1), max(inner, 1), is_aligned(c))
+    ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers), epilogue_slot(operands)),
+        (*maps, c.strided(), *(constant("I", number) for number in numbers), *ends, epilogue_slot(operands)),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
@@ -373,6 +410,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "A_IN_ROWS": settings["a_in_rows"],
         "B_IN_ROWS": settings["b_in_rows"],
         "STACKED": settings["stacked"],
+        "GROUPED": settings["grouped"],
         "ELEMENT": settings["element"],
         "RESULT": settings["result"],
         "THREADS": shape.threads,
@@ -411,6 +449,7 @@ SPEC = KernelSpec(
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
+        "grouped": (0, 1),  # rows of A in groups with a B each
     },
     refuse=refuse,
     candidates=candidates,
@@ -420,6 +459,7 @@ SPEC = KernelSpec(
     raster="grouped",
     stack_axes=STACK_AXES,
     epilogues=True,
+    grouped=True,
     readable=is_readable,
     lies="have rows or columns that begin at multiples of 16 bytes",
 )

@@ -1,0 +1,107 @@
+"""tw.grouped_matmul: rows in groups, each multiplied by a matrix of its own, in one launch.
+
+The way is that of :func:`tilewise.matmul`. How many rows a group has is read by the kernel, on the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tilewise import interop
+from tilewise.calls import Arrays, Choice, check_out, find_overlap, overlap_error, prepare, start
+from tilewise.describe import Shapes, group_shapes
+from tilewise.devices import Device
+from tilewise.epilogue import EpilogueCall, fit, sums_of, view_arrays
+from tilewise.errors import ArgumentError
+from tilewise.host_arrays import multiply_staged, overwrite
+from tilewise.interop import HOST, Common, View
+from tilewise.matmul import find_device, in_one_type
+from tilewise.plan import Plan
+
+__all__ = ["grouped_matmul"]
+
+ArrayT = TypeVar("ArrayT")
+
+
+@interop.keep_out_of_dynamo
+def grouped_matmul(
+    a: ArrayT,
+    b: Any,
+    offsets: Any,
+    out: Any = None,
+    *,
+    epilogue: EpilogueCall | None = None,
+    device: Device | str | None = None,
+    plan: Plan | None = None,
+) -> ArrayT:
+    """Multiply groups of rows by a matrix each: rows offsets[g-1] to offsets[g] of ``a`` by ``b[g]``.
+
+    ``a`` has shape (rows, k), its rows in the order of their groups, ``b`` (groups, k, columns), in rows, in columns
+    (``weight.mT``) or as it lies; ``offsets``, int32 on the same device, has where each group ends. A group may be
+    empty. The result has shape (rows, columns). Rows from the last end on belong to no group: in ``out`` they stay as
+    they were, else they hold anything.
+
+    ``offsets`` are read on the device alone: nothing waits for the GPU, and a CUDA graph that has captured the call
+    takes those of its replay. They must not decrease; what rows hold is undefined if they do, or if they exceed the
+    rows of ``a``, but no other memory is touched.
+
+    ``epilogue`` is what happens to the sums, as in :func:`tilewise.matmul`, with arrays that broadcast to the result;
+    ``device`` is where host arrays are multiplied; ``plan``, made with ``groups``, is how.
+
+    >>> import numpy as np, tilewise as tw
+    >>> a, b = np.ones((5, 3), "float32"), np.stack([np.full((3, 2), g, "float32") for g in (1, 2, 4)])
+    >>> tw.grouped_matmul(a, b, np.array([2, 2, 5], "int32"))[:, 0].tolist()
+    [3.0, 3.0, 12.0, 12.0, 12.0]
+    """
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentError(
+            "plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k, groups=…) makes one"
+        )
+    choice = Choice(plan=plan)
+    views = {
+        name: interop.view(name, interop.as_array(name, value))
+        for name, value in (("a", a), ("b", b), ("offsets", offsets))
+    }
+    left, right, ends = views.values()
+    shapes = group_shapes(left.shape, right.shape, ends.shape)
+    _check_ends(ends)
+    fused = view_arrays(epilogue)
+    target = {} if out is None else {"out": interop.view_output("out", out)}
+    common = interop.common({**views, **target, **fused.arrays})
+    where = find_device(common, device, (*views.values(), *target.values(), *fused.views))
+    left, right = in_one_type(left, right, common, choice)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
+    if out is not None:
+        check_out(target["out"], shapes, choice.result_type(left.dtype))
+        arrays = Arrays(left, right, target["out"], fused, ends)
+        _multiply(arrays, shapes, where, common, choice, keeps=True)
+        result: ArrayT = out
+        return result
+    made = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
+    arrays = Arrays(left, right, interop.view("out", made), fused, ends)
+    _multiply(arrays, shapes, where, common, choice, keeps=False)
+    finished: ArrayT = common.library.finish(made, common.like)
+    return finished
+
+
+def _check_ends(ends: View) -> None:
+    """Refuse ends of groups that a kernel cannot read."""
+    if ends.dtype != "int32":
+        raise ArgumentError("offsets", "must hold int32", ends.dtype, "convert it: offsets.astype('int32')")
+    if ends.shape[0] > 1 and ends.strides[0] != 1:
+        raise ArgumentError("offsets", "must be contiguous", f"strides {ends.strides}", "copy it first")
+
+
+def _multiply(
+    arrays: Arrays, shapes: Shapes, where: Device, common: Common, choice: Choice, *, keeps: bool
+) -> None:
+    """Multiply into ``arrays.out``, which ``keeps`` what it has where there are no groups."""
+    left, right, result, fused, ends = arrays
+    if common.space == HOST and where.runs_on_gpu:
+        before = result if keeps else None
+        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, ends, before))
+        return
+    made = prepare(arrays, shapes, where, choice)
+    if shared := find_overlap(made, arrays):
+        raise overlap_error(*shared)
+    start(made, arrays, where, common.streams)

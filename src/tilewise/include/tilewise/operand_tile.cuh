@@ -1,0 +1,57 @@
+// What a step of K needs of an operand in shared memory: loaded by the copy engine, multiplied by wgmma (compute
+// capability 9.0).
+#pragma once
+
+#include <tilewise/tensor_copy.cuh>
+#include <tilewise/wgmma.cuh>
+
+// Rows of 128 bytes as the copy engine swizzles them. With K along the rows it is one box of SIZE rows, else boxes side
+// by side, each 64 k by 64 elements. Of COUNT blocks that share it, each loads a part for all: some rows, some boxes, or
+// some k of every box. IN_STACK: the map has four axes, two of them of a stack.
+template <typename Element, unsigned SIZE, bool ALONG_K, unsigned COUNT, bool IN_STACK>
+struct alignas(1024) OperandTile {
+    static constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element), INSTRUCTION_K = 16;
+    static constexpr unsigned PART = SIZE / COUNT, PART_K = BLOCK_K / COUNT;
+    static constexpr bool WHOLE_BOXES = PART % BLOCK_K == 0;
+    static_assert(SIZE % (ALONG_K ? COUNT * 8 : BLOCK_K) == 0 && (!ALONG_K || PART <= 256), "boxes of the engine");
+    Element elements[SIZE * BLOCK_K];
+
+    __device__ void load(const TensorMap &map, unsigned begin, unsigned k, tensor_copy::InStack which, unsigned part,
+                         unsigned short blocks, Mbarrier &full)
+    {
+        if constexpr (ALONG_K) {
+            copy(&elements[part * PART * BLOCK_K], map, begin + part * PART, k, which, blocks, full);
+        } else if constexpr (WHOLE_BOXES) {
+#pragma unroll
+            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
+                copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
+        } else {
+#pragma unroll
+            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
+                copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
+        }
+    }
+
+    // What an instruction is told of its first 16 k, for the rows of A (columns of B) from `begin` on.
+    __device__ unsigned long long descriptor(unsigned begin) const
+    {
+        return wgmma::descriptor(&elements[begin * BLOCK_K], ALONG_K ? 0 : BLOCK_K * ROW_BYTES);
+    }
+
+    // How far the next 16 k lie from there, where 16 bytes are 1.
+    static constexpr unsigned K_APART = INSTRUCTION_K * (ALONG_K ? sizeof(Element) : ROW_BYTES) / 16;
+
+  private:
+    static __device__ void copy(void *to, const TensorMap &map, unsigned row, unsigned column,
+                                tensor_copy::InStack which, unsigned short blocks, Mbarrier &full)
+    {
+        if constexpr (IN_STACK && COUNT > 1)
+            tensor_copy::load_to_all(to, map, row, column, which, full, blocks);
+        else if constexpr (IN_STACK)
+            tensor_copy::load(to, map, row, column, which, full);
+        else if constexpr (COUNT > 1)
+            tensor_copy::load_to_all(to, map, row, column, full, blocks);
+        else
+            tensor_copy::load(to, map, row, column, full);
+    }
+};
