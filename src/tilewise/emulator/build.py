@@ -136,13 +136,21 @@ def build_general(build: Build, store: Store | None) -> None:
     build.general = native.load(parts["object"], build.symbol + "g")
 
 
+_LITTLE = 0.2  # of the instructions: so few in loops make a launch no faster by being compiled better
+
+
 def _compiles_briefly(lowering: Lowering) -> bool:
     """Whether LLVM's full pipeline takes longer than its better code saves.
 
-    It pays off in loops of plain code only: what watches a launch costs the same after either, and code without
-    a loop runs once for each warp.
+    It pays off in loops of plain code only: what watches a launch costs the same after either, and code outside
+    of loops runs once for each warp.
     """
-    return bool(lowering.cut.pieces) or lowering.watcher is not None or not lowering.program.flow.loops
+    if lowering.cut.pieces or lowering.watcher is not None:
+        return True
+    flow = lowering.program.flow
+    looped = set[int]().union(*flow.loops)
+    counts = [len(block.instructions) for block in flow.blocks]
+    return sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
 
 
 def _key(
