@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/tilewise demo
 
 test: $(VENV)/.installed-dev
-	@$(BIN)/pytest -n auto --maxprocesses 4 $(TESTS)
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS)
 
 test-peers: $(VENV)/.installed-dev $(VENV)/peers/.installed
 	@PYTHONPATH=$(VENV)/peers $(BIN)/pytest -m peers tests/peers

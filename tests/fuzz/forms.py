@@ -99,9 +99,11 @@ def play(choose: random.Random, bench: Bench) -> str:
     def go() -> None:
         import tilewise as tw
         from tilewise.emulator import build_kernel, host_cpu
+        from tilewise.toolchain import cache
 
         tw.Kernel.from_ptx(made, "k")
-        build_kernel(made, "k", (128, 1, 1), host_cpu(), None, mode)
+        # The cache saves each child the compiling of the emulator's run-time support.
+        build_kernel(made, "k", (128, 1, 1), host_cpu(), cache.default(), mode)
 
     return outcome(go, bench)
 

@@ -104,7 +104,7 @@ def build_kernel(
         text = _text(lowering)
         build = _describe(program, lowering, target)
         build.mode, build.sums = mode, sums
-        build.object = native.assemble(text, target, brief=bool(lowering.cut.pieces))
+        build.object = native.assemble(text, target, brief=_compiles_briefly(lowering))
         if store:
             store.put("emulated", key, _written(build))
     _support(store)
@@ -128,11 +128,29 @@ def build_general(build: Build, store: Store | None) -> None:
     parts = store.get("emulated-general", key) if store else None
     if parts is None or "object" not in parts:
         program = make_program(parse(build.ptx), build.entry, build.block)
-        text = _text(Lowering(program, True, f"{build.symbol}g", build.mode, build.sums))
-        parts = {"object": native.assemble(text, build.target)}
+        lowering = Lowering(program, True, f"{build.symbol}g", build.mode, build.sums)
+        text = _text(lowering)
+        parts = {"object": native.assemble(text, build.target, brief=_compiles_briefly(lowering))}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.symbol + "g")
+
+
+_LITTLE = 0.2  # of the instructions: so few in loops make a launch no faster by being compiled better
+
+
+def _compiles_briefly(lowering: Lowering) -> bool:
+    """Whether LLVM's full pipeline takes longer than its better code saves.
+
+    It pays off in loops of plain code only: what watches a launch costs the same after either, and code outside
+    of loops runs once for each warp.
+    """
+    if lowering.cut.pieces or lowering.watcher is not None:
+        return True
+    flow = lowering.program.flow
+    looped = set[int]().union(*flow.loops)
+    counts = [len(block.instructions) for block in flow.blocks]
+    return sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
 
 
 def _key(

@@ -68,7 +68,7 @@ def _machine(target: CpuTarget) -> Any:
 
 
 def assemble(text: str, target: CpuTarget, brief: bool = False) -> bytes:
-    """Compile LLVM text to an object file; ``brief`` leaves out what does little for long straight code."""
+    """Compile LLVM text to an object file; ``brief`` leaves out what does little for code without hot loops."""
     with _LOCK:
         code = _assemble(text, target, brief)  # NOTE: a function of its own, so that its modules end in here
         if "+avx512f" in target.features and _doubtful(code):
