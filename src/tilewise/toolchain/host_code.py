@@ -103,6 +103,7 @@ _PLACES = {"__global__", "__device__", "__constant__", "__managed__", "__shared_
 _OF_THE_HOST = re.compile(
     r"\bstd\s*::|\bcuda(?:Error|Event|Stream|Graph|DeviceProp|Array)\w*|\b(?:FILE|curandGenerator_t)\b"
 )
+_SIZE = re.compile(r"\[[^\[\]]*\]")  # of an array, which may hold parentheses without being a function
 _SCOPE = re.compile(r"\s*(?:(?:inline\s+)?namespace\b[^;{}()=]*|extern\s*(?=\{))")
 _CLASS = re.compile(
     r"\s*(?:template\s*<[^{};]*>\s*)?(?:typedef\s+)?(?:struct|class|union)\b[^;{}()=]*(?:alignas\s*\([^()]*\)[^;{}()=]*)?"
@@ -170,7 +171,7 @@ def _host_parts(
                 yield from _host_parts(text, head_end + 1, close, device_words, bool(_CLASS.fullmatch(head)))
         elif not device_words.isdisjoint(re.findall(r"\w+", head)) or _is_type(head):
             continue
-        elif "(" in head.partition("=")[0]:
+        elif "(" in _SIZE.sub("", head.partition("=")[0]):
             if re.search(r"=\s*(?:default|delete)\s*;?\s*$", whole):
                 continue
             yield start, at, bool(re.search(r"\bconstexpr\b", head)) and not _OF_THE_HOST.search(whole)
