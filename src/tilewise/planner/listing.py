@@ -73,6 +73,9 @@ class PlanRow(NamedTuple):
     copies: str
 
 
+_OFF = (0, 1, "1x1")  # of a switch: what it usually is, if it is among them
+
+
 def plan_rows(plans: Iterable[Plan]) -> list[PlanRow]:
     """Plans as rows of a table, in their order."""
     return [_row(one) for one in plans]
@@ -84,6 +87,8 @@ def _row(plan: Plan) -> PlanRow:
     settings.update({name: getattr(plan, name) for name in ("stages", "split", "raster") if name in known})
     for name in ("element", "result"):
         settings.pop(name, None)  # the problem says them
+    for name in [name for name, value in settings.items() if value in _OFF and value == known[name][0]]:
+        del settings[name]  # a switch that is as usual says nothing
     seconds = plan.seconds or 0.0
     return PlanRow(
         plan.kernel,

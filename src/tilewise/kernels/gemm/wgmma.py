@@ -309,9 +309,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if operands.groups and shape.sums > MOST_SUMS_CHANGED:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
-    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (
-        2 if shape.consumers == 3 else 1
-    ):
+    halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
+    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
         return ArgumentError("partition", "must be a smaller tile with an epilogue", settings["partition"])
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
