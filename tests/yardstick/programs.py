@@ -71,11 +71,11 @@ def compile_cuda(source: str, arch: str = "sm_80") -> str:
     flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytes(size)  # NOTE: it is written into, so it must not be the one b" " that Python has
     nvrtc.nvrtcGetProgramLog(program, log)
     assert not error, log.decode()
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
+    text = bytes(size)
     nvrtc.nvrtcGetPTX(program, text)
     return str(text.rstrip(b"\0"), "ascii")
 
