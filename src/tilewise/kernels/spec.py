@@ -85,6 +85,7 @@ class Work:
     cluster: int = 1  # blocks along m that share B
     split: int = 1  # slices of K side by side
     split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
+    parts: int = 1  # slices of K besides, whose sums another launch adds up
     tiles: int = 1  # of C that a block computes one after another
     pingpong: bool = False  # whether it stores one of them while it multiplies the next
     exchanged: bool = False  # whether the block is one of C's transpose

@@ -92,11 +92,11 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
 
     # How many blocks, one after another, an SM has, and how many at once.
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
-    clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
+    clusters = ceil_div(tiles_m, cluster) * tiles_n * split * work.parts * batch
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
     resident = _count_resident(work, target)
     waves, rest = divmod(per_sm, resident)
-    steps = ceil_div(ceil_div(k, block.k), split)
+    steps = ceil_div(ceil_div(k, block.k), split * work.parts)
 
     step_bytes = block.k * item * (min(block.m, m) + min(block.n, n) / cluster)
     read_bytes = batch * item * k * (m + n)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -124,8 +125,9 @@ BETWEEN = (
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
+PARTS = tuple(range(1, 65))
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
-ALONE = {"cluster": "1x1", "split": 1, "pingpong": 0, "exchanged": 0}
+ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
@@ -184,7 +186,10 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
-    """Every tile that is not much too large for even groups, each block with one of them or with its share of all."""
+    """Every tile that is not much too large for even groups, each block with one of them or with its share of all.
+
+    Shares are computed together or in turns.
+    """
     m, n = ceil_div(operands.sizes[0], operands.groups), operands.sizes[1]
     for tile in TILES:
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
@@ -192,7 +197,9 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
         made = {**lies, "grouped": 1, "partition": _name(tile)}
         share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
         for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
-            yield {**made, "tiles": tiles}
+            yield {**made, "pingpong": 0, "tiles": tiles}
+        if share > 1 and Shape(tile, pingpong=True).sums == LEAST_SUMS:
+            yield {**made, "pingpong": 1, "tiles": min(share, MOST_TILES)}
 
 
 def _name(tile: Tile) -> str:
@@ -316,26 +323,35 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
         return ArgumentError("split", f"must be 1 for a tile of {shape.m}×{shape.n}", split)
-    blocks = clusters(inner, settings) * split * 2
+    parts = int(settings["parts"])
+    if parts > 1 and (operands.groups or inner.batch != 1 or shape.pingpong or int(settings["tiles"]) != 1):
+        return ArgumentError("parts", "must be 1 for stacks, groups and several tiles a block", parts)
+    if parts > 1:
+        try:
+            parts_of(operands).check_index("c")
+        except ArgumentError as error:
+            return error
+    blocks = clusters(inner, settings) * split * parts * 2
     if blocks > MOST_BLOCKS:
         return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
     return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    (a, b), c = exchange(operands, settings), operands.c
+    (a, b), parts = exchange(operands, settings), int(settings["parts"])
+    c = parts_of(operands) if parts > 1 else operands.c
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
     stack_of_b = operands.stack_of(b) if operands.groups else stack
     maps = (
         _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
         _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack_of_b),
-        Slot(bytes(BYTES)) if operands.groups else _result_map(c, stack),
+        _result_map(c, stack) if parts == 1 else Slot(bytes(BYTES)),
     )
     blocks = down * across * split
-    launched = ceil_div(clusters(operands, settings), int(settings["tiles"]))
-    inner = operands.stack[-1] if operands.stack else 1
-    matrices = operands.groups or operands.batch
+    launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
+    inner = parts if parts > 1 else operands.stack[-1] if operands.stack else 1
+    matrices = parts if parts > 1 else operands.groups or operands.batch
     numbers = (operands.sizes[2], max(matrices, 1), max(inner, 1), is_aligned(c))
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     launch = Launch(
@@ -346,7 +362,8 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
     )
-    return [Step("wgmma_gemm", launch)]
+    multiply = Step("wgmma_gemm", launch)
+    return [multiply] if parts == 1 else [multiply, add_step(operands, parts)]
 
 
 def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
@@ -371,7 +388,13 @@ def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
     return c.map((64, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
 
+def workspace_bytes(operands: Operands, settings: Settings) -> int:
+    """The sums of every part of K, if there are several."""
+    return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
+
+
 def work(operands: Operands, settings: Settings) -> Work:
+    parts = int(settings["parts"])
     shape, (down, _) = shape_of(settings), cluster_of(settings)
     (a, b), c = exchange(operands, settings), operands.c
     first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
@@ -384,6 +407,9 @@ def work(operands: Operands, settings: Settings) -> Work:
         cluster=down,
         split=int(settings["split"]),
         split_in_cluster=True,
+        parts=parts,
+        launches=1 if parts == 1 else 2,
+        extra_bytes=2 * workspace_bytes(operands, settings),
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
@@ -406,6 +432,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "CLUSTER_M": down,
         "CLUSTER_N": across,
         "SPLIT": settings["split"],
+        "PARTS": settings["parts"],
         "A_IN_ROWS": settings["a_in_rows"],
         "B_IN_ROWS": settings["b_in_rows"],
         "STACKED": settings["stacked"],
@@ -442,6 +469,7 @@ SPEC = KernelSpec(
         "result": ("bfloat16", "float16", "float32"),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
+        "parts": PARTS,  # of K, over the clusters
         "tiles": tuple(range(1, MOST_TILES + 1)),  # of C that a block computes, one after another
         "pingpong": (0, 1),  # each warpgroup tiles of its own
         "exchanged": (0, 1),  # Cᵀ = Bᵀ·Aᵀ
@@ -451,6 +479,7 @@ SPEC = KernelSpec(
         "grouped": (0, 1),  # rows of A in groups with a B each
     },
     refuse=refuse,
+    workspace=workspace_bytes,
     candidates=candidates,
     element_types=("bfloat16", "float16"),
     defines=defines,
