@@ -41,11 +41,13 @@ class UnitCost:
     memory_latency_clocks: float = 0.0
     """What a step waits longer if its bytes come from memory, not from L2."""
     split_clocks: float = 0.0
-    """Of a block whose cluster splits K: to add up what its blocks have."""
+    """Of a cluster of 16 that splits K, to add up what its blocks have; and as much more if it finds no SM free."""
     waits: float = 0.0
     """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
     epilogue_clocks: float = 0.0
     """Of a sum that something happens to before it is stored, and as many for each element of another array."""
+    idle_memory: float = 0.0
+    """The share of a block's start and end in which memory is idle."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
@@ -63,6 +65,8 @@ class Constants:
     """What every launch after the first takes beside its bytes: a pass over a copy or over partial sums."""
     workspace_bandwidth: float
     """Bytes/s that a pass writes and another reads soon after, much of it in L2."""
+    part_seconds: float = 0.0
+    """What each part of K takes there whose sums a pass adds up, beside its bytes."""
     copied_per_clock: float = math.inf
     """Elements that an SM lays out in rows anew, beside their bytes."""
     units: Mapping[str, UnitCost] = field(default_factory=dict)

@@ -39,6 +39,7 @@ from tilewise.planner.target import Target
 __all__ = ["Prediction", "estimate", "predict", "predict_work"]
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
+_LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
 _LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
 
 
@@ -93,6 +94,8 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     # How many blocks, one after another, an SM has, and how many at once.
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
     clusters = ceil_div(tiles_m, cluster) * tiles_n * split * work.parts * batch
+    if operands.groups:  # whose last tile has half its rows, on average
+        clusters = math.ceil(operands.groups * (m / block.m + 0.5) * tiles_n)
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
     resident = _count_resident(work, target)
     waves, rest = divmod(per_sm, resident)
@@ -112,13 +115,21 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     terms["launch"] = constants.launch
     terms["passes"] = work.extra_bytes / constants.workspace_bandwidth
     terms["passes"] += (work.launches - 1) * constants.pass_seconds
+    if work.parts > 1:
+        terms["passes"] += work.parts * constants.part_seconds
     if work.split > 1:
-        terms["passes"] += unit.split_clocks * math.sqrt(work.split / 2) / constants.clock
+        # A launch that leaves many SMs free hides much of it: the next one begins meanwhile.
+        crowded = max(2 * clusters * cluster / target.sms - 1, 0.0)
+        terms["passes"] += (
+            unit.split_clocks * (work.split / _LARGE_SPLIT + min(crowded, 1.0)) / constants.clock
+        )
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
     memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
         constants.memory_bandwidth * share
     )
+    # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
+    memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)

@@ -40,16 +40,17 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         }
     }
 
-    // Where the box belongs in C, as far as C goes. `whole` runs of columns can be stored at once.
+    // Where the box, or so much of it, belongs in C, as far as C goes. `whole` runs of columns can be stored at once.
     struct Part {
         unsigned row, column, height, width, whole;
 
         template <typename Result>
-        __device__ Part(const Matrix<Result> &c, unsigned row, unsigned column, unsigned rows, bool aligned)
+        __device__ Part(const Matrix<Result> &c, unsigned row, unsigned column, unsigned rows, unsigned columns,
+                        bool aligned)
             : row(row), column(column)
         {
             height = row < c.height ? min(c.height - row, rows) : 0;
-            width = column < c.width ? min(c.width - column, COLUMNS) : 0;
+            width = column < c.width ? min(c.width - column, columns) : 0;
             whole = aligned ? width / RUN : 0;
         }
 

@@ -115,20 +115,23 @@ struct Place {
     tensor_copy::InStack which;
 };
 
+// NOTE: rows of B come 64 columns at a time: the last of them may be beyond the tile.
+constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
+
 struct Stage {
     OperandTile<Element, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
-    OperandTile<Element, BLOCK_N, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
+    OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where something happens to them first.
-constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && PARTS == 1;
+// of which is put while the other is stored; or one of sums, where something happens to them first, or where a tile is
+// no whole boxes wide.
+constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
 struct alignas(1024) ResultBuffer {
     char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
 };
-static_assert(EXCHANGED || WARPGROUP_N % 64 == 0, "whole boxes");
 
 struct Shared {
     Stage stages[STAGES];
@@ -345,8 +348,9 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
         const unsigned down = tile.row + i / ACROSS * 64, across = tile.column + i % ACROSS * 64;
-        const unsigned rows = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
-        const BoxOfSums::Part part(c, EXCHANGED ? across : down, EXCHANGED ? down : across, rows, wide);
+        const unsigned lines = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
+        const unsigned row = EXCHANGED ? across : down, column = EXCHANGED ? down : across;
+        const BoxOfSums::Part part(c, row, column, EXCHANGED ? lines : 64, EXCHANGED ? 64 : lines, wide);
         BoxOfSums::Given<Fused, AHEAD> given;
         given.read(part, epilogue, 0);
         wait_for_warpgroup(group); // all have stored from the box

@@ -52,6 +52,7 @@ class Shape:
     tile: Tile
     pingpong: bool = False
     exchanged: bool = False
+    b_in_rows: bool = False
 
     @property
     def m(self) -> int:
@@ -95,8 +96,18 @@ class Shape:
         return self.stages * self._stage_bytes + self._result_bytes
 
     @property
+    def loaded_columns(self) -> int:
+        """Columns of B in a stage: rows of B come in whole boxes."""
+        return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
+
+    @property
+    def stage_elements(self) -> int:
+        """Elements of both operands in a stage."""
+        return (self.m + self.loaded_columns) * BLOCK_K
+
+    @property
     def _stage_bytes(self) -> int:
-        return (self.m + self.n) * BLOCK_K * 2 + BARRIER_BYTES
+        return self.stage_elements * 2 + BARRIER_BYTES
 
     @property
     def _result_bytes(self) -> int:
@@ -116,16 +127,18 @@ TILES = (
 )
 """What the kernel has for operands as they are."""
 NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
-"""What it has besides if they are exchanged, for a few rows of C."""
+"""What it has besides, if they are exchanged, for a few rows of C."""
 BETWEEN = (
     *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
     *_tiles(256, 80, 96, 112, 144, 160),
 )
-"""The same for what no other tile covers without much waste."""
+"""What it has for sizes that no other tile covers without much waste."""
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
+MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
 ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
@@ -136,7 +149,7 @@ MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes
 
 def shape_of(settings: Settings) -> Shape:
     tile = PARTITIONS[str(settings["partition"])]
-    return Shape(tile, bool(settings["pingpong"]), bool(settings["exchanged"]))
+    return Shape(tile, *(bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows")))
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -171,14 +184,15 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         yield from _grouped(operands, lies, sms)
         return
     stacked = {"stacked": int(operands.batch > 1)}
-    for tile in TILES:
+    for tile in (*TILES, *_least_waste(operands, m, n, sms)):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
         found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
         yield from _splits(operands, found, sms)
+        yield from _parts(operands, found, sms)
     lies = _lie(operands, 1)
-    for tile in _exchanged_tiles(operands, bool(lies["b_in_rows"]), sms):
+    for tile in _exchanged_tiles(operands, sms):
         found = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
         if tile in NARROW:
@@ -212,20 +226,24 @@ def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
     return {"exchanged": exchanged, "a_in_rows": int(in_rows(a)), "b_in_rows": int(in_rows(b))}
 
 
-def _exchanged_tiles(operands: Operands, b_in_rows: bool, sms: int) -> Iterator[Tile]:
+def _exchanged_tiles(operands: Operands, sms: int) -> Iterator[Tile]:
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
-    fitting = [one for one in (*NARROW, *BETWEEN) if not b_in_rows or one.n % BOX == 0]
-    if m <= NARROW[-1].n:
-        for height in (64, 128):
-            yield from [one for one in fitting if one.m == height < 2 * n and one.n >= m][:1]
+    if m > NARROW[-1].n:
+        yield from _least_waste(operands, n, m, sms)[:1]
         return
+    for height in (64, 128):
+        yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
+
+
+def _least_waste(operands: Operands, m: int, n: int, sms: int) -> list[Tile]:
+    """Of the tiles between the others the two that take the fewest waves, counted in columns, for C of m×n."""
+    fitting = [one for one in BETWEEN if one.m == BETWEEN[0].m < 2 * m]
 
     def cost(tile: Tile) -> int:
-        return ceil_div(ceil_div(n, tile.m) * ceil_div(m, tile.n) * operands.batch, sms) * tile.n
+        return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
 
-    if n > BETWEEN[0].m // 2:
-        yield from sorted((one for one in fitting if one in BETWEEN and one.m == 128), key=cost)[:1]
+    return sorted(fitting, key=cost)[:2]
 
 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
@@ -254,10 +272,23 @@ def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]
             yield {**made, "split": split}
 
 
+def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """As many parts of K over the clusters as there is room for at once, if a cluster splits K or not."""
+    made = {**found, "cluster": "1x1", "pingpong": 0, "tiles": 1}
+    shape, alone = shape_of(made), clusters(operands, made)
+    if operands.batch != 1 or shape.m * shape.n > 128 * 128:
+        return
+    for split in (1, 4, 8):
+        steps = ceil_div(operands.sizes[2], BLOCK_K) // split
+        parts = min(sms // (alone * split), steps // LEAST_STEPS, MOST_PARTS)
+        if parts > 1 and (split == 1 or may_split(shape)):
+            yield {**made, "split": split, "parts": parts}
+
+
 def may_split(shape: Shape) -> bool:
     """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
     rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
-    room = shape.stages * (shape.m + shape.n) * BLOCK_K * 2
+    room = shape.stages * shape.stage_elements * 2
     return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room
 
 
@@ -309,9 +340,6 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
     shape, split = shape_of(settings), int(settings["split"])
-    if shape.n % BOX and (not shape.exchanged or settings["b_in_rows"]):
-        rule = "must be a tile whose second size is a multiple of 64 unless exchanged, with A in rows"
-        return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if operands.groups and shape.sums > MOST_SUMS_CHANGED:
@@ -345,7 +373,13 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     stack_of_b = operands.stack_of(b) if operands.groups else stack
     maps = (
         _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
-        _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack_of_b),
+        _map(
+            _lines(b, settings["b_in_rows"]),
+            not settings["b_in_rows"],
+            shape.loaded_columns,
+            down,
+            stack_of_b,
+        ),
         _result_map(c, stack) if parts == 1 else Slot(bytes(BYTES)),
     )
     blocks = down * across * split
