@@ -143,7 +143,7 @@ def test_results_are_read_in_either_form(tmp_path: Path) -> None:
         path.write_text(json.dumps(data), encoding="utf-8")
         (one,) = read(path)
         assert (one.problem.m, one.problem.n, one.problem.k, one.problem.batch) == (64, 32, 128, 3)
-        assert (one.problem.b_layout, one.copies, one.seconds) == ("column", ("b",), 4.5e-6)
+        assert (one.problem.b_layout, one.operands.b.name, one.seconds) == ("column", "copy_b", 4.5e-6)
         assert (one.settings["partition"], one.settings["stages"]) == ("64x64x32", 3)
         expected = list_candidates(Operands.of(one.problem), H200, specs=(KERNELS["12_multistage"],))[0]
         seconds = {candidate.settings["partition"]: candidate.prediction.seconds for candidate in expected}
@@ -238,7 +238,7 @@ def test_a_copy_costs_what_was_measured(measured: list[Measured]) -> None:
     pairs = [
         (times[key[0], "row", *key[2:]], one)
         for key, one in times.items()
-        if one.copies and (key[0], "row", *key[2:]) in times
+        if one.operands.b.name == "copy_b" and (key[0], "row", *key[2:]) in times
     ]
     assert len(pairs) > 12
     extra = [(two.predict(H200) - one.predict(H200)) / (two.seconds - one.seconds) for one, two in pairs]

@@ -106,11 +106,14 @@ def access_bytes(*operands: Operand) -> int:
     return alignment_of(*apart, *(operand.alignment for operand in operands))
 
 
-def straddling(a: Operand, b: Operand, block: Tile, cluster: int) -> float:
-    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B."""
+def straddling(a: Operand, b: Operand, block: Tile, cluster: int, between: bool = False) -> float:
+    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B.
+
+    ``between``: a tile's part of B's rows does not either, as it has no whole lines.
+    """
     apart = [one.rows > 1 and one.pitch * one.itemsize % _LINE_BYTES > 0 for one in (a, b)]
     columns = block.n / cluster
-    return (apart[0] * block.m + apart[1] * columns) / (block.m + columns)
+    return (apart[0] * block.m + (apart[1] or between) * columns) / (block.m + columns)
 
 
 # ── the spec ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -113,7 +113,7 @@ def _of_spec(
             if error is not None:
                 refusal = refusal or error
                 continue
-            prediction = predict(spec, read, chosen, copies, target)
+            prediction = predict(spec, read, chosen, operands, target)
             found.append(Candidate(spec, chosen, read, copies, prediction))
     return found, refusal
 

@@ -41,7 +41,7 @@ class UnitCost:
     memory_latency_clocks: float = 0.0
     """What a step waits longer if its bytes come from memory, not from L2."""
     split_clocks: float = 0.0
-    """Of a cluster of 16 that splits K, to add up what its blocks have; and as much more if it finds no SM free."""
+    """Of a cluster that splits K, to add up what its blocks have of a tile of 64×64; more of larger ones."""
     waits: float = 0.0
     """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
     epilogue_clocks: float = 0.0
@@ -98,6 +98,7 @@ FITTED: Mapping[str, Constants] = {
         launch=0.5e-6,
         pass_seconds=1.75e-6,
         workspace_bandwidth=5.2e12,
+        part_seconds=6.4e-08,
         copied_per_clock=1.76,
         units={
             "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
@@ -109,8 +110,9 @@ FITTED: Mapping[str, Constants] = {
             ),  # see ESTIMATED
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
-                1890, 2.07, 2930, 14.7, 128, 358, stores_per_clock=1.13, memory_share=0.88, joules_per_mac=1.51e-12,
-                split_clocks=1500, outside=0.648, epilogue_clocks=0.3,
+                1855, 1.88, 2648, 8.07, 43.2, 293, stores_per_clock=2.92, memory_share=0.868,
+                joules_per_mac=1.05e-12, split_clocks=1944, outside=0.746, epilogue_clocks=0.3,
+                idle_memory=0.45, memory_latency_clocks=77.3,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
@@ -123,13 +125,13 @@ FITTED: Mapping[str, Constants] = {
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
             "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
         },
-        l2_bytes_per_clock=76.7,
-        straddling=1.05,
+        l2_bytes_per_clock=75.65,
+        straddling=1.59,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=2060,
-        cluster_step_clocks=0.29,
+        cluster_start_clocks=4061,
+        cluster_step_clocks=6.99,
         watts=600,
-        joules_per_l2_byte=2.64e-12,
+        joules_per_l2_byte=1.77e-11,
     )
 }  # fmt: skip
 

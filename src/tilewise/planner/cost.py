@@ -30,9 +30,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
-from tilewise.kernels.gemm.arrange import copy_bytes
+from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
-from tilewise.operands import Operand, Operands, ceil_div
+from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
 from tilewise.planner.target import Target
 
@@ -53,34 +53,41 @@ class Prediction:
 
 
 def predict(
-    spec: KernelSpec, operands: Operands, settings: Settings, copies: tuple[str, ...], target: Target
+    spec: KernelSpec, operands: Operands, settings: Settings, sources: Operands, target: Target
 ) -> Prediction:
-    """What multiplying these operands by this kernel takes on the target; ``copies`` were made of some first."""
+    """What multiplying these operands by this kernel takes on the target; some are copies of ``sources``."""
     inner = operands.inner(spec.stack_axes)
-    return predict_work(spec.work(inner, settings), inner, operands, copies, target)
+    return predict_work(spec.work(inner, settings), inner, operands, sources, target)
 
 
 def predict_work(
-    work: Work, inner: Operands, operands: Operands, copies: tuple[str, ...], target: Target
+    work: Work, inner: Operands, operands: Operands, sources: Operands, target: Target
 ) -> Prediction:
     """The same with the work of one launch, which serves ``inner``, as many axes of the stack as it takes."""
     repeats = operands.batch // inner.batch if operands.batch else 1
     found = estimate(work, inner if operands.batch else operands, target)
-    if repeats == 1 and not copies:
+    extra = _copy_seconds(operands, sources, target)
+    if repeats == 1 and not extra:
         return found
     terms = {name: seconds * repeats for name, seconds in found.terms.items()}
-    copied = [getattr(operands, name) for name in copies]
-    extra = sum(_copy_seconds(one, operands.stack_of(one), target) for one in copied)
     terms["passes"] += extra
     bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
     return Prediction(found.seconds * repeats + extra, bound, terms)
 
 
-def _copy_seconds(copy: Operand, stack: tuple[int, ...], target: Target) -> float:
-    """What laying an operand out in rows takes: the bytes of both, and the way of each element through an SM."""
-    constants, moved = target.constants, copy_bytes(copy, stack)
-    clocks = moved / copy.itemsize / (constants.copied_per_clock * target.sms)
-    return constants.pass_seconds + 2 * moved / constants.workspace_bandwidth + clocks / constants.clock
+def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> float:
+    """What the copies take: the bytes of source and copy; and the way of each element through an SM, one by one where
+    lines do not stay lines. Those whose lines do are copied together."""
+    constants, passes, spent = target.constants, set(), 0.0
+    for source, copy in zip(sources[:2], operands[:2], strict=True):
+        if source is copy:
+            continue
+        moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
+        spent += 2 * moved / constants.workspace_bandwidth
+        if not alike:
+            spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
+        passes.add("align" if alike else copy.name)
+    return spent + len(passes) * constants.pass_seconds
 
 
 def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
@@ -118,11 +125,9 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     if work.parts > 1:
         terms["passes"] += work.parts * constants.part_seconds
     if work.split > 1:
-        # A launch that leaves many SMs free hides much of it: the next one begins meanwhile.
-        crowded = max(2 * clusters * cluster / target.sms - 1, 0.0)
-        terms["passes"] += (
-            unit.split_clocks * (work.split / _LARGE_SPLIT + min(crowded, 1.0)) / constants.clock
-        )
+        # Blocks of a cluster read what the others have; large clusters take longer to begin.
+        longer = math.sqrt(block.m * block.n) / 64 * (1 + (split / _LARGE_SPLIT) ** 2)
+        terms["passes"] += unit.split_clocks * longer / constants.clock
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
     memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (

@@ -59,7 +59,7 @@ class Measured:
     seconds: float
     operands: Operands  # as the kernel reads them: after the copies
     inner: Operands  # what one launch takes of them
-    copies: tuple[str, ...]
+    sources: Operands  # as they lie
     work: Work
 
     @property
@@ -69,7 +69,7 @@ class Measured:
 
     def predict(self, target: Target) -> float:
         """Seconds that the cost model predicts."""
-        return predict_work(self.work, self.inner, self.operands, self.copies, target).seconds
+        return predict_work(self.work, self.inner, self.operands, self.sources, target).seconds
 
 
 def read(path: str | Path) -> list[Measured]:
@@ -94,10 +94,10 @@ def _measured(
     run: str, operands: Operands, spec: KernelSpec, settings: Mapping[str, object], seconds: float
 ) -> Measured:
     complete = spec.complete({**spec.for_types(operands), **settings})
-    reads, copies = readable(spec, operands)
+    reads, _ = readable(spec, operands)
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)
-    return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, copies, work)
+    return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, operands, work)
 
 
 @dataclass(frozen=True, slots=True)

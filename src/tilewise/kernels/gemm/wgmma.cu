@@ -328,7 +328,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
                 tensor_copy::store(map, row, column, box.bytes);
         }
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) box.store_elements(c, row, column);
+        if (!whole) box.store_runs(c, row, column);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (BOXES % 2 && storing) tensor_copy::commit();

@@ -230,20 +230,20 @@ def _exchanged_tiles(operands: Operands, sms: int) -> Iterator[Tile]:
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
     if m > NARROW[-1].n:
-        yield from _least_waste(operands, n, m, sms)[:1]
+        yield from _least_waste(operands, n, m, sms)
         return
     for height in (64, 128):
         yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
 
 
 def _least_waste(operands: Operands, m: int, n: int, sms: int) -> list[Tile]:
-    """Of the tiles between the others the two that take the fewest waves, counted in columns, for C of m×n."""
+    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n."""
     fitting = [one for one in BETWEEN if one.m == BETWEEN[0].m < 2 * m]
 
     def cost(tile: Tile) -> int:
         return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
 
-    return sorted(fitting, key=cost)[:2]
+    return sorted(fitting, key=cost)[:3]
 
 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
@@ -448,7 +448,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
         store_bytes=16 if is_aligned(c) else c.itemsize,
-        straddling=straddling(first, second, shape.tile, down),
+        straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
     )
 
 
