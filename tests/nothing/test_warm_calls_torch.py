@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tilewise.call_stub import CountedLaunch, available
 from tilewise.devices import gpu
 from tilewise.interop import HOST
 from tilewise.matmul import matmul_in_python
-from tilewise.warm_calls import WarmCalls
+from tilewise.warm_calls import Extras, WarmCalls
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
@@ -52,10 +53,11 @@ class Front:
         patch.setattr(gpu, "open", lambda ordinal=0: self.gpu)
         patch.setattr(module, "_warm", self)
 
-    def offer(self, made: Any, views: Any, has_out: bool, device: Any) -> None:
+    def offer(self, made: Any, views: Any, has_out: bool, device: Any, extras: Extras) -> None:
         """Hand on what the slow path offers, with the tensors where the compiled call finds them."""
         where_they_lie: Any = tuple(one._replace(space=HOST) for one in views)
-        self.warm.offer(made, where_they_lie, has_out, device)
+        arrays = {name: one._replace(space=HOST) for name, one in extras.arrays.items()}
+        self.warm.offer(made, where_they_lie, has_out, device, replace(extras, arrays=arrays))
 
     def in_python(self, *args: Any, **keywords: Any) -> tuple[Any, Any, list[CountedLaunch]]:
         """Result, error and launches of a call without compiled code."""
