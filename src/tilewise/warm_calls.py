@@ -97,9 +97,10 @@ def describe_extras(fused: Fused, source: EpilogueCall | str | None, offsets: Vi
     if isinstance(source, EpilogueCall):
         names, text = tuple(source.given), source.expression
     elif source is not None:
-        text = ACTIVATIONS[ACTIVATIONS.index(source)]  # the one that is interned
+        text = ACTIVATIONS[ACTIVATIONS.index(source)]  # the very one that the builtin was given
     form = CallForm(names, numbers, text, isinstance(source, EpilogueCall), offsets is not None)
-    kept = tuple(place for place, name in enumerate(arrays) if name.removeprefix("epilogue.") in fused.kept)
+    written = {f"epilogue.{name}" for name in fused.kept}
+    kept = tuple(place for place, name in enumerate(arrays) if name in written)
     return Extras(form, arrays, kept)
 
 
@@ -153,6 +154,7 @@ class WarmCalls:
     ) -> None:
         self._stub = CallStub(name, doc, slow, positional=positional, keywords=keywords)
         self._stub.register_epilogue(EpilogueCall, "expression", "given")
+        self._stub.register_activations(ACTIVATIONS)
         self._lock = threading.RLock()  # a signal's handler may multiply as well
         self._libraries: dict[str, int | None] = {}
         self._offered: OrderedDict[_Kind, int] = OrderedDict()  # how often; what was offered last is last

@@ -55,12 +55,15 @@ define internal void @add_number(ptr %call, double %number) #1 {{
   ret void
 }}
 
-; A float or an int, exactly; 0 is neither, 1 is read, 2 is too large.
+; A float, NumPy's float64 or an int, and of no other type; 0 is none of them, 1 is read, 2 is too large.
 define internal i32 @read_number(ptr %object, ptr %number_at) #2 {{
 entry:
   %type = get Object.type %object
   %float_type = get State.float_type @tw_state
-  %is_float = icmp eq ptr %type, %float_type
+  %is_plain_float = icmp eq ptr %type, %float_type
+  %wide_type = get State.wide_type @tw_state
+  %is_wide = icmp eq ptr %type, %wide_type
+  %is_float = or i1 %is_plain_float, %is_wide
   br i1 %is_float, label %float, label %other
 float:
   %float_as_double = get State.float_as_double @tw_state
@@ -90,6 +93,53 @@ failed:
 neither:
   ret i32 0
 }}
+"""
+
+# The activation of this name, as records have it, or null.
+_FIND_ACTIVATION = """
+define internal ptr @find_activation(ptr %object) #2 {
+entry:
+  %activations = at State.activations @tw_state
+  %count = get State.activation_count @tw_state
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %other ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %compare, label %unlike
+compare:
+  %known_at = getelementptr ptr, ptr %activations, i64 %i
+  %known = load ptr, ptr %known_at
+  %same = icmp eq ptr %known, %object
+  br i1 %same, label %found, label %other
+other:
+  %after = add i64 %i, 1
+  br label %next
+found:
+  ret ptr %known
+unlike:
+  %type = get Object.type %object
+  %text_type = get State.text_type @tw_state
+  %is_text = icmp eq ptr %type, %text_type
+  br i1 %is_text, label %next_text, label %none
+next_text:
+  %j = phi i64 [ 0, %unlike ], [ %next_j, %other_text ]
+  %more_texts = icmp ult i64 %j, %count
+  br i1 %more_texts, label %compare_texts, label %none
+compare_texts:
+  %text_at = getelementptr ptr, ptr %activations, i64 %j
+  %text = load ptr, ptr %text_at
+  %compare_them = get State.compare_texts @tw_state
+  %order = call i32 %compare_them(ptr %text, ptr %object)
+  %equal = icmp eq i32 %order, 0
+  br i1 %equal, label %found_text, label %other_text
+other_text:
+  %next_j = add i64 %j, 1
+  br label %next_text
+found_text:
+  ret ptr %text
+none:
+  ret ptr null
+}
 """
 
 # By place and by name into the places of ARGUMENTS; false where a name is unknown or an argument comes twice.
@@ -288,8 +338,13 @@ take_activation:
   %activation_at = getelementptr ptr, ptr %objects, i64 {_PLACES["activation"]}
   %activation = load ptr, ptr %activation_at
   %activation_given = call i1 @is_given(ptr %activation)
-  %text = select i1 %activation_given, ptr %activation, ptr null
+  br i1 %activation_given, label %name_activation, label %take_last
+name_activation:
+  %text = call ptr @find_activation(ptr %activation)
   set Call.text %call = %text
+  %unknown_activation = icmp eq ptr %text, null
+  br i1 %unknown_activation, label %no, label %take_last
+take_last:
   %epilogue_at = getelementptr ptr, ptr %objects, i64 {_PLACES["epilogue"]}
   %epilogue = load ptr, ptr %epilogue_at
   %epilogue_given = call i1 @is_given(ptr %epilogue)
@@ -426,4 +481,4 @@ end:
 }}
 """
 
-ARGUMENT_TEXT = _APPEND + _TAKE_OBJECT + _TAKE_EPILOGUE + _TAKE_ARGUMENTS
+ARGUMENT_TEXT = _APPEND + _FIND_ACTIVATION + _TAKE_OBJECT + _TAKE_EPILOGUE + _TAKE_ARGUMENTS

@@ -13,11 +13,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewise.call_stub.call_record import CallRecord, NativeRecord, may_hide_state
 from tilewise.call_stub.call_text import RELEASE_GIL, call_text
 from tilewise.call_stub.machine_code import is_supported_python, link
 from tilewise.call_stub.shared_memory import (
     ARGUMENTS,
+    MAX_ACTIVATIONS,
     MAX_NDIM,
     MAX_POSITIONAL,
     MAX_TYPES,
@@ -45,6 +48,7 @@ _FUNCTIONS = {
     "float_as_double": "PyFloat_AsDouble",
     "int_as_double": "PyLong_AsDouble",
     "error_occurred": "PyErr_Occurred",
+    "compare_texts": "PyUnicode_Compare",
     "clear_error": "PyErr_Clear",
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
@@ -131,7 +135,8 @@ class CallStub:
     def _fill_state(self, slow: Callable[..., Any]) -> None:
         state = self._state
         held = {"slow": slow, "none": None, "false": False}
-        held |= {"bytes_type": bytes, "float_type": float, "int_type": int, "dict_type": dict}
+        held |= {"bytes_type": bytes, "float_type": float, "wide_type": np.float64, "int_type": int}
+        held |= {"dict_type": dict, "text_type": str}
         for field, value in held.items():
             setattr(state, field, id(value))
         _IMMORTAL.append(held)
@@ -154,6 +159,15 @@ class CallStub:
         for place, name in enumerate(names):
             state.keywords[place] = structure("Keyword")(id(name), ARGUMENTS.index(name))
         _IMMORTAL.append(names)
+
+    def register_activations(self, names: Sequence[str]) -> None:
+        """Take these activations. A record names one by the very string that is given here."""
+        if len(names) > MAX_ACTIVATIONS:
+            raise ArgumentError("names", f"are at most {MAX_ACTIVATIONS}", names)
+        _IMMORTAL.append(tuple(names))
+        for place, name in enumerate(names):
+            self._state.activations[place] = id(name)
+        self._state.activation_count = len(names)
 
     def register_epilogue(self, type_: type, expression: str, given: str) -> None:
         """Take epilogue objects of exactly this type, whose ``__slots__`` have an expression and a dictionary.

@@ -120,8 +120,8 @@ class CallForm:
 
     ``names`` are those of the usual epilogue, in any order, ``text`` is its activation or None; or, with
     ``by_object``, what an epilogue object gives, in its order, and ``text`` is its expression. ``numbers`` are those of
-    the names that are no arrays. Names and text of an object are compared by identity, and so is an activation, whose
-    string has to be interned.
+    the names that are no arrays. An activation is the very string that the builtin was given; names and expression of
+    an object are compared by identity.
     """
 
     names: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ __all__ = [
     "FIRST_NUMBER",
     "FORM_BITS",
     "KEY_WORDS",
+    "MAX_ACTIVATIONS",
     "MAX_EXTRAS",
     "MAX_GIVEN",
     "MAX_LAUNCHES",
@@ -50,6 +51,7 @@ ARGUMENTS = (
 )
 MAX_POSITIONAL = 4
 MAX_EXTRAS = 4  # arrays beside a, b and out
+MAX_ACTIVATIONS = 16
 MAX_GIVEN = 8  # names that an epilogue object gives
 # What a launch takes of a call: the addresses of a, b, c and the workspace, of the extras, then numbers.
 FIRST_EXTRA = 4
@@ -84,7 +86,7 @@ PIECE_BYTES = 64  # a template is copied in pieces of this size
 # The recording driver of tests and benches.
 RING_LAUNCHES = 16
 RING_BYTES = BLOCK_BYTES
-DESCRIBED_FUNCTIONS = 32
+DESCRIBED_FUNCTIONS = 512
 
 STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
     # CPython's. NOTE: true of builds with the GIL alone.
@@ -215,8 +217,10 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("false", "ptr"),
         ("bytes_type", "ptr"),
         ("float_type", "ptr"),
+        ("wide_type", "ptr"),  # NumPy's float64, which is laid out as a float
         ("int_type", "ptr"),
         ("dict_type", "ptr"),
+        ("text_type", "ptr"),
         ("epilogue_type", "ptr"),  # or null: calls with an epilogue object are slow
         ("expression_slot", "i64"),
         ("given_slot", "i64"),
@@ -229,6 +233,7 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("float_as_double", "ptr"),
         ("int_as_double", "ptr"),
         ("error_occurred", "ptr"),
+        ("compare_texts", "ptr"),
         ("clear_error", "ptr"),
         ("save_thread", "ptr"),
         ("restore_thread", "ptr"),
@@ -238,6 +243,8 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("positional", f"[{MAX_POSITIONAL} x i64]"),  # which arguments those by place are
         ("keyword_count", "i64"),
         ("keywords", f"[{len(ARGUMENTS)} x %Keyword]"),
+        ("activation_count", "i64"),
+        ("activations", f"[{MAX_ACTIVATIONS} x ptr]"),
         ("type_count", "i64"),
         ("types", f"[{MAX_TYPES} x %TypeEntry]"),
         ("table", f"[{TABLE_SLOTS} x ptr]"),
