@@ -30,7 +30,7 @@ from tilewise.calls import (
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices import device as resolve
-from tilewise.epilogue import PLAIN, EpilogueCall, Fused, express, fit, sums_of, view_arrays
+from tilewise.epilogue import EpilogueCall, Fused, express, fit, sums_of, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
@@ -107,11 +107,18 @@ def matmul(
     return result
 
 
-def multiply(a: Any, b: Any, out: Any, device: Device | str | None, choice: Choice) -> Any:
+def multiply(
+    a: Any,
+    b: Any,
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    epilogue: EpilogueCall | None = None,
+) -> Any:
     """The product of two arrays, in the way that ``choice`` leaves open."""
     left = interop.view("a", interop.as_array("a", a))
     right = interop.view("b", interop.as_array("b", b))
-    return multiply_views(left, right, out, device, choice, PLAIN)
+    return multiply_views(left, right, out, device, choice, view_arrays(epilogue))
 
 
 def multiply_views(

@@ -207,10 +207,12 @@ def test_numbers_are_patched_and_arrays_are_looked_up_anew(front: Front) -> None
     a, b, out = operands()
     assert front.is_equal_and_fast(a, b, alpha=2.0, **fused(), out=out)
     record_count = len(front.warm._stub._records)
-    for alpha in (-1.0, 0, 1e-45, 1e39, math.inf, math.nan, 2**63, 0.1, np.float64(0.1)):
+    alphas: list[Any] = [-1.0, 0, 1e-45, 1e39, math.inf, math.nan, 2**63, 0.1, np.float64(0.1)]
+    for alpha in alphas:
         assert front.is_equal_and_fast(a, b, alpha=alpha, **fused(), out=out), alpha
     assert len(front.warm._stub._records) == record_count
-    for alpha in (True, None, "2", np.float32(2), 10**400, fractions.Fraction(1, 3), a):
+    others: list[Any] = [True, None, "2", np.float32(2), 10**400, fractions.Fraction(1, 3), a]
+    for alpha in others:
         assert not front.is_equal_and_fast(a, b, alpha=alpha, **fused(), out=out), alpha
 
 
