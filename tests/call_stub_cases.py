@@ -138,9 +138,9 @@ class Array:
 class OwnBench:
     """A builtin over arrays of our own, and a counting driver."""
 
-    def __init__(self, slow: Callable[..., Any] | None = None) -> None:
+    def __init__(self, slow: Callable[..., Any] | None = None, **arguments: Any) -> None:
         self.slow = Slow()
-        self.stub = CallStub("matmul", DOC, slow or self.slow)
+        self.stub = CallStub("matmul", DOC, slow or self.slow, **arguments)
         self.entered = ctypes.c_uint64(0)
         self.library = self.stub.register_arrays(Array, "description", ctypes.addressof(self.entered))
         self.driver = counting_entries()

@@ -56,9 +56,13 @@ class Door:
     def offer(self, made: Any, views: Any, has_out: bool, device: Any, extras: Extras = PLAIN_CALL) -> None:
         """Hand on what the slow path offers, with the tensors where the compiled call finds them."""
         self.has_workspace = made.bound.workspace_bytes > 0
-        where_they_lie: Any = tuple(one._replace(space=HOST) for one in views)
-        arrays = {name: one._replace(space=HOST) for name, one in extras.arrays.items()}
+        where_they_lie: Any = tuple(map(in_its_place, views))
+        arrays = {name: in_its_place(one) for name, one in extras.arrays.items()}
         self.warm.offer(made, where_they_lie, has_out, device, replace(extras, arrays=arrays))
+
+
+def in_its_place(view: Any) -> Any:
+    return view._replace(space=HOST) if view.library.name == "torch" else view
 
 
 class Front:
@@ -141,9 +145,10 @@ def attempt(function: Callable[..., Any], *args: Any, **keywords: Any) -> tuple[
 def is_alike(ours: Any, theirs: Any, out: Any) -> bool:
     if theirs is None or out is not None:
         return ours is theirs
-    names = ("dtype", "shape", "device", "requires_grad", "layout")
-    same = all(getattr(ours, name) == getattr(theirs, name) for name in names)
-    return same and type(ours) is type(theirs) and ours.stride() == theirs.stride()
+    names = ("dtype", "shape", "device", "requires_grad", "layout", "strides")
+    same = all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
+    same_steps = not hasattr(ours, "stride") or ours.stride() == theirs.stride()
+    return same and type(ours) is type(theirs) and same_steps
 
 
 def assert_same_launches(ours: list[CountedLaunch], theirs: list[CountedLaunch], has_workspace: bool) -> None:
