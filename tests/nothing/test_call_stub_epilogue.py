@@ -169,8 +169,9 @@ def test_an_activation_is_its_text(bench: OwnBench) -> None:
     assert bench.stub.add(a_record(bench, form=CallForm(text="gelu")))
     for text in ("gelu", "".join(["ge", "lu"])):
         assert bench.is_fast(a, b, keywords["out"], activation=text)
-    for text in ("relu", "gel", np.str_("gelu"), b"gelu", a):
-        assert not bench.is_fast(a, b, keywords["out"], activation=text)
+    others: list[Any] = ["relu", "gel", np.str_("gelu"), b"gelu", a]
+    for other in others:
+        assert not bench.is_fast(a, b, keywords["out"], activation=other)
 
 
 def test_an_argument_that_comes_twice_is_slow(bench: OwnBench) -> None:

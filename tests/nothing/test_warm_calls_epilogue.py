@@ -284,30 +284,35 @@ NUMBERS = st.one_of(
 
 
 @st.composite
+def objects(draw: st.DrawFn, array: Any) -> Any:
+    """An epilogue object, or what stands wrongly in its place."""
+    text = draw(st.sampled_from(EXPRESSIONS))
+    parsed = parse(text)
+    values = {name: draw(NUMBERS if name == "s" else array) for name in parsed.names + parsed.kept}
+    try:
+        return tw.epilogue(text, **values)
+    except tw.TilewiseError:
+        return text
+
+
+@st.composite
 def fused_calls(draw: st.DrawFn) -> tuple[str, tuple[Any, ...], dict[str, Any], bool]:
     """A function, its positional arguments and keywords, and whether gradients are recorded."""
-    function = draw(st.sampled_from(("matmul", "matmul", "linear")))
+    function = draw(st.sampled_from(("matmul", "matmul", "linear", "grouped_matmul")))
+    b_shape = {"matmul": (K, N), "linear": (N, K), "grouped_matmul": (3, K, N)}[function]
     dtype = draw(st.sampled_from((half, half, torch.float32, torch.float64)))
-    a = lay_out((M, K), dtype, draw(st.sampled_from(("plain", "plain", *LAYOUTS))))
-    b_shape = (N, K) if function == "linear" else (K, N)
-    b = lay_out(b_shape, dtype, draw(st.sampled_from(("plain", "plain", *LAYOUTS))))
+    layouts = st.sampled_from(("plain", "plain", *LAYOUTS))
+    a, b = (lay_out(shape, dtype, draw(layouts)) for shape in ((M, K), b_shape))
     out = lay_out((M, N), dtype, draw(st.sampled_from(("plain", "plain", *LAYOUTS[:-1]))))
     keywords: dict[str, Any] = {}
     if draw(st.booleans()):
         keywords["out"] = draw(st.sampled_from((out, out, out, None, a)))
     array = arrays(dtype, [a, b, out])
-    names = ["bias", "activation", "residual"]
-    if function == "matmul":
-        names += ["c", "alpha", "beta"]
-        if draw(st.integers(0, 2)) == 0:
-            text = draw(st.sampled_from(EXPRESSIONS))
-            values = {name: draw(NUMBERS if name == "s" else array) for name in "xys"}
-            used = [name for name in values if name in parse(text).names + ("x",) * ("(x," in text)]
-            try:
-                keywords["epilogue"] = tw.epilogue(text, **{name: values[name] for name in used})
-            except tw.TilewiseError:
-                keywords["epilogue"] = text
-            names = names if draw(st.integers(0, 4)) == 0 else []
+    names = ["bias", "activation", "residual", "c", "alpha", "beta"] if function == "matmul" else []
+    names = ["bias", "activation", "residual"] if function == "linear" else names
+    if function != "linear" and draw(st.integers(0, 2)) == 0:
+        keywords["epilogue"] = draw(objects(array))
+        names = names if draw(st.integers(0, 4)) == 0 else []
     for name in names:
         if draw(st.booleans()):
             if name == "activation":
@@ -317,6 +322,12 @@ def fused_calls(draw: st.DrawFn) -> tuple[str, tuple[Any, ...], dict[str, Any], 
     positional: tuple[Any, ...] = a, b
     if function == "linear" and "bias" in keywords and draw(st.booleans()):
         positional = (a, b, keywords.pop("bias"))
+    if function == "grouped_matmul":
+        ends = torch.tensor([2, 2, M], dtype=torch.int32)
+        others = ends.long(), ends[:2], torch.zeros(5, dtype=torch.int32)[::2], None, [2, 2, M]
+        positional = (a, b, draw(st.sampled_from((ends,) * 6 + others)))
+        if "out" in keywords and draw(st.booleans()):
+            positional = (*positional, keywords.pop("out"))
     shuffled = draw(st.permutations(list(keywords)))
     return function, positional, {name: keywords[name] for name in shuffled}, draw(st.booleans())
 
