@@ -51,7 +51,7 @@ ARGUMENTS = (
 )
 MAX_POSITIONAL = 4
 MAX_EXTRAS = 4  # arrays beside a, b and out
-MAX_ACTIVATIONS = 16
+MAX_ACTIVATIONS = 32
 MAX_GIVEN = 8  # names that an epilogue object gives
 # What a launch takes of a call: the addresses of a, b, c and the workspace, of the extras, then numbers.
 FIRST_EXTRA = 4
