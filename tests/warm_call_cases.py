@@ -28,19 +28,11 @@ torch: Any = pytest.importorskip("torch")
 GPU_0 = (2, 0)
 LAYOUTS = ("plain", "plain", "transposed", "pitched", "stepped", "unaligned", "repeated")
 empty = torch.empty
-# Function → the Python path, how many arguments before a positional out, and what the builtin takes.
-DOORS: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
-    "matmul": (matmul_in_python, 2, {}),
-    "linear": (
-        linear_in_python,
-        3,
-        {"positional": ("a", "b", "bias"), "keywords": ("bias", "activation", "out", "residual")},
-    ),
-    "grouped_matmul": (
-        grouped_matmul_in_python,
-        3,
-        {"positional": ("a", "b", "offsets", "out"), "keywords": ("out", "epilogue", "offsets")},
-    ),
+# Function → the Python path, and how many arguments come before an out by place.
+DOORS: dict[str, tuple[Callable[..., Any], int]] = {
+    "matmul": (matmul_in_python, 2),
+    "linear": (linear_in_python, 3),
+    "grouped_matmul": (grouped_matmul_in_python, 3),
 }
 
 
@@ -48,8 +40,8 @@ class Door:
     """One function: its builtin and its Python path."""
 
     def __init__(self, name: str) -> None:
-        self.in_python, self.before_out, arguments = DOORS[name]
-        self.warm = WarmCalls(name, f"{name}($module, *args)\n--\n\n", self.in_python, **arguments)
+        self.in_python, self.before_out = DOORS[name]
+        self.warm = WarmCalls(name, f"{name}($module, *args)\n--\n\n", self.in_python)
         self.call = self.warm.function
         self.has_workspace = False  # what was bound last
 

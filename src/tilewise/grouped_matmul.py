@@ -144,15 +144,6 @@ _uncompiled = interop.keep_out_of_dynamo(grouped_matmul)
 _SIGNATURE = (
     "grouped_matmul($module, a, b, offsets, out=None, *, epilogue=None, device=None, plan=None)\n--\n\n"
 )
-_warm = (
-    WarmCalls(
-        "grouped_matmul",
-        _SIGNATURE + (grouped_matmul.__doc__ or ""),
-        _uncompiled,
-        positional=("a", "b", "offsets", "out"),
-        keywords=("out", "epilogue", "offsets"),
-    )
-    if can_compile()
-    else None
-)
+_DOC = _SIGNATURE + (grouped_matmul.__doc__ or "")
+_warm = WarmCalls("grouped_matmul", _DOC, _uncompiled) if can_compile() else None
 globals()["grouped_matmul"] = _uncompiled if _warm is None else _warm.function

@@ -75,15 +75,5 @@ _SIGNATURE = (
     "linear($module, x, weight, bias=None, *, activation=None, residual=None, out=None, device=None, plan=None, "
     "copy=None)\n--\n\n"
 )
-_warm = (
-    WarmCalls(
-        "linear",
-        _SIGNATURE + (linear.__doc__ or ""),
-        _uncompiled,
-        positional=("a", "b", "bias"),
-        keywords=("bias", "activation", "out", "residual"),
-    )
-    if can_compile()
-    else None
-)
+_warm = WarmCalls("linear", _SIGNATURE + (linear.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["linear"] = _uncompiled if _warm is None else _warm.function

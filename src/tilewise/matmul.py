@@ -36,7 +36,7 @@ from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
-from tilewise.warm_calls import PLAIN_CALL, WarmCalls, can_compile, describe_extras
+from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_views"]
 
@@ -95,12 +95,7 @@ def matmul(
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
-            source = activation if epilogue is None else epilogue
-            extras = (
-                PLAIN_CALL
-                if arrays.fused.is_plain and source is None
-                else describe_extras(arrays.fused, source)
-            )
+            extras = describe_extras(arrays.fused, activation if epilogue is None else epilogue)
             _warm.offer(made, arrays[:3], has_out, where, extras)
 
     result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)

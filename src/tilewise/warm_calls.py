@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,16 @@ _MAP_ALIGNMENT = 64
 _OFFER_AGAIN = 64  # slow calls of a kind after which its record is made anew
 _MOST_OFFERED = 512  # kinds of call whose offers are counted
 
+# What each function's builtin takes by place and by name, x and weight being a and b; what else is given is slow.
+_ARGUMENTS = {
+    "matmul": (
+        ("a", "b", "out"),
+        ("out", "bias", "activation", "residual", "alpha", "beta", "c", "epilogue"),
+    ),
+    "linear": (("a", "b", "bias"), ("bias", "activation", "out", "residual")),
+    "grouped_matmul": (("a", "b", "offsets", "out"), ("out", "epilogue", "offsets")),
+}
+
 # Of call: what was made for it, whether there is an out, whose arrays, and what else there is.
 _Kind = tuple[BoundProduct, bool, str, CallForm]
 
@@ -89,6 +99,8 @@ def describe_extras(fused: Fused, source: EpilogueCall | str | None, offsets: Vi
 
     ``source`` is what its epilogue came from: an epilogue object, or the activation of the usual one.
     """
+    if source is None and offsets is None and fused.is_plain:
+        return PLAIN_CALL
     numbers = tuple(name for name, _ in fused.numbers)
     arrays = {} if offsets is None else {"offsets": offsets}
     arrays |= {f"epilogue.{name}": view for name, view in fused.arrays.items()}
@@ -134,7 +146,7 @@ class NativeTarget:
 class WarmCalls:
     """The builtin that takes a slow function's place, and the records that it knows.
 
-    ``positional`` and ``keywords`` say which arguments it takes: see :class:`tilewise.call_stub.CallStub`.
+    ``name`` is that of the function, which decides what arguments the builtin takes apart by itself.
 
     Any thread may call the builtin and any method here at any time. A builtin that outlives this object goes the slow
     way always.
@@ -144,14 +156,8 @@ class WarmCalls:
     backward pass. A result that the builtin allocates owns its memory by way of DLPack: its storage cannot be resized.
     """
 
-    def __init__(
-        self,
-        name: str,
-        doc: str,
-        slow: Callable[..., Any],
-        positional: Sequence[str] = ("a", "b", "out"),
-        keywords: Sequence[str] = ("out", "bias", "activation", "residual", "alpha", "beta", "c", "epilogue"),
-    ) -> None:
+    def __init__(self, name: str, doc: str, slow: Callable[..., Any]) -> None:
+        positional, keywords = _ARGUMENTS[name]
         self._stub = CallStub(name, doc, slow, positional=positional, keywords=keywords)
         self._stub.register_epilogue(EpilogueCall, "expression", "given")
         self._stub.register_activations(ACTIVATIONS)
