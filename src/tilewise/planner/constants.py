@@ -65,8 +65,10 @@ class Constants:
     """What every launch after the first takes beside its bytes: a pass over a copy or over partial sums."""
     workspace_bandwidth: float
     """Bytes/s that a pass writes and another reads soon after, much of it in L2."""
+    add_seconds: float = 0.0
+    """What the launch takes that adds up parts of K and begins before the sums are there."""
     part_seconds: float = 0.0
-    """What each part of K takes there whose sums a pass adds up, beside its bytes."""
+    """What each of those parts takes, beside its bytes."""
     copied_per_clock: float = math.inf
     """Elements that an SM lays out in rows anew, beside their bytes."""
     units: Mapping[str, UnitCost] = field(default_factory=dict)
@@ -89,8 +91,8 @@ _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
-# it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2 and of clusters come from a random search among
-# 4,094 plans of 93 more problems for the best choices, which least squares does not look at.
+# it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
+# search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`.
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -98,7 +100,8 @@ FITTED: Mapping[str, Constants] = {
         launch=0.5e-6,
         pass_seconds=1.75e-6,
         workspace_bandwidth=5.2e12,
-        part_seconds=6.4e-08,
+        add_seconds=1.2367e-06,
+        part_seconds=2.0534e-08,
         copied_per_clock=1.76,
         units={
             "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
@@ -110,9 +113,10 @@ FITTED: Mapping[str, Constants] = {
             ),  # see ESTIMATED
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
-                1855, 1.88, 2648, 8.07, 43.2, 293, stores_per_clock=2.92, memory_share=0.868,
-                joules_per_mac=1.05e-12, split_clocks=1944, outside=0.746, epilogue_clocks=0.3,
-                idle_memory=0.45, memory_latency_clocks=77.3,
+                1588.5, 2.711, 1905.1, 11.288, 149.71, 348.48,
+                stores_per_clock=1.9767, memory_share=0.85579, joules_per_mac=1.112e-12,
+                split_clocks=1628, outside=0.084925, epilogue_clocks=0.3, idle_memory=0.6494,
+                memory_latency_clocks=110.4,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
@@ -125,13 +129,13 @@ FITTED: Mapping[str, Constants] = {
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
             "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
         },
-        l2_bytes_per_clock=75.65,
-        straddling=1.59,
+        l2_bytes_per_clock=71.141,
+        straddling=1.8637,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=4061,
-        cluster_step_clocks=6.99,
+        cluster_start_clocks=440.43,
+        cluster_step_clocks=21.15,
         watts=600,
-        joules_per_l2_byte=1.77e-11,
+        joules_per_l2_byte=8.6512e-12,
     )
 }  # fmt: skip
 

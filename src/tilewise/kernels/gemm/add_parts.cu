@@ -4,7 +4,7 @@
 // that the result has the same bits every time.
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
-#include <tilewise/partial_sums.cuh>
+#include <tilewise/parts_of_k.cuh>
 #include <tilewise/strided.cuh>
 
 #ifndef PARTS

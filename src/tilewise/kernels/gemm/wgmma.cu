@@ -16,7 +16,7 @@
 #include <tilewise/group_walk.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/operand_tile.cuh>
-#include <tilewise/partial_sums.cuh>
+#include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>

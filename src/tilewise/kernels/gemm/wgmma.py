@@ -442,7 +442,6 @@ def work(operands: Operands, settings: Settings) -> Work:
         split=int(settings["split"]),
         split_in_cluster=True,
         parts=parts,
-        launches=1 if parts == 1 else 2,
         extra_bytes=2 * workspace_bytes(operands, settings),
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
