@@ -29,7 +29,9 @@ from tilewise.toolchain.compile import known_archs
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
-TENSOR, TILES = "plans-2026-11-22-wgmma.json", "plans-2026-11-22-tiles.json"
+TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
+BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
+RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR)
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
@@ -50,7 +52,7 @@ FIRST = {
 
 @pytest.fixture(scope="module")
 def measured() -> list[Measured]:
-    return [one for name in (LADDER, FAMILIES, TENSOR, TILES) for one in read(RESULTS / name)]
+    return [one for name in RUNS for one in read(RESULTS / name)]
 
 
 # ── the choice against what was measured ──

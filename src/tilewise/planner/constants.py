@@ -100,8 +100,8 @@ FITTED: Mapping[str, Constants] = {
         launch=0.5e-6,
         pass_seconds=1.75e-6,
         workspace_bandwidth=5.2e12,
-        add_seconds=1.2367e-06,
-        part_seconds=2.0534e-08,
+        add_seconds=1.3366e-06,
+        part_seconds=2.2609e-08,
         copied_per_clock=1.76,
         units={
             "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
@@ -113,10 +113,10 @@ FITTED: Mapping[str, Constants] = {
             ),  # see ESTIMATED
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
-                1588.5, 2.711, 1905.1, 11.288, 149.71, 348.48,
-                stores_per_clock=1.9767, memory_share=0.85579, joules_per_mac=1.112e-12,
-                split_clocks=1628, outside=0.084925, epilogue_clocks=0.3, idle_memory=0.6494,
-                memory_latency_clocks=110.4,
+                1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
+                stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
+                split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
+                memory_latency_clocks=113.82,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
@@ -129,13 +129,13 @@ FITTED: Mapping[str, Constants] = {
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
             "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
         },
-        l2_bytes_per_clock=71.141,
-        straddling=1.8637,
+        l2_bytes_per_clock=65.842,
+        straddling=0.93254,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=440.43,
-        cluster_step_clocks=21.15,
+        cluster_start_clocks=747.53,
+        cluster_step_clocks=20.991,
         watts=600,
-        joules_per_l2_byte=8.6512e-12,
+        joules_per_l2_byte=9.1928e-12,
     )
 }  # fmt: skip
 

@@ -189,8 +189,9 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
             continue
         found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
-        yield from _splits(operands, found, sms)
-        yield from _parts(operands, found, sms)
+        if tile in TILES:
+            yield from _splits(operands, found, sms)
+            yield from _parts(operands, found, sms)
     lies = _lie(operands, 1)
     for tile in _exchanged_tiles(operands, sms):
         found = {**lies, **stacked, "partition": _name(tile)}
@@ -252,8 +253,9 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     many = operands.sizes[0] > tile.m
     for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
-        most = ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1))
-        for tiles in sorted({1, min(ceil_div(most, 2), MOST_TILES), min(most, MOST_TILES)}):
+        most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
+        shares = {most} if tile in BETWEEN else {1, ceil_div(most, 2), most}
+        for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         if most > 1 and LEAST_SUMS <= Shape(tile, pingpong=True).sums <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
@@ -278,9 +280,9 @@ def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     shape, alone = shape_of(made), clusters(operands, made)
     if operands.batch != 1 or shape.m * shape.n > 128 * 128:
         return
-    for split in (1, 4, 8):
+    for split in (1, 8):
         steps = ceil_div(operands.sizes[2], BLOCK_K) // split
-        parts = min(sms // (alone * split), steps // LEAST_STEPS, MOST_PARTS)
+        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
         if parts > 1 and (split == 1 or may_split(shape)):
             yield {**made, "split": split, "parts": parts}
 
@@ -446,9 +448,14 @@ def work(operands: Operands, settings: Settings) -> Work:
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
-        store_bytes=16 if is_aligned(c) else c.itemsize,
+        store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
         straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
     )
+
+
+def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
+    """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
+    return operands.epilogue.is_plain and shape.n % BOX == 0 and not shape.exchanged and parts == 1
 
 
 def defines(settings: Settings) -> dict[str, object]:
