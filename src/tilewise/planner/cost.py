@@ -36,7 +36,7 @@ from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.planner.constants import Constants
 from tilewise.planner.target import Target
 
-__all__ = ["Prediction", "estimate", "predict", "predict_work"]
+__all__ = ["Prediction", "count_resident", "estimate", "predict", "predict_work"]
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
 _LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
@@ -94,7 +94,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
     clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
-    resident = _count_resident(work, target)
+    resident = count_resident(work, target)
     waves, rest = divmod(per_sm, resident)
     steps = ceil_div(ceil_div(k, block.k), split)
 
@@ -151,7 +151,7 @@ def _count_slots(work: Work, target: Target) -> int:
     return held * (blocks // work.cluster)
 
 
-def _count_resident(work: Work, target: Target) -> int:
+def count_resident(work: Work, target: Target) -> int:
     """How many blocks an SM holds at once: as the registers allow, and the shared memory of the target."""
     if not work.shared_bytes:
         return work.resident
