@@ -12,10 +12,11 @@ import pytest
 import tilewise as tw
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, TWO_STAGES, refuse_arch, resident
-from tilewise.planner import choose, operands_of, target_of
+from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch, resident
+from tilewise.planner import choose, list_plans, operands_of, target_of
 
 SPEC = KERNELS["mma"]
+RANDOM = np.random.default_rng()
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90a")
 LINES = [{"a_in_rows": a, "b_in_rows": b} for a in (1, 0) for b in (1, 0)]
 
@@ -43,6 +44,27 @@ def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
         assert resources.registers * threads * resident(SPEC.complete(found)) <= 65_536
         built.append(partition)
     assert len(built) >= (len(SHAPES) if arch in ("sm_80", "sm_90a") else len(SHAPES) - 2)
+
+
+WIDE = {"float32": ("sm_80", "sm_86", "sm_90a"), "float64": ("sm_80", "sm_90a")}
+
+
+@pytest.mark.parametrize("element", WIDE)
+def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> None:
+    """Three each time, other ones, of float64 or of float32 in tf32, lying in any way."""
+    shapes = SHAPES_OF[element]
+    for number in RANDOM.choice(len(shapes), 3, replace=False):
+        partition, arch = list(shapes)[number], str(RANDOM.choice(WIDE[element]))
+        lines = LINES[int(RANDOM.integers(4))]
+        found = {"element": element, "partition": partition, "stages": shapes[partition].stages[0], **lines}
+        if refuse_arch(SPEC.complete(found), arch):
+            continue
+        binary = SPEC.kernel(arch, **found).build()
+        resources = binary.entries["mma_gemm"].resources
+        assert resources is not None
+        assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ()), (arch, found)
+        blocks = resident(SPEC.complete(found))
+        assert resources.registers * shapes[partition].threads * blocks <= 65_536, (arch, found)
 
 
 @pytest.mark.parametrize("given", [{"a_bytes": 8, "b_bytes": 4}, {"b_bytes": 2, "stages": TWO_STAGES}])
@@ -109,6 +131,23 @@ def test_the_planner_takes_it_where_there_is_no_wgmma(gpu: str) -> None:
         for size in ((4096, 4096, 4096), (1024, 1024, 1024), (16, 4096, 4096), (200, 300, 5000)):
             found = choose(operands_of(*size, dtype="float16", layout=layout), target_of(gpu))
             assert (found.spec.name, found.copies) == ("mma", ()), (gpu, layout, size)
+
+
+def test_the_planner_takes_it_for_float64_where_its_tensor_cores_are_fast() -> None:
+    large, small = operands_of(4096, 4096, 4096, dtype="float64"), operands_of(100, 300, 200, dtype="float64")
+    for gpu, wanted in (("a100", "mma"), ("h200", "mma"), ("rtx4090", "general"), ("rtx3090", "general")):
+        assert choose(large, target_of(gpu)).spec.name == wanted, gpu
+        assert choose(small, target_of(gpu)).spec.name in ("mma", wanted), gpu
+        plans, _ = list_plans(large, target_of(gpu))
+        assert wanted == "mma" or "mma" not in {one.kernel for one in plans}
+
+
+def test_the_planner_takes_it_for_float32_only_in_tf32() -> None:
+    for gpu in ("a100", "h200", "rtx4090"):
+        for layout in ("nn", "nt", "tn"):
+            found = choose(operands_of(4096, 1000, 512, layout=layout, arithmetic="tf32"), target_of(gpu))
+            assert (found.spec.name, found.copies) == ("mma", ())
+            assert choose(operands_of(4096, 1000, 512, layout=layout), target_of(gpu)).spec.name != "mma"
 
 
 def test_the_planner_takes_wgmma_where_there_is_one() -> None:
