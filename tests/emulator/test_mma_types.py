@@ -70,7 +70,7 @@ def test_any_tile_is_right(element: str) -> None:
     check(size, element, layout, lie=lie, partition=partition, stages=shape.stages[0])
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(
     m=st.integers(0, 70), n=st.integers(0, 140), k=st.integers(0, 100), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 2, 4))] * 6), stack=st.sampled_from([(), (2, 3)]),
@@ -93,8 +93,9 @@ def test_any_size_layout_and_alignment(
 
 
 def test_any_order_of_threads_and_copies() -> None:
-    for element, layout in (("float32", "tn"), ("float64", "nt")):
-        check((20, 100, 200), element, layout, order=int(RANDOM.integers(2**40)))
+    """Of one type each time."""
+    element, layout = (("float32", "tn"), ("float64", "nt"))[int(RANDOM.integers(2))]
+    check((20, 100, 200), element, layout, order=int(RANDOM.integers(2**40)))
 
 
 @pytest.mark.parametrize(("element", "layout", "split"), [("float32", "nn", 1), ("float64", "tn", 2)])
@@ -153,7 +154,7 @@ def test_tf32_is_rounded_to_the_nearest_and_only_if_asked_for() -> None:
 
 
 def test_what_is_not_finite_comes_through_tf32() -> None:
-    a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((20, 30), (30, 24)))
+    a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((24, 40), (40, 24)))
     a[3, 4], a[5, 6], b[7, 8] = np.inf, np.nan, -np.inf
     a[8, 9] = np.uint32(0x7FFFFFFF).view(np.float32)  # NaN as GPUs make it
     found = tw.matmul(a, b, arithmetic="tf32", device="emulator")
@@ -161,12 +162,12 @@ def test_what_is_not_finite_comes_through_tf32() -> None:
 
 
 def test_a_plan_in_tf32_is_kept_and_followed(tmp_path: Any) -> None:
-    made = tw.plan(40, 24, 64, arithmetic="tf32", gpu="a100")
+    made = tw.plan(24, 24, 40, arithmetic="tf32", gpu="a100")
     assert made.kernel == "mma" and "in tf32" in str(made)
     made.save(tmp_path / "plan.json")
     loaded = tw.Plan.load(tmp_path / "plan.json")
     assert loaded == made
-    a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((40, 64), (64, 24)))
+    a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((24, 40), (40, 24)))
     device = tw.device("emulator")
     found = tw.matmul(a, b, plan=loaded, device=device)
     assert (found == tw.matmul(a, b, arithmetic="tf32", plan=loaded, device=device)).all()

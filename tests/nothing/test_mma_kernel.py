@@ -14,10 +14,12 @@ from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch, resident
 from tilewise.planner import choose, list_plans, operands_of, target_of
+from tilewise.problem import Epilogue
 
 SPEC = KERNELS["mma"]
 RANDOM = np.random.default_rng()
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90a")
+PLAIN = Epilogue()
 LINES = [{"a_in_rows": a, "b_in_rows": b} for a in (1, 0) for b in (1, 0)]
 
 
@@ -26,6 +28,14 @@ def settings_for(arch: str, partition: str, **given: Any) -> dict[str, Any] | No
     stages = SHAPES[partition].stages[0] if arch_capability(arch) >= AMPERE else TWO_STAGES
     found = {"stages": stages, "partition": partition, **given}
     return None if refuse_arch(SPEC.complete(found), arch) else found
+
+
+def busy_epilogue(dtype: str) -> Epilogue:
+    """One that reads three arrays."""
+    whole = np.zeros((8, 8), dtype)
+    text = "gelu(alpha * acc + bias) + beta * c + r"
+    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+    return operands_of(8, 8, 64, dtype=dtype, epilogue=epilogue).epilogue
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -51,19 +61,21 @@ WIDE = {"float32": ("sm_80", "sm_86", "sm_90a"), "float64": ("sm_80", "sm_90a")}
 
 @pytest.mark.parametrize("element", WIDE)
 def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> None:
-    """Three each time, other ones, of float64 or of float32 in tf32, lying in any way."""
-    shapes = SHAPES_OF[element]
+    """Three each time, other ones, of float64 or of float32 in tf32, lying in any way, one with an epilogue."""
+    shapes, forms = SHAPES_OF[element], [PLAIN, PLAIN, busy_epilogue(element)]
     for number in RANDOM.choice(len(shapes), 3, replace=False):
         partition, arch = list(shapes)[number], str(RANDOM.choice(WIDE[element]))
         lines = LINES[int(RANDOM.integers(4))]
         found = {"element": element, "partition": partition, "stages": shapes[partition].stages[0], **lines}
         if refuse_arch(SPEC.complete(found), arch):
             continue
-        binary = SPEC.kernel(arch, **found).build()
+        form, complete = forms.pop(), SPEC.complete(found)
+        binary = SPEC.code(complete, form).kernel("mma_gemm", arch).build()
         resources = binary.entries["mma_gemm"].resources
         assert resources is not None
         assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ()), (arch, found)
-        blocks = resident(SPEC.complete(found))
+        operands = operands_of(64, 64, 64, dtype=element)._replace(epilogue=form)
+        blocks = SPEC.work(operands, complete).resident
         assert resources.registers * shapes[partition].threads * blocks <= 65_536, (arch, found)
 
 
@@ -78,13 +90,9 @@ def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) ->
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
 @pytest.mark.parametrize("partition", ["128x256x32", "64x64x64"])
 def test_an_epilogue_that_reads_three_arrays_spills_nothing(arch: str, partition: str) -> None:
-    whole = np.zeros((8, 8), np.float16)
-    text = "gelu(alpha * acc + bias) + beta * c + r"
-    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
-    form = tw.plan(8, 8, 64, dtype="float16", gpu="a100", epilogue=epilogue).problem.epilogue
     found = settings_for(arch, partition)
     assert found is not None
-    built = SPEC.code(SPEC.complete(found), form).kernel("mma_gemm", arch).build()
+    built = SPEC.code(SPEC.complete(found), busy_epilogue("float16")).kernel("mma_gemm", arch).build()
     resources = built.entries["mma_gemm"].resources
     assert resources is not None and resources.spills == 0
 

@@ -3,10 +3,10 @@
 //
 // Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns, aligned for
 // anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
-// they can be, and go by way of registers otherwise. Operands of
-// the next instructions are on their way from shared memory while these run, across steps too. Where C has few tiles
-// but K is long, blocks side by side have a part of K each, and a second kernel adds up what they have, always in
-// the order of the parts, so that the result has the same bits every time.
+// they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
+// memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
+// each, and a second kernel adds up what they have, always in the order of the parts, so that the result has the same
+// bits every time.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
 // of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
@@ -224,9 +224,12 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
         sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
 }
 
+// An epilogue in float64 takes the registers of a block.
+constexpr unsigned HELD = SAME<Element, float64> && !Epilogue::PLAIN && RESIDENT > 1 ? RESIDENT - 1 : RESIDENT;
+
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, HELD)
     mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts, unsigned inner_count,
              const __grid_constant__ Epilogue epilogue)
 {

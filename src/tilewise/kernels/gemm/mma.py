@@ -352,12 +352,14 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
 
 
 def work(operands: Operands, settings: Settings) -> Work:
-    shape, split = shape_of(settings), int(settings["split"])
+    shape, split, held = shape_of(settings), int(settings["split"]), resident(settings)
+    if settings["element"] == "float64" and not operands.epilogue.is_plain:
+        held = max(held - 1, 1)  # its functions take registers
     return Work(
         UNITS.get(str(settings["element"]), "mma_gemm"),
         shape.tile,
         shape.threads,
-        resident=resident(settings),
+        resident=held,
         stages=int(settings["stages"]),
         split=split,
         launches=1 if split == 1 else 2,
