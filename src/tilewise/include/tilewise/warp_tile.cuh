@@ -166,7 +166,8 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
 
     // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
     // lie, and whether all of these rows lie inside of it. It is called with them in shared memory, so that a warp goes
-    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another.
+    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another, but of float64,
+    // whose functions take too many registers.
     template <typename Result, typename Place, typename Finish>
     __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                                      RowStage<Wide, N> &sums, const Finish &finish)
@@ -178,7 +179,7 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
             put_first_row<keep_pair<SumPair>>(sums);
             __syncwarp();
             if (row + 16 <= c.height && column + N <= c.width)
-                finish_rows<Result, 4, true>(sums, row, column, finish);
+                finish_rows<Result, sizeof(Wide) == 4 ? 4 : 1, true>(sums, row, column, finish);
             else
                 finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();

@@ -224,12 +224,9 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
         sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
 }
 
-// An epilogue in float64 takes the registers of a block.
-constexpr unsigned HELD = SAME<Element, float64> && !Epilogue::PLAIN && RESIDENT > 1 ? RESIDENT - 1 : RESIDENT;
-
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, HELD)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts, unsigned inner_count,
              const __grid_constant__ Epilogue epilogue)
 {

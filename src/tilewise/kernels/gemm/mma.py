@@ -352,14 +352,12 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
 
 
 def work(operands: Operands, settings: Settings) -> Work:
-    shape, split, held = shape_of(settings), int(settings["split"]), resident(settings)
-    if settings["element"] == "float64" and not operands.epilogue.is_plain:
-        held = max(held - 1, 1)  # its functions take registers
+    shape, split = shape_of(settings), int(settings["split"])
     return Work(
         UNITS.get(str(settings["element"]), "mma_gemm"),
         shape.tile,
         shape.threads,
-        resident=held,
+        resident=resident(settings),
         stages=int(settings["stages"]),
         split=split,
         launches=1 if split == 1 else 2,
