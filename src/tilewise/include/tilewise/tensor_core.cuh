@@ -106,8 +106,8 @@ inline __device__ void multiply_add_16x8x8_tf32(float (&sum)[4], const unsigned 
 }
 
 // sum (16×8) += a (16×4, rows 0 to 7 in a0, 8 to 15 in a1) · b (4×8, held transposed) in float64: lane 4·g + t has the
-// elements of row g and column t. NOTE: the instruction of compute capability 8.0 has eight rows, and those of sixteen,
-// from 9.0 on, are twice as fast.
+// elements of row g and column t. The instruction of compute capability 8.0 has eight rows; from 9.0 on there is one of
+// sixteen.
 inline __device__ void multiply_add_16x8x4(double (&sum)[4], double a0, double a1, double b)
 {
 #if __CUDA_ARCH__ >= 900
