@@ -100,7 +100,17 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
     math = rf"HGMMA\.64x{n}x16\.F32" + (r"\.BF16" if dtype == "bfloat16" else "")
     waits = (math, r"SYNCS\.PHASECHK\.\S*TRYWAIT", r"SYNCS\.ARRIVE\.\S*")
     everywhere = (r"UTMALDG\.2D", r"USETMAXREG\.DEALLOC\S*", r"USETMAXREG\.TRY_ALLOC\S*", *code)
-    return Case("wgmma", "h200", (8192, 8192, 8192), dtype, given, ("HGMMA",), waits, everywhere, **more)
+    return Case(
+        "wgmma",
+        "h200",
+        more.pop("size", (8192, 8192, 8192)),
+        dtype,
+        given,
+        ("HGMMA",),
+        waits,
+        everywhere,
+        **more,
+    )
 
 
 _CUBE = (4096, 4096, 4096)
@@ -116,6 +126,7 @@ CASES = (
     ),
     Case("general", "rtx4090", _CUBE, "float16", {"partition": "16x16x16"}, wide=False, groups=8, blocks=6),
     Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
+    Case("vector", "t4", _ROW, "float16", {"along": "rows", "per_lane": 2}, wide=False, blocks=4),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt"),
     Case("vector", "a100", _ROW, "float32", {"along": "rows"}, wide=False, blocks=6),
     Case("vector", "rtx4090", _ROW, "float64", {"along": "k", "rows": 8}, ("DFMA",), layout="nt", blocks=6),
@@ -135,6 +146,7 @@ CASES = (
     ),
     _wgmma("bfloat16", "128x256x64", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", given={"cluster": "2x1"}),
     _wgmma("float16", "64x256x64", r"UTMASTG\.2D", layout="tt", result="float32", given={"pingpong": 1, "tiles": 4}),
+    _wgmma("bfloat16", "128x128x64", r"UTMALDG\.4D", size=(8192, 2048, 7168), groups=64, layout="nt"),
     _wgmma("bfloat16", "128x128x64", r"STG\.E\.128", r"LDG\.E\.128", epilogue=True),
 )  # fmt: skip
 
