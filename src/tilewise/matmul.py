@@ -58,6 +58,7 @@ def matmul(
     beta: float | None = None,
     c: Any = None,
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
     copy: bool | None = None,
@@ -69,6 +70,10 @@ def matmul(
     libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as in
     ``numpy.matmul``. 16-bit types are summed in float32. The result is of the caller's kind, made by the caller's
     library, on its current stream; nothing waits for the GPU.
+
+    ``arithmetic`` is what to multiply in, if not in what the operands' type says: "tf32" is for float32 on the tensor
+    cores of GPUs since Ampere. It rounds operands to 10 bits of mantissa, keeps sums and the result in float32, and is
+    several times as fast. "f32" and "f64" name what float32 and float64 are multiplied in anyway.
 
     ``out`` is written if given, and returned. ``device`` is where host arrays are multiplied: a GPU if there is one,
     else the emulator. ``plan`` is how, instead of what the planner chooses. ``copy=False`` refuses plans that copy
@@ -85,7 +90,8 @@ def matmul(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
-    choice = _OPEN if plan is None and copy is None else Choice(plan=plan, copy=copy)
+    open_ = plan is None and copy is None and arithmetic is None
+    choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     usual = express(bias, activation, residual, alpha, beta, c)
     if usual is not None and epilogue is not None:
         raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
@@ -258,7 +264,7 @@ matmul_in_python = matmul  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(matmul)
 _SIGNATURE = (
     "matmul($module, a, b, out=None, *, bias=None, activation=None, residual=None, alpha=1.0, beta=None, c=None, "
-    "epilogue=None, device=None, plan=None, copy=None)\n--\n\n"
+    "epilogue=None, arithmetic=None, device=None, plan=None, copy=None)\n--\n\n"
 )
 _warm = WarmCalls("matmul", _SIGNATURE + (matmul.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["matmul"] = _uncompiled if _warm is None else _warm.function

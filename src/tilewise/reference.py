@@ -17,12 +17,14 @@ import numpy.typing as npt
 from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
+from tilewise.problem import resolve_arithmetic
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
 # Unit roundoff of each type that sums may be kept in.
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+_TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
 _SHORT = ("float16", "bfloat16")
@@ -74,6 +76,7 @@ def compare(
     accumulate: str = "float32",
     terms: int = 0,
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
 ) -> Comparison:
     """Compare ``result`` with A·B, element by element.
 
@@ -82,7 +85,8 @@ def compare(
     much that this would let a wrong result pass: for them |a|·|b| gives way to how large the partial sums
     of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
-    the sums, with host arrays.
+    the sums, with host arrays. ``arithmetic`` is what float32 operands were multiplied in, if not in their own: "tf32"
+    rounds each of them by up to 2⁻¹¹ of itself.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
@@ -97,12 +101,25 @@ def compare(
         count = left.shape[-1] + terms
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         errors = _growth(count + 1, unit) * sizes + (count + 1) * least
+        if resolve_arithmetic(arithmetic, left.dtype.name) == "tf32":
+            errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least))
         bound = _bound(
             expected, errors, _ROUNDOFF.get(got.dtype.name, unit), _LEAST.get(got.dtype.name, least)
         )
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _rounded_to_tf32(left: npt.NDArray[Any], right: npt.NDArray[Any], sizes: npt.NDArray[np.float64]) -> Any:
+    """What rounding the operands to the nearest number of tf32 can make of the sum of |a|·|b|.
+
+    Each becomes x·(1 + d) with |d| up to 2⁻¹¹, or, below the least normal number, x + d with |d| up to 2⁻¹³⁷.
+    """
+    share, least = _TF32_ROUNDOFF, _TF32_LEAST
+    rows = np.abs(left.astype(np.float64)).sum(-1)[..., :, None]
+    columns = np.abs(right.astype(np.float64)).sum(-2)[..., None, :]
+    return (2 * share + share**2) * sizes + (1 + share) * least * (rows + columns) + left.shape[-1] * least**2
 
 
 def _walk(left: npt.NDArray[Any], right: npt.NDArray[Any], expected: npt.NDArray[np.float64]) -> Any:

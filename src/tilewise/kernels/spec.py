@@ -167,9 +167,10 @@ class KernelSpec:
         operands
     )  # as it computes it, perhaps transposed
     practical: bool = True  # the planner considers it; some rungs are lessons alone
-    superseded_on: tuple[
-        str, ...
-    ] = ()  # archs that have another kernel for the same, measured where this one is not
+    arithmetic: Mapping[str, str] = field(default_factory=dict)
+    """Of element types that it multiplies in another arithmetic than their own: in which."""
+    superseded_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For an element type, archs that have another kernel for the same, measured where this one is not."""
 
     @property
     def source(self) -> str:
@@ -202,6 +203,10 @@ class KernelSpec:
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
                 fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
                 return ArgumentError(operand.name, rule, operand.dtype, fix)
+        arithmetic = self.arithmetic.get(operands.a.dtype)
+        if operands.arithmetic != arithmetic:
+            rule = f"must be {arithmetic!r} for {self.name} with {operands.a.dtype}"
+            return ArgumentError("arithmetic", rule, operands.arithmetic)
         if operands.c.dtype != self.result_type(settings):
             return ArgumentError(
                 "result", f"must be {operands.c.dtype!r}, the element type of c", self.result_type(settings)

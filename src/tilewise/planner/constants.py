@@ -111,6 +111,12 @@ FITTED: Mapping[str, Constants] = {
             "mma_gemm": UnitCost(
                 700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
             ),  # see ESTIMATED
+            "mma_tf32": UnitCost(
+                350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
+            ),
+            "mma_f64": UnitCost(
+                100, 2.5, 2180, 13.7, 685, 25, 3.8, 1.28, 0.68, 1.2e-11, outside=0.67,
+            ),
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
                 1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
@@ -139,10 +145,11 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm",)
+ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm"."""
+operands as of "wgmma_gemm". "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
+fifths of what the tensor cores have of float64."""
 
 EMULATOR = Constants(
     clock=1.0e9,
@@ -156,6 +163,8 @@ EMULATOR = Constants(
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
         "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
+        "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
+        "mma_f64": UnitCost(1.0, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
@@ -197,9 +206,17 @@ def scaled(gpu: Gpu | None) -> Constants:
         or gpu.peaks.fp32
         or math.inf
     )
-    tensor = peak / (2 * gpu.sms * gpu.tensor_mhz * 1e6)
+    tensor_clocks = 2 * gpu.sms * gpu.tensor_mhz * 1e6
+    tensor = peak / tensor_clocks
+    wide = {  # without tf32 or float64 on its tensor cores, a GPU has no plan with them: see the kernel's rules
+        "mma_tf32": gpu.peaks.tf32 or peak / 2,
+        "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
+    }
 
     def rescale(name: str, unit: UnitCost) -> UnitCost:
+        if name in wide:
+            share = _TENSOR_SHARE * wide[name] / tensor_clocks
+            return replace(unit, macs_per_clock=min(unit.macs_per_clock, share))
         if name.startswith("mma"):
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":

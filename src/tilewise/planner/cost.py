@@ -36,7 +36,7 @@ from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
 from tilewise.planner.target import Target
 
-__all__ = ["Prediction", "estimate", "predict", "predict_work"]
+__all__ = ["Prediction", "count_resident", "estimate", "predict", "predict_work"]
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
 _LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
@@ -104,7 +104,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     if operands.groups:  # whose last tile has half its rows, on average
         clusters = math.ceil(operands.groups * (m / block.m + 0.5) * tiles_n)
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
-    resident = _count_resident(work, target)
+    resident = count_resident(work, target)
     waves, rest = divmod(per_sm, resident)
     steps = ceil_div(ceil_div(k, block.k), split * work.parts)
 
@@ -167,7 +167,7 @@ def _count_slots(work: Work, target: Target) -> int:
     return held * (blocks // work.cluster)
 
 
-def _count_resident(work: Work, target: Target) -> int:
+def count_resident(work: Work, target: Target) -> int:
     """How many blocks an SM holds at once: as the registers allow, and the shared memory of the target."""
     if not work.shared_bytes:
         return work.resident
