@@ -219,7 +219,7 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
     if constexpr (Epilogue::PLAIN)
-        sums.write<round_pair<SumPair>>(c, row, column, place, rows);
+        sums.write<round_pair<SumPair>, true>(c, row, column, place, rows);
     else
         sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
 }
