@@ -221,10 +221,12 @@ def ready(a: Any, b: Any, out: Any, device: Device, choice: Choice) -> Call:
 def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     """An array that is written and an operand that it shares elements with, by name; None if there are none.
 
-    An array of the epilogue may be the result itself: each element is read before it is written, by one thread.
+    What an epilogue reads may be the very array that it keeps values in, or the result: each element is read before
+    it is written, by one thread. The result may be what the whole expression is kept in, which holds the same.
     """
     views = list(arrays.named.items())
     written = {"c", *(f"epilogue.{name}" for name in arrays.fused.kept)}
+    same_as_result = f"epilogue.{arrays.fused.kept_whole}"
     for i, (target, result) in enumerate(views):
         if target not in written:
             continue
@@ -234,8 +236,8 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
             apart = at + first >= one.ptr + one_end or one.ptr + one_first >= at + end
             if i == j or apart or (name in written and j < i):
                 continue
-            itself = target == "c" and name not in ("a", "b", *written) and one[:5] == result[:5]
-            if not itself and _share_elements(one, result):
+            in_place = name not in ("a", "b", *written) or (target == "c" and name == same_as_result)
+            if not (in_place and one[:5] == result[:5]) and _share_elements(one, result):
                 return _argument(target), _argument(name)
     return None
 

@@ -54,6 +54,11 @@ class Fused(NamedTuple):
         return Epilogue(self.expression, (), tuple(name for name, _ in self.numbers))
 
     @property
+    def kept_whole(self) -> str | None:
+        """The array that the value of the whole expression is kept in; None if there is none."""
+        return parse(self.expression).kept_whole
+
+    @property
     def arrays(self) -> dict[str, View]:
         """The views by name."""
         return dict(zip(self.names, self.views, strict=True))
@@ -68,7 +73,8 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
     ``expression`` is arithmetic over ``acc``, the sum, and names that ``operands`` give: numbers, or arrays that
     broadcast to the result. Known are + - * /, whole powers, comparisons, ``x if condition else y``, and relu, gelu,
     gelu_tanh, silu, tanh, sigmoid, each also as derivative (relu_grad …), abs, exp, log, sqrt, rsqrt, erf, min, max,
-    clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name.
+    clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name, which
+    may be read too: what it held before.
 
     >>> import numpy as np, tilewise as tw
     >>> a, r = np.ones((2, 3), "float32"), np.full((2, 2), 0.5, "float32")

@@ -2,7 +2,8 @@
 
 ``max(acc * s, 0) + r``: ``acc`` is the sum, every other name is an array or a number that the call gives. Known are
 numbers, ``+ - * /``, powers, comparisons, ``and or not``, ``x if condition else y``, and the functions of
-:data:`FUNCTIONS`. ``keep(name, x)`` is x, and stores it in the array of that name.
+:data:`FUNCTIONS`. ``keep(name, x)`` is x, and stores it in the array of that name, which where it is read is what it
+held before.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ class Expression:
     tree: ast.expr
     names: tuple[str, ...]  # that a call gives, in the order of their first use; without those kept
     kept: tuple[str, ...]  # arrays that it stores
+
+    @property
+    def kept_whole(self) -> str | None:
+        """The array that the value of the whole expression is kept in; None if there is none."""
+        tree: Any = self.tree
+        return tree.args[0].id if _is_keep(tree) else None
 
     def in_cuda(self) -> str:
         """The expression in CUDA C++, where what it keeps has been computed: see :meth:`kept_in_cuda`."""

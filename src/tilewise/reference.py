@@ -74,6 +74,7 @@ def compare(
     accumulate: str = "float32",
     terms: int = 0,
     epilogue: EpilogueCall | None = None,
+    kept: str | None = None,
 ) -> Comparison:
     """Compare ``result`` with A·B, element by element.
 
@@ -82,12 +83,13 @@ def compare(
     much that this would let a wrong result pass: for them |a|·|b| gives way to how large the partial sums
     of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
-    the sums, with host arrays.
+    the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
+    arrays: ``result`` is compared with what is kept there.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
-    if got.shape != expected.shape:
-        raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
+    if kept is not None and (epilogue is None or kept not in epilogue.expression.kept):
+        raise ArgumentError("kept", "must be a name that the epilogue keeps values in", kept)
     if accumulate not in _ROUNDOFF:
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
@@ -98,7 +100,9 @@ def compare(
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         errors = _growth(count + 1, unit) * sizes + (count + 1) * least
         if epilogue is not None:
-            expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least))
+            expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
+        if got.shape != expected.shape:
+            raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
         bound = _bound(
             expected, errors, _ROUNDOFF.get(got.dtype.name, unit), _LEAST.get(got.dtype.name, least)
         )
@@ -137,14 +141,16 @@ def _finish(
     expected: npt.NDArray[np.float64],
     errors: npt.NDArray[np.float64],
     arithmetic: BoundedArithmetic,
+    kept: str | None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What an epilogue makes of sums with these errors."""
+    """What an epilogue makes of sums with these errors, or what it keeps of that."""
     values = {
         name: arithmetic.number(float(value)) if isinstance(value, numbers.Real) else arithmetic.array(value)
         for name, value in epilogue.given.items()
     }
     values[SUM] = Bounded(expected, errors)
     found = epilogue.expression.evaluate(arithmetic, values)
+    found = found if kept is None else arithmetic.kept[kept]
     shape = expected.shape
     return np.broadcast_to(found.value, shape), np.broadcast_to(found.error, shape)
 

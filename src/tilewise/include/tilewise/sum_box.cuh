@@ -61,8 +61,9 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
     };
 
     // What an epilogue reads for the next AHEAD of a thread's runs. It takes long, so it begins before the sums are here,
-    // and before the results of other runs are stored.
+    // and before the results of other runs are stored; unless it is so much that registers for two turns are too many.
     template <typename Epilogue, unsigned AHEAD> struct Given {
+        enum : bool { EARLY = sizeof(typename Epilogue::template Given<RUN>) <= 2 * RUN * sizeof(float) };
         typename Epilogue::template Given<RUN> runs[AHEAD];
 
         __device__ void read(const Part &part, const Epilogue &epilogue, unsigned first)
@@ -74,14 +75,15 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         }
     };
 
-    // Stores what the epilogue makes of the sums. The first runs have been read.
+    // Stores what the epilogue makes of the sums. The first runs have been read, if early.
     template <unsigned AHEAD, typename Result, typename Epilogue>
     __device__ void store(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> given, const Epilogue &epilogue)
     {
 #pragma unroll 1
         for (unsigned first = 0; first < Part::RUNS; first += AHEAD) {
             Given<Epilogue, AHEAD> next;
-            next.read(part, epilogue, first + AHEAD);
+            if (!next.EARLY) given.read(part, epilogue, first);
+            if (next.EARLY) next.read(part, epilogue, first + AHEAD);
 #pragma unroll
             for (unsigned i = 0; i < AHEAD; ++i)
                 if (part.has(first + i)) store_run(c, part, first + i, given.runs[i], epilogue);

@@ -329,7 +329,7 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
         const unsigned rows = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
         const BoxOfSums::Part part(c, EXCHANGED ? across : down, EXCHANGED ? down : across, rows, wide);
         BoxOfSums::Given<Epilogue, AHEAD> given;
-        given.read(part, epilogue, 0);
+        if (given.EARLY) given.read(part, epilogue, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
         for (unsigned j = 0; j < ROWS_64 * ACROSS; ++j) {
