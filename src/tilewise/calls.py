@@ -225,7 +225,8 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     it is written, by one thread. The result may be what the whole expression is kept in, which holds the same.
     """
     views = list(arrays.named.items())
-    written = {"c", *(f"epilogue.{name}" for name in arrays.fused.kept)}
+    written = {"c", *(f"epilogue.{name}" for name in arrays.fused.written)}
+    summed = {f"epilogue.{name}" for name in arrays.fused.column_sums + arrays.fused.row_sums}
     same_as_result = f"epilogue.{arrays.fused.kept_whole}"
     for i, (target, result) in enumerate(views):
         if target not in written:
@@ -237,6 +238,7 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
             if i == j or apart or (name in written and j < i):
                 continue
             in_place = name not in ("a", "b", *written) or (target == "c" and name == same_as_result)
+            in_place = in_place and target not in summed
             if not (in_place and one[:5] == result[:5]) and _share_elements(one, result):
                 return _argument(target), _argument(name)
     return None

@@ -88,7 +88,7 @@ class BoundedArithmetic:
 
     def __init__(self, unit: float, least: float) -> None:
         self.unit, self.least = unit, least
-        self.kept: dict[str, Bounded] = {}  # by the name of the array
+        self.kept: dict[str, Bounded] = {}  # what is stored or added up, by the name of the array
 
     def number(self, value: float) -> Bounded:
         """A number, as the kernel's type holds it."""

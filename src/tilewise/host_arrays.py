@@ -72,6 +72,6 @@ def multiply_staged(
     ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
     arrays = Arrays(x, y, interop.view("out", made), moved, ends)
     start(prepare(arrays, shapes, where, choice), arrays, where, (None,))
-    for name in fused.kept:
+    for name in fused.written:
         overwrite(fused.arrays[name], there[name].numpy())
     return made.numpy()

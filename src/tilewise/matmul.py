@@ -160,7 +160,7 @@ def _multiply_into(
         arrays = Arrays(left, right, result, fused)
         made = prepare(arrays, shapes, where, choice)
     shared = find_overlap(made, arrays)
-    if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.kept:
+    if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.written:
         overwrite(result, _multiply_apart(left, right, where, choice, fused))
         return
     if shared:

@@ -84,12 +84,12 @@ def compare(
     of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
     the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
-    arrays: ``result`` is compared with what is kept there.
+    arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
-    if kept is not None and (epilogue is None or kept not in epilogue.expression.kept):
-        raise ArgumentError("kept", "must be a name that the epilogue keeps values in", kept)
+    if kept is not None and (epilogue is None or kept not in epilogue.expression.written):
+        raise ArgumentError("kept", "must be a name that the epilogue keeps values in, or sums", kept)
     if accumulate not in _ROUNDOFF:
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
@@ -101,6 +101,11 @@ def compare(
         errors = _growth(count + 1, unit) * sizes + (count + 1) * least
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
+            if kept in epilogue.expression.summed:
+                axes = (-2,) if kept in epilogue.expression.column_sums else (-1,)
+                if kept in epilogue.expression.column_sums and got.ndim == 1:
+                    axes = tuple(range(expected.ndim - 1))  # of all matrices of a stack
+                expected, errors = _add_up(expected, errors, axes, (unit, least))
         if got.shape != expected.shape:
             raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
         bound = _bound(
@@ -153,6 +158,19 @@ def _finish(
     found = found if kept is None else arithmetic.kept[kept]
     shape = expected.shape
     return np.broadcast_to(found.value, shape), np.broadcast_to(found.error, shape)
+
+
+def _add_up(
+    values: npt.NDArray[np.float64],
+    errors: npt.NDArray[np.float64],
+    axes: tuple[int, ...],
+    rounding: tuple[float, float],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sums of values along axes, in any order, in a type of this unit roundoff and least positive."""
+    count = math.prod(values.shape[axis] for axis in axes)
+    sizes = (np.abs(values) + errors).sum(axes)
+    unit, least = rounding
+    return values.sum(axes), errors.sum(axes) + _growth(count + 1, unit) * sizes + (count + 1) * least
 
 
 def _bound(
