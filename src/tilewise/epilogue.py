@@ -81,9 +81,9 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
     broadcast to the result. Known are + - * /, whole powers, comparisons, ``x if condition else y``, and relu, gelu,
     gelu_tanh, silu, tanh, sigmoid, each also as derivative (relu_grad …), abs, exp, log, sqrt, rsqrt, erf, min, max,
     clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name, which
-    may be read too: what it held before. ``column_sums(name, x)`` is x and adds it up over the rows of the result, into an
-    array with an element for each column (of each matrix of a stack, or of all of them); ``row_sums(name, x)`` adds it
-    up over the columns.
+    may be read too: what it held before. ``column_sums(name, x)`` is x and adds it up over the rows of the result, into
+    an array with an element for each column (of each matrix of a stack, or of all of them); ``row_sums(name, x)`` adds
+    it up over the columns.
 
     >>> import numpy as np, tilewise as tw
     >>> a, r = np.ones((2, 3), "float32"), np.full((2, 2), 0.5, "float32")
@@ -166,7 +166,7 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
     if not view.shape:
         raise ArgumentError(name, "must have an axis at least, of the sums", "a scalar")
     at = len(view.shape) - (name in parsed.column_sums)
-    shape, strides = (one[:at] + (size,) + one[at:] for one, size in ((view.shape, 1), (view.strides, 0)))
+    shape, strides = ((*one[:at], size, *one[at:]) for one, size in ((view.shape, 1), (view.strides, 0)))
     return view._replace(shape=shape, strides=strides)
 
 
@@ -191,7 +191,9 @@ def _check_sums(name: str, fused: Fused, shape: tuple[int, ...]) -> None:
     given = tuple(size for i, size in enumerate(found, -len(found)) if i != axis)
     if given not in fitting:
         rule = f"must have the shape {' or '.join(map(str, fitting))}"
-        raise ArgumentError(name, rule, given, "a sum for each column" if of_columns else "a sum for each row")
+        raise ArgumentError(
+            name, rule, given, "a sum for each column" if of_columns else "a sum for each row"
+        )
 
 
 def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums: str) -> View:

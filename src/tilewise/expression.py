@@ -48,7 +48,11 @@ FUNCTIONS = {
     "where": 3,
 }
 KEEP, COLUMN_SUMS, ROW_SUMS = "keep", "column_sums", "row_sums"
-STORES = (KEEP, COLUMN_SUMS, ROW_SUMS)  # what is the value of its second argument, and stores it under its first
+STORES = (
+    KEEP,
+    COLUMN_SUMS,
+    ROW_SUMS,
+)  # what is the value of its second argument, and stores it under its first
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
 KEPT = "kept_"  # of the values to store
 _LONGEST = 2000  # characters

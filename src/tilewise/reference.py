@@ -102,9 +102,7 @@ def compare(
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
             if kept in epilogue.expression.summed:
-                axes = (-2,) if kept in epilogue.expression.column_sums else (-1,)
-                if kept in epilogue.expression.column_sums and got.ndim == 1:
-                    axes = tuple(range(expected.ndim - 1))  # of all matrices of a stack
+                axes = _summed_axes(kept in epilogue.expression.column_sums, got.ndim, expected.ndim)
                 expected, errors = _add_up(expected, errors, axes, (unit, least))
         if got.shape != expected.shape:
             raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
@@ -158,6 +156,13 @@ def _finish(
     found = found if kept is None else arithmetic.kept[kept]
     shape = expected.shape
     return np.broadcast_to(found.value, shape), np.broadcast_to(found.error, shape)
+
+
+def _summed_axes(of_columns: bool, dimensions: int, axes: int) -> tuple[int, ...]:
+    """The axes that sums of columns or rows are over: of a stack with one array for all matrices, its own too."""
+    if not of_columns:
+        return (-1,)
+    return tuple(range(axes - 1)) if dimensions == 1 else (-2,)
 
 
 def _add_up(

@@ -59,7 +59,9 @@ def bind(
     )
 
 
-def _bound_all(steps: list[Step], code: KernelSource | None, arch: str, device: Device) -> tuple[BoundLaunch, ...]:
+def _bound_all(
+    steps: list[Step], code: KernelSource | None, arch: str, device: Device
+) -> tuple[BoundLaunch, ...]:
     return tuple(_bound(step, found, arch, device) for step in steps if (found := step.code or code))
 
 

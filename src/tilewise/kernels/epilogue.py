@@ -34,7 +34,8 @@ _HEADER = """\
 {include}
 struct Epilogue {{
     using Sum = {sums};
-    static constexpr bool PLAIN = false, SUMS = {has_sums};
+    static constexpr bool PLAIN = false;
+    static __device__ constexpr bool has_sums() {{ return {has_sums}; }}
 {members}
     __device__ Epilogue in_stack(unsigned outer, unsigned inner) const
     {{
@@ -142,7 +143,9 @@ def _array_type(array: EpilogueArray, expression: Expression) -> str:
     if array.name in expression.summed:
         return "EpilogueArray<Sum, true, true>"
     constant = "" if array.name in expression.kept else "const "
-    return f"EpilogueArray<{constant}{array.dtype}, {str(array.by_row).lower()}, {str(array.by_column).lower()}>"
+    return (
+        f"EpilogueArray<{constant}{array.dtype}, {str(array.by_row).lower()}, {str(array.by_column).lower()}>"
+    )
 
 
 def _sums_of(expression: Expression) -> dict[str, str]:
@@ -210,8 +213,8 @@ class PartialSums(NamedTuple):
     of_columns: bool
     rows: int
     columns: int
-    offset: int  # bytes
-    bytes: int
+    offset: int
+    size: int  # bytes, as offset is
 
     @property
     def length(self) -> int:
@@ -219,7 +222,7 @@ class PartialSums(NamedTuple):
         return self.columns if self.of_columns else self.rows
 
     @property
-    def count(self) -> int:
+    def parts(self) -> int:
         """How many parts each of them has."""
         return self.rows if self.of_columns else self.columns
 
@@ -248,7 +251,7 @@ def partial_sums(operands: Operands, slots: tuple[int, int] | None = None) -> It
 
 def partial_bytes(operands: Operands, slots: tuple[int, int]) -> int:
     """The bytes of all partial sums."""
-    return sum(one.bytes for one in partial_sums(operands, slots))
+    return sum(one.size for one in partial_sums(operands, slots))
 
 
 def is_of_all_matrices(operands: Operands, target: Operand) -> bool:

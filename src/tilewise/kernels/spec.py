@@ -159,9 +159,9 @@ class KernelSpec:
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     grouped: bool = False  # takes a matrix of B for each group of A's rows
-    sum_slots: Callable[[Operands, Settings], tuple[int, int]] = (
-        lambda operands, _settings: operands.sizes[:2]
-    )  # how many partial sums its epilogue leaves of a column, and of a row
+    sum_slots: Callable[[Operands, Settings], tuple[int, int]] = lambda operands, _settings: operands.sizes[
+        :2
+    ]  # how many partial sums its epilogue leaves of a column, and of a row
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed

@@ -3,7 +3,8 @@
 #pragma once
 
 struct Epilogue {
-    static constexpr bool PLAIN = true, SUMS = false;
+    static constexpr bool PLAIN = true;
+    static __device__ constexpr bool has_sums() { return false; } // of columns or rows
 
     // For the matrix of these numbers in the stack.
     __device__ Epilogue in_stack(unsigned, unsigned) const { return *this; }

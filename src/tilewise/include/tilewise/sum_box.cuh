@@ -86,7 +86,13 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
             if (next.EARLY) next.read(part, epilogue, first + AHEAD);
 #pragma unroll
             for (unsigned i = 0; i < AHEAD; ++i)
-                if (part.has(first + i)) store_run(c, part, first + i, given.runs[i], epilogue);
+                if (part.has(first + i)) {
+                    const unsigned row = part.row + part.down(first + i), column = part.column + part.across();
+                    float run[RUN];
+                    take_run(run, part.down(first + i), part.across());
+                    epilogue.apply(run, given.runs[i], row, column);
+                    store_run(c, row, column, run);
+                }
             given = next;
         }
 #pragma unroll 1
@@ -100,19 +106,19 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
     }
 
   private:
-    template <typename Result, typename Epilogue>
-    __device__ void store_run(Matrix<Result> c, const Part &part, unsigned i,
-                              const typename Epilogue::template Given<RUN> &given, const Epilogue &epilogue)
+    __device__ void take_run(float (&run)[RUN], unsigned row, unsigned column)
     {
-        const unsigned row = part.row + part.down(i), column = part.column + part.across();
         Neighbours<float, CHUNK> low, high;
-        low.read(chunk(part.down(i), part.across()));
-        high.read(chunk(part.down(i), part.across() + CHUNK));
-        float run[RUN];
+        low.read(chunk(row, column));
+        high.read(chunk(row, column + CHUNK));
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)
             run[j] = j < CHUNK ? low.at[j] : high.at[j % CHUNK];
-        epilogue.apply(run, given, row, column);
+    }
+
+    template <typename Result>
+    static __device__ void store_run(Matrix<Result> c, unsigned row, unsigned column, const float (&run)[RUN])
+    {
         Neighbours<Result, RUN> results;
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)

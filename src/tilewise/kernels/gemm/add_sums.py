@@ -28,7 +28,7 @@ def add_steps(operands: Operands, slots: tuple[int, int], arch: str) -> list[Ste
 
 def _add(parts: PartialSums, target: Operand, operands: Operands, arch: str) -> Step | None:
     """The launch that adds up one array's; None if it has no elements."""
-    length, count = parts.length, parts.count
+    length, count = parts.length, parts.parts
     # As a column, whose length and stride are those of the sums.
     stride = target.column_stride if parts.of_columns else target.row_stride
     column = replace(target, rows=length, columns=1, row_stride=stride, column_stride=1)
