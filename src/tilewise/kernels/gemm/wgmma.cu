@@ -321,7 +321,7 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
     constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
     constexpr unsigned ACROSS = WHOLE + (REST > 0);
     // As registers allow: there are about as many for what is read ahead of two runs as 32.
-    constexpr bool ROOM = CONSUMERS < 3 && sizeof(Epilogue::Given<BoxOfSums::RUN>) <= 32;
+    constexpr bool ROOM = CONSUMERS < 3 && !Epilogue::has_sums() && sizeof(Epilogue::Given<BoxOfSums::RUN>) <= 32;
     constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
@@ -342,7 +342,10 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
             }
         }
         wait_for_warpgroup(group);
-        box.store(c, part, given, epilogue);
+        if constexpr (Epilogue::has_sums())
+            box.template store_and_add<EXCHANGED ? BLOCK_N : 64>(c, part, given, epilogue);
+        else
+            box.store(c, part, given, epilogue);
     }
 }
 

@@ -341,12 +341,25 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers), *ends, epilogue_slot(operands)),
+        (*maps, c.strided(), *(constant("I", number) for number in numbers), *ends, epilogue_slot(operands, sum_slots(operands, settings))),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
     )
     return [Step("wgmma_gemm", launch)]
+
+
+def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
+    """How many partial sums there are of a column, and of a row: each warp's of every box; every element where K is split.
+
+    The boxes of a tile lie below one another in C: 64 rows each, but for the last one if operands are exchanged.
+    """
+    (m, n, _), shape = operands.sizes, shape_of(settings)
+    if int(settings["split"]) > 1:
+        return m, n
+    tile = shape.n if shape.exchanged else BOX
+    boxes = m // tile * ceil_div(tile, BOX) + ceil_div(m % tile, BOX)
+    return boxes * WARPGROUP // 32, ceil_div(n, BOX)
 
 
 def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
@@ -458,6 +471,7 @@ SPEC = KernelSpec(
     raster="grouped",
     stack_axes=STACK_AXES,
     epilogues=True,
+    sum_slots=sum_slots,
     grouped=True,
     readable=is_readable,
     lies="have rows or columns that begin at multiples of 16 bytes",
