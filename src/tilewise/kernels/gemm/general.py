@@ -103,8 +103,20 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
-    args = (*matrices, constant("I", max(inner, 1)), *ends, epilogue_slot(operands))
+    args = (
+        *matrices,
+        constant("I", max(inner, 1)),
+        *ends,
+        epilogue_slot(operands, sum_slots(operands, settings)),
+    )
     return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
+
+
+def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
+    """How many partial sums there are of a column, each warp's, and of a row, each block's."""
+    (m, n, _), shape = operands.sizes, shape_of(settings)
+    warp_m = 32 // (shape.block.n // shape.thread.n) * shape.thread.m
+    return ceil_div(m, warp_m), ceil_div(n, shape.block.n)
 
 
 def work(_operands: Operands, settings: Settings) -> Work:
@@ -165,6 +177,7 @@ SPEC = KernelSpec(
     raster="grouped",
     strided=True,
     epilogues=True,
+    sum_slots=sum_slots,
     grouped=True,
     stack_axes=STACK_AXES,
 )

@@ -262,7 +262,14 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     multiply = Launch(
         (tiles_of(operands, settings), split, 1),
         (shape_of(settings).threads, 1, 1),
-        (a.strided(), b.strided(), c.strided(), parts, inner, epilogue_slot(operands, sum_slots(operands, settings))),
+        (
+            a.strided(),
+            b.strided(),
+            c.strided(),
+            parts,
+            inner,
+            epilogue_slot(operands, sum_slots(operands, settings)),
+        ),
         shared=shared_bytes(settings),
     )
     if split == 1:

@@ -341,7 +341,13 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers), *ends, epilogue_slot(operands, sum_slots(operands, settings))),
+        (
+            *maps,
+            c.strided(),
+            *(constant("I", number) for number in numbers),
+            *ends,
+            epilogue_slot(operands, sum_slots(operands, settings)),
+        ),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
@@ -350,7 +356,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
 
 
 def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
-    """How many partial sums there are of a column, and of a row: each warp's of every box; every element where K is split.
+    """How many partial sums there are of a column, and of a row: each warp's of every box; of split K, every element.
 
     The boxes of a tile lie below one another in C: 64 rows each, but for the last one if operands are exchanged.
     """
