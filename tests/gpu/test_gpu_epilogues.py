@@ -30,3 +30,42 @@ def test_an_epilogue_is_right(sizes: tuple[int, int, int], dtype: str) -> None:
     before = tw.epilogue("acc * s + bias", s=0.25, bias=bias)
     compared = tw.reference.compare(kept, a, b, accumulate=sums, epilogue=before, terms=64)
     assert compared.ok, compared
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes", [(200, 136, 264), (2048, 1024, 512), (64, 64, 4096), (1, 300, 200), (100, 300, 501)]
+)
+def test_columns_and_rows_are_added_up(sizes: tuple[int, int, int], dtype: str) -> None:
+    """Right, and of the same bits every time."""
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in ((m, k), (k, n)))
+    wide = "float64" if dtype == "float64" else "float32"
+    found = []
+    for _ in range(3):
+        down, across = np.full(n, np.nan, wide), np.full(m, np.nan, wide)
+        epilogue = tw.epilogue(
+            "column_sums(down, acc * 2) + row_sums(across, relu(acc))", down=down, across=across
+        )
+        tw.matmul(a, b, epilogue=epilogue, device="gpu")
+        for name, sums in (("down", down), ("across", across)):
+            compared = tw.reference.compare(
+                sums, a, b, accumulate=wide, epilogue=epilogue, kept=name, terms=64
+            )
+            assert compared.ok, (name, str(compared))
+        found.append(down.tobytes() + across.tobytes())
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("sizes", [(200, 136, 264), (1024, 1024, 512), (64, 64, 4096), (100, 300, 501)])
+def test_a_weight_is_updated_in_place(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype("bfloat16")) for shape in ((m, k), (k, n)))
+    master, momentum = RANDOM.standard_normal((2, m, n)).astype("float32")
+    before = tw.sgd(master.copy(), momentum=momentum.copy(), rate=0.01, decay=0.1)
+    weight = np.full((m, n), np.nan, a.dtype)
+    step = tw.sgd(master, momentum=momentum, rate=0.01, decay=0.1)
+    tw.matmul(a, b, weight, epilogue=step, device="gpu")
+    for found, name in ((weight, None), (master, "master"), (momentum, "momentum")):
+        compared = tw.reference.compare(found, a, b, epilogue=before, kept=name, terms=64)
+        assert compared.ok, (name, str(compared))
