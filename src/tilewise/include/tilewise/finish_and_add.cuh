@@ -7,13 +7,14 @@
 template <unsigned WIDTH, auto ROUND, typename Epilogue> struct FinishAndAdd {
     static constexpr unsigned SHARERS = WIDTH / 2; // lanes that have a row together
     static_assert(32 % SHARERS == 0, "a lane keeps to its columns");
+    using Sum = typename Epilogue::Sum;
     using Added = typename Epilogue::template Added<1>;
 
     const Epilogue &epilogue;
     unsigned rows, columns; // of C
     Added (&all)[2];
 
-    template <bool INSIDE> __device__ auto make(float2 sums, unsigned row, unsigned column) const
+    template <bool INSIDE, typename Pair> __device__ auto make(Pair sums, unsigned row, unsigned column) const
     {
         Added of_row;
         apply<INSIDE>(sums.x, row, column, all[0], of_row);
@@ -34,10 +35,10 @@ template <unsigned WIDTH, auto ROUND, typename Epilogue> struct FinishAndAdd {
 
   private:
     template <bool INSIDE>
-    __device__ void apply(float &sum, unsigned row, unsigned column, Added &of_column, Added &of_row) const
+    __device__ void apply(Sum &sum, unsigned row, unsigned column, Added &of_column, Added &of_row) const
     {
         if (!INSIDE && (row >= rows || column >= columns)) return;
-        float one[1] = {sum};
+        Sum one[1] = {sum};
         Added added;
         epilogue.apply(one, epilogue.template read<1>(row, column), row, column, added);
         of_column.add(added), of_row.add(added);
