@@ -25,6 +25,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
+from tilewise.problem import EIGHT_BITS
 
 __all__ = [
     "Arrays",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 _MOST = 512  # bounds that are remembered
-_WRITTEN = ("float16", "bfloat16", "float32", "float64")
+_WRITTEN = ("float16", "bfloat16", "float32", "float64", *EIGHT_BITS)
 _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays share
 
 
@@ -270,7 +271,10 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
     """
     if result.shape != shapes.result:
         raise ArgumentError("out", f"must have shape {shapes.result}", f"{result.shape} of {result.dtype}")
-    if not np.can_cast(interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"):
+    saturates = result.dtype in EIGHT_BITS and dtype != "float64"
+    if not saturates and not np.can_cast(
+        interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"
+    ):
         rule = f"must have a type that {dtype} can be cast to without losing its kind"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
     if (result.space != interop.HOST or shapes.groups) and result.dtype not in _WRITTEN:

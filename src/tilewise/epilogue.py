@@ -16,7 +16,7 @@ from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import Epilogue, EpilogueArray
+from tilewise.problem import EIGHT_BITS, Epilogue, EpilogueArray
 
 __all__ = [
     "PLAIN",
@@ -204,7 +204,8 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
         size not in (1, wanted) for size, wanted in zip(view.shape, behind, strict=True)
     ):
         raise ArgumentError(name, f"must broadcast to the result's shape {shape}", view.shape)
-    if view.dtype in _TYPES[sums]:
+    only_kept = name in fused.kept and name not in parse(fused.expression).names
+    if view.dtype in _TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
         return view
     fix = f"convert it: {name}.astype({sums!r})"
     if (

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.expression import SUM, parse
 
-__all__ = ["ELEMENT_BYTES", "Epilogue", "EpilogueArray", "Layout", "Problem", "Tile"]
+__all__ = ["EIGHT_BITS", "ELEMENT_BYTES", "Epilogue", "EpilogueArray", "Layout", "Problem", "Tile"]
 
 Layout = Literal["row", "column"]
 
@@ -28,6 +28,9 @@ ELEMENT_BYTES: Mapping[str, float] = {
     "int8": 1,
     "uint8": 1,
 }
+
+# What results may be that operands are not: the largest number stands for all beyond it.
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,12 @@ __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 # Unit roundoff of each type that sums may be kept in.
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+# Of what results alone may be: unit roundoff, half of the least step, and the least and largest number.
+_EIGHT_BITS = {
+    "float8_e4m3fn": (2.0**-4, 2.0**-10, -448.0, 448.0),
+    "float8_e5m2": (2.0**-3, 2.0**-17, -57344.0, 57344.0),
+    "int8": (0.0, 0.5, -128.0, 127.0),
+}
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
 _SHORT = ("float16", "bfloat16")
@@ -106,9 +112,10 @@ def compare(
                 expected, errors = _add_up(expected, errors, axes, (unit, least))
         if got.shape != expected.shape:
             raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
-        bound = _bound(
-            expected, errors, _ROUNDOFF.get(got.dtype.name, unit), _LEAST.get(got.dtype.name, least)
-        )
+        name = got.dtype.name
+        if name in _EIGHT_BITS:
+            return _judge_saturated(got.astype(np.float64), expected, errors, name)
+        bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
 
 
@@ -182,8 +189,25 @@ def _bound(
     expected: npt.NDArray[np.float64], errors: npt.NDArray[np.float64], unit: float, least: float
 ) -> npt.NDArray[np.float64]:
     """The error allowed of results, with their rounding to a type."""
-    bound: npt.NDArray[np.float64] = errors + unit * (np.abs(expected) + errors) + least
+    bound: npt.NDArray[np.float64] = errors + least
+    if unit:  # NOTE: nothing of an infinite error would be NaN
+        bound = bound + unit * (np.abs(expected) + errors)
     return bound * (1 + 1e-9)  # the bound is itself computed in float64
+
+
+def _judge_saturated(
+    got: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    errors: npt.NDArray[np.float64],
+    name: str,
+) -> Comparison:
+    """How results of 8 bits stand, of which the largest stands for all beyond it; of integers 0 stands for NaN."""
+    unit, least, lowest, highest = _EIGHT_BITS[name]
+    clipped = np.clip(expected, lowest, highest)
+    if name == "int8":
+        clipped = np.where(np.isnan(expected), 0.0, clipped)
+    special = ~np.isfinite(expected)  # and so are the errors
+    return _judge(got, clipped, _bound(clipped, np.where(special, 0.0, errors), unit, least), math.inf)
 
 
 def _judge(

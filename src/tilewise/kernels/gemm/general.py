@@ -14,7 +14,7 @@ from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.launch import Launch
-from tilewise.problem import Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -83,6 +83,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= _MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel general", f"{size:,}")
+    if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
+        return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
     inner = operands.inner(STACK_AXES)
     if blocks(inner, settings) > _MOST_BLOCKS:
         return LaunchError(
@@ -163,7 +165,7 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(SHAPES),
         "element": _ELEMENTS,
-        "result": _ELEMENTS,
+        "result": (*_ELEMENTS, *EIGHT_BITS),
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
         "grouped": (0, 1),

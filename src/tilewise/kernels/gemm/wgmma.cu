@@ -70,7 +70,7 @@
 #define ELEMENT bfloat16 // or float16
 #endif
 #ifndef RESULT
-#define RESULT ELEMENT // or float32
+#define RESULT ELEMENT // or float32, or a type of 8 bits
 #endif
 
 using Element = ELEMENT;
@@ -110,8 +110,8 @@ struct Stage {
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
 // of which is put while the other is stored; or one of sums, where something happens to them first. The engine stores
-// whole boxes, and so nothing of groups, whose last box has rows of the next one.
-constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && !GROUPED;
+// whole boxes, and so nothing of groups, whose last box has rows of the next one; and no bytes.
+constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && !GROUPED && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
 struct alignas(1024) ResultBuffer {

@@ -27,7 +27,7 @@ from tilewise.kernels.spec import (
     straddling,
 )
 from tilewise.launch import Launch
-from tilewise.problem import Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -310,8 +310,13 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if operands.groups and shape.sums > MOST_SUMS_CHANGED:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
-    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
-        return ArgumentError("partition", "must be a smaller tile with an epilogue", settings["partition"])
+    in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
+    if in_boxes and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
+        return ArgumentError(
+            "partition",
+            "must be a smaller tile with an epilogue, or results of 8 bits",
+            settings["partition"],
+        )
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
@@ -385,7 +390,7 @@ def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int
 
 def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of C; if the engine cannot store it, as many zeros."""
-    if not is_aligned(c):
+    if not is_aligned(c) or c.itemsize == 1:
         return Slot(bytes(BYTES))
     return c.map((64, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
@@ -458,7 +463,7 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(PARTITIONS),
         "element": ("bfloat16", "float16"),
-        "result": ("bfloat16", "float16", "float32"),
+        "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
         "tiles": tuple(range(1, MOST_TILES + 1)),  # of C that a block computes, one after another
