@@ -50,10 +50,8 @@ def saturated(values: Any, dtype: np.dtype[Any]) -> Any:
 
 def hard_numbers() -> Any:
     """Every number of every type, those half way to the next, and their neighbours; and any bits at all."""
-    found = [
-        RANDOM.integers(0, 2**32, 20_000, np.uint32).view(np.float32),
-        np.float32([np.inf, -np.inf, np.nan, -0.0]),
-    ]
+    special = np.array([np.inf, -np.inf, np.nan, -0.0], np.float32)
+    found: list[Any] = [RANDOM.integers(0, 2**32, 20_000, np.uint32).view(np.float32), special]
     for dtype in TYPES.values():
         numbers = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
         numbers = np.sort(numbers[np.isfinite(numbers)])

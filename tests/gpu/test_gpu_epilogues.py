@@ -69,3 +69,14 @@ def test_a_weight_is_updated_in_place(sizes: tuple[int, int, int]) -> None:
     for found, name in ((weight, None), (master, "master"), (momentum, "momentum")):
         compared = tw.reference.compare(found, a, b, epilogue=before, kept=name, terms=64)
         assert compared.ok, (name, str(compared))
+
+
+@pytest.mark.parametrize("result", ["float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize("sizes", [(200, 136, 264), (1024, 1024, 512), (100, 301, 501), (1, 300, 200)])
+def test_results_of_eight_bits_saturate(sizes: tuple[int, int, int], result: str) -> None:
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype("bfloat16")) for shape in ((m, k), (k, n)))
+    out, epilogue = np.zeros((m, n), numpy_dtype(result)), tw.epilogue("acc * s", s=10.0)
+    tw.matmul(a, b, out, epilogue=epilogue, device="gpu")
+    compared = tw.reference.compare(out, a, b, epilogue=epilogue, terms=64)
+    assert compared.ok, compared
