@@ -44,7 +44,8 @@ def saturated(values: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(invalid="ignore"):
         if dtype == np.int8:
             return np.nan_to_num(np.clip(np.rint(values), -128, 127)).astype(dtype)
-        most = float(ml_dtypes.finfo(dtype).max)
+        finfo: Any = ml_dtypes.finfo  # it has no types
+        most = float(finfo(dtype).max)
         return np.clip(values, -most, most).astype(dtype)
 
 
