@@ -228,7 +228,7 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     views = list(arrays.named.items())
     written = {"c", *(f"epilogue.{name}" for name in arrays.fused.written)}
     summed = {f"epilogue.{name}" for name in arrays.fused.column_sums + arrays.fused.row_sums}
-    same_as_result = f"epilogue.{arrays.fused.kept_whole}"
+    same_as_result = f"epilogue.{arrays.fused.kept_whole}" if arrays.fused.kept else ""
     for i, (target, result) in enumerate(views):
         if target not in written:
             continue

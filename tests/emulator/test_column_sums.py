@@ -25,7 +25,6 @@ HOPPER: dict[str, Any] = {"partition": "64x64x64"}
 WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("general", "float32", {"partition": "64x64x16"}),
     ("general", "float64", {"partition": "32x32x16"}),
-    ("mma", "bfloat16", {"partition": "64x64x64"}),
     ("mma", "bfloat16", {"partition": "64x32x64"}),
     ("mma", "bfloat16", {"partition": "64x64x64", "split": 2}),
     ("wgmma", "bfloat16", HOPPER),
@@ -66,7 +65,7 @@ def add_up(
     way=st.sampled_from(WAYS),
     orders=st.permutations(["eager", "late", 1, 2]),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_sums_in_every_kernel(
     m: int, n: int, k: int, stack: tuple[int, ...], shared: bool, of_all: bool, way: Any, orders: list[Any]
 ) -> None:
@@ -116,7 +115,7 @@ def test_sums_of_nothing_are_zeros(sizes: tuple[int, int, int]) -> None:
     assert not down.any() and not across.any()
 
 
-@pytest.mark.parametrize("gpu", ["h200", "a100-sxm-80gb", "rtx-2060-super"])
+@pytest.mark.parametrize("gpu", ["h200", "rtx-2060-super"])
 def test_plans_with_sums_are_checked_and_cost_more(gpu: str) -> None:
     down, across = np.zeros(96, np.float32), np.zeros((2, 70), np.float32)
     epilogue = tw.epilogue(BOTH, s=1, down=down, across=across)

@@ -83,7 +83,7 @@ def test_numbers_are_rounded_as_by_numpy(arch: str) -> None:
     pad=st.sampled_from([0, 5, 16]),
     order=st.sampled_from(["eager", "late", 1]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_products_of_eight_bits(
     m: int, n: int, way: tuple[str, dict[str, Any]], dtype: str, scale: float, pad: int, order: Any
 ) -> None:
@@ -100,9 +100,9 @@ def test_products_of_eight_bits(
     assert not whole[:, n:].astype(np.float32).any()
 
 
-@pytest.mark.parametrize("dtype", EIGHT_BITS)
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
 def test_through_the_front_door(dtype: str) -> None:
-    """An output is enough; a plan has its own; what an epilogue keeps may be of 8 bits too; what is not finite comes through."""
+    """An output is enough; what an epilogue keeps may be of 8 bits too; what is not finite comes through."""
     a, b = (RANDOM.standard_normal(shape).astype("float32") for shape in ((20, 8), (8, 30)))
     a[3, 4], a[5, 0], a[7] = np.inf, np.nan, 1e30
     out, kept = np.zeros((2, 20, 30), TYPES[dtype])
@@ -111,13 +111,15 @@ def test_through_the_front_door(dtype: str) -> None:
     for found, name in ((out, None), (kept, "kept")):
         compared = compare(found, a, b, epilogue=epilogue, kept=name)
         assert compared.ok, compared
-    plan = tw.plan(72, 48, 64, dtype="float16", gpu="h200", result=dtype)
+
+
+def test_a_plan_has_such_a_result() -> None:
+    plan = tw.plan(72, 48, 64, dtype="float16", gpu="h200", result="float8_e5m2")
     assert plan.kernel == "wgmma" and tw.check(plan) == []
     x, y = (RANDOM.standard_normal(shape).astype("float16") for shape in ((72, 64), (64, 48)))
-    made = tw.matmul(
-        x, y, plan=tw.plan(72, 48, 64, dtype="float16", gpu="emulator", result=dtype), device="emulator"
-    )
-    assert made.dtype == TYPES[dtype] and compare(made, x, y).ok
+    plan = tw.plan(72, 48, 64, dtype="float16", gpu="emulator", result="float8_e5m2")
+    made = tw.matmul(x, y, plan=plan, device="emulator")
+    assert made.dtype == TYPES["float8_e5m2"] and compare(made, x, y).ok
 
 
 def test_torch_has_them() -> None:

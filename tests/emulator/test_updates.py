@@ -49,7 +49,7 @@ def step_of(arrays: dict[str, Any]) -> EpilogueCall:
     columns=st.booleans(),
     order=st.sampled_from(["eager", "late", 3]),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_step_in_every_kernel(
     m: int,
     n: int,
