@@ -138,9 +138,9 @@ class Array:
 class OwnBench:
     """A builtin over arrays of our own, and a counting driver."""
 
-    def __init__(self, slow: Callable[..., Any] | None = None) -> None:
+    def __init__(self, slow: Callable[..., Any] | None = None, **arguments: Any) -> None:
         self.slow = Slow()
-        self.stub = CallStub("matmul", DOC, slow or self.slow)
+        self.stub = CallStub("matmul", DOC, slow or self.slow, **arguments)
         self.entered = ctypes.c_uint64(0)
         self.library = self.stub.register_arrays(Array, "description", ctypes.addressof(self.entered))
         self.driver = counting_entries()
@@ -185,7 +185,7 @@ class PretendGpu:
 
     def __init__(self) -> None:
         self.driver = counting_entries()
-        self.functions: dict[str, int] = {}
+        self.functions: dict[Any, int] = {}
         self.launched: list[CountedLaunch] = []
         self.driver.set_context(self.context_address)
         self.current_stream: Any = types.SimpleNamespace(handle=LEGACY_STREAM)
@@ -203,7 +203,7 @@ class PretendGpu:
         )
 
     def load_for(self, binary: Binary, entry: str, launch: Launch) -> int:
-        number = self.functions.setdefault(entry, 0x1000 + len(self.functions))
+        number = self.functions.setdefault((binary.key, entry), 0x1000 + len(self.functions))
         self.driver.describe_function(number, [one.size for one in binary.entries[entry].parameters])
         return number
 

@@ -25,7 +25,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import EIGHT_BITS
+from tilewise.problem import EIGHT_BITS, resolve_arithmetic
 
 __all__ = [
     "Arrays",
@@ -73,6 +73,7 @@ class Choice(NamedTuple):
     specs: tuple[KernelSpec, ...] | None = None
     settings: tuple[tuple[str, object], ...] = ()
     copy: bool | None = None
+    arithmetic: str | None = None
 
     @property
     def kernels(self) -> tuple[KernelSpec, ...] | None:
@@ -118,6 +119,7 @@ def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct 
 
 def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
     operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused, arrays.offsets)
+    operands = operands._replace(arithmetic=_arithmetic_of(choice, operands.a.dtype))
     target = target_of_device(where)
     given = dict(choice.settings)
     if choice.plan is not None:
@@ -129,6 +131,13 @@ def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Boun
     return BoundProduct(
         operands, candidate, plan, bound, tuple(_extent(view) for view in arrays.named.values())
     )
+
+
+def _arithmetic_of(choice: Choice, dtype: str) -> str | None:
+    """What operands of a type are multiplied in: as was asked for, or else as the plan has it."""
+    if choice.arithmetic is None and choice.plan is not None:
+        return choice.plan.problem.arithmetic
+    return resolve_arithmetic(choice.arithmetic, dtype)
 
 
 def _extent(view: View) -> tuple[int, int]:
@@ -227,7 +236,7 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     """
     views = list(arrays.named.items())
     written = {"c", *(f"epilogue.{name}" for name in arrays.fused.written)}
-    summed = {f"epilogue.{name}" for name in arrays.fused.column_sums + arrays.fused.row_sums}
+    summed = {f"epilogue.{name}" for name in arrays.fused.summed}
     same_as_result = f"epilogue.{arrays.fused.kept_whole}" if arrays.fused.kept else ""
     for i, (target, result) in enumerate(views):
         if target not in written:
@@ -284,7 +293,7 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
 
 def _check_plan(plan: Plan, operands: Operands) -> None:
     problem = operands.problem()
-    for name in ("m", "n", "k", "batch", "groups", "a", "b", "c", "accumulate", "epilogue"):
+    for name in ("m", "n", "k", "batch", "groups", "a", "b", "c", "accumulate", "epilogue", "arithmetic"):
         want, have = getattr(plan.problem, name), getattr(problem, name)
         if want != have:
             raise ArgumentError("plan", f"must be for {name} = {have!r}, as the operands are", want)

@@ -58,7 +58,12 @@ class Fused(NamedTuple):
     @property
     def written(self) -> tuple[str, ...]:
         """All arrays that are written."""
-        return self.kept + self.column_sums + self.row_sums
+        return self.kept + self.summed
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The arrays of the sums of columns and rows."""
+        return self.column_sums + self.row_sums
 
     @property
     def kept_whole(self) -> str | None:
@@ -172,7 +177,7 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
 
 def fit(fused: Fused, shape: tuple[int, ...], sums: str) -> Fused:
     """The epilogue with arrays that kernels read; refuses those that do not broadcast to the result, or lose bits."""
-    for name in fused.column_sums + fused.row_sums:
+    for name in fused.summed:
         _check_sums(name, fused, shape)
     views = tuple(_fit_array(name, view, fused, shape, sums) for name, view in fused.arrays.items())
     return fused._replace(views=views)

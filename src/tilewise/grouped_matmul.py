@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from tilewise import interop
-from tilewise.calls import Arrays, Choice, check_out, find_overlap, overlap_error, prepare, start
+from tilewise.calls import (
+    Arrays,
+    BoundProduct,
+    Choice,
+    check_out,
+    find_overlap,
+    overlap_error,
+    prepare,
+    start,
+)
 from tilewise.describe import Shapes, group_shapes
 from tilewise.devices import Device
 from tilewise.epilogue import EpilogueCall, fit, sums_of, view_arrays
@@ -17,13 +26,14 @@ from tilewise.host_arrays import multiply_staged, overwrite
 from tilewise.interop import HOST, Common, View
 from tilewise.matmul import find_device, in_one_type
 from tilewise.plan import Plan
+from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
-__all__ = ["grouped_matmul"]
+__all__ = ["grouped_matmul", "grouped_matmul_in_python"]
 
 ArrayT = TypeVar("ArrayT")
+_OPEN = Choice()
 
 
-@interop.keep_out_of_dynamo
 def grouped_matmul(
     a: ArrayT,
     b: Any,
@@ -74,13 +84,15 @@ def grouped_matmul(
     if out is not None:
         check_out(target["out"], shapes, choice.result_type(left.dtype))
         arrays = Arrays(left, right, target["out"], fused, ends)
-        _multiply(arrays, shapes, where, common, choice, keeps=True)
+        made = _multiply(arrays, shapes, where, common, choice, keeps=True)
+        _offer(made, arrays, True, where, choice, epilogue)
         result: ArrayT = out
         return result
-    made = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
-    arrays = Arrays(left, right, interop.view("out", made), fused, ends)
-    _multiply(arrays, shapes, where, common, choice, keeps=False)
-    finished: ArrayT = common.library.finish(made, common.like)
+    memory = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
+    arrays = Arrays(left, right, interop.view("out", memory), fused, ends)
+    made = _multiply(arrays, shapes, where, common, choice, keeps=False)
+    _offer(made, arrays, False, where, choice, epilogue)
+    finished: ArrayT = common.library.finish(memory, common.like)
     return finished
 
 
@@ -94,14 +106,44 @@ def _check_ends(ends: View) -> None:
 
 def _multiply(
     arrays: Arrays, shapes: Shapes, where: Device, common: Common, choice: Choice, *, keeps: bool
-) -> None:
-    """Multiply into ``arrays.out``, which ``keeps`` what it has where there are no groups."""
+) -> BoundProduct | None:
+    """Multiply into ``arrays.out``, which ``keeps`` what it has where there are no groups.
+
+    The answer is what was bound; None where host arrays went to a GPU and back.
+    """
     left, right, result, fused, ends = arrays
     if common.space == HOST and where.runs_on_gpu:
         before = result if keeps else None
         overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, ends, before))
-        return
+        return None
     made = prepare(arrays, shapes, where, choice)
     if shared := find_overlap(made, arrays):
         raise overlap_error(*shared)
     start(made, arrays, where, common.streams)
+    return made
+
+
+def _offer(
+    made: BoundProduct | None,
+    arrays: Arrays,
+    has_out: bool,
+    where: Device,
+    choice: Choice,
+    epilogue: EpilogueCall | None,
+) -> None:
+    """Let the next call of this kind skip all of the above, if it leaves everything open."""
+    if _warm is not None and made is not None and where.runs_on_gpu and choice == _OPEN:
+        extras = describe_extras(arrays.fused, epilogue, arrays.offsets)
+        _warm.offer(made, arrays[:3], has_out, where, extras)
+
+
+# ── the compiled call ────────────────────────────────────────────────────────────────────────────────────
+
+grouped_matmul_in_python = grouped_matmul  # the whole of it, without the short way
+_uncompiled = interop.keep_out_of_dynamo(grouped_matmul)
+_SIGNATURE = (
+    "grouped_matmul($module, a, b, offsets, out=None, *, epilogue=None, device=None, plan=None)\n--\n\n"
+)
+_DOC = _SIGNATURE + (grouped_matmul.__doc__ or "")
+_warm = WarmCalls("grouped_matmul", _DOC, _uncompiled) if can_compile() else None
+globals()["grouped_matmul"] = _uncompiled if _warm is None else _warm.function

@@ -1,18 +1,22 @@
-"""tw.linear: x · weightᵀ + bias, with weights as torch's linear layers keep them."""
+"""tw.linear: x · weightᵀ + bias, with weights as torch's linear layers keep them.
+
+NOTE: this module has the name of its function, which is what the package shows under that name.
+"""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from tilewise import interop
-from tilewise.calls import Choice
+from tilewise.calls import Arrays, BoundProduct, Choice
 from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.matmul import multiply_views
 from tilewise.plan import Plan
+from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
-__all__ = ["linear"]
+__all__ = ["linear", "linear_in_python"]
 
 ArrayT = TypeVar("ArrayT")
 
@@ -52,5 +56,24 @@ def linear(
         raise ArgumentError("weight", rule, f"shapes {left.shape} and {weights.shape}")
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
     fused = view_arrays(express(bias, activation, residual, 1.0, None, None))
-    result: ArrayT = multiply_views(left, right, out, device, Choice(plan=plan, copy=copy), fused)
+
+    def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
+        if _warm is not None:
+            given = arrays.a, weights, arrays.out  # the record is of the arrays that a call gives
+            _warm.offer(made, given, has_out, where, describe_extras(arrays.fused, activation))
+
+    choice = Choice(plan=plan, copy=copy)
+    result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)
     return result
+
+
+# ── the compiled call ────────────────────────────────────────────────────────────────────────────────────
+
+linear_in_python = linear  # the whole of it, without the short way
+_uncompiled = interop.keep_out_of_dynamo(linear)
+_SIGNATURE = (
+    "linear($module, x, weight, bias=None, *, activation=None, residual=None, out=None, device=None, plan=None, "
+    "copy=None)\n--\n\n"
+)
+_warm = WarmCalls("linear", _SIGNATURE + (linear.__doc__ or ""), _uncompiled) if can_compile() else None
+globals()["linear"] = _uncompiled if _warm is None else _warm.function

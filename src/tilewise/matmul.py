@@ -10,6 +10,7 @@ NOTE: this module has the name of its function, which is what the package shows 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,11 +36,13 @@ from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
-from tilewise.warm_calls import WarmCalls, can_compile
+from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
-__all__ = ["matmul", "matmul_in_python", "multiply", "multiply_views"]
+__all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_views"]
 
 ArrayT = TypeVar("ArrayT")
+# Lets the next call of this kind skip the long way: takes what was bound, the arrays, whether there is an out, where.
+Offer = Callable[[BoundProduct, Arrays, bool, Device], None]
 _OPEN = Choice()
 
 
@@ -55,6 +58,7 @@ def matmul(
     beta: float | None = None,
     c: Any = None,
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
     copy: bool | None = None,
@@ -66,6 +70,10 @@ def matmul(
     libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as in
     ``numpy.matmul``. 16-bit types are summed in float32. The result is of the caller's kind, made by the caller's
     library, on its current stream; nothing waits for the GPU.
+
+    ``arithmetic`` is what to multiply in, if not in what the operands' type says: "tf32" is for float32 on the tensor
+    cores of GPUs since Ampere. It rounds operands to 10 bits of mantissa, keeps sums and the result in float32, and is
+    several times as fast. "f32" and "f64" name what float32 and float64 are multiplied in anyway.
 
     ``out`` is written if given, and returned. ``device`` is where host arrays are multiplied: a GPU if there is one,
     else the emulator. ``plan`` is how, instead of what the planner chooses. ``copy=False`` refuses plans that copy
@@ -82,11 +90,21 @@ def matmul(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
-    choice = _OPEN if plan is None and copy is None else Choice(plan=plan, copy=copy)
+    open_ = plan is None and copy is None and arithmetic is None
+    choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     usual = express(bias, activation, residual, alpha, beta, c)
     if usual is not None and epilogue is not None:
         raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
-    result: ArrayT = multiply(a, b, out, device, choice, epilogue if usual is None else usual)
+    left = interop.view("a", interop.as_array("a", a))
+    right = interop.view("b", interop.as_array("b", b))
+    fused = view_arrays(epilogue if usual is None else usual)
+
+    def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
+        if _warm is not None:
+            extras = describe_extras(arrays.fused, activation if epilogue is None else epilogue)
+            _warm.offer(made, arrays[:3], has_out, where, extras)
+
+    result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)
     return result
 
 
@@ -105,16 +123,26 @@ def multiply(
 
 
 def multiply_views(
-    left: View, right: View, out: Any, device: Device | str | None, choice: Choice, fused: Fused
+    left: View,
+    right: View,
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    fused: Fused,
+    offer: Offer | None = None,
 ) -> Any:
-    """The same of arrays that have been looked at."""
+    """The same of arrays that have been looked at. What was bound goes to ``offer`` if the choice is all ours."""
+    if choice != _OPEN or fused.summed:  # the compiled call knows no arrays of sums
+        offer = None
     if out is None:
-        return _multiply_anew(left, right, device, choice, fused)
-    _multiply_into(left, right, out, device, choice, fused)
+        return _multiply_anew(left, right, device, choice, fused, offer)
+    _multiply_into(left, right, out, device, choice, fused, offer)
     return out
 
 
-def _multiply_anew(left: View, right: View, device: Device | str | None, choice: Choice, fused: Fused) -> Any:
+def _multiply_anew(
+    left: View, right: View, device: Device | str | None, choice: Choice, fused: Fused, offer: Offer | None
+) -> Any:
     """The product in memory of its own, made by the operands' library."""
     common = interop.common({"a": left, "b": right, **fused.arrays})
     where = find_device(common, device, (left, right, *fused.views))
@@ -131,13 +159,20 @@ def _multiply_anew(left: View, right: View, device: Device | str | None, choice:
         if not fused.is_plain and (shared := find_overlap(made, arrays)):
             raise overlap_error(*shared)
         start(made, arrays, where, common.streams)
-        _offer(made, arrays, False, where, choice)
+        if offer is not None and where.runs_on_gpu:
+            offer(made, arrays, False, where)
     finished = common.library.finish(array, common.like)
     return finished if shapes.result or type(finished) is not np.ndarray else finished[()]
 
 
 def _multiply_into(
-    left: View, right: View, out: Any, device: Device | str | None, choice: Choice, fused: Fused
+    left: View,
+    right: View,
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    fused: Fused,
+    offer: Offer | None,
 ) -> None:
     """The product, written into ``out``."""
     result = interop.view("out", out)
@@ -166,7 +201,8 @@ def _multiply_into(
     if shared:
         raise overlap_error(*shared)
     start(made, arrays, where, common.streams)
-    _offer(made, arrays, True, where, choice)
+    if offer is not None and where.runs_on_gpu:
+        offer(made, arrays, True, where)
 
 
 def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fused: Fused) -> Any:
@@ -174,12 +210,6 @@ def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fuse
     a, b = (interop.view(name, numpy_of(one)) for name, one in (("a", left), ("b", right)))
     views = tuple(interop.view(name, numpy_of(one)) for name, one in fused.arrays.items())
     return multiply_views(a, b, None, where, choice, fused._replace(views=views))
-
-
-def _offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device, choice: Choice) -> None:
-    """Let the next call of this kind skip all of the above, if it leaves everything open."""
-    if _warm is not None and where.runs_on_gpu and choice == _OPEN and arrays.fused.is_plain:
-        _warm.offer(made, arrays[:3], has_out, where)
 
 
 def in_one_type(left: View, right: View, common: Common, choice: Choice) -> tuple[View, View]:
@@ -234,7 +264,7 @@ matmul_in_python = matmul  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(matmul)
 _SIGNATURE = (
     "matmul($module, a, b, out=None, *, bias=None, activation=None, residual=None, alpha=1.0, beta=None, c=None, "
-    "epilogue=None, device=None, plan=None, copy=None)\n--\n\n"
+    "epilogue=None, arithmetic=None, device=None, plan=None, copy=None)\n--\n\n"
 )
 _warm = WarmCalls("matmul", _SIGNATURE + (matmul.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["matmul"] = _uncompiled if _warm is None else _warm.function

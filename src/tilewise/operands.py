@@ -144,6 +144,7 @@ class Operands(NamedTuple):
     extras: tuple[Operand, ...] = ()
     epilogue: Epilogue = Epilogue()
     offsets: Operand | None = None
+    arithmetic: str | None = None  # that they are multiplied in, if it is not their own
 
     @property
     def groups(self) -> int:
@@ -195,7 +196,8 @@ class Operands(NamedTuple):
     def transposed(self) -> Operands:
         """The same product as Cᵀ = Bᵀ·Aᵀ."""
         a, b, c, *extras = (one.transposed() for one in (*self[:3], *self.extras))
-        return Operands(b, a, c, self.stack, tuple(extras), self.epilogue.transposed())
+        epilogue = self.epilogue.transposed()
+        return Operands(b, a, c, self.stack, tuple(extras), epilogue, arithmetic=self.arithmetic)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -232,6 +234,7 @@ class Operands(NamedTuple):
             tuple(extra(array) for array in problem.epilogue.arrays),
             problem.epilogue,
             dense("offsets", 1, problem.groups, "int32", "row") if problem.groups else None,
+            problem.arithmetic,
         )
 
     def problem(self) -> Problem:
@@ -240,5 +243,5 @@ class Operands(NamedTuple):
         layouts: list[Layout] = ["column" if one.layout == "column" else "row" for one in self[:3]]
         return Problem(
             m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, self.accumulate,
-            layouts[0], layouts[1], layouts[2], self.epilogue, self.groups,
+            layouts[0], layouts[1], layouts[2], self.epilogue, self.groups, self.arithmetic,
         )  # fmt: skip

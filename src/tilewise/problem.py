@@ -10,7 +10,17 @@ from typing import Any, Literal
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.expression import SUM, parse
 
-__all__ = ["EIGHT_BITS", "ELEMENT_BYTES", "Epilogue", "EpilogueArray", "Layout", "Problem", "Tile"]
+__all__ = [
+    "ARITHMETICS",
+    "EIGHT_BITS",
+    "ELEMENT_BYTES",
+    "Epilogue",
+    "EpilogueArray",
+    "Layout",
+    "Problem",
+    "Tile",
+    "resolve_arithmetic",
+]
 
 Layout = Literal["row", "column"]
 
@@ -31,6 +41,29 @@ ELEMENT_BYTES: Mapping[str, float] = {
 
 # What results may be that operands are not: the largest number stands for all beyond it.
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
+
+
+ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
+"""What operands may be asked to be multiplied in, instead of what their type says."""
+
+# For operands of a type: what may be asked for, and what a problem then has.
+_ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
+    "float32": {"f32": None, "tf32": "tf32"},
+    "float64": {"f64": None},
+}
+
+
+def resolve_arithmetic(arithmetic: str | None, dtype: str) -> str | None:
+    """What a problem's ``arithmetic`` is for operands of a type, if a caller asks for one: None if it is their own."""
+    if arithmetic is None:
+        return None
+    if arithmetic not in ARITHMETICS:
+        raise UnknownNameError("arithmetic", arithmetic, ARITHMETICS)
+    possible = _ARITHMETIC_OF.get(dtype, {})
+    if arithmetic not in possible:
+        named = " or ".join(("None", *map(repr, possible)))
+        raise ArgumentError("arithmetic", f"must be {named} for operands of {dtype}", arithmetic)
+    return possible[arithmetic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +174,9 @@ class Problem:
     c_layout: Layout = "row"
     epilogue: Epilogue = field(default_factory=Epilogue)
     groups: int = 0  # 0: one B for all rows
+    arithmetic: str | None = (
+        None  # None: as the operands' type says; "tf32": float32 rounded to its precision
+    )
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch", "groups"):
@@ -151,6 +187,7 @@ class Problem:
         for name in ("a_layout", "b_layout", "c_layout"):
             if getattr(self, name) not in ("row", "column"):
                 raise ArgumentError(name, "must be 'row' or 'column'", getattr(self, name))
+        object.__setattr__(self, "arithmetic", resolve_arithmetic(self.arithmetic, self.a))
         if not isinstance(self.epilogue, Epilogue):
             raise ArgumentError("epilogue", "must be an Epilogue", self.epilogue)
         if self.groups and self.batch != 1:
@@ -185,7 +222,8 @@ class Problem:
         groups = f" in {self.groups} groups" if self.groups else ""
         types = self.a if self.a == self.b == self.c else f"{self.a}·{self.b}→{self.c}"
         then = "" if self.epilogue.is_plain else f", then {self.epilogue.expression}"
-        return f"{batch}{self.m}×{self.n}×{self.k} {types}{groups}, sums in {self.accumulate}{then}"
+        rounded = f" in {self.arithmetic}" if self.arithmetic else ""
+        return f"{batch}{self.m}×{self.n}×{self.k} {types}{rounded}{groups}, sums in {self.accumulate}{then}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
+from tilewise.problem import resolve_arithmetic
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -29,6 +30,7 @@ _EIGHT_BITS = {
     "float8_e5m2": (2.0**-3, 2.0**-17, -57344.0, 57344.0),
     "int8": (0.0, 0.5, -128.0, 127.0),
 }
+_TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
 _SHORT = ("float16", "bfloat16")
@@ -81,6 +83,7 @@ def compare(
     terms: int = 0,
     epilogue: EpilogueCall | None = None,
     kept: str | None = None,
+    arithmetic: str | None = None,
 ) -> Comparison:
     """Compare ``result`` with A·B, element by element.
 
@@ -90,7 +93,8 @@ def compare(
     of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
     the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
-    arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows.
+    arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
+    float32 operands were multiplied in, if not in their own: "tf32" rounds each of them by up to 2⁻¹¹ of itself.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
@@ -105,6 +109,8 @@ def compare(
         count = left.shape[-1] + terms
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         errors = _growth(count + 1, unit) * sizes + (count + 1) * least
+        if resolve_arithmetic(arithmetic, left.dtype.name) == "tf32":
+            errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
             if kept in epilogue.expression.summed:
@@ -117,6 +123,17 @@ def compare(
             return _judge_saturated(got.astype(np.float64), expected, errors, name)
         bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _rounded_to_tf32(left: npt.NDArray[Any], right: npt.NDArray[Any], sizes: npt.NDArray[np.float64]) -> Any:
+    """What rounding the operands to the nearest number of tf32 can make of the sum of |a|·|b|.
+
+    Each becomes x·(1 + d) with |d| up to 2⁻¹¹, or, below the least normal number, x + d with |d| up to 2⁻¹³⁷.
+    """
+    share, least = _TF32_ROUNDOFF, _TF32_LEAST
+    rows = np.abs(left.astype(np.float64)).sum(-1)[..., :, None]
+    columns = np.abs(right.astype(np.float64)).sum(-2)[..., None, :]
+    return (2 * share + share**2) * sizes + (1 + share) * least * (rows + columns) + left.shape[-1] * least**2
 
 
 def _walk(left: npt.NDArray[Any], right: npt.NDArray[Any], expected: npt.NDArray[np.float64]) -> Any:

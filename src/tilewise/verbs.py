@@ -79,7 +79,7 @@ def _bind_dense(plan: Plan, arch: str | None) -> Bound:
     """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
     spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
     _, needed = readable(spec, operands)
-    read = with_copies(operands, (*needed, *plan.copies))
+    read = with_copies(spec, operands, (*needed, *plan.copies))
     return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
 
 

@@ -330,6 +330,70 @@ def test_arrange_makes_rows(size: int, sizes: tuple[int, int, int, int], layout:
     assert (made[..., columns:] == 0).all()
 
 
+class Copied(NamedTuple):
+    """An operand whose lines ``align`` copies, and the copy."""
+
+    source: Operand
+    target: Operand
+
+    @classmethod
+    def of(cls, sizes: tuple[int, int, int, int], kind: np.dtype[Any], layout: Layout) -> Copied:
+        run = 16 // kind.itemsize
+        wide = (*sizes[:3], max(ceil_div(sizes[3], run), 1) * run)
+        return cls(Operand(sizes, kind, layout, "random"), Operand(wide, kind, Layout(), "nan"))
+
+    @property
+    def blocks(self) -> int:
+        return ceil_div(self.target.view.nbytes, 16 * 256)
+
+    def argument(self) -> bytes:
+        outer, inner, rows, _ = self.source.view.shape
+        numbers = struct.pack("<IIII", inner, outer * inner * rows, self.blocks, 0)
+        return self.source.strided() + self.target.strided() + numbers
+
+    def is_right(self) -> bool:
+        made, columns = self.target.read(), self.source.view.shape[3]
+        return bool((made[..., :columns] == self.source.view).all() and (made[..., columns:] == 0).all())
+
+
+def align(pairs: list[Copied], size: int, check: bool) -> bool:
+    """Copy the lines of one or two operands by one launch; whether they are right then."""
+    kernel = built("arrange", "align", "sm_75", (("ELEMENT_BYTES", size), ("THREADS", 256)))
+    args = [one.argument() for one in pairs]
+    blocks = sum(one.blocks for one in pairs)
+    if blocks:
+        launch(kernel, blocks, 256, [*args, bytes(len(args[0]))][:2], check)
+    return all(one.is_right() for one in pairs)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@settings(max_examples=15, deadline=None)
+@given(
+    shapes=st.lists(
+        st.tuples(*[st.integers(1, 3)] * 2, *[st.sampled_from((1, 2, 7, 8, 15, 33, 70))] * 2),
+        min_size=1,
+        max_size=2,
+    ),
+    layout=layouts(repeats=False),
+)
+def test_lines_are_copied_wherever_they_begin(
+    size: int, shapes: list[tuple[int, int, int, int]], layout: Layout
+) -> None:
+    """One operand or two, of their own sizes: rows of stacks in any order, with steps backwards, at odd elements."""
+    rows = layout._replace(
+        order=(*(axis for axis in layout.order if axis != 3), 3), backwards=(*layout.backwards[:3], False)
+    )
+    kind = np.dtype(f"u{size}")
+    assert align([Copied.of(sizes, kind, rows) for sizes in shapes], size, check=False)
+
+
+def test_align_has_no_findings() -> None:
+    """It reads whole words, but none that lie beside a line."""
+    layouts_of_rows = (Layout(gap=0, skip=1), Layout(gap=3, skip=2))
+    pairs = [Copied.of((1, 2, 20, 37), np.dtype("u2"), layout) for layout in layouts_of_rows]
+    assert align(pairs, 2, check=True)
+
+
 def test_arrange_has_no_findings() -> None:
     source = Operand((2, 1, 40, 37), np.dtype("u2"), Layout(COLUMN_MAJOR, gap=1), "random")
     target = Operand((2, 1, 40, 40), np.dtype("u2"), Layout(), "nan")

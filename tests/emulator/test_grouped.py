@@ -24,7 +24,6 @@ RANDOM = np.random.default_rng()
 TYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64}
 SMALL: dict[str, Any] = {"partition": "64x64x64"}
 PLAIN = Epilogue()
-REST = 3  # columns of a wider array beside those of the result
 
 
 def draw(*shape: int, dtype: Any, pad: int = 0) -> Array:
@@ -74,8 +73,12 @@ def plan_of(
 def multiply(
     a: Array, b: Array, ends: Array, order: Any = "eager", plan: tw.Plan | None = None, result: str = ""
 ) -> Array:
-    """The product in a part of a wider array, whose other columns must stay as they are."""
-    whole = poisoned((a.shape[0], b.shape[2] + REST), TYPES[result or a.dtype.name])
+    """The product in a part of a wider array, whose other columns must stay as they are.
+
+    Its rows begin where the copy engine can store, or elsewhere.
+    """
+    rest = int(RANDOM.choice([8 - b.shape[2] % 8, 3]))
+    whole = poisoned((a.shape[0], b.shape[2] + rest), TYPES[result or a.dtype.name])
     out = whole[:, : b.shape[2]]
     device = tw.device("emulator", order=order)
     assert tw.grouped_matmul(a, b, ends, out, device=device, plan=plan) is out
@@ -96,19 +99,21 @@ MANY = [0] * 20 + [1, 70, 0, 3] + [0] * 9 + [2] * 31 + [64]  # more groups than 
     st.sampled_from([0, 8, 64, 200]),
     st.booleans(),
     st.integers(1, 4),
+    st.integers(0, 1),
     st.sampled_from(["eager", "late", 1, 7]),
 )
-@example([5], 0, 8, 64, True, 1, "late")
-@example([0, 0], 9, 8, 64, True, 1, "late")
-@example(MANY, 5, 72, 64, False, 100, "late")
+@example([5], 0, 8, 64, True, 1, 0, "late")
+@example([0, 0], 9, 8, 64, True, 1, 1, "late")
+@example(MANY, 5, 72, 64, False, 100, 0, "late")
+@example(MANY, 5, 72, 64, True, 100, 1, 3)
 def test_tensor_cores_multiply_groups_of_any_size(
-    sizes: list[int], rest: int, n: int, k: int, columns: bool, tiles: int, order: Any
+    sizes: list[int], rest: int, n: int, k: int, columns: bool, tiles: int, pingpong: int, order: Any
 ) -> None:
     """Empty ones, many, one alone; rows of no group; blocks with a tile each, with some, and one with all."""
     a = draw(sum(sizes) + rest, k, dtype=TYPES["bfloat16"])
     b = matrices(len(sizes), k, n, TYPES["bfloat16"], "columns" if columns else "rows")
     a[sum(sizes) :] = np.nan
-    given = {"a_in_rows": 1, "b_in_rows": int(not columns), "tiles": tiles, **SMALL}
+    given = {"a_in_rows": 1, "b_in_rows": int(not columns), "tiles": tiles, "pingpong": pingpong, **SMALL}
     out = multiply(a, b, ends_of(sizes), order, plan_of("wgmma", a, b, **given))
     assert_groups(out, a, b, ends_of(sizes))
 
@@ -130,11 +135,12 @@ def test_the_planners_choice_is_right_for_any_type_and_layout(
     assert_groups(multiply(a, b, ends_of(sizes)), a, b, ends_of(sizes))
 
 
-@pytest.mark.parametrize("partition", ["128x128x64", "64x128x64"])
-def test_larger_tiles_end_inside_of_groups(partition: str) -> None:
+@pytest.mark.parametrize(("partition", "pingpong"), [("128x128x64", 0), ("128x128x64", 1), ("64x128x64", 0)])
+def test_larger_tiles_end_inside_of_groups(partition: str, pingpong: int) -> None:
     sizes = [130, 0, 65, 200]
     a, b = draw(400, 136, dtype=TYPES["bfloat16"]), matrices(4, 136, 264, TYPES["bfloat16"], "columns")
-    plan = plan_of("wgmma", a, b, result="float32", partition=partition, b_in_rows=0, tiles=3)
+    given: dict[str, Any] = {"partition": partition, "pingpong": pingpong, "b_in_rows": 0, "tiles": 3}
+    plan = plan_of("wgmma", a, b, result="float32", **given)
     assert_groups(multiply(a, b, ends_of(sizes), 5, plan, "float32"), a, b, ends_of(sizes))
 
 
@@ -205,16 +211,19 @@ def test_no_end_leads_outside_of_the_arrays(ends: list[int], kernel: str) -> Non
     assert np.isnan(out[begin:].astype(np.float32)).all()
 
 
-@pytest.mark.parametrize(("kernel", "given"), [("wgmma", {**SMALL, "tiles": 4}), ("general", {})])
+@pytest.mark.parametrize(
+    ("kernel", "given"),
+    [("wgmma", {**SMALL, "tiles": 4}), ("wgmma", {**SMALL, "tiles": 4, "pingpong": 1}), ("general", {})],
+)
 def test_the_checker_finds_nothing_wrong(kernel: str, given: dict[str, Any]) -> None:
     a, b = draw(150, 136, dtype=TYPES["bfloat16"]), draw(4, 136, 72, dtype=TYPES["bfloat16"])
     for order in ("late", 3):
         assert tw.check(plan_of(kernel, a, b, **given), order) == []
 
 
-@pytest.mark.parametrize("partition", ["128x256x64", "192x192x64"])
-def test_the_walk_leaves_the_sums_in_registers(partition: str) -> None:
-    built = KERNELS["wgmma"].kernel("sm_90a", partition=partition, grouped=1).build()
+@pytest.mark.parametrize(("partition", "pingpong"), [("128x256x64", 0), ("192x192x64", 0), ("128x128x64", 1)])
+def test_the_walk_leaves_the_sums_in_registers(partition: str, pingpong: int) -> None:
+    built = KERNELS["wgmma"].kernel("sm_90a", partition=partition, pingpong=pingpong, grouped=1).build()
     resources = built.entries["wgmma_gemm"].resources
     assert resources is not None
     assert resources.spill_store_bytes == resources.spill_load_bytes == 0
@@ -239,9 +248,7 @@ def test_a_plan_has_groups() -> None:
         KERNELS["04_tiled"].check(Operands.of(Problem(4, 2, 3, groups=2)), KERNELS["04_tiled"].complete({}))
 
 
-@pytest.mark.parametrize(
-    "given", [{"cluster": "2x1"}, {"split": 2}, {"pingpong": 1}, {"exchanged": 1}, {"grouped": 0}]
-)
+@pytest.mark.parametrize("given", [{"cluster": "2x1"}, {"split": 2}, {"exchanged": 1}, {"grouped": 0}])
 def test_what_groups_cannot_have_is_refused(given: dict[str, Any]) -> None:
     spec = KERNELS["wgmma"]
     operands = Operands.of(Problem(64, 64, 64, 1, "bfloat16", "bfloat16", "bfloat16", groups=2))

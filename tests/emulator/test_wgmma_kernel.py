@@ -128,9 +128,25 @@ def test_blocks_that_split_k_add_up_in_the_order_of_their_ranks(split: int, k: i
     check((72, 61, k), order=order, partition="64x64x64", split=split)
 
 
-def test_the_order_does_not_change_the_bits() -> None:
+PARTED: list[dict[str, Any]] = [
+    {"partition": "128x128x64", "parts": 3},
+    {"partition": "64x64x64", "parts": 7, "split": 2},  # more than there are steps of K
+    {"partition": "64x64x64", "parts": 2, "cluster": "2x1"},
+    {"partition": "128x16x64", "parts": 2, "split": 2, "exchanged": 1},
+]
+
+
+@pytest.mark.parametrize("given", PARTED)
+@pytest.mark.parametrize("order", ["late", 3])
+def test_parts_of_k_are_added_up_in_their_order(given: dict[str, Any], order: Any) -> None:
+    """Over the clusters, each of which may split its part once more; rows of the sums are padded."""
+    check((136, 61, 328), order=order, **given)
+
+
+@pytest.mark.parametrize("given", [{"split": 4}, {"parts": 4}, {"parts": 2, "split": 2}])
+def test_the_order_does_not_change_the_bits(given: dict[str, Any]) -> None:
     a, b = operand((64, 500), DTYPES["bfloat16"], True), operand((500, 64), DTYPES["bfloat16"], True)
-    plan = plan_for((64, 64, 500), 1, "nn", {"partition": "64x64x64", "split": 4, "result": "float32"})
+    plan = plan_for((64, 64, 500), 1, "nn", {"partition": "64x64x64", "result": "float32", **given})
     results = [
         tw.matmul(a, b, plan=plan, device=tw.device("emulator", order=order)).tobytes()
         for order in ("eager", "late", 1, 2)
@@ -203,6 +219,7 @@ def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(given: dict[
     ("given", "wrong"),
     [
         ({"split": 2, "cluster": "2x1"}, "split"),
+        ({"parts": 2, "tiles": 2}, "parts"),
         ({"split": 2, "partition": "128x256x64"}, "split"),
         ({"pingpong": 1, "partition": "128x256x64"}, "pingpong"),
         ({"partition": "64x8x64"}, "partition"),
@@ -219,7 +236,12 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
 
 @pytest.mark.parametrize(
     "given",
-    [{"split": 2}, {"cluster": "2x1", "tiles": 2}, {"partition": "64x128x64", "tiles": 3, "pingpong": 1}],
+    [
+        {"split": 2},
+        {"parts": 2},
+        {"cluster": "2x1", "tiles": 2},
+        {"partition": "64x128x64", "tiles": 3, "pingpong": 1},
+    ],
 )
 def test_the_checker_finds_nothing_wrong(given: dict[str, Any]) -> None:
     for exchanged in (0, 1):

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.devices import gpu
 from tilewise.devices.gpu import GpuArray, GpuDevice
+from tilewise.devices.gpu.driver import check, driver
 from tilewise.devices.seam import Array, Device
 from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, LaunchError, UnknownNameError
 from tilewise.launch import Launch
@@ -210,6 +211,11 @@ def test_views_are_numpys_views(data: st.DataObject, shape: tuple[int, int, int]
     assert np.array_equal(whole.numpy(), host)
 
 
+def _free_for_others() -> int:
+    """Bytes that no process holds, as the driver says."""
+    return int(check(driver().cuMemGetInfo(), "asking for free memory")[0])
+
+
 def test_freed_arrays_are_refused_and_memory_comes_back(device: GpuDevice) -> None:
     array = filled(device, 1.0)
     view = array[5:]
@@ -223,6 +229,7 @@ def test_freed_arrays_are_refused_and_memory_comes_back(device: GpuDevice) -> No
         device.empty((device.memory().total // 20,), np.uint8)
     device.synchronize()
     assert device.memory().free >= before - 2**28
+    assert _free_for_others() >= 0.8 * before
 
 
 def test_out_of_memory_says_how_much(device: GpuDevice) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.call_stub_cases import python_calls
+from tilewise.call_stub import available
 from tilewise.interop import numpy_dtype
+from tilewise.linear import linear_in_python
+from tilewise.matmul import matmul_in_python
 
 pytestmark = pytest.mark.gpu
 
@@ -80,3 +87,38 @@ def test_results_of_eight_bits_saturate(sizes: tuple[int, int, int], result: str
     tw.matmul(a, b, out, epilogue=epilogue, device="gpu")
     compared = tw.reference.compare(out, a, b, epilogue=epilogue, terms=64)
     assert compared.ok, compared
+
+
+@pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+def test_a_warm_call_is_the_call_in_python_to_the_bit() -> None:
+    """With other arrays and other numbers than those of the first call, and without any Python function."""
+    device = tw.device("gpu")
+
+    def array(*shape: int) -> Any:
+        return device.array(RANDOM.standard_normal(shape).astype(numpy_dtype("bfloat16")))
+
+    x, weight, b = array(64, 64), array(64, 64), array(64, 64)
+    for _ in range(4):
+        bias, residual, number = array(64), array(64, 64), float(RANDOM.standard_normal())
+        ours, theirs, kept, their_kept = (array(64, 64) for _ in range(4))
+        text = "silu(keep(kept, acc * s + bias)) * r"
+        given = {"s": number, "bias": bias, "r": residual}
+        usual: dict[str, Any] = {"bias": bias, "activation": "gelu", "residual": residual}
+        pairs = (
+            (
+                partial(tw.matmul, x, b, alpha=number, **usual),
+                partial(matmul_in_python, x, b, alpha=number, **usual),
+            ),
+            (partial(tw.linear, x, weight, **usual), partial(linear_in_python, x, weight, **usual)),
+            (
+                partial(tw.matmul, x, b, epilogue=tw.epilogue(text, kept=kept, **given)),
+                partial(matmul_in_python, x, b, epilogue=tw.epilogue(text, kept=their_kept, **given)),
+            ),
+        )
+        for compiled, in_python in pairs:
+            compiled(out=ours)  # an array of ours is slow once
+            ours.fill(np.full((64, 64), np.nan, ours.dtype))
+            assert python_calls(partial(compiled, out=ours)) == []
+            in_python(out=theirs)
+            assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+        assert kept.numpy().tobytes() == their_kept.numpy().tobytes()

@@ -14,7 +14,7 @@ from tilewise.devices import gpu
 from tilewise.gpus import arch_capability
 from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, TWO_STAGES, refuse_arch
+from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch
 from tilewise.matmul import multiply
 from tilewise.reference import compare
 
@@ -58,8 +58,10 @@ def check(
     m, n, k = size
     a, left = operand(device, m, k, dtype, layout[0] == "n", gaps[0])
     b, right = operand(device, k, n, dtype, layout[1] == "n", gaps[1])
-    choice = Choice(specs=(SPEC,), settings=tuple(given.items()), copy=False)
-    found = compare(multiply(left, right, None, device, choice).numpy(), a, b, terms=16)
+    arithmetic, sums = "tf32" if dtype == "float32" else None, "float64" if dtype == "float64" else "float32"
+    choice = Choice(specs=(SPEC,), settings=tuple(given.items()), copy=False, arithmetic=arithmetic)
+    result = multiply(left, right, None, device, choice).numpy()
+    found = compare(result, a, b, terms=16, accumulate=sums, arithmetic=arithmetic)
     assert found.ok, (size, layout, dtype, gaps, given, str(found))
 
 
@@ -80,6 +82,19 @@ def test_every_tile(device: Any, partition: str) -> None:
         pytest.skip(f"does not fit on {device.arch}")
     for layout in LAYOUTS:
         check(device, (776, 656, 520), layout, "float16", **given)
+
+
+WIDE = [(dtype, partition) for dtype in ("float32", "float64") for partition in SHAPES_OF[dtype]]
+
+
+@pytest.mark.parametrize(("dtype", "partition"), WIDE)
+def test_every_tile_of_wide_types(device: Any, dtype: str, partition: str) -> None:
+    """float64, and float32 in tf32; the whole product, and in parts."""
+    given = {"element": dtype, "partition": partition, "stages": SHAPES_OF[dtype][partition].stages[0]}
+    if refuse_arch(SPEC.complete(given), device.arch):
+        pytest.skip(f"not on {device.arch}")
+    for number, layout in enumerate(LAYOUTS):
+        check(device, (776, 656, 520), layout, dtype, (number % 3, number % 2), split=1 + number % 2, **given)
 
 
 def test_many_at_once_give_the_same_bits(device: Any) -> None:

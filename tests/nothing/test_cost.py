@@ -63,8 +63,15 @@ def test_passes_are_the_launches_after_the_first_and_what_they_move() -> None:
 def test_copies_and_partial_sums_together_may_be_the_bound() -> None:
     work, operands = Work("unit", TILE, 256, launches=2), product(64, 64, 16)
     target = on(1, replace(FREE, latency_clocks=100), replace(FREE_GPU, pass_seconds=60.0))
-    for copies, seconds, bound in (((), 160, "latency"), (("a",), 220, "passes")):
-        found = predict_work(work, operands, operands, copies, target)
+    a, b = (replace(one, row_stride=2 * one.row_stride) for one in operands[:2])
+    across = replace(operands.a.transposed(), rows=operands.a.rows, columns=operands.a.columns)
+    for sources, seconds, bound in (
+        (operands, 160, "latency"),
+        (operands._replace(a=a), 220, "passes"),
+        (operands._replace(a=a, b=b), 220, "passes"),  # rows stay rows: one launch copies both
+        (operands._replace(a=across, b=b), 280, "passes"),
+    ):
+        found = predict_work(work, operands, operands, sources, target)
         assert (found.seconds, found.bound) == (seconds, bound)
 
 

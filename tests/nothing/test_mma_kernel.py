@@ -12,11 +12,14 @@ import pytest
 import tilewise as tw
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, TWO_STAGES, refuse_arch, resident
-from tilewise.planner import choose, operands_of, target_of
+from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch, resident
+from tilewise.planner import choose, list_plans, operands_of, target_of
+from tilewise.problem import Epilogue
 
 SPEC = KERNELS["mma"]
+RANDOM = np.random.default_rng()
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_90a")
+PLAIN = Epilogue()
 LINES = [{"a_in_rows": a, "b_in_rows": b} for a in (1, 0) for b in (1, 0)]
 
 
@@ -25,6 +28,14 @@ def settings_for(arch: str, partition: str, **given: Any) -> dict[str, Any] | No
     stages = SHAPES[partition].stages[0] if arch_capability(arch) >= AMPERE else TWO_STAGES
     found = {"stages": stages, "partition": partition, **given}
     return None if refuse_arch(SPEC.complete(found), arch) else found
+
+
+def busy_epilogue(dtype: str) -> Epilogue:
+    """One that reads three arrays."""
+    whole = np.zeros((8, 8), dtype)
+    text = "gelu(alpha * acc + bias) + beta * c + r"
+    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+    return operands_of(8, 8, 64, dtype=dtype, epilogue=epilogue).epilogue
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -45,6 +56,29 @@ def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
     assert len(built) >= (len(SHAPES) if arch in ("sm_80", "sm_90a") else len(SHAPES) - 2)
 
 
+WIDE = {"float32": ("sm_80", "sm_86", "sm_90a"), "float64": ("sm_80", "sm_90a")}
+
+
+@pytest.mark.parametrize("element", WIDE)
+def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> None:
+    """Three each time, other ones, of float64 or of float32 in tf32, lying in any way, one with an epilogue."""
+    shapes, forms = SHAPES_OF[element], [PLAIN, PLAIN, busy_epilogue(element)]
+    for number in RANDOM.choice(len(shapes), 3, replace=False):
+        partition, arch = list(shapes)[number], str(RANDOM.choice(WIDE[element]))
+        lines = LINES[int(RANDOM.integers(4))]
+        found = {"element": element, "partition": partition, "stages": shapes[partition].stages[0], **lines}
+        if refuse_arch(SPEC.complete(found), arch):
+            continue
+        form, complete = forms.pop(), SPEC.complete(found)
+        binary = SPEC.code(complete, form).kernel("mma_gemm", arch).build()
+        resources = binary.entries["mma_gemm"].resources
+        assert resources is not None
+        assert (resources.spills, resources.stack_bytes, binary.warnings) == (0, 0, ()), (arch, found)
+        operands = operands_of(64, 64, 64, dtype=element)._replace(epilogue=form)
+        blocks = SPEC.work(operands, complete).resident
+        assert resources.registers * shapes[partition].threads * blocks <= 65_536, (arch, found)
+
+
 @pytest.mark.parametrize("given", [{"a_bytes": 8, "b_bytes": 4}, {"b_bytes": 2, "stages": TWO_STAGES}])
 @pytest.mark.parametrize("partition", ["128x256x32", "64x64x64"])
 def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) -> None:
@@ -56,13 +90,9 @@ def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) ->
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
 @pytest.mark.parametrize("partition", ["128x256x32", "64x64x64"])
 def test_an_epilogue_that_reads_three_arrays_spills_nothing(arch: str, partition: str) -> None:
-    whole = np.zeros((8, 8), np.float16)
-    text = "gelu(alpha * acc + bias) + beta * c + r"
-    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
-    form = tw.plan(8, 8, 64, dtype="float16", gpu="a100", epilogue=epilogue).problem.epilogue
     found = settings_for(arch, partition)
     assert found is not None
-    built = SPEC.code(SPEC.complete(found), form).kernel("mma_gemm", arch).build()
+    built = SPEC.code(SPEC.complete(found), busy_epilogue("float16")).kernel("mma_gemm", arch).build()
     resources = built.entries["mma_gemm"].resources
     assert resources is not None and resources.spills == 0
 
@@ -109,6 +139,23 @@ def test_the_planner_takes_it_where_there_is_no_wgmma(gpu: str) -> None:
         for size in ((4096, 4096, 4096), (1024, 1024, 1024), (16, 4096, 4096), (200, 300, 5000)):
             found = choose(operands_of(*size, dtype="float16", layout=layout), target_of(gpu))
             assert (found.spec.name, found.copies) == ("mma", ()), (gpu, layout, size)
+
+
+def test_the_planner_takes_it_for_float64_where_its_tensor_cores_are_fast() -> None:
+    large, small = operands_of(4096, 4096, 4096, dtype="float64"), operands_of(100, 300, 200, dtype="float64")
+    for gpu, wanted in (("a100", "mma"), ("h200", "mma"), ("rtx4090", "general"), ("rtx3090", "general")):
+        assert choose(large, target_of(gpu)).spec.name == wanted, gpu
+        assert choose(small, target_of(gpu)).spec.name in ("mma", wanted), gpu
+        plans, _ = list_plans(large, target_of(gpu))
+        assert wanted == "mma" or "mma" not in {one.kernel for one in plans}
+
+
+def test_the_planner_takes_it_for_float32_only_in_tf32() -> None:
+    for gpu in ("a100", "h200", "rtx4090"):
+        for layout in ("nn", "nt", "tn"):
+            found = choose(operands_of(4096, 1000, 512, layout=layout, arithmetic="tf32"), target_of(gpu))
+            assert (found.spec.name, found.copies) == ("mma", ())
+            assert choose(operands_of(4096, 1000, 512, layout=layout), target_of(gpu)).spec.name != "mma"
 
 
 def test_the_planner_takes_wgmma_where_there_is_one() -> None:

@@ -29,7 +29,9 @@ from tilewise.toolchain.compile import known_archs
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
-TENSOR, TILES = "plans-2026-11-22-wgmma.json", "plans-2026-11-22-tiles.json"
+TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
+BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
+RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR)
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
@@ -50,7 +52,7 @@ FIRST = {
 
 @pytest.fixture(scope="module")
 def measured() -> list[Measured]:
-    return [one for name in (LADDER, FAMILIES, TENSOR, TILES) for one in read(RESULTS / name)]
+    return [one for name in RUNS for one in read(RESULTS / name)]
 
 
 # ── the choice against what was measured ──
@@ -143,7 +145,7 @@ def test_results_are_read_in_either_form(tmp_path: Path) -> None:
         path.write_text(json.dumps(data), encoding="utf-8")
         (one,) = read(path)
         assert (one.problem.m, one.problem.n, one.problem.k, one.problem.batch) == (64, 32, 128, 3)
-        assert (one.problem.b_layout, one.copies, one.seconds) == ("column", ("b",), 4.5e-6)
+        assert (one.problem.b_layout, one.operands.b.name, one.seconds) == ("column", "copy_b", 4.5e-6)
         assert (one.settings["partition"], one.settings["stages"]) == ("64x64x32", 3)
         expected = list_candidates(Operands.of(one.problem), H200, specs=(KERNELS["12_multistage"],))[0]
         seconds = {candidate.settings["partition"]: candidate.prediction.seconds for candidate in expected}
@@ -238,7 +240,7 @@ def test_a_copy_costs_what_was_measured(measured: list[Measured]) -> None:
     pairs = [
         (times[key[0], "row", *key[2:]], one)
         for key, one in times.items()
-        if one.copies and (key[0], "row", *key[2:]) in times
+        if one.operands.b.name == "copy_b" and (key[0], "row", *key[2:]) in times
     ]
     assert len(pairs) > 12
     extra = [(two.predict(H200) - one.predict(H200)) / (two.seconds - one.seconds) for one, two in pairs]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.call_stub_cases import DOC, PretendGpu, Slow, callback_entries, exchange_capsule
 from tilewise import interop
-from tilewise.call_stub import available
+from tilewise.call_stub import PLAIN_FORM, available
 from tilewise.call_stub.shared_memory import structure
 from tilewise.calls import Arrays, BoundProduct, Choice, prepare
 from tilewise.describe import result_shapes
@@ -158,7 +158,7 @@ def test_what_is_offered_often_is_counted_longest(bench: Bench) -> None:
     for _ in range(600):
         bench.offer(made=replace(bench.made))
         bench.offer()
-    assert bench.warm._offered[bench.made, True, "tilewise"] == 600
+    assert bench.warm._offered[bench.made, True, "tilewise", PLAIN_FORM] == 600
 
 
 def test_the_builtin_outlives_its_records(bench: Bench) -> None:

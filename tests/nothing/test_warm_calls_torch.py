@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.call_stub_cases import PretendGpu
-from tilewise import calls, interop
-from tilewise.call_stub import CountedLaunch, available
-from tilewise.devices import gpu
-from tilewise.interop import HOST
-from tilewise.matmul import matmul_in_python
-from tilewise.warm_calls import WarmCalls
+from tests.warm_call_cases import LAYOUTS, Front, empty, lay_out, share
+from tilewise import calls
+from tilewise.call_stub import available
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
@@ -26,94 +21,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     pytest.skip("this torch has no exchange table", allow_module_level=True)
 pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
 
-DOC = "matmul($module, a, b, out=None, *, device=None, plan=None, copy=None)\n--\n\n"
-GPU_0 = (2, 0)
-empty = torch.empty
 half = torch.bfloat16
-
-
-class Front:
-    """tw.matmul as it is on a GPU, over tensors of the CPU that are said to lie on one which only counts."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.gpu = PretendGpu()
-        self.warm = WarmCalls("matmul", DOC, matmul_in_python)
-        self.matmul = self.warm.function
-        library: Any = interop.library_of("a", empty(1))
-        view = library.view
-
-        def on_gpu(argument: str, array: Any) -> Any:
-            found = view(argument, array)
-            return found._replace(space=GPU_0) if found.space == HOST else found
-
-        module = sys.modules["tilewise.matmul"]
-        patch.setattr(library, "view", on_gpu)
-        patch.setattr(library, "stream", lambda like: 0)
-        patch.setattr(gpu, "open", lambda ordinal=0: self.gpu)
-        patch.setattr(module, "_warm", self)
-
-    def offer(self, made: Any, views: Any, has_out: bool, device: Any) -> None:
-        """Hand on what the slow path offers, with the tensors where the compiled call finds them."""
-        where_they_lie: Any = tuple(one._replace(space=HOST) for one in views)
-        self.warm.offer(made, where_they_lie, has_out, device)
-
-    def in_python(self, *args: Any, **keywords: Any) -> tuple[Any, Any, list[CountedLaunch]]:
-        """Result, error and launches of a call without compiled code."""
-        self.gpu.launched.clear()
-        result, error = attempt(matmul_in_python, *args, **keywords)
-        return result, error, list(self.gpu.launched)
-
-    def is_equal_and_fast(self, *args: Any, **keywords: Any) -> bool:
-        """Make one call both ways; whether compiled code served it. It has to be the same in all respects."""
-        theirs, error, expected = self.in_python(*args, **keywords)
-        before = self.gpu.driver.launches()
-        self.gpu.launched.clear()
-        ours, our_error = attempt(self.matmul, *args, **keywords)
-        count = self.gpu.driver.launches() - before
-        assert our_error == error
-        assert is_alike(ours, theirs, keywords.get("out"))
-        if not count:
-            assert [one._replace(params=()) for one in self.gpu.launched] == [
-                one._replace(params=()) for one in expected
-            ]
-            return False
-        assert self.gpu.launched == [] and error is None
-        if keywords.get("out") is None:
-            _, _, expected = self.in_python(*args, out=ours)
-        launched = [self.gpu.driver.last(back) for back in reversed(range(count))]
-        assert_same_launches(launched, expected)
-        return True
-
-
-def attempt(function: Callable[..., Any], *args: Any, **keywords: Any) -> tuple[Any, Any]:
-    try:
-        return function(*args, **keywords), None
-    except Exception as error:
-        return None, (type(error), str(error))
-
-
-def is_alike(ours: Any, theirs: Any, out: Any) -> bool:
-    if theirs is None or out is not None:
-        return ours is theirs
-    names = ("dtype", "shape", "device", "requires_grad", "layout")
-    same = all(getattr(ours, name) == getattr(theirs, name) for name in names)
-    return same and type(ours) is type(theirs) and ours.stride() == theirs.stride()
-
-
-def assert_same_launches(ours: list[CountedLaunch], theirs: list[CountedLaunch]) -> None:
-    """Equal, but that each way may have a workspace of its own: then words differ, all by the same amount."""
-    assert [one._replace(params=()) for one in ours] == [one._replace(params=()) for one in theirs]
-    distances = set()
-    for mine, their in zip(ours, theirs, strict=True):
-        assert [len(one) for one in mine.params] == [len(one) for one in their.params]
-        for one, other in zip(mine.params, their.params, strict=True):
-            if one != other:
-                words = range(0, len(one), 8)
-                pairs = [
-                    tuple(int.from_bytes(x[at : at + 8], "little") for x in (one, other)) for at in words
-                ]
-                distances |= {mine_ - theirs_ for mine_, theirs_ in pairs if mine_ != theirs_}
-    assert len(distances) <= 1
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +33,7 @@ def one_front() -> Iterator[Front]:
 
 @pytest.fixture
 def front(one_front: Front) -> Front:
-    one_front.warm.forget()
+    one_front.forget()
     return one_front
 
 
@@ -182,23 +90,6 @@ def test_the_cases_have_maps_and_workspaces(front: Front) -> None:
 
 
 DTYPES = [torch.float32, half, torch.float32, torch.float16, torch.float64]
-LAYOUTS = ("plain", "plain", "transposed", "pitched", "stepped", "unaligned", "repeated")
-
-
-def lay_out(shape: tuple[int, ...], dtype: Any, layout: str) -> Any:
-    """A tensor that lies in memory in one of the ways that torch has."""
-    if layout == "transposed" and len(shape) > 1:
-        return empty(*shape[:-2], shape[-1], shape[-2], dtype=dtype).mT
-    if layout == "pitched":
-        return empty(*shape[:-1], shape[-1] + 3, dtype=dtype)[..., 1 : 1 + shape[-1]]
-    if layout == "stepped":
-        return empty(*shape[:-1], 3 * shape[-1], dtype=dtype)[..., ::3]
-    if layout == "unaligned":
-        count = torch.Size(shape).numel()
-        return empty(count + 1, dtype=dtype)[1:].view(shape)
-    if layout == "repeated":
-        return empty(1, *shape[1:], dtype=dtype).expand(shape)
-    return empty(shape, dtype=dtype)
 
 
 @st.composite
@@ -250,13 +141,6 @@ def calls_of_matmul(draw: st.DrawFn) -> tuple[tuple[Any, ...], dict[str, Any], b
     if change == "position":
         arguments += (keywords.pop("out", None),)
     return arguments, keywords, draw(st.booleans())
-
-
-def share(tensor: Any, shape: tuple[int, ...], start: int) -> Any:
-    """A dense tensor that begins so many elements into the memory of another one."""
-    flat = empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    count = torch.Size(shape).numel()
-    return flat[start : start + count].view(shape) if start + count <= flat.numel() else tensor
 
 
 def test_any_call_is_the_same_with_and_without_compiled_code(front: Front) -> None:

@@ -1,4 +1,4 @@
-"""What a warm call costs the host: our share of it, and on a GPU beside torch.matmul's, in turns.
+"""What a warm call costs the host: our share of it, and on a GPU beside torch's, in turns.
 
 Our share is measured with the driver's functions replaced by ones that count, so that it needs no GPU. On a GPU, calls
 are timed in batches that do not fill the launch queue; nothing waits for the GPU while the clock runs.
@@ -28,17 +28,21 @@ from tilewise.calls import Arrays, Choice, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
+from tilewise.epilogue import express, fit, sums_of, view_arrays
 from tilewise.kernel import Kernel
+from tilewise.linear import linear
 from tilewise.matmul import matmul, matmul_in_python
-from tilewise.warm_calls import NativeTarget, WarmCalls
+from tilewise.warm_calls import NativeTarget, WarmCalls, describe_extras
 
 __all__ = ["BUDGETS", "DispatchTimes", "bench_dispatch", "counted_calls"]
 
 SIZE, ELEMENT = 64, "bfloat16"
 BUDGETS = {
     "share_us": 0.7,  # with out=
+    "fused_share_us": 1.2,  # with bias, gelu and residual as well
     "with_out": 0.45,  # of torch.matmul's time
     "without_out": 0.60,
+    "linear": 0.60,  # of the time of torch's linear and gelu, which are two launches
     "own_us": 4.0,
     "prepared_us": 5.0,
 }
@@ -61,8 +65,9 @@ class DispatchTimes:
     tensors: str  # what the operands were
     share_us: float | None
     share_alloc_us: float | None
-    python_frames: int | None  # in a warm call with out=
-    allocations: int | None  # bytes of Python memory taken by a warm call with out=
+    fused_share_us: float | None  # tw.matmul with bias, gelu, residual and out=
+    python_frames: int | None  # in a warm call with out=, plain and fused
+    allocations: int | None  # bytes of Python memory taken by them
     gpu: str | None = None
     call_us: float | None = None
     call_alloc_us: float | None = None
@@ -72,6 +77,10 @@ class DispatchTimes:
     own_alloc_us: float | None = None
     prepared_us: float | None = None
     python_us: float | None = None
+    linear_us: float | None = None  # tw.linear(x, weight, bias, activation="gelu")
+    torch_linear_us: float | None = None  # gelu(linear(x, weight, bias)) of torch.nn.functional
+    fused_us: float | None = None  # the call of fused_share_us
+    fused_python_us: float | None = None  # the same without its compiled call
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -79,6 +88,7 @@ class DispatchTimes:
         pairs = {
             "with_out": (self.call_us, self.torch_us),
             "without_out": (self.call_alloc_us, self.torch_alloc_us),
+            "linear": (self.linear_us, self.torch_linear_us),
         }
         return {name: ours / theirs for name, (ours, theirs) in pairs.items() if ours and theirs}
 
@@ -87,6 +97,7 @@ class DispatchTimes:
         """What is beyond its budget."""
         found = {
             "share_us": self.share_us,
+            "fused_share_us": self.fused_share_us,
             "own_us": self.own_us,
             "prepared_us": self.prepared_us,
             **self.ratios,
@@ -120,20 +131,26 @@ def bench_dispatch(rounds: int = _ROUNDS, progress: Progress = ignore_progress) 
 # ── our share, without a GPU ─────────────────────────────────────────────────────────────────────────────
 
 
-def counted_calls(a: Any, b: Any, out: Any, device: Device | None = None) -> tuple[WarmCalls, CountingDriver]:
+def counted_calls(
+    a: Any, b: Any, out: Any, device: Device | None = None, **usual: Any
+) -> tuple[WarmCalls, CountingDriver]:
     """A compiled call like tw.matmul's that knows these operands, and the counting driver that it launches on.
 
-    What it launches is what the planner chooses for the device; calls that do not fit go the way of tw.matmul.
+    ``usual`` are bias, activation and residual. What it launches is what the planner chooses for the device; calls
+    that do not fit go the way of tw.matmul.
     """
     counting = counting_entries()
     counting.set_context(_CONTEXT)
     warm = WarmCalls("matmul", matmul.__doc__ or "", matmul)
     views = interop.view("a", a), interop.view("b", b), interop.view("out", out)
     shapes = result_shapes(views[0].shape, views[1].shape)
-    made = prepare(Arrays(*views), shapes, device or open_emulator(), Choice())
+    activation = usual.get("activation")
+    call = express(usual.get("bias"), activation, usual.get("residual"), 1.0, None, None)
+    fused = fit(view_arrays(call), shapes.result, sums_of(views[0].dtype))
+    made = prepare(Arrays(*views, fused), shapes, device or open_emulator(), Choice())
     target = NativeTarget(counting.entries, _CONTEXT, lambda launch: _describe(counting, launch))
     for has_out in (True, False):
-        warm.add(made, views, has_out, target)
+        warm.add(made, views, has_out, target, describe_extras(fused, activation))
     return warm, counting
 
 
@@ -154,22 +171,30 @@ def _measure_share(rounds: int) -> dict[str, Any]:
     warm, _ = counted_calls(a, b, out)  # NOTE: without its records the builtin goes slow
     call = warm.function
     with_out, without = lambda: call(a, b, out=out), lambda: call(a, b)
+    bias, residual = _torch_extras("cpu")
+    warm_fused, _ = counted_calls(a, b, out, bias=bias, activation="gelu", residual=residual)
+    fused = warm_fused.function
     # The least, not the median: nothing but other work on this machine can add to it.
-    calls = {"share_us": with_out, "share_alloc_us": without}
+    calls = {
+        "share_us": with_out,
+        "share_alloc_us": without,
+        "fused_share_us": lambda: fused(a, b, bias=bias, activation="gelu", residual=residual, out=out),
+    }
     times = _time_in_turns(calls, rounds, _SHARE_BATCH, lambda: None, min)
+    free = calls["share_us"], calls["fused_share_us"]
     return {
         "tensors": f"torch {here.package_version('torch')}, {SIZE}×{SIZE} {ELEMENT}, the driver replaced",
         **times,
-        "python_frames": _count_frames(call, a, b, out),
-        "allocations": _count_bytes(call, a, b, out),
+        "python_frames": sum(map(_count_frames, free)),
+        "allocations": sum(map(_count_bytes, free)),
     }
 
 
-_SHARE_KEYS = ("share_us", "share_alloc_us", "python_frames", "allocations")
+_SHARE_KEYS = ("share_us", "share_alloc_us", "fused_share_us", "python_frames", "allocations")
 
 
-def _count_frames(call: Any, a: Any, b: Any, out: Any) -> int:
-    """Python functions entered by one call."""
+def _count_frames(call: Callable[[], Any]) -> int:
+    """Python functions entered by one call, apart from itself."""
     entered = [0]
 
     def note(_frame: object, event: str, _argument: object) -> None:
@@ -177,20 +202,20 @@ def _count_frames(call: Any, a: Any, b: Any, out: Any) -> int:
 
     sys.setprofile(note)
     try:
-        call(a, b, out=out)
+        call()
     finally:
         sys.setprofile(None)
-    return entered[0]
+    return entered[0] - 1
 
 
-def _count_bytes(call: Any, a: Any, b: Any, out: Any) -> int:
+def _count_bytes(call: Callable[[], Any]) -> int:
     """Bytes that Python's allocator hands out during one call, at most at one time."""
     tracemalloc.start()
     try:
-        call(a, b, out=out)
+        call()
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        call(a, b, out=out)
+        call()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -220,8 +245,38 @@ def _measure_on_gpu(rounds: int) -> dict[str, Any]:
             calls["python_us"] = lambda: matmul_in_python(a, b, out=out)
             _check_result(matmul(a, b), a, b)
             _check_result(matmul(a, b, out=out), a, b)
+            calls |= _fused_calls(torch, a, b, out)
     found.update(_time_in_turns(calls, rounds, _BATCH, device.synchronize))
     return found
+
+
+def _fused_calls(torch: Any, a: Any, b: Any, out: Any) -> dict[str, Callable[[], Any]]:
+    """Calls with an epilogue, beside what torch has for the same; their results have been compared."""
+    functional = torch.nn.functional
+    bias, residual = _torch_extras("cuda:0")
+
+    def in_torch() -> Any:
+        return functional.gelu(functional.linear(a, b, bias))
+
+    def fused(call: Any) -> Any:
+        return call(a, b, bias=bias, activation="gelu", residual=residual, out=out)
+
+    x, y, few, more = (one.float().cpu() for one in (a, b, bias, residual))
+    for _ in range(2):  # the second time without Python
+        pairs = (
+            (linear(a, b, bias, activation="gelu"), functional.gelu(x @ y.t() + few)),
+            (fused(matmul), functional.gelu(x @ y + few) + more),
+        )
+        for ours, expected in pairs:
+            difference = (ours.float().cpu() - expected).abs().max().item()
+            if not difference < 0.25:  # rounded to bfloat16 once
+                raise WrongResult(f"an epilogue is wrong on the GPU: off by {difference}")
+    return {
+        "linear_us": lambda: linear(a, b, bias, activation="gelu"),
+        "torch_linear_us": in_torch,
+        "fused_us": lambda: matmul(a, b, bias=bias, activation="gelu", residual=residual, out=out),
+        "fused_python_us": lambda: fused(matmul_in_python),
+    }
 
 
 def _prepared_call(device: Any) -> Callable[[], Any]:
@@ -292,3 +347,10 @@ def _torch_operands(place: str) -> tuple[Any, Any, Any]:
     dtype = getattr(torch, ELEMENT)
     a, b = (torch.randn(SIZE, SIZE).to(dtype).to(place) for _ in range(2))
     return a, b, torch.empty(SIZE, SIZE, dtype=dtype, device=place)
+
+
+def _torch_extras(place: str) -> tuple[Any, Any]:
+    """A bias and a residual for the product of :func:`_torch_operands`."""
+    torch = import_torch()
+    dtype = getattr(torch, ELEMENT)
+    return torch.randn(SIZE).to(dtype).to(place), torch.randn(SIZE, SIZE).to(dtype).to(place)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from tilewise.call_stub.builtin import CallStub, available, slot_offset
 from tilewise.call_stub.call_record import (
+    PLAIN_FORM,
+    CallForm,
     CallRecord,
     DriverEntries,
     MapPatch,
@@ -24,6 +26,8 @@ from tilewise.call_stub.counting_driver import (
 )
 
 __all__ = [
+    "PLAIN_FORM",
+    "CallForm",
     "CallRecord",
     "CallStub",
     "CountedLaunch",

@@ -13,10 +13,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewise.call_stub.call_record import CallRecord, NativeRecord, may_hide_state
 from tilewise.call_stub.call_text import RELEASE_GIL, call_text
 from tilewise.call_stub.machine_code import is_supported_python, link
-from tilewise.call_stub.shared_memory import MAX_NDIM, MAX_TYPES, PROBES, TABLE_SLOTS, structure
+from tilewise.call_stub.shared_memory import (
+    ARGUMENTS,
+    MAX_ACTIVATIONS,
+    MAX_NDIM,
+    MAX_POSITIONAL,
+    MAX_TYPES,
+    PROBES,
+    TABLE_SLOTS,
+    structure,
+)
 from tilewise.errors import ArgumentError
 
 __all__ = ["CallStub", "available", "slot_offset"]
@@ -33,6 +44,11 @@ _FUNCTIONS = {
     "vectorcall": "PyObject_Vectorcall",
     "call_no_args": "PyObject_CallNoArgs",
     "get_item": "PyDict_GetItemWithError",
+    "next_item": "PyDict_Next",
+    "float_as_double": "PyFloat_AsDouble",
+    "int_as_double": "PyLong_AsDouble",
+    "error_occurred": "PyErr_Occurred",
+    "compare_texts": "PyUnicode_Compare",
     "clear_error": "PyErr_Clear",
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
@@ -72,10 +88,13 @@ def _links() -> bool:
 class CallStub:
     """A builtin ``name(a, b, *, out=None, ...)`` that launches known calls by itself.
 
-    A call with two positional arguments, with or without ``out``, is compared with the records that
-    :meth:`add` gave. Where one fits, its launches go to the driver without any Python code; every other
-    call, and every failure on the way, goes to ``slow`` with the same arguments. So does a call whose ``out``
-    may share memory with an operand. When this object is gone, the builtin goes to ``slow`` always.
+    A call is compared with the records that :meth:`add` gave. Where one fits, its launches go to the driver
+    without any Python code; every other call, and every failure on the way, goes to ``slow`` with the same
+    arguments. So does a call whose ``out`` may share memory with an operand. When this object is gone, the builtin
+    goes to ``slow`` always.
+
+    ``positional`` and ``keywords`` are names of :data:`ARGUMENTS`: what arguments are by place, of which the first two
+    have to be there, and which ones may be given by that name. All others are unknown to the builtin, and slow.
 
     ``doc`` begins with the signature as CPython's own functions have it, ``"matmul($module, a, b, *,
     out=None)\\n--\\n\\n"``. ``release_gil=False`` is for measuring what releasing costs.
@@ -88,6 +107,8 @@ class CallStub:
         slow: Callable[..., Any],
         module: str = "tilewise",
         release_gil: bool = RELEASE_GIL,
+        positional: Sequence[str] = ("a", "b"),
+        keywords: Sequence[str] = ("out",),
     ) -> None:
         if not is_supported_python():
             raise ArgumentError("CallStub", "needs CPython 3.11 to 3.14 with the GIL", sys.version)
@@ -101,6 +122,7 @@ class CallStub:
         self._guarded: set[int] = set()  # libraries whose tensors may be lazily conjugated or negated
         self._own: set[int] = set()
         self._fill_state(slow)
+        self._fill_arguments(positional, keywords)
         method = _Method(name.encode(), addresses["tw_call"], _FASTCALL_KEYWORDS, doc.encode())
         owner = sys.modules.get(module) or types.ModuleType(module)
         _IMMORTAL.extend((method, owner))
@@ -112,8 +134,9 @@ class CallStub:
 
     def _fill_state(self, slow: Callable[..., Any]) -> None:
         state = self._state
-        out_name = sys.intern("out")
-        held = {"slow": slow, "none": None, "false": False, "out_name": out_name, "bytes_type": bytes}
+        held = {"slow": slow, "none": None, "false": False}
+        held |= {"bytes_type": bytes, "float_type": float, "wide_type": np.float64, "int_type": int}
+        held |= {"dict_type": dict, "text_type": str}
         for field, value in held.items():
             setattr(state, field, id(value))
         _IMMORTAL.append(held)
@@ -125,6 +148,36 @@ class CallStub:
         _check_layout(_word(id(probe[0]) + 8) == id(bytes) and _word(id(probe) + 16) == 1)
         for field, symbol in _FUNCTIONS.items():
             setattr(state, field, _symbol(symbol))
+
+    def _fill_arguments(self, positional: Sequence[str], keywords: Sequence[str]) -> None:
+        state, names = self._state, [sys.intern(name) for name in keywords]
+        if list(positional[:2]) != ["a", "b"] or len(positional) > MAX_POSITIONAL:
+            raise ArgumentError("positional", f"are a, b and at most {MAX_POSITIONAL - 2} more", positional)
+        state.positional_count, state.keyword_count = len(positional), len(names)
+        for place, name in enumerate(positional):
+            state.positional[place] = ARGUMENTS.index(name)
+        for place, name in enumerate(names):
+            state.keywords[place] = structure("Keyword")(id(name), ARGUMENTS.index(name))
+        _IMMORTAL.append(names)
+
+    def register_activations(self, names: Sequence[str]) -> None:
+        """Take these activations. A record names one by the very string that is given here."""
+        if len(names) > MAX_ACTIVATIONS:
+            raise ArgumentError("names", f"are at most {MAX_ACTIVATIONS}", names)
+        _IMMORTAL.append(tuple(names))
+        for place, name in enumerate(names):
+            self._state.activations[place] = id(name)
+        self._state.activation_count = len(names)
+
+    def register_epilogue(self, type_: type, expression: str, given: str) -> None:
+        """Take epilogue objects of exactly this type, whose ``__slots__`` have an expression and a dictionary.
+
+        Records name an expression by identity. The dictionary gives arrays and numbers, in the order of a record.
+        """
+        _IMMORTAL.append(type_)
+        self._state.expression_slot = slot_offset(type_, expression)
+        self._state.given_slot = slot_offset(type_, given)
+        self._state.epilogue_type = id(type_)
 
     def register_library(
         self,
@@ -206,7 +259,8 @@ class CallStub:
     def _can_serve(self, record: CallRecord) -> bool:
         if not 0 <= record.library < self._libraries:
             raise ArgumentError("record.library", "is what a register method answered", record.library)
-        if any(not 1 <= len(operand.shape) <= MAX_NDIM for operand in (record.a, record.b, record.c)):
+        arrays = (record.a, record.b, record.c, *record.extras)
+        if any(not 1 <= len(operand.shape) <= MAX_NDIM for operand in arrays):
             return False
         if record.library in self._own:
             return (record.has_out or record.make_result is not None) and not record.workspace_bytes

@@ -10,18 +10,26 @@ from typing import Any
 
 from tilewise.call_stub.shared_memory import (
     BLOCK_BYTES,
+    FIRST_EXTRA,
+    FIRST_NUMBER,
+    FORM_BITS,
     KEY_WORDS,
+    MAX_EXTRAS,
+    MAX_GIVEN,
     MAX_LAUNCHES,
     MAX_NDIM,
     MAX_PARAMETERS,
     OPERAND_WORDS,
     PIECE_BYTES,
+    PLAIN_WORDS,
     structure,
 )
 from tilewise.devices.strides import extent
 from tilewise.errors import ArgumentError
 
 __all__ = [
+    "PLAIN_FORM",
+    "CallForm",
     "CallRecord",
     "DriverEntries",
     "MapPatch",
@@ -72,7 +80,7 @@ class MapPatch:
     """One tensor map to encode into an argument block: cuTensorMapEncodeTiled's arguments."""
 
     offset: int  # in the block
-    operand: int  # 0 a, 1 b, 2 c, 3 workspace
+    operand: int  # 0 a, 1 b, 2 c, 3 workspace, the extras
     addend: int  # bytes past the operand's address
     data_type: int
     sizes: tuple[int, ...]
@@ -87,7 +95,11 @@ class MapPatch:
 
 @dataclass(frozen=True, slots=True)
 class NativeLaunch:
-    """One launch of a call. ``pointers`` are (offset in the template, operand, addend)."""
+    """One launch of a call. ``pointers`` are (offset in the template, operand, addend).
+
+    Operands are 0 a, 1 b, 2 c, 3 the workspace, and from 4 on the extras. ``numbers`` are (offset, which of the call's
+    numbers, bytes: 4 of a float or 8 of a double).
+    """
 
     function: int
     grid: tuple[int, int, int]
@@ -99,6 +111,43 @@ class NativeLaunch:
     pointers: tuple[tuple[int, int, int], ...] = ()
     maps: tuple[MapPatch, ...] = ()
     programmatic: bool = False  # may begin while the launch before it ends
+    numbers: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Which arguments a call has beside a, b and out.
+
+    ``names`` are those of the usual epilogue, in any order, ``text`` is its activation or None; or, with
+    ``by_object``, what an epilogue object gives, in its order, and ``text`` is its expression. ``numbers`` are those of
+    the names that are no arrays. An activation is the very string that the builtin was given; names and expression of
+    an object are compared by identity.
+    """
+
+    names: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    text: object = None
+    by_object: bool = False
+    has_offsets: bool = False  # they are the first of the extras
+
+    @property
+    def extra_count(self) -> int:
+        """How many arrays there are."""
+        return self.has_offsets + len(self.names) - len(self.numbers)
+
+    @property
+    def bits(self) -> int:
+        """The form as the key has it."""
+        known = [*(["offsets"] if self.has_offsets else ()), *(() if self.by_object else self.names)]
+        bits = sum(1 << FORM_BITS[name] for name in known)
+        if self.by_object:
+            bits |= 1 << FORM_BITS["epilogue"] | len(self.names) << FORM_BITS["count"]
+            arrays = (place for place, name in enumerate(self.names) if name not in self.numbers)
+            bits |= sum(1 << FORM_BITS["arrays"] + place for place in arrays)
+        return bits | 1 << FORM_BITS["not_plain"] if bits or self.text is not None else 0
+
+
+PLAIN_FORM = CallForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +157,7 @@ class CallRecord:
     ``make_result`` is for arrays of our own, where there is no out: a Python callable that gives a new array
     like ``c``, described in its slot. Other libraries allocate through their exchange table.
     ``owner`` is kept alive with the record: whatever keeps its functions loaded.
+    ``extras`` are the arrays of ``form``, offsets first; the call writes those that ``kept`` counts.
     """
 
     a: TensorPattern
@@ -121,11 +171,14 @@ class CallRecord:
     workspace_bytes: int = 0
     make_result: Callable[[], object] | None = None
     owner: Any = field(default=None, compare=False, repr=False)
+    form: CallForm = PLAIN_FORM
+    extras: tuple[TensorPattern, ...] = ()
+    kept: tuple[int, ...] = ()
 
     @property
     def operands(self) -> tuple[TensorPattern, ...]:
         """What the caller gives."""
-        return (self.a, self.b, self.c) if self.has_out else (self.a, self.b)
+        return (self.a, self.b, *((self.c,) if self.has_out else ()), *self.extras)
 
     @property
     def has_workspace_operand(self) -> bool:
@@ -159,10 +212,13 @@ class NativeRecord:
         self.native = structure("Record")()
         self.native.key[:] = _key(record)
         self.address = ctypes.addressof(self.native)
-        for place, operand in enumerate((record.a, record.b, record.c)):
-            self.native.masks[place] = operand.alignment - 1
-            first, end = _extent(operand)
-            self.native.firsts[place], self.native.ends[place] = first & _WORD, end
+        arrays = enumerate((record.a, record.b, record.c, None, *record.extras))
+        for place, operand in arrays:
+            if operand is not None:
+                self.native.masks[place] = operand.alignment - 1
+                first, end = _extent(operand)
+                self.native.firsts[place], self.native.ends[place] = first & _WORD, end
+        self.native.written = 1 << 2 | sum(1 << FIRST_EXTRA + which for which in record.kept)
         self.native.context = record.context
         for name in DriverEntries.__slots__:
             address = getattr(record.entries, name)
@@ -202,9 +258,9 @@ class NativeRecord:
         pieces = -(-len(launch.template) // PIECE_BYTES)
         template = ctypes.create_string_buffer(launch.template, max(1, pieces) * PIECE_BYTES)
         offsets = (ctypes.c_uint32 * len(launch.offsets))(*launch.offsets)
-        patches = (structure("Patch") * len(launch.pointers))(
-            *((offset, operand, addend & _WORD) for offset, operand, addend in launch.pointers)
-        )
+        pointers = [(offset, operand, addend & _WORD, 8) for offset, operand, addend in launch.pointers]
+        numbers = [(offset, FIRST_NUMBER + number, 0, size) for offset, number, size in launch.numbers]
+        patches = (structure("Patch") * (len(pointers) + len(numbers)))(*pointers, *numbers)
         maps = (structure("Map") * len(launch.maps))(*map(_map, launch.maps))
         attributes = _attributes(launch)
         config = structure("Config")(
@@ -263,20 +319,27 @@ def _describe(device: tuple[int, int], dtype: tuple[int, int, int], ndim: int) -
 
 
 def _key(record: CallRecord) -> list[int]:
-    words = [0] * KEY_WORDS
-    for place, operand in enumerate(record.operands):
-        first = place * OPERAND_WORDS
+    words, form = [0] * KEY_WORDS, record.form
+    own = (record.a, record.b, record.c) if record.has_out else (record.a, record.b)
+    first_words = [place * OPERAND_WORDS for place in range(len(own))]
+    first_extra = PLAIN_WORDS + MAX_GIVEN
+    first_words += [first_extra + place * OPERAND_WORDS for place in range(len(record.extras))]
+    for first, operand in zip(first_words, (*own, *record.extras), strict=True):
         ndim = len(operand.shape)
         words[first : first + 2] = _describe(operand.device, operand.dtype, ndim)
         words[first + 2 : first + 2 + ndim] = operand.shape
         words[first + 2 + MAX_NDIM : first + 2 + MAX_NDIM + ndim] = (s & _WORD for s in operand.strides)
-    words[3 * OPERAND_WORDS] = record.library | record.has_out << 32
+    words[3 * OPERAND_WORDS] = record.library | record.has_out << FORM_BITS["out"] | form.bits
+    words[3 * OPERAND_WORDS + 1] = 0 if form.text is None else id(form.text)
+    if form.by_object:
+        words[PLAIN_WORDS : PLAIN_WORDS + len(form.names)] = map(id, form.names)
     return words
 
 
 def check_record(record: CallRecord) -> None:
     """Refuse a record whose native form would be wrong."""
-    for name, operand in zip("abc", (record.a, record.b, record.c), strict=True):
+    extras = {f"extras[{place}]": operand for place, operand in enumerate(record.extras)}
+    for name, operand in {"a": record.a, "b": record.b, "c": record.c, **extras}.items():
         _require(len(operand.shape) == len(operand.strides), f"record.{name}", "has a stride for every axis")
         alignment = operand.alignment
         _require(
@@ -284,6 +347,13 @@ def check_record(record: CallRecord) -> None:
             f"record.{name}",
             "is aligned to a power of two",
         )
+    form = record.form
+    counted = len(record.extras) == form.extra_count <= MAX_EXTRAS and len(form.names) <= MAX_GIVEN
+    _require(
+        counted, "record.extras", f"are the arrays of its form, at most {MAX_EXTRAS}", len(record.extras)
+    )
+    given = set(form.numbers) <= set(form.names) and all(0 <= one < len(record.extras) for one in record.kept)
+    _require(given, "record.form", "has its numbers among its names, and what it keeps among the extras")
     compact = record.has_out or record.c.strides == compact_strides(record.c.shape)
     _require(compact, "record.c", "is compact where the call allocates it")
     unasked = record.make_result is None or not record.has_out
@@ -296,6 +366,19 @@ def check_record(record: CallRecord) -> None:
     )
     for launch in record.launches:
         _check_launch(launch)
+        _check_values(launch, len(record.extras), len(form.numbers))
+
+
+def _check_values(launch: NativeLaunch, extras: int, numbers: int) -> None:
+    known = all(0 <= operand < FIRST_EXTRA + extras for operand in _operands(launch))
+    rule = "takes operands 0 (a), 1 (b), 2 (c), 3 (the workspace) and, from 4 on, the extras"
+    _require(known, "launch", rule)
+    size = len(launch.template)
+    for offset, number, width in launch.numbers:
+        good = 0 <= offset <= size - width and 0 <= number < numbers and width in (4, 8)
+        _require(
+            good, "launch.numbers", f"are 4 or 8 bytes in the template's {size}, of one of {numbers}", offset
+        )
 
 
 def _check_launch(launch: NativeLaunch) -> None:
@@ -317,8 +400,6 @@ def _check_launch(launch: NativeLaunch) -> None:
         rank = len(patch.sizes)
         ranks = (len(patch.strides) + 1, len(patch.box), len(patch.steps))
         _require(1 <= rank <= 5 and ranks == (rank,) * 3, "launch.maps", "have 1 to 5 axes throughout", ranks)
-    known = all(0 <= operand <= 3 for operand in _operands(launch))
-    _require(known, "launch", "takes operands 0 (a), 1 (b), 2 (c) and 3 (the workspace)")
 
 
 def _operands(launch: NativeLaunch) -> list[int]:

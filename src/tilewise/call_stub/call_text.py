@@ -2,216 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-
+from tilewise.call_stub.argument_text import ARGUMENT_TEXT
+from tilewise.call_stub.launch_text import LAUNCH_TEXT, MEMORY_TEXT
 from tilewise.call_stub.operand_text import OPERAND_TEXT
 from tilewise.call_stub.shared_memory import (
-    BLOCK_BYTES,
-    KEY_WORDS,
-    MAX_PARAMETERS,
+    ARGUMENTS,
+    FORM_BITS,
     OPERAND_WORDS,
+    PLAIN_WORDS,
     expand_accesses,
-    structure,
 )
 
 __all__ = ["RELEASE_GIL", "call_text"]
 
 # A launch waits while the queue of the driver is full, and what it waits for may need the GIL.
 RELEASE_GIL = True
-
-# Memory of the library's: what holds it, or null.
-_MEMORY = """
-define internal void @ignore_error(ptr %context, ptr %kind, ptr %message) {
-  ret void
-}
-
-define internal ptr @allocate(ptr %exchange, ptr %prototype, ptr %address) #2 {
-entry:
-  %managed_at = alloca ptr
-  store ptr null, ptr %managed_at
-  %allocate = get Exchange.allocate %exchange
-  %status = call i32 %allocate(ptr %prototype, ptr %managed_at, ptr null, ptr @ignore_error)
-  %managed = load ptr, ptr %managed_at
-  %none = icmp eq ptr %managed, null
-  %bad_status = icmp ne i32 %status, 0
-  %bad = or i1 %none, %bad_status
-  br i1 %bad, label %failed, label %allocated
-allocated:
-  %tensor = at Managed.tensor %managed
-  %data = get Tensor.data %tensor
-  %byte_offset = get Tensor.byte_offset %tensor
-  %start = add i64 %data, %byte_offset
-  store i64 %start, ptr %address
-  ret ptr %managed
-failed:
-  call void @clear_error()
-  ret ptr null
-}
-
-define internal void @release(ptr %managed) #2 {
-entry:
-  %none = icmp eq ptr %managed, null
-  br i1 %none, label %end, label %held
-held:
-  %deleter = get Managed.deleter %managed
-  %eternal = icmp eq ptr %deleter, null
-  br i1 %eternal, label %end, label %delete
-delete:
-  call void %deleter(ptr %managed)
-  br label %end
-end:
-  ret void
-}
-"""
-
-# Everything that asks the driver. It reads the record and its own arguments, and no Python object.
-_LAUNCH = f"""
-define internal i32 @launch_all(ptr %record, ptr %addresses, i64 %stream) #2 {{
-entry:
-  %block = alloca [{BLOCK_BYTES} x i8], align 64
-  %parameters = alloca [{MAX_PARAMETERS} x ptr], align 16
-  %config = alloca %Config, align 16
-  %current_at = alloca i64
-  store i64 0, ptr %current_at
-  %get_context = get Record.get_context %record
-  %get_status = call i32 %get_context(ptr %current_at)
-  %context_known = icmp eq i32 %get_status, 0
-  br i1 %context_known, label %compare, label %no_context
-no_context:
-  ret i32 %get_status
-compare:
-  %current = load i64, ptr %current_at
-  %context = get Record.context %record
-  %foreign = icmp ne i64 %current, %context
-  br i1 %foreign, label %push, label %begin
-push:
-  %push_context = get Record.push_context %record
-  %push_status = call i32 %push_context(i64 %context)
-  %pushed = icmp eq i32 %push_status, 0
-  br i1 %pushed, label %begin, label %not_pushed
-not_pushed:
-  ret i32 %push_status
-begin:
-  %launch = get Record.launch %record
-  %encode_tiled = get Record.encode_tiled %record
-  %launches = get Record.launches %record
-  %launch_count = get Record.launch_count %record
-  br label %one
-one:
-  %n = phi i64 [ 0, %begin ], [ %next_n, %launched ]
-  %it = getelementptr %Launch, ptr %launches, i64 %n
-  %template = get Launch.template %it
-  %pieces = get Launch.pieces %it
-  br label %piece
-piece:
-  %p = phi i64 [ 0, %one ], [ %next_p, %copy ]
-  %more_pieces = icmp ult i64 %p, %pieces
-  br i1 %more_pieces, label %copy, label %patching
-copy:
-  %from = getelementptr <8 x i64>, ptr %template, i64 %p
-  %bytes = load <8 x i64>, ptr %from, align 8
-  %to = getelementptr <8 x i64>, ptr %block, i64 %p
-  store <8 x i64> %bytes, ptr %to, align 64
-  %next_p = add i64 %p, 1
-  br label %piece
-
-patching:
-  %patches = get Launch.patches %it
-  %patch_count = get Launch.patch_count %it
-  br label %patch
-patch:
-  %q = phi i64 [ 0, %patching ], [ %next_q, %write ]
-  %more_patches = icmp ult i64 %q, %patch_count
-  br i1 %more_patches, label %write, label %mapping
-write:
-  %patch_at = getelementptr %Patch, ptr %patches, i64 %q
-  %patch_offset = get Patch.offset %patch_at
-  %patch_operand = get Patch.operand %patch_at
-  %patch_addend = get Patch.addend %patch_at
-  %patch_base_at = getelementptr i64, ptr %addresses, i32 %patch_operand
-  %patch_base = load i64, ptr %patch_base_at
-  %patch_value = add i64 %patch_base, %patch_addend
-  %patch_to = getelementptr i8, ptr %block, i32 %patch_offset
-  store i64 %patch_value, ptr %patch_to, align 1
-  %next_q = add i64 %q, 1
-  br label %patch
-
-mapping:
-  %maps = get Launch.maps %it
-  %map_count = get Launch.map_count %it
-  br label %map
-map:
-  %m = phi i64 [ 0, %mapping ], [ %next_m, %encode ]
-  %more_maps = icmp ult i64 %m, %map_count
-  br i1 %more_maps, label %encode, label %naming
-encode:
-  %map_at = getelementptr %Map, ptr %maps, i64 %m
-  %map_offset = get Map.offset %map_at
-  %map_operand = get Map.operand %map_at
-  %map_addend = get Map.addend %map_at
-  %map_base_at = getelementptr i64, ptr %addresses, i32 %map_operand
-  %map_base = load i64, ptr %map_base_at
-  %map_value = add i64 %map_base, %map_addend
-  %map_to = getelementptr i8, ptr %block, i32 %map_offset
-  %data_type = get Map.data_type %map_at
-  %rank = get Map.rank %map_at
-  %sizes = at Map.sizes %map_at
-  %strides = at Map.strides %map_at
-  %box = at Map.box %map_at
-  %steps = at Map.steps %map_at
-  %interleave = get Map.interleave %map_at
-  %swizzle = get Map.swizzle %map_at
-  %promotion = get Map.promotion %map_at
-  %fill = get Map.fill %map_at
-  %encode_status = call i32 %encode_tiled(ptr %map_to, i32 %data_type, i32 %rank, i64 %map_value, ptr %sizes,
-    ptr %strides, ptr %box, ptr %steps, i32 %interleave, i32 %swizzle, i32 %promotion, i32 %fill)
-  %next_m = add i64 %m, 1
-  %encoded = icmp eq i32 %encode_status, 0
-  br i1 %encoded, label %map, label %not_encoded
-not_encoded:
-  br label %end
-
-naming:
-  %offsets = get Launch.offsets %it
-  %offset_count = get Launch.offset_count %it
-  br label %name
-name:
-  %o = phi i64 [ 0, %naming ], [ %next_o, %point ]
-  %more_names = icmp ult i64 %o, %offset_count
-  br i1 %more_names, label %point, label %configure
-point:
-  %offset_at = getelementptr i32, ptr %offsets, i64 %o
-  %offset = load i32, ptr %offset_at
-  %parameter = getelementptr i8, ptr %block, i32 %offset
-  %parameter_at = getelementptr ptr, ptr %parameters, i64 %o
-  store ptr %parameter, ptr %parameter_at
-  %next_o = add i64 %o, 1
-  br label %name
-
-configure:
-  %its_config = at Launch.config %it
-  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %config, ptr align 8 %its_config, i64 {{CONFIG_BYTES}}, i1 false)
-  set Config.stream %config = %stream
-  %function = get Launch.function %it
-  %launch_status = call i32 %launch(ptr %config, i64 %function, ptr %parameters, ptr null)
-  %started = icmp eq i32 %launch_status, 0
-  br i1 %started, label %launched, label %end
-launched:
-  %next_n = add i64 %n, 1
-  %more_launches = icmp ult i64 %next_n, %launch_count
-  br i1 %more_launches, label %one, label %end
-
-end:
-  %status = phi i32 [ %encode_status, %not_encoded ], [ %launch_status, %configure ], [ 0, %launched ]
-  br i1 %foreign, label %pop, label %done
-pop:
-  %pop_context = get Record.pop_context %record
-  %popped = call i32 %pop_context(ptr %current_at)
-  br label %done
-done:
-  ret i32 %status
-}}
-"""
 
 
 def _ranges() -> str:
@@ -228,44 +33,46 @@ def _ranges() -> str:
     return "\n".join(lines)
 
 
-# matmul(a, b) and matmul(a, b, out=c); everything else, and every doubt, goes to Python.
+# Every call that is not known, and every doubt, goes to Python.
 _CALL = f"""
 define ptr @tw_call(ptr %self, ptr %args, i64 %count, ptr %names) #0 {{
 entry:
-  %key = alloca [{KEY_WORDS} x i64], align 64
-  %addresses = alloca [4 x i64], align 32
+  %call = alloca %Call, align 64
+  %taken = call i1 @take_arguments(ptr %call, ptr %args, i64 %count, ptr %names)
+  br i1 %taken, label %serve, label %end
+serve:
+  %served = call ptr @serve(ptr %call)
+  br label %end
+end:
+  %result = phi ptr [ null, %entry ], [ %served, %serve ]
+  call void @drop_held(ptr %call)
+  %unserved = icmp eq ptr %result, null
+  br i1 %unserved, label %slow, label %done
+done:
+  ret ptr %result
+slow:
+  %vectorcall = get State.vectorcall @tw_state
+  %python = get State.slow @tw_state
+  %answer = tail call ptr %vectorcall(ptr %python, ptr %args, i64 %count, ptr %names)
+  ret ptr %answer
+}}
+
+; The result, or null where the call has to go to Python; no error is set then.
+define internal ptr @serve(ptr %call) #0 {{
+entry:
   %stream_at = alloca i64
   %object_at = alloca ptr
-  %two = icmp eq i64 %count, 2
-  br i1 %two, label %keywords, label %slow
-keywords:
-  %none = get State.none @tw_state
-  %bare = icmp eq ptr %names, null
-  br i1 %bare, label %operands, label %count_names
-count_names:
-  %name_count = get VarObject.size %names
-  %one_name = icmp eq i64 %name_count, 1
-  br i1 %one_name, label %compare_name, label %slow
-compare_name:
-  %tuple_start = get State.tuple_start @tw_state
-  %name_at = getelementptr i8, ptr %names, i64 %tuple_start
-  %name = load ptr, ptr %name_at
-  %out_name = get State.out_name @tw_state
-  %is_out = icmp eq ptr %name, %out_name
-  br i1 %is_out, label %take_out, label %slow
-take_out:
-  %given_at = getelementptr ptr, ptr %args, i64 2
-  %given = load ptr, ptr %given_at
-  %is_none = icmp eq ptr %given, %none
-  %given_out = select i1 %is_none, ptr null, ptr %given
-  br label %operands
-
-operands:
-  %out = phi ptr [ null, %keywords ], [ %given_out, %take_out ]
-  %has_out = icmp ne ptr %out, null
-  %a = load ptr, ptr %args
-  %b_at = getelementptr ptr, ptr %args, i64 1
+  %key = at Call.key %call
+  %addresses = at Call.values %call
+  %flags = at Call.flags %call
+  %objects = at Call.objects %call
+  %form = get Call.form %call
+  %a = load ptr, ptr %objects
+  %b_at = getelementptr ptr, ptr %objects, i64 1
   %b = load ptr, ptr %b_at
+  %out_at = getelementptr ptr, ptr %objects, i64 {ARGUMENTS.index("out")}
+  %out = load ptr, ptr %out_at
+  %has_out = call i1 @is_given(ptr %out)
   %a_type = call ptr @find_type(ptr %a)
   %a_unknown = icmp eq ptr %a_type, null
   br i1 %a_unknown, label %slow, label %partner
@@ -308,35 +115,56 @@ read:
         f'''  %zero{i} = getelementptr <8 x i64>, ptr %key, i64 {i}
   store <8 x i64> zeroinitializer, ptr %zero{i}, align 64
 '''
-        for i in range(KEY_WORDS // 8)
+        for i in range(PLAIN_WORDS // 8)
     )
-}  store <4 x i64> zeroinitializer, ptr %addresses, align 32
-  %a_read = call i1 @read_operand(ptr %a_type, ptr %a, i64 0, ptr %key, ptr %addresses)
+}  store <4 x i64> zeroinitializer, ptr %addresses, align 64
+  %a_read = call i1 @read_operand(ptr %a_type, ptr %a, ptr %key, ptr %addresses, ptr %flags)
   br i1 %a_read, label %read_b, label %slow
 read_b:
   %b_words = getelementptr i64, ptr %key, i64 {OPERAND_WORDS}
   %b_address = getelementptr i64, ptr %addresses, i64 1
-  %b_read = call i1 @read_operand(ptr %b_type, ptr %b, i64 0, ptr %b_words, ptr %b_address)
+  %b_read = call i1 @read_operand(ptr %b_type, ptr %b, ptr %b_words, ptr %b_address, ptr %flags)
   br i1 %b_read, label %read_c, label %slow
 read_c:
   %c_address = getelementptr i64, ptr %addresses, i64 2
-  br i1 %has_out, label %read_out, label %find
+  %c_flags = getelementptr i64, ptr %flags, i64 2
+  br i1 %has_out, label %read_out, label %finish_key
 read_out:
   %c_words = getelementptr i64, ptr %key, i64 {2 * OPERAND_WORDS}
-  %c_read = call i1 @read_operand(ptr %third_type, ptr %out, i64 1, ptr %c_words, ptr %c_address)
-  br i1 %c_read, label %find, label %slow
+  %c_read = call i1 @read_operand(ptr %third_type, ptr %out, ptr %c_words, ptr %c_address, ptr %c_flags)
+  br i1 %c_read, label %may_write, label %slow
+may_write:
+  %c_flag = load i64, ptr %c_flags
+  %c_read_only = and i64 %c_flag, 1
+  %c_writable = icmp eq i64 %c_read_only, 0
+  br i1 %c_writable, label %finish_key, label %slow
 
-find:
+finish_key:
   %library = get TypeEntry.library %a_type
-  %variant = zext i1 %has_out to i64
-  %variant_bit = shl i64 %variant, 32
-  %what = or i64 %library, %variant_bit
+  %out_one = zext i1 %has_out to i64
+  %out_bit = shl i64 %out_one, {FORM_BITS["out"]}
+  %form_out = or i64 %form, %out_bit
+  %what = or i64 %form_out, %library
   %what_at = getelementptr i64, ptr %key, i64 {3 * OPERAND_WORDS}
   store i64 %what, ptr %what_at
+  %is_fused = icmp ne i64 %form, 0
+  br i1 %is_fused, label %read_more, label %find
+read_more:
+  %text = get Call.text %call
+  %text_at = getelementptr ptr, ptr %key, i64 {3 * OPERAND_WORDS + 1}
+  store ptr %text, ptr %text_at
+  %extras_read = call i1 @read_extras(ptr %call, ptr %a_type)
+  br i1 %extras_read, label %find, label %slow
+find:
   %record = call ptr @find_record(ptr %key, ptr %addresses)
   %unknown = icmp eq ptr %record, null
   br i1 %unknown, label %slow, label %known
 known:
+  br i1 %is_fused, label %all_overlaps, label %out_overlap
+all_overlaps:
+  %spoilt = call i1 @is_spoilt(ptr %call, ptr %record, i1 %has_out)
+  br i1 %spoilt, label %slow, label %found
+out_overlap:
   br i1 %has_out, label %overlap, label %found
 overlap:
   %a_address = load i64, ptr %addresses
@@ -421,14 +249,18 @@ check_made:
   br i1 %is_own_type, label %read_made, label %drop_made
 read_made:
   %made_words = getelementptr i64, ptr %key, i64 {2 * OPERAND_WORDS}
-  %made_read = call i1 @read_operand(ptr %a_type, ptr %made, i64 1, ptr %made_words, ptr %c_address)
+  %made_read = call i1 @read_operand(ptr %a_type, ptr %made, ptr %made_words, ptr %c_address, ptr %c_flags)
   %made_masks = at Record.masks %record
   %made_mask_at = getelementptr i64, ptr %made_masks, i64 2
   %made_mask = load i64, ptr %made_mask_at
   %made_start = load i64, ptr %c_address
   %made_off = and i64 %made_start, %made_mask
   %made_aligned = icmp eq i64 %made_off, 0
-  %made_good = and i1 %made_read, %made_aligned
+  %made_fits = and i1 %made_read, %made_aligned
+  %made_flag = load i64, ptr %c_flags
+  %made_read_only = and i64 %made_flag, 1
+  %made_writable = icmp eq i64 %made_read_only, 0
+  %made_good = select i1 %made_fits, i1 %made_writable, i1 false
   br i1 %made_good, label %ready, label %drop_made
 drop_made:
   %drop_unread = get State.drop_reference @tw_state
@@ -490,10 +322,7 @@ give_up:
   call void @leave(ptr %record)
   br label %slow
 slow:
-  %vectorcall = get State.vectorcall @tw_state
-  %python = get State.slow @tw_state
-  %answer = tail call ptr %vectorcall(ptr %python, ptr %args, i64 %count, ptr %names)
-  ret ptr %answer
+  ret ptr null
 }}
 
 define internal void @leave(ptr %record) #1 {{
@@ -519,6 +348,5 @@ _LAUNCH_RELEASED = f"""\
 
 def call_text(release_gil: bool = RELEASE_GIL) -> str:
     """The call's LLVM text: ``tw_call``, its ``tw_state`` and the ``tw_hash`` of a key."""
-    launch = _LAUNCH.replace("{CONFIG_BYTES}", str(ctypes.sizeof(structure("Config"))))
     call = _CALL.replace("{LAUNCH}", _LAUNCH_RELEASED if release_gil else _LAUNCH_HELD)
-    return expand_accesses(OPERAND_TEXT + _MEMORY + launch + call)
+    return expand_accesses(OPERAND_TEXT + ARGUMENT_TEXT + MEMORY_TEXT + LAUNCH_TEXT + call)

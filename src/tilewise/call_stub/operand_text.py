@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tilewise.call_stub.shared_memory import KEY_WORDS, MAX_NDIM, PROBES, TABLE_SLOTS
+from tilewise.call_stub.shared_memory import (
+    FIRST_EXTRA,
+    FORM_BITS,
+    KEY_WORDS,
+    MAX_EXTRAS,
+    MAX_GIVEN,
+    MAX_NDIM,
+    OPERAND_WORDS,
+    PLAIN_WORDS,
+    PROBES,
+    TABLE_SLOTS,
+)
 
 __all__ = ["OPERAND_TEXT"]
 
@@ -23,13 +34,14 @@ _HEAD = f"""
 @weights = private constant [{KEY_WORDS} x i64] [{_weights()}], align 64
 
 declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
+declare i64 @llvm.vector.reduce.or.v{MAX_EXTRAS}i64(<{MAX_EXTRAS} x i64>)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-define i64 @tw_hash(ptr %key) #0 {{
+define internal i64 @sum_products(ptr %key, i64 %from, i64 %to) #1 {{
 entry:
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ %after, %next ]
+  %i = phi i64 [ %from, %entry ], [ %after, %next ]
   %sum = phi i64 [ 0, %entry ], [ %more, %next ]
   %word_at = getelementptr i64, ptr %key, i64 %i
   %word = load i64, ptr %word_at
@@ -38,10 +50,31 @@ next:
   %product = mul i64 %word, %weight
   %more = add i64 %sum, %product
   %after = add i64 %i, 1
-  %done = icmp eq i64 %after, {KEY_WORDS}
+  %done = icmp eq i64 %after, %to
   br i1 %done, label %end, label %next
 end:
   ret i64 %more
+}}
+
+define internal i1 @is_plain(ptr %key) #1 {{
+  %what_at = getelementptr i64, ptr %key, i64 {3 * OPERAND_WORDS}
+  %what = load i64, ptr %what_at
+  %bit = and i64 %what, {1 << FORM_BITS["not_plain"]}
+  %plain = icmp eq i64 %bit, 0
+  ret i1 %plain
+}}
+
+define i64 @tw_hash(ptr %key) #0 {{
+entry:
+  %first = call i64 @sum_products(ptr %key, i64 0, i64 {PLAIN_WORDS})
+  %plain = call i1 @is_plain(ptr %key)
+  br i1 %plain, label %end, label %more
+more:
+  %rest = call i64 @sum_products(ptr %key, i64 {PLAIN_WORDS}, i64 {KEY_WORDS})
+  %both = add i64 %first, %rest
+  ret i64 %both
+end:
+  ret i64 %first
 }}
 """
 
@@ -141,9 +174,9 @@ define internal void @clear_error() #2 {
 }
 """
 
-# Fill ten words of the key and the address; false where the object cannot be described.
+# Fill ten words of the key, the address and the flags; false where the object cannot be described.
 _READ = f"""
-define internal i1 @read_operand(ptr %type_entry, ptr %object, i64 %forbidden, ptr %words, ptr %address) #1 {{
+define internal i1 @read_operand(ptr %type_entry, ptr %object, ptr %words, ptr %address, ptr %flags_at) #1 {{
 entry:
   %tensor = alloca %Tensor, align 16
   %exchange = get TypeEntry.exchange %type_entry
@@ -201,11 +234,8 @@ own_state:
 own_live:
   %state = load i64, ptr %state_at
   %live = icmp eq i64 %state, 1
-  %flags = get OwnArray.flags %array
-  %bad_flags = and i64 %flags, %forbidden
-  %good_flags = icmp eq i64 %bad_flags, 0
-  %usable = and i1 %live, %good_flags
-  br i1 %usable, label %own_axes, label %no
+  %own_flags = get OwnArray.flags %array
+  br i1 %live, label %own_axes, label %no
 own_axes:
   %own_data = get OwnArray.data %array
   %own_device = get OwnArray.device %array
@@ -218,9 +248,11 @@ check:
   %pointer = phi i64 [ %foreign_address, %foreign_read ], [ %own_data, %own_axes ]
   %device = phi i64 [ %foreign_device, %foreign_read ], [ %own_device, %own_axes ]
   %layout = phi i64 [ %foreign_layout, %foreign_read ], [ %own_layout, %own_axes ]
+  %flags = phi i64 [ 0, %foreign_read ], [ %own_flags, %own_axes ]
   %shape = phi ptr [ %foreign_shape, %foreign_read ], [ %own_shape, %own_axes ]
   %strides = phi ptr [ %foreign_strides, %foreign_read ], [ %own_strides, %own_axes ]
   store i64 %pointer, ptr %address
+  store i64 %flags, ptr %flags_at
   store i64 %device, ptr %words
   %layout_at = getelementptr i64, ptr %words, i64 1
   store i64 %layout, ptr %layout_at
@@ -272,11 +304,181 @@ yes:
 }}
 """
 
+# What a call gives beside a, b and out: into the key behind the names, and the addresses behind the workspace's.
+_READ_EXTRAS = f"""
+define internal i1 @read_extras(ptr %call, ptr %first_type) #2 {{
+entry:
+  %count = get Call.extra_count %call
+  %extras = at Call.extras %call
+  %key = at Call.key %call
+  %values = at Call.values %call
+  %flags = at Call.flags %call
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %read ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %find, label %yes
+find:
+  %extra_at = getelementptr ptr, ptr %extras, i64 %i
+  %extra = load ptr, ptr %extra_at
+  %type_entry = call ptr @find_partner(ptr %first_type, ptr %extra)
+  %unknown = icmp eq ptr %type_entry, null
+  br i1 %unknown, label %no, label %ask
+ask:
+  %grad = call i1 @needs_grad(ptr %type_entry, ptr %extra)
+  br i1 %grad, label %no, label %read
+read:
+  %begin = mul i64 %i, {OPERAND_WORDS}
+  %first_word = add i64 %begin, {PLAIN_WORDS + MAX_GIVEN}
+  %words = getelementptr i64, ptr %key, i64 %first_word
+  %place = add i64 %i, {FIRST_EXTRA}
+  %address = getelementptr i64, ptr %values, i64 %place
+  %flag_at = getelementptr i64, ptr %flags, i64 %place
+  %good = call i1 @read_operand(ptr %type_entry, ptr %extra, ptr %words, ptr %address, ptr %flag_at)
+  %after = add i64 %i, 1
+  br i1 %good, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+; Whether an array that is written is read-only, or shares memory with another one: c, where there is an out, and what
+; an epilogue keeps. NOTE: an extra that is read may be the out itself, each element being read before it is written;
+; in one launch alone, as a second one that fails would have Python read what the first has written.
+define internal i1 @is_spoilt(ptr %call, ptr %record, i1 %has_out) #2 {{
+entry:
+  %extra_count = get Call.extra_count %call
+  %count = add i64 %extra_count, {FIRST_EXTRA}
+  %key = at Call.key %call
+  %values = at Call.values %call
+  %flags = at Call.flags %call
+  %firsts = at Record.firsts %record
+  %ends = at Record.ends %record
+  %all_written = get Record.written %record
+  %no_out = select i1 %has_out, i64 0, i64 4
+  %not_there = or i64 %no_out, 8
+  %not_written = xor i64 %not_there, -1
+  %written = and i64 %all_written, %not_written
+  br label %one
+one:
+  %i = phi i64 [ 2, %entry ], [ %next_i, %one_done ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %look, label %good
+look:
+  %bit = shl i64 1, %i
+  %its_bit = and i64 %written, %bit
+  %is_read = icmp eq i64 %its_bit, 0
+  br i1 %is_read, label %one_done, label %allowed
+allowed:
+  %flag_at = getelementptr i64, ptr %flags, i64 %i
+  %flag = load i64, ptr %flag_at
+  %read_only_bit = and i64 %flag, 1
+  %writable = icmp eq i64 %read_only_bit, 0
+  br i1 %writable, label %range, label %bad
+range:
+  %address_at = getelementptr i64, ptr %values, i64 %i
+  %address = load i64, ptr %address_at
+  %first_at = getelementptr i64, ptr %firsts, i64 %i
+  %first_offset = load i64, ptr %first_at
+  %first = add i64 %address, %first_offset
+  %end_at = getelementptr i64, ptr %ends, i64 %i
+  %end_offset = load i64, ptr %end_at
+  %end = add i64 %address, %end_offset
+  br label %other
+other:
+  %j = phi i64 [ 0, %range ], [ %next_j, %apart ]
+  %more_others = icmp ult i64 %j, %count
+  br i1 %more_others, label %see, label %one_done
+see:
+  %other_bit = shl i64 1, %j
+  %other_missing = and i64 %not_there, %other_bit
+  %missing = icmp ne i64 %other_missing, 0
+  %same_one = icmp eq i64 %i, %j
+  %skip = or i1 %missing, %same_one
+  br i1 %skip, label %apart, label %compare
+compare:
+  %other_address_at = getelementptr i64, ptr %values, i64 %j
+  %other_address = load i64, ptr %other_address_at
+  %other_first_at = getelementptr i64, ptr %firsts, i64 %j
+  %other_first_offset = load i64, ptr %other_first_at
+  %other_first = add i64 %other_address, %other_first_offset
+  %other_end_at = getelementptr i64, ptr %ends, i64 %j
+  %other_end_offset = load i64, ptr %other_end_at
+  %other_end = add i64 %other_address, %other_end_offset
+  %begins_before = icmp slt i64 %first, %other_end
+  %ends_behind = icmp slt i64 %other_first, %end
+  %meets = and i1 %begins_before, %ends_behind
+  br i1 %meets, label %may_be_itself, label %apart
+may_be_itself:
+  %is_c = icmp eq i64 %i, 2
+  %is_extra = icmp uge i64 %j, {FIRST_EXTRA}
+  %written_other = and i64 %written, %other_bit
+  %only_read = icmp eq i64 %written_other, 0
+  %here = icmp eq i64 %address, %other_address
+  %launch_count = get Record.launch_count %record
+  %one_launch = icmp eq i64 %launch_count, 1
+  %c_alone = and i1 %is_c, %one_launch
+  %c_and_extra = and i1 %c_alone, %is_extra
+  %read_here = and i1 %only_read, %here
+  %candidate = and i1 %c_and_extra, %read_here
+  br i1 %candidate, label %itself, label %bad
+itself:
+  %behind = mul i64 %j, {OPERAND_WORDS}
+  %other_word = add i64 %behind, {PLAIN_WORDS + MAX_GIVEN - FIRST_EXTRA * OPERAND_WORDS}
+  br label %word
+word:
+  %w = phi i64 [ 0, %itself ], [ %next_w, %same_word ]
+  %out_word = add i64 %w, {2 * OPERAND_WORDS}
+  %word_at = getelementptr i64, ptr %key, i64 %out_word
+  %word_value = load i64, ptr %word_at
+  %extra_word = add i64 %other_word, %w
+  %extra_at = getelementptr i64, ptr %key, i64 %extra_word
+  %extra_value = load i64, ptr %extra_at
+  %same = icmp eq i64 %word_value, %extra_value
+  br i1 %same, label %same_word, label %bad
+same_word:
+  %next_w = add i64 %w, 1
+  %all_same = icmp eq i64 %next_w, {OPERAND_WORDS}
+  br i1 %all_same, label %apart, label %word
+apart:
+  %next_j = add i64 %j, 1
+  br label %other
+one_done:
+  %next_i = add i64 %i, 1
+  br label %one
+bad:
+  ret i1 true
+good:
+  ret i1 false
+}}
+"""
+
+
+def _compare(first: int, end: int) -> str:
+    """The difference of words of the key, in pieces of eight, as ``%difference<first>``: 0 where there is none."""
+    lines, all_differ = [], ""
+    for i in range(first // 8, end // 8):
+        lines += [
+            f"  %key{i}_at = getelementptr <8 x i64>, ptr %key, i64 {i}",
+            f"  %record{i}_at = getelementptr <8 x i64>, ptr %record, i64 {i}",
+            f"  %key{i} = load <8 x i64>, ptr %key{i}_at, align 8",
+            f"  %record{i} = load <8 x i64>, ptr %record{i}_at, align 8",
+            f"  %differ{i} = xor <8 x i64> %key{i}, %record{i}",
+        ]
+        if all_differ:
+            lines.append(f"  %differ_to{i} = or <8 x i64> {all_differ}, %differ{i}")
+        all_differ = f"%differ_to{i}" if all_differ else f"%differ{i}"
+    lines.append(f"  %difference{first} = call i64 @llvm.vector.reduce.or.v8i64(<8 x i64> {all_differ})")
+    return "\n".join(lines)
+
+
 # The record of exactly this call whose alignment the addresses have, or null.
 _FIND_RECORD = f"""
 define internal ptr @find_record(ptr %key, ptr %addresses) #1 {{
 entry:
   %hash = call i64 @tw_hash(ptr %key)
+  %plain = call i1 @is_plain(ptr %key)
   %home = lshr i64 %hash, {64 - (TABLE_SLOTS - 1).bit_length()}
   %table = at State.table @tw_state
   %a = load i64, ptr %addresses
@@ -298,20 +500,7 @@ compare_hash:
   %like = icmp eq i64 %its_hash, %hash
   br i1 %like, label %compare, label %miss
 compare:
-{
-    "".join(
-        f'''  %key{i}_at = getelementptr <8 x i64>, ptr %key, i64 {i}
-  %record{i}_at = getelementptr <8 x i64>, ptr %record, i64 {i}
-  %key{i} = load <8 x i64>, ptr %key{i}_at, align 8
-  %record{i} = load <8 x i64>, ptr %record{i}_at, align 8
-  %differ{i} = xor <8 x i64> %key{i}, %record{i}
-'''
-        for i in range(KEY_WORDS // 8)
-    )
-}  %differ01 = or <8 x i64> %differ0, %differ1
-  %differ23 = or <8 x i64> %differ2, %differ3
-  %differ = or <8 x i64> %differ01, %differ23
-  %difference = call i64 @llvm.vector.reduce.or.v8i64(<8 x i64> %differ)
+{_compare(0, PLAIN_WORDS)}
   %masks = at Record.masks %record
   %mask_a = load i64, ptr %masks
   %mask_b_at = getelementptr i64, ptr %masks, i64 1
@@ -323,9 +512,22 @@ compare:
   %off_c = and i64 %c, %mask_c
   %off_ab = or i64 %off_a, %off_b
   %off = or i64 %off_ab, %off_c
-  %wrong = or i64 %off, %difference
+  %wrong = or i64 %off, %difference0
   %match = icmp eq i64 %wrong, 0
-  br i1 %match, label %found, label %miss
+  br i1 %match, label %all_compared, label %miss
+all_compared:
+  br i1 %plain, label %found, label %compare_rest
+compare_rest:
+{_compare(PLAIN_WORDS, KEY_WORDS)}
+  %extra_masks_at = getelementptr i64, ptr %masks, i64 {FIRST_EXTRA}
+  %extra_masks = load <{MAX_EXTRAS} x i64>, ptr %extra_masks_at, align 8
+  %extras_at = getelementptr i64, ptr %addresses, i64 {FIRST_EXTRA}
+  %extras = load <{MAX_EXTRAS} x i64>, ptr %extras_at, align 8
+  %off_extras = and <{MAX_EXTRAS} x i64> %extras, %extra_masks
+  %off_extra = call i64 @llvm.vector.reduce.or.v{MAX_EXTRAS}i64(<{MAX_EXTRAS} x i64> %off_extras)
+  %wrong_rest = or i64 %off_extra, %difference{PLAIN_WORDS}
+  %match_rest = icmp eq i64 %wrong_rest, 0
+  br i1 %match_rest, label %found, label %miss
 miss:
   %after = add i64 %i, 1
   %done = icmp eq i64 %after, {PROBES}
@@ -337,4 +539,4 @@ unknown:
 }}
 """
 
-OPERAND_TEXT = _HEAD + _FIND_TYPE + _READ + _FIND_RECORD
+OPERAND_TEXT = _HEAD + _FIND_TYPE + _READ + _READ_EXTRAS + _FIND_RECORD

@@ -16,15 +16,24 @@ import re
 from typing import Any
 
 __all__ = [
+    "ARGUMENTS",
     "BLOCK_BYTES",
     "DESCRIBED_FUNCTIONS",
+    "FIRST_EXTRA",
+    "FIRST_NUMBER",
+    "FORM_BITS",
     "KEY_WORDS",
+    "MAX_ACTIVATIONS",
+    "MAX_EXTRAS",
+    "MAX_GIVEN",
     "MAX_LAUNCHES",
     "MAX_NDIM",
     "MAX_PARAMETERS",
+    "MAX_POSITIONAL",
     "MAX_TYPES",
     "OPERAND_WORDS",
     "PIECE_BYTES",
+    "PLAIN_WORDS",
     "PROBES",
     "RING_LAUNCHES",
     "STRUCTS",
@@ -35,7 +44,37 @@ __all__ = [
 
 MAX_NDIM = 4
 OPERAND_WORDS = 2 + 2 * MAX_NDIM  # device; dimensions and element type; shape; strides
-KEY_WORDS = 32  # three operands, what the call is (library and variant), one word of zero
+# The arguments of a call by their places; what a builtin calls them is its own affair.
+ARGUMENTS = (
+    *("a", "b", "out", "offsets", "c", "bias", "residual"),
+    *("alpha", "beta", "activation", "epilogue"),
+)
+MAX_POSITIONAL = 4
+MAX_EXTRAS = 4  # arrays beside a, b and out
+MAX_ACTIVATIONS = 32
+MAX_GIVEN = 8  # names that an epilogue object gives
+# What a launch takes of a call: the addresses of a, b, c and the workspace, of the extras, then numbers.
+FIRST_EXTRA = 4
+FIRST_NUMBER = FIRST_EXTRA + MAX_EXTRAS
+# A key begins with three operands, the form of the call, and its activation or expression. Plain calls end there;
+# others go on with the names of what an epilogue object gives, and with the extras.
+PLAIN_WORDS = 32
+KEY_WORDS = PLAIN_WORDS + MAX_GIVEN + MAX_EXTRAS * OPERAND_WORDS
+# The form, above the library's number: which arguments there are. An epilogue object says how many names it gives
+# (4 bits from "count" on) and which of them are arrays (8 bits from "arrays" on).
+FORM_BITS = {
+    "out": 32,
+    "not_plain": 33,
+    "epilogue": 34,
+    "offsets": 35,
+    "c": 36,
+    "bias": 37,
+    "residual": 38,
+    "alpha": 39,
+    "beta": 40,
+    "count": 44,
+    "arrays": 48,
+}
 TABLE_SLOTS = 256
 PROBES = 4
 MAX_TYPES = 8
@@ -47,7 +86,7 @@ PIECE_BYTES = 64  # a template is copied in pieces of this size
 # The recording driver of tests and benches.
 RING_LAUNCHES = 16
 RING_BYTES = BLOCK_BYTES
-DESCRIBED_FUNCTIONS = 32
+DESCRIBED_FUNCTIONS = 512
 
 STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
     # CPython's. NOTE: true of builds with the GIL alone.
@@ -91,7 +130,12 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Attribute": (("id", "i32"), ("padding", "i32"), ("value", "[16 x i32]")),
     # A bound problem.
-    "Patch": (("offset", "i32"), ("operand", "i32"), ("addend", "i64")),
+    "Patch": (
+        ("offset", "i32"),
+        ("operand", "i32"),  # which of a call's values
+        ("addend", "i64"),
+        ("size", "i64"),  # 8 bytes of the value, or 4: it is a double, and a float is wanted
+    ),
     "Map": (
         ("offset", "i32"),
         ("operand", "i32"),
@@ -122,9 +166,10 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
     "Record": (
         ("key", f"[{KEY_WORDS} x i64]"),
         ("hash", "i64"),
-        ("masks", "[3 x i64]"),  # bits that the address of a, b and c must not have
-        ("firsts", "[3 x i64]"),  # bytes from the address of a, b and c to their lowest byte
-        ("ends", "[3 x i64]"),  # and behind their highest
+        ("masks", f"[{FIRST_NUMBER} x i64]"),  # bits that the address of each array must not have
+        ("firsts", f"[{FIRST_NUMBER} x i64]"),  # bytes from the address of each array to its lowest byte
+        ("ends", f"[{FIRST_NUMBER} x i64]"),  # and behind its highest
+        ("written", "i64"),  # a bit for each array that is written: c, and what an epilogue keeps
         ("users", "i64"),  # calls that are launching it; changes with the GIL held
         ("context", "i64"),
         ("launch", "ptr"),
@@ -137,6 +182,20 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("result", "ptr"),  # a Tensor to allocate the like of, or null: there is an out, or make_result
         ("workspace", "ptr"),  # likewise, or null: needs none
         ("make_result", "ptr"),  # a callable that gives an array of our own, or null
+    ),
+    # A call, on the stack.
+    "Call": (
+        ("key", f"[{KEY_WORDS} x i64]"),
+        ("values", f"[{FIRST_NUMBER + MAX_GIVEN} x i64]"),
+        ("objects", "[16 x ptr]"),  # the arguments
+        ("extras", f"[{MAX_EXTRAS} x ptr]"),
+        ("flags", f"[{FIRST_NUMBER} x i64]"),  # of each array: 1 is read-only
+        ("held", f"[{MAX_EXTRAS} x ptr]"),  # references that end with the call
+        ("extra_count", "i64"),
+        ("number_count", "i64"),
+        ("held_count", "i64"),
+        ("form", "i64"),
+        ("text", "ptr"),  # activation or expression
     ),
     "TypeEntry": (
         ("type", "ptr"),
@@ -151,22 +210,41 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("variable", "ptr"),  # a key of it
         ("ordinary", "ptr"),  # what its value is while calls may be fast
     ),
+    "Keyword": (("name", "ptr"), ("argument", "i64")),
     "State": (
         ("slow", "ptr"),
         ("none", "ptr"),
         ("false", "ptr"),
-        ("out_name", "ptr"),
         ("bytes_type", "ptr"),
+        ("float_type", "ptr"),
+        ("wide_type", "ptr"),  # NumPy's float64, which is laid out as a float
+        ("int_type", "ptr"),
+        ("dict_type", "ptr"),
+        ("text_type", "ptr"),
+        ("epilogue_type", "ptr"),  # or null: calls with an epilogue object are slow
+        ("expression_slot", "i64"),
+        ("given_slot", "i64"),
         ("bytes_start", "i64"),
         ("tuple_start", "i64"),
         ("vectorcall", "ptr"),
         ("call_no_args", "ptr"),
         ("get_item", "ptr"),
+        ("next_item", "ptr"),
+        ("float_as_double", "ptr"),
+        ("int_as_double", "ptr"),
+        ("error_occurred", "ptr"),
+        ("compare_texts", "ptr"),
         ("clear_error", "ptr"),
         ("save_thread", "ptr"),
         ("restore_thread", "ptr"),
         ("add_reference", "ptr"),
         ("drop_reference", "ptr"),
+        ("positional_count", "i64"),
+        ("positional", f"[{MAX_POSITIONAL} x i64]"),  # which arguments those by place are
+        ("keyword_count", "i64"),
+        ("keywords", f"[{len(ARGUMENTS)} x %Keyword]"),
+        ("activation_count", "i64"),
+        ("activations", f"[{MAX_ACTIVATIONS} x ptr]"),
         ("type_count", "i64"),
         ("types", f"[{MAX_TYPES} x %TypeEntry]"),
         ("table", f"[{TABLE_SLOTS} x ptr]"),

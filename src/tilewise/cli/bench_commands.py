@@ -15,6 +15,7 @@ _ROUNDS_LEAST = 15
 _ROWS = {
     "share_us": "our share, with out=",
     "share_alloc_us": "our share, the result allocated",
+    "fused_share_us": "our share, with bias, gelu, residual and out=",
     "call_us": "tw.matmul(a, b, out=o)",
     "torch_us": "torch.matmul(a, b, out=o)",
     "call_alloc_us": "tw.matmul(a, b)",
@@ -23,6 +24,15 @@ _ROWS = {
     "own_alloc_us": "tw.matmul on device arrays",
     "prepared_us": "a kernel's launch made ready by bind()",
     "python_us": "tw.matmul without its compiled call, with out=",
+    "linear_us": "tw.linear(x, weight, bias, activation='gelu')",
+    "torch_linear_us": "gelu(linear(x, weight, bias)) of torch.nn.functional",
+    "fused_us": "tw.matmul(a, b, bias=, activation=, residual=, out=)",
+    "fused_python_us": "the same without its compiled call",
+}
+_RATIOS = {
+    "with_out": "beside torch.matmul, with out=",
+    "without_out": "beside torch.matmul, the result allocated",
+    "linear": "tw.linear with gelu beside torch's linear and gelu",
 }
 
 
@@ -72,9 +82,7 @@ def _print_times(times: DispatchTimes) -> None:
     draw.line()
     for name, ratio in times.ratios.items():
         verdict = "over" if name in times.over_budget else "ok"
-        draw.line(
-            f"beside torch.matmul, {name.replace('_', ' ')}=: {ratio:.2f}× (≤ {BUDGETS[name]}×) {verdict}"
-        )
+        draw.line(f"{_RATIOS[name]}: {ratio:.2f}× (≤ {BUDGETS[name]}×) {verdict}")
     if times.python_frames is not None:
         draw.line(
             f"in a warm call with out=: {times.python_frames} Python frames, {times.allocations} bytes allocated"

@@ -198,6 +198,11 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="bfloat16", help="of A and B (%(default)s)")
     parser.add_argument("--result", metavar="DTYPE", help="of C (default: as A and B)")
     parser.add_argument(
+        "--arithmetic",
+        metavar="NAME",
+        help="what to multiply in: tf32 for float32 (default: as --dtype says)",
+    )
+    parser.add_argument(
         "--gpu", default="h200", metavar="NAME", help="of the GPU table, or emulator (%(default)s)"
     )
     parser.add_argument(

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from tilewise.cli import draw
 from tilewise.plan import Plan
-from tilewise.planner import Refusal, list_plans, operands_of, plan_rows, target_of
+from tilewise.planner import Refusal, choose, list_plans, operands_of, plan_rows, target_of
 
 __all__ = ["plan"]
 
@@ -14,9 +14,19 @@ __all__ = ["plan"]
 def plan(args: Namespace) -> int:
     """``tilewise plan``"""
     operands = operands_of(
-        args.m, args.n, args.k, dtype=args.dtype, batch=args.batch, result=args.result, layout=args.layout
+        args.m,
+        args.n,
+        args.k,
+        dtype=args.dtype,
+        batch=args.batch,
+        result=args.result,
+        layout=args.layout,
+        arithmetic=args.arithmetic,
     )
-    plans, refusals = list_plans(operands, target_of(args.gpu), copy=False if args.no_copy else None)
+    target, copy = target_of(args.gpu), False if args.no_copy else None
+    plans, refusals = list_plans(operands, target, copy=copy)
+    if not plans:
+        choose(operands, target, copy=copy)  # says why
     if args.save:
         plans[0].save(args.save)
     if args.json:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.seam import Device
+from tilewise.gpus import arch_capability
 from tilewise.kernel import Kernel
 from tilewise.kernels.epilogue import PARTIALS, partial_bytes
 from tilewise.kernels.gemm.add_sums import add_steps
@@ -19,6 +21,7 @@ from tilewise.operands import Operands, ceil_div
 __all__ = ["bind", "readable"]
 
 _KERNELS = 256  # kept in memory: finding one on the disk takes longer than a launch
+_OVERLAP_FROM = (9, 0)  # compute capability: where a launch may begin before the one before it has ended
 _REGION = 256  # bytes of which a region of the workspace begins at a multiple
 
 
@@ -70,8 +73,11 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
     binary = kernel.build()
     entry = kernel.entry_in(binary)
     resources = binary.entries[entry].resources
-    check_launch(step.launch, device.limits, resources.shared_bytes if resources else 0)
-    return BoundLaunch(binary, entry, step.launch)
+    launch = step.launch
+    if launch.programmatic and arch_capability(arch) < _OVERLAP_FROM:
+        launch = replace(launch, programmatic=False)
+    check_launch(launch, device.limits, resources.shared_bytes if resources else 0)
+    return BoundLaunch(binary, entry, launch)
 
 
 @functools.lru_cache(_KERNELS)

@@ -85,6 +85,7 @@ class Work:
     cluster: int = 1  # blocks along m that share B
     split: int = 1  # slices of K side by side
     split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
+    parts: int = 1  # slices of K besides, whose sums another launch adds up
     tiles: int = 1  # of C that a block computes one after another
     pingpong: bool = False  # whether it stores one of them while it multiplies the next
     exchanged: bool = False  # whether the block is one of C's transpose
@@ -105,11 +106,14 @@ def access_bytes(*operands: Operand) -> int:
     return alignment_of(*apart, *(operand.alignment for operand in operands))
 
 
-def straddling(a: Operand, b: Operand, block: Tile, cluster: int) -> float:
-    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B."""
+def straddling(a: Operand, b: Operand, block: Tile, cluster: int, between: bool = False) -> float:
+    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B.
+
+    ``between``: a tile's part of B's rows does not either, as it has no whole lines.
+    """
     apart = [one.rows > 1 and one.pitch * one.itemsize % _LINE_BYTES > 0 for one in (a, b)]
     columns = block.n / cluster
-    return (apart[0] * block.m + apart[1] * columns) / (block.m + columns)
+    return (apart[0] * block.m + (apart[1] or between) * columns) / (block.m + columns)
 
 
 # ── the spec ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,9 +170,10 @@ class KernelSpec:
         operands
     )  # as it computes it, perhaps transposed
     practical: bool = True  # the planner considers it; some rungs are lessons alone
-    superseded_on: tuple[
-        str, ...
-    ] = ()  # archs that have another kernel for the same, measured where this one is not
+    arithmetic: Mapping[str, str] = field(default_factory=dict)
+    """Of element types that it multiplies in another arithmetic than their own: in which."""
+    superseded_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For an element type, archs that have another kernel for the same, measured where this one is not."""
 
     @property
     def source(self) -> str:
@@ -206,6 +211,10 @@ class KernelSpec:
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
                 fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
                 return ArgumentError(operand.name, rule, operand.dtype, fix)
+        arithmetic = self.arithmetic.get(operands.a.dtype)
+        if operands.arithmetic != arithmetic:
+            rule = f"must be {arithmetic!r} for {self.name} with {operands.a.dtype}"
+            return ArgumentError("arithmetic", rule, operands.arithmetic)
         if operands.c.dtype != self.result_type(settings):
             return ArgumentError(
                 "result", f"must be {operands.c.dtype!r}, the element type of c", self.result_type(settings)

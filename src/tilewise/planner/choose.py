@@ -57,7 +57,7 @@ def list_candidates(
     ``specs`` are the kernels to consider (None: all practical ones), ``given`` settings that are fixed, ``copy``
     False excludes plans that copy an operand first.
     """
-    considered = specs if specs is not None else _practical_on(target.arch)
+    considered = specs if specs is not None else _practical_on(target.arch, operands.a.dtype)
     found: list[Candidate] = []
     refused: list[Refusal] = []
     for spec in considered:
@@ -69,8 +69,10 @@ def list_candidates(
     return found, refused
 
 
-def _practical_on(arch: str) -> list[KernelSpec]:
-    return [spec for spec in KERNELS.values() if spec.practical and arch not in spec.superseded_on]
+def _practical_on(arch: str, dtype: str) -> list[KernelSpec]:
+    return [
+        spec for spec in KERNELS.values() if spec.practical and arch not in spec.superseded_on.get(dtype, ())
+    ]
 
 
 def choose(
@@ -85,6 +87,9 @@ def choose(
     found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
     if found:
         return found[0]
+    if operands.arithmetic:  # of those that have it: that others have not says nothing
+        having = (one for one in refused if operands.arithmetic in KERNELS[one.kernel].arithmetic.values())
+        refused = list(having) or refused
     if len({str(refusal.error) for refusal in refused}) == 1:
         raise refused[0].error
     why = "; ".join(f"{refusal.kernel}: {refusal.error.argument} {refusal.error.rule}" for refusal in refused)
@@ -113,7 +118,7 @@ def _of_spec(
             if error is not None:
                 refusal = refusal or error
                 continue
-            prediction = predict(spec, read, chosen, copies, target)
+            prediction = predict(spec, read, chosen, operands, target)
             found.append(Candidate(spec, chosen, read, copies, prediction))
     return found, refusal
 

@@ -41,11 +41,13 @@ class UnitCost:
     memory_latency_clocks: float = 0.0
     """What a step waits longer if its bytes come from memory, not from L2."""
     split_clocks: float = 0.0
-    """Of a block whose cluster splits K: to add up what its blocks have."""
+    """Of a cluster that splits K, to add up what its blocks have of a tile of 64×64; more of larger ones."""
     waits: float = 0.0
     """How much of its own work of a step a block does before it waits, which adds to the latency: 1 is all."""
     epilogue_clocks: float = 0.0
     """Of a sum that something happens to before it is stored, and as many for each element of another array."""
+    idle_memory: float = 0.0
+    """The share of a block's start and end in which memory is idle."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
@@ -63,6 +65,10 @@ class Constants:
     """What every launch after the first takes beside its bytes: a pass over a copy or over partial sums."""
     workspace_bandwidth: float
     """Bytes/s that a pass writes and another reads soon after, much of it in L2."""
+    add_seconds: float = 0.0
+    """What the launch takes that adds up parts of K and begins before the sums are there."""
+    part_seconds: float = 0.0
+    """What each of those parts takes, beside its bytes."""
     copied_per_clock: float = math.inf
     """Elements that an SM lays out in rows anew, beside their bytes."""
     units: Mapping[str, UnitCost] = field(default_factory=dict)
@@ -85,8 +91,8 @@ _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
-# it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2 and of clusters come from a random search among
-# 4,094 plans of 93 more problems for the best choices, which least squares does not look at.
+# it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
+# search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`.
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -94,6 +100,8 @@ FITTED: Mapping[str, Constants] = {
         launch=0.5e-6,
         pass_seconds=1.75e-6,
         workspace_bandwidth=5.2e12,
+        add_seconds=1.3366e-06,
+        part_seconds=2.2609e-08,
         copied_per_clock=1.76,
         units={
             "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
@@ -103,10 +111,18 @@ FITTED: Mapping[str, Constants] = {
             "mma_gemm": UnitCost(
                 700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
             ),  # see ESTIMATED
+            "mma_tf32": UnitCost(
+                350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
+            ),
+            "mma_f64": UnitCost(
+                100, 2.5, 2180, 13.7, 685, 25, 3.8, 1.28, 0.68, 1.2e-11, outside=0.67,
+            ),
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": UnitCost(
-                1890, 2.07, 2930, 14.7, 128, 358, stores_per_clock=1.13, memory_share=0.88, joules_per_mac=1.51e-12,
-                split_clocks=1500, outside=0.648, epilogue_clocks=0.3,
+                1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
+                stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
+                split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
+                memory_latency_clocks=113.82,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
@@ -119,20 +135,21 @@ FITTED: Mapping[str, Constants] = {
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
             "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
         },
-        l2_bytes_per_clock=76.7,
-        straddling=1.05,
+        l2_bytes_per_clock=65.842,
+        straddling=0.93254,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=2060,
-        cluster_step_clocks=0.29,
+        cluster_start_clocks=747.53,
+        cluster_step_clocks=20.991,
         watts=600,
-        joules_per_l2_byte=2.64e-12,
+        joules_per_l2_byte=9.1928e-12,
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm",)
+ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm"."""
+operands as of "wgmma_gemm". "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
+fifths of what the tensor cores have of float64."""
 
 EMULATOR = Constants(
     clock=1.0e9,
@@ -146,6 +163,8 @@ EMULATOR = Constants(
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
         "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
+        "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
+        "mma_f64": UnitCost(1.0, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
@@ -187,9 +206,17 @@ def scaled(gpu: Gpu | None) -> Constants:
         or gpu.peaks.fp32
         or math.inf
     )
-    tensor = peak / (2 * gpu.sms * gpu.tensor_mhz * 1e6)
+    tensor_clocks = 2 * gpu.sms * gpu.tensor_mhz * 1e6
+    tensor = peak / tensor_clocks
+    wide = {  # without tf32 or float64 on its tensor cores, a GPU has no plan with them: see the kernel's rules
+        "mma_tf32": gpu.peaks.tf32 or peak / 2,
+        "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
+    }
 
     def rescale(name: str, unit: UnitCost) -> UnitCost:
+        if name in wide:
+            share = _TENSOR_SHARE * wide[name] / tensor_clocks
+            return replace(unit, macs_per_clock=min(unit.macs_per_clock, share))
         if name.startswith("mma"):
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":

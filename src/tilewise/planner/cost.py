@@ -31,15 +31,16 @@ from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import partial_bytes
-from tilewise.kernels.gemm.arrange import copy_bytes
+from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
-from tilewise.operands import Operand, Operands, ceil_div
+from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
 from tilewise.planner.target import Target
 
-__all__ = ["Prediction", "estimate", "predict", "predict_work"]
+__all__ = ["Prediction", "count_resident", "estimate", "predict", "predict_work"]
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
+_LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
 _LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
 
 
@@ -53,11 +54,11 @@ class Prediction:
 
 
 def predict(
-    spec: KernelSpec, operands: Operands, settings: Settings, copies: tuple[str, ...], target: Target
+    spec: KernelSpec, operands: Operands, settings: Settings, sources: Operands, target: Target
 ) -> Prediction:
-    """What multiplying these operands by this kernel takes on the target; ``copies`` were made of some first."""
+    """What multiplying these operands by this kernel takes on the target; some are copies of ``sources``."""
     inner = operands.inner(spec.stack_axes)
-    found = predict_work(spec.work(inner, settings), inner, operands, copies, target)
+    found = predict_work(spec.work(inner, settings), inner, operands, sources, target)
     if not operands.epilogue.summed:
         return found
     repeats = operands.batch // inner.batch if operands.batch else 1
@@ -74,26 +75,33 @@ def _with_sums(found: Prediction, moved: int, inner: Operands, repeats: int, tar
 
 
 def predict_work(
-    work: Work, inner: Operands, operands: Operands, copies: tuple[str, ...], target: Target
+    work: Work, inner: Operands, operands: Operands, sources: Operands, target: Target
 ) -> Prediction:
     """The same with the work of one launch, which serves ``inner``, as many axes of the stack as it takes."""
     repeats = operands.batch // inner.batch if operands.batch else 1
     found = estimate(work, inner if operands.batch else operands, target)
-    if repeats == 1 and not copies:
+    extra = _copy_seconds(operands, sources, target)
+    if repeats == 1 and not extra:
         return found
     terms = {name: seconds * repeats for name, seconds in found.terms.items()}
-    copied = [getattr(operands, name) for name in copies]
-    extra = sum(_copy_seconds(one, operands.stack_of(one), target) for one in copied)
     terms["passes"] += extra
     bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
     return Prediction(found.seconds * repeats + extra, bound, terms)
 
 
-def _copy_seconds(copy: Operand, stack: tuple[int, ...], target: Target) -> float:
-    """What laying an operand out in rows takes: the bytes of both, and the way of each element through an SM."""
-    constants, moved = target.constants, copy_bytes(copy, stack)
-    clocks = moved / copy.itemsize / (constants.copied_per_clock * target.sms)
-    return constants.pass_seconds + 2 * moved / constants.workspace_bandwidth + clocks / constants.clock
+def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> float:
+    """What the copies take: the bytes of source and copy; and the way of each element through an SM, one by one where
+    lines do not stay lines. Those whose lines do are copied together."""
+    constants, passes, spent = target.constants, set(), 0.0
+    for source, copy in zip(sources[:2], operands[:2], strict=True):
+        if source is copy:
+            continue
+        moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
+        spent += 2 * moved / constants.workspace_bandwidth
+        if not alike:
+            spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
+        passes.add("align" if alike else copy.name)
+    return spent + len(passes) * constants.pass_seconds
 
 
 def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
@@ -106,11 +114,13 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
 
     # How many blocks, one after another, an SM has, and how many at once.
     tiles_m, tiles_n = ceil_div(m, block.m), ceil_div(n, block.n)
-    clusters = ceil_div(tiles_m, cluster) * tiles_n * split * batch
+    clusters = ceil_div(tiles_m, cluster) * tiles_n * split * work.parts * batch
+    if operands.groups:  # whose last tile has half its rows, on average
+        clusters = math.ceil(operands.groups * (m / block.m + 0.5) * tiles_n)
     per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
-    resident = _count_resident(work, target)
+    resident = count_resident(work, target)
     waves, rest = divmod(per_sm, resident)
-    steps = ceil_div(ceil_div(k, block.k), split)
+    steps = ceil_div(ceil_div(k, block.k), split * work.parts)
 
     step_bytes = block.k * item * (min(block.m, m) + min(block.n, n) / cluster)
     read_bytes = batch * item * k * (m + n)
@@ -126,13 +136,19 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     terms["launch"] = constants.launch
     terms["passes"] = work.extra_bytes / constants.workspace_bandwidth
     terms["passes"] += (work.launches - 1) * constants.pass_seconds
+    if work.parts > 1:
+        terms["passes"] += constants.add_seconds + work.parts * constants.part_seconds
     if work.split > 1:
-        terms["passes"] += unit.split_clocks * math.sqrt(work.split / 2) / constants.clock
+        # Blocks of a cluster read what the others have; large clusters take longer to begin.
+        longer = math.sqrt(block.m * block.n) / 64 * (1 + (split / _LARGE_SPLIT) ** 2)
+        terms["passes"] += unit.split_clocks * longer / constants.clock
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
     memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
         constants.memory_bandwidth * share
     )
+    # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
+    memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
@@ -165,7 +181,7 @@ def _count_slots(work: Work, target: Target) -> int:
     return held * (blocks // work.cluster)
 
 
-def _count_resident(work: Work, target: Target) -> int:
+def count_resident(work: Work, target: Target) -> int:
     """How many blocks an SM holds at once: as the registers allow, and the shared memory of the target."""
     if not work.shared_bytes:
         return work.resident

@@ -28,7 +28,7 @@ from tilewise.planner.listing import operands_of
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import Problem
 
-__all__ = ["Measured", "Quality", "fit", "judge", "read"]
+__all__ = ["Key", "Measured", "Quality", "fit", "get_constant", "judge", "read", "set_constants"]
 
 FIXED = (
     "clock", "memory_bandwidth", "launch", "watts", "mma8.memory_share", "mma8.macs_per_clock",
@@ -59,7 +59,7 @@ class Measured:
     seconds: float
     operands: Operands  # as the kernel reads them: after the copies
     inner: Operands  # what one launch takes of them
-    copies: tuple[str, ...]
+    sources: Operands  # as they lie
     work: Work
 
     @property
@@ -69,7 +69,7 @@ class Measured:
 
     def predict(self, target: Target) -> float:
         """Seconds that the cost model predicts."""
-        return predict_work(self.work, self.inner, self.operands, self.copies, target).seconds
+        return predict_work(self.work, self.inner, self.operands, self.sources, target).seconds
 
 
 def read(path: str | Path) -> list[Measured]:
@@ -94,10 +94,10 @@ def _measured(
     run: str, operands: Operands, spec: KernelSpec, settings: Mapping[str, object], seconds: float
 ) -> Measured:
     complete = spec.complete({**spec.for_types(operands), **settings})
-    reads, copies = readable(spec, operands)
+    reads, _ = readable(spec, operands)
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)
-    return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, copies, work)
+    return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, operands, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +152,15 @@ def fit(measured: Sequence[Measured], target: Target) -> Constants:
     for one in measured:
         best[one.key] = min(one.seconds, best.get(one.key, math.inf))
     weights = np.array([max(best[one.key] / one.seconds, _WEIGHT_LEAST) for one in measured])
-    first = np.log([_get(begin, name) for name in names])
+    first = np.log([get_constant(begin, name) for name in names])
 
     def errors(values: Vector) -> Vector:
-        trial = replace(target, constants=_set(begin, dict(zip(names, np.exp(values), strict=True))))
+        trial = replace(target, constants=set_constants(begin, dict(zip(names, np.exp(values), strict=True))))
         predicted = np.log([one.predict(trial) for one in measured])
         found: Vector = np.concatenate([weights * (predicted - times), _LEASH * (values - first)])
         return found
 
-    return _set(begin, dict(zip(names, np.exp(_least_squares(errors, first)), strict=True)))
+    return set_constants(begin, dict(zip(names, np.exp(_least_squares(errors, first)), strict=True)))
 
 
 def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
@@ -192,7 +192,11 @@ def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
 def _names(constants: Constants) -> list[str]:
     plain = [one.name for one in fields(Constants) if one.name not in ("units", "cluster_share")]
     units = [f"{unit}.{one.name}" for unit in constants.units for one in fields(UnitCost)]
-    return [name for name in (*plain, *units) if name not in FIXED and 0 < _get(constants, name) < math.inf]
+    return [
+        name
+        for name in (*plain, *units)
+        if name not in FIXED and 0 < get_constant(constants, name) < math.inf
+    ]
 
 
 def _used(name: str, measured: Sequence[Measured]) -> bool:
@@ -200,12 +204,14 @@ def _used(name: str, measured: Sequence[Measured]) -> bool:
     return "." not in name or any(one.work.unit == unit for one in measured)
 
 
-def _get(constants: Constants, name: str) -> float:
+def get_constant(constants: Constants, name: str) -> float:
+    """A constant by its name, such as "watts", or "wgmma.start_clocks" of a unit."""
     unit, _, of_unit = name.rpartition(".")
     return float(getattr(constants.units[unit] if unit else constants, of_unit))
 
 
-def _set(constants: Constants, values: Mapping[str, float]) -> Constants:
+def set_constants(constants: Constants, values: Mapping[str, float]) -> Constants:
+    """The constants with those that are named set to these values."""
     units = dict(constants.units)
     plain: dict[str, Any] = {}
     for name, value in values.items():
@@ -234,8 +240,9 @@ def cross_validate(measured: Sequence[Measured], target: Target, seed: int) -> Q
 def _blurred(constants: Constants) -> Constants:
     """Constants off by a factor of up to two, so that a cross-validation does not begin at what it is to find."""
     random = np.random.default_rng(0)
-    return _set(
-        constants, {name: _get(constants, name) * 2 ** random.uniform(-1, 1) for name in _names(constants)}
+    return set_constants(
+        constants,
+        {name: get_constant(constants, name) * 2 ** random.uniform(-1, 1) for name in _names(constants)},
     )
 
 
@@ -244,7 +251,7 @@ def main(paths: Sequence[str]) -> None:
     measured, target = [one for path in paths for one in read(path)], target_of("h200")
     fitted = replace(target, constants=fit(measured, target))
     for name in _names(fitted.constants):
-        print(f"{name:<32} {_get(fitted.constants, name):.4g}")
+        print(f"{name:<32} {get_constant(fitted.constants, name):.4g}")
     print("as they are ", judge(measured, target))
     print("fitted anew ", judge(measured, fitted))
     blurred = replace(target, constants=_blurred(FITTED["h200"]))

@@ -33,6 +33,7 @@ def plan(
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
     copy: bool | None = None,
 ) -> Plan:
     """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
@@ -40,14 +41,24 @@ def plan(
     ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
     that of A and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes
     and types. ``copy=False`` excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have
-    a B each, as in :func:`tilewise.grouped_matmul`. No GPU and no arrays are needed.
+    a B each, as in :func:`tilewise.grouped_matmul`; ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no
+    arrays are needed.
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
     'wgmma'
     """
     operands = operands_of(
-        m, n, k, dtype=dtype, batch=batch, groups=groups, result=result, layout=layout, epilogue=epilogue
+        m,
+        n,
+        k,
+        dtype=dtype,
+        batch=batch,
+        groups=groups,
+        result=result,
+        layout=layout,
+        epilogue=epilogue,
+        arithmetic=arithmetic,
     )
     target = target_of(gpu)
     return choose(operands, target, copy=copy).plan(operands, target)
@@ -112,6 +123,7 @@ def operands_of(
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
 ) -> Operands:
     """Dense operands of these sizes."""
     m, n, k, batch = (integer(name, size) for name, size in zip(_SIZES, (m, n, k, batch), strict=True))
@@ -125,7 +137,7 @@ def operands_of(
     wide = "float64" if dtype == "float64" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
-        Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups)
+        Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic)
     )
 
 

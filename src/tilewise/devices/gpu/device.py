@@ -28,7 +28,7 @@ from tilewise.devices.gpu.driver import (
 )
 from tilewise.devices.gpu.launches import ArgumentBlock, Function, Launcher, Programs, launcher, start
 from tilewise.devices.gpu.ledger import Ledger
-from tilewise.devices.gpu.pool_memory import Memory, Pinned
+from tilewise.devices.gpu.pool_memory import Memory, Pinned, limit_unused
 from tilewise.devices.gpu.streams import Graph, Handle, Stream, streams_entered
 from tilewise.devices.seam import Device
 from tilewise.devices.strides import as_dtype, as_shape, contiguous
@@ -104,6 +104,7 @@ class GpuDevice:
             self._properties = native.properties
             self._capability = tuple(native.compute_capability)
             self._resource = native.memory_resource
+            limit_unused(self._resource, int(check(driver().cuMemGetInfo(), f"opening {self.name}")[1]))
         self._programs = Programs(self.name, self.arch, self._scope)
         self._default_stream = self.stream(exchange.LEGACY_STREAM)
 

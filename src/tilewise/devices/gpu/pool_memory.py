@@ -15,10 +15,25 @@ if TYPE_CHECKING:
     from tilewise.devices.gpu.device import GpuDevice
     from tilewise.devices.gpu.streams import Stream
 
-__all__ = ["Memory", "Pinned"]
+__all__ = ["Memory", "Pinned", "limit_unused"]
+
+_MOST_UNUSED = 1 / 8  # of a GPU's memory, for allocations to come
 
 _making = threading.RLock()
 _left_behind: list[Any] = []  # what a fork found and must not touch
+
+
+def limit_unused(resource: Any, total: int) -> None:
+    """Have a pool give back to the driver, when a stream is waited for, what it holds unused beyond a share of all.
+
+    NOTE: else it holds all that there ever was, and other processes find no memory.
+    """
+    if not hasattr(resource, "attributes"):
+        return  # the GPU has no pools
+    api = driver()
+    name = api.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    most = api.cuuint64_t(int(total * _MOST_UNUSED))
+    check(api.cuMemPoolSetAttribute(resource.handle, name, most), "limiting what a memory pool holds unused")
 
 
 class Memory:

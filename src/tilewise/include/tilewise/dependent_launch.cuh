@@ -1,5 +1,5 @@
 // Launches that begin while the one before them on their stream ends (compute capability 9.0). A launch that was not
-// asked to do so does neither: both are free then.
+// asked to do so does neither: both are free then. Before 9.0 there is nothing to do.
 #pragma once
 
 namespace dependent_launch {
@@ -8,13 +8,17 @@ namespace dependent_launch {
 // not touch memory that they use.
 inline __device__ void wait_for_previous()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // Lets the next launch begin, once all blocks of this one have said so; it waits for this one in its turn.
 inline __device__ void let_next_begin()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 } // namespace dependent_launch

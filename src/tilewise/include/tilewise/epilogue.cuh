@@ -2,23 +2,6 @@
 // one's place, with the arrays and numbers of the call as members.
 #pragma once
 
-struct Epilogue {
-    static constexpr bool PLAIN = true;
-    static __device__ constexpr bool has_sums() { return false; } // of columns or rows
+#include <tilewise/plain_epilogue.cuh>
 
-    // For the matrix of these numbers in the stack.
-    __device__ Epilogue in_stack(unsigned, unsigned) const { return *this; }
-
-    // What it reads for neighbouring columns: nothing.
-    template <unsigned COUNT> struct Given {};
-    template <unsigned COUNT> __device__ Given<COUNT> read(unsigned, unsigned) const { return {}; }
-
-    // Makes their sums what the result's elements are, not yet rounded to their type.
-    template <typename Sum, unsigned COUNT>
-    __device__ void apply(Sum (&)[COUNT], const Given<COUNT> &, unsigned, unsigned) const
-    {
-    }
-
-    // Both of one sum.
-    template <typename Sum> __device__ Sum operator()(Sum acc, unsigned, unsigned) const { return acc; }
-};
+using Epilogue = PlainEpilogue;

@@ -51,7 +51,37 @@ template <typename Result> struct alignas(1024) ResultBox {
                     static_cast<const Result *>(chunk(row, column))[column % CHUNK];
     }
 
+    // The same for rows that begin anywhere: 16 bytes at once from the first multiple of 16 on, the others one by one.
+    __device__ void store_runs(Matrix<Result> c, unsigned first_row, unsigned first_column)
+    {
+        constexpr unsigned ROW_LANES = COLUMNS / CHUNK; // threads that have a row
+        const unsigned rows = first_row < c.height ? min(c.height - first_row, ROWS) : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+        const unsigned lane = threadIdx.x % ROW_LANES;
+#pragma unroll 1
+        for (unsigned row = threadIdx.x % (WARPS * LANES) / ROW_LANES; row < rows; row += WARPS * LANES / ROW_LANES) {
+            Result *to = &c.at(first_row + row, first_column);
+            const unsigned past = reinterpret_cast<unsigned long long>(to) % 16 / sizeof(Result);
+            const unsigned begin = min((CHUNK - past) % CHUNK, columns), end = columns - (columns - begin) % CHUNK;
+            const unsigned first = begin + lane * CHUNK;
+            if (first < end) {
+                Neighbours<Result, CHUNK> run;
+#pragma unroll
+                for (unsigned i = 0; i < CHUNK; ++i)
+                    run.at[i] = element(row, first + i);
+                run.write(to + first);
+            }
+            if (lane < begin) to[lane] = element(row, lane);
+            if (end + lane < columns) to[end + lane] = element(row, end + lane);
+        }
+    }
+
   private:
+    __device__ Result element(unsigned row, unsigned column)
+    {
+        return static_cast<const Result *>(chunk(row, column))[column % CHUNK];
+    }
+
     // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
     // puts another pair at the same time, from the columns that lie in the other half.
     template <unsigned COUNT> __device__ void put_words(const float (&sums)[COUNT])

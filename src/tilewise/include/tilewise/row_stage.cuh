@@ -40,8 +40,8 @@ template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16
             done = write_wide<uint4>(c, first_row, first_column, rows, columns);
         else if (access == 8)
             done = write_wide<uint2>(c, first_row, first_column, rows, columns);
-        else if (access == 4)
-            done = write_wide<unsigned>(c, first_row, first_column, rows, columns);
+        else if constexpr (sizeof(Result) <= sizeof(unsigned))
+            if (access == 4) done = write_wide<unsigned>(c, first_row, first_column, rows, columns);
         if (done == columns) return;
 #pragma unroll 1
         for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS; i += LANES) {

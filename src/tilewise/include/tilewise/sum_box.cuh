@@ -40,16 +40,17 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         }
     }
 
-    // Where the box belongs in C, as far as C goes. `whole` runs of columns can be stored at once.
+    // Where the box, or so much of it, belongs in C, as far as C goes. `whole` runs of columns can be stored at once.
     struct Part {
         unsigned row, column, height, width, whole;
 
         template <typename Result>
-        __device__ Part(const Matrix<Result> &c, unsigned row, unsigned column, unsigned rows, bool aligned)
+        __device__ Part(const Matrix<Result> &c, unsigned row, unsigned column, unsigned rows, unsigned columns,
+                        bool aligned)
             : row(row), column(column)
         {
             height = row < c.height ? min(c.height - row, rows) : 0;
-            width = column < c.width ? min(c.width - column, COLUMNS) : 0;
+            width = column < c.width ? min(c.width - column, columns) : 0;
             whole = aligned ? width / RUN : 0;
         }
 
@@ -100,15 +101,16 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
     }
 
     // The same where the epilogue adds up columns and rows: each warp stores what it has of this box as partial sums, of
-    // which every box has as many as warps below one another, and one across. Boxes begin anew with each TILE rows of C.
-    // Only runs or only single columns of a box are taken, so that a thread keeps to its columns.
-    template <unsigned TILE, unsigned AHEAD, typename Result, typename Epilogue>
+    // which every box has as many as warps below one another, and one across. Boxes begin anew with each TILE_M rows and
+    // TILE_N columns of C. Only runs or only single columns of a box are taken, so that a thread keeps to its columns.
+    template <unsigned TILE_M, unsigned TILE_N, unsigned AHEAD, typename Result, typename Epilogue>
     __device__ void store_and_add(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> given,
                                   const Epilogue &epilogue)
     {
         if (part.height * part.width == 0) return;
-        const unsigned box = part.row / TILE * ((TILE + 63) / 64) + part.row % TILE / 64;
-        const unsigned down = box * (GROUP / LANES) + threadIdx.x % GROUP / LANES, across = part.column / COLUMNS;
+        const unsigned box = part.row / TILE_M * ((TILE_M + 63) / 64) + part.row % TILE_M / 64;
+        const unsigned down = box * (GROUP / LANES) + threadIdx.x % GROUP / LANES;
+        const unsigned across = part.column / TILE_N * ((TILE_N + 63) / 64) + part.column % TILE_N / COLUMNS;
         if (part.whole * RUN == part.width)
             add_runs(c, part, given, epilogue, down, across);
         else

@@ -88,8 +88,49 @@ inline __device__ void multiply_add_16x8x16<bfloat16>(float (&sum)[4], const uns
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same of float32 in tf32, half as deep: an operand's register has one element, of which lane 4·g + t has those of
+// row g and columns t and t + 4. The nearest number of 10 bits of mantissa, away from zero where two are as near.
+inline __device__ unsigned round_to_tf32(unsigned element)
+{
+    unsigned rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(element)));
+    return rounded;
+}
+
+inline __device__ void multiply_add_16x8x8_tf32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// sum (16×8) += a (16×4, rows 0 to 7 in a0, 8 to 15 in a1) · b (4×8, held transposed) in float64: lane 4·g + t has the
+// elements of row g and column t. The instruction of compute capability 8.0 has eight rows; from 9.0 on there is one of
+// sixteen.
+inline __device__ void multiply_add_16x8x4(double (&sum)[4], double a0, double a1, double b)
+{
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+        : "d"(a0), "d"(a1), "d"(b));
+#else
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(sum[0]), "+d"(sum[1])
+        : "d"(a0), "d"(b));
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(sum[2]), "+d"(sum[3])
+        : "d"(a1), "d"(b));
+#endif
+}
+
 // Two neighbours in one row of the sums: row g (half 0) or row g + 8 (half 1), columns 2t and 2t + 1.
 inline __device__ float2 row_pair(const float (&sum)[4], unsigned half)
+{
+    return {sum[2 * half], sum[2 * half + 1]};
+}
+
+inline __device__ double2 row_pair(const double (&sum)[4], unsigned half)
 {
     return {sum[2 * half], sum[2 * half + 1]};
 }

@@ -1,4 +1,4 @@
-// A warp's tile on the tensor cores of Turing and Ampere: what rungs 10 and 12 share with the production kernel.
+// A warp's tile on the tensor cores by mma.sync: what rungs 10 and 12 share with the production kernel.
 //
 // Tiles of A and B lie in shared memory in chunks of 16 bytes, each row shuffled its own way; a fragment is
 // what a warp takes from them for sixteen k; its sums stay in registers until whole rows of them are written.
@@ -13,12 +13,18 @@ namespace warp_tile {
 constexpr unsigned LANES = 32;
 constexpr unsigned CHUNK = 8; // elements of 16 bits: what a thread copies at once, and a row of ldmatrix
 
+// How the lanes of a warp read a tile: eight rows of 16 bytes at once (ldmatrix), or an element each, neighbours in 32
+// bytes of four rows.
+enum class Reads { ROWS, ELEMENTS };
+
 // How ROWS rows of COLUMNS elements lie. One chunk of eight rows (ldmatrix) and eight neighbouring chunks (a
-// store or a copy) both touch all 32 banks. Padded rows would do that too where a row has eight chunks, though
-// not where it has fewer, and take more shared memory.
-template <unsigned ROWS_, unsigned COLUMNS> struct SwizzledTile {
+// store or a copy) both touch all 32 banks; or two neighbouring chunks of four rows do, if elements are read. Padded
+// rows would do that too where a row has eight chunks, though not where it has fewer, and take more shared memory.
+template <unsigned ROWS_, unsigned COLUMNS, unsigned PER_CHUNK_ = CHUNK, Reads READS = Reads::ROWS>
+struct SwizzledTile {
     static constexpr unsigned ROWS = ROWS_;
-    static constexpr unsigned CHUNKS = COLUMNS / CHUNK; // in a row
+    static constexpr unsigned PER_CHUNK = PER_CHUNK_;       // elements
+    static constexpr unsigned CHUNKS = COLUMNS / PER_CHUNK; // in a row
     static_assert(CHUNKS == 2 || CHUNKS == 4 || CHUNKS % 8 == 0, "four rows, two or one fill the 32 banks");
 
     // NOTE: a plain array that is indexed where it stands. Behind a member function NVRTC 13.0 makes other
@@ -27,7 +33,36 @@ template <unsigned ROWS_, unsigned COLUMNS> struct SwizzledTile {
 
     static __device__ unsigned slot(unsigned row, unsigned chunk)
     {
-        return row * CHUNKS + (chunk ^ (CHUNKS == 2 ? row / 4 % 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8));
+        if constexpr (READS == Reads::ELEMENTS)
+            return row * CHUNKS + (chunk ^ 2 * (CHUNKS == 2 ? 0 : CHUNKS == 4 ? row / 2 % 2 : row % 4));
+        else
+            return row * CHUNKS + (chunk ^ (CHUNKS == 2 ? row / 4 % 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8));
+    }
+
+    // An element, given as what chunks are made of.
+    template <typename Element>
+    static __device__ Element element(const Chunks &tile, unsigned row, unsigned column)
+    {
+        return reinterpret_cast<const Element *>(&tile[slot(row, column / PER_CHUNK)])[column % PER_CHUNK];
+    }
+};
+
+// The same in rows with padding, for elements: where one lies is a sum of what row and column are for, of which most is
+// known when a loop is unrolled. It takes fewer registers. Rows have eight chunks or more.
+template <unsigned ROWS_, unsigned COLUMNS, unsigned PER_CHUNK_> struct PaddedTile {
+    static constexpr unsigned ROWS = ROWS_;
+    static constexpr unsigned PER_CHUNK = PER_CHUNK_;
+    static constexpr unsigned CHUNKS = COLUMNS / PER_CHUNK, PITCH = CHUNKS + 2;
+    static_assert(CHUNKS % 8 == 0, "four rows begin at different quarters of the banks");
+
+    using Chunks = uint4[ROWS * PITCH];
+
+    static __device__ unsigned slot(unsigned row, unsigned chunk) { return row * PITCH + chunk; }
+
+    template <typename Element>
+    static __device__ Element element(const Chunks &tile, unsigned row, unsigned column)
+    {
+        return reinterpret_cast<const Element *>(tile)[row * (PITCH * PER_CHUNK) + column];
     }
 };
 
@@ -49,7 +84,7 @@ template <unsigned WARPS_M, unsigned M, unsigned N> struct Place {
     }
 };
 
-// What the calling lane points ldmatrix at: a row of 16×16 elements, and which half of it. The second of the four
+// What the calling lane points ldmatrix at: a row of 32 bytes, and which half of it. The second of the four
 // matrices lies below the first, or beside it.
 struct LaneRow {
     unsigned row, half;
@@ -101,11 +136,17 @@ template <unsigned M, unsigned N> struct Fragment {
     }
 };
 
+// Two neighbouring sums as they are.
+template <typename SumPair> inline __device__ SumPair keep_pair(SumPair sums) { return sums; }
+
 // The sums of M rows and N columns: one of each instruction, which makes 16×8 of them.
 template <typename Sum, unsigned M, unsigned N> struct Sums {
     static constexpr unsigned DOWN = M / 16, ACROSS = N / 8;
 
     Sum at[DOWN][ACROSS];
+
+    using SumPair = decltype(tensor_core::row_pair(at[0][0], 0)); // float2, or double2
+    using Wide = decltype(SumPair().x);
 
     // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours.
     template <auto NARROW, typename Result, typename Place>
@@ -125,19 +166,20 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
 
     // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
     // lie, and whether all of these rows lie inside of it. It is called with them in shared memory, so that a warp goes
-    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another.
+    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another, but of float64,
+    // whose functions take too many registers.
     template <typename Result, typename Place, typename Finish>
     __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
-                                     RowStage<float, N> &sums, const Finish &finish)
+                                     RowStage<Wide, N> &sums, const Finish &finish)
     {
         const unsigned access = widest_store(c);
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
             const unsigned row = block_row + place.row + i * 16, column = block_column + place.column;
-            put_first_row<narrow_pair<float32>>(sums);
+            put_first_row<keep_pair<SumPair>>(sums);
             __syncwarp();
             if (row + 16 <= c.height && column + N <= c.width)
-                finish_rows<Result, 4, true>(sums, row, column, finish);
+                finish_rows<Result, sizeof(Wide) == 4 ? 4 : 1, true>(sums, row, column, finish);
             else
                 finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();
@@ -162,7 +204,7 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     // Makes 16 rows of sums into results, AT_ONCE pairs of each lane in turn. Results lie where the sums were: never
     // behind those that all lanes have read, as they are no larger.
     template <typename Result, unsigned AT_ONCE, bool INSIDE, typename Finish>
-    static __device__ void finish_rows(RowStage<float, N> &sums, unsigned row, unsigned column, const Finish &finish)
+    static __device__ void finish_rows(RowStage<Wide, N> &sums, unsigned row, unsigned column, const Finish &finish)
     {
         using Results = RowStage<Result, N>;
         static_assert(sizeof(Results) <= sizeof(sums), "results lie where the sums were");
@@ -170,11 +212,11 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
         Results &results = reinterpret_cast<Results &>(sums);
 #pragma unroll 1
         for (unsigned first = threadIdx.x % LANES; first < 16 * N / 2; first += AT_ONCE * LANES) {
-            decltype(finish.template make<INSIDE>(float2(), 0, 0)) made[AT_ONCE];
+            decltype(finish.template make<INSIDE>(SumPair(), 0, 0)) made[AT_ONCE];
 #pragma unroll
             for (unsigned j = 0; j < AT_ONCE; ++j) {
                 const unsigned pair = first + j * LANES, down = pair / (N / 2), across = pair % (N / 2) * 2;
-                const float2 both = *reinterpret_cast<const float2 *>(sums.at(down, across));
+                const SumPair both = *reinterpret_cast<const SumPair *>(sums.at(down, across));
                 made[j] = finish.template make<INSIDE>(both, row + down, column + across);
             }
             __syncwarp();
@@ -195,7 +237,7 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
 #pragma unroll
             for (unsigned j = 0; j < ACROSS; ++j)
 #pragma unroll
-                for (unsigned part = 0; part < sizeof(Sum) / 4; ++part)
+                for (unsigned part = 0; part < sizeof(Sum) / sizeof(at[0][0][0]); ++part)
                     at[i - 1][j][part] = at[i][j][part];
     }
 };

@@ -1,8 +1,11 @@
-// Copies a stack of matrices that lie in memory in any way to rows: for kernels that only know rows.
+// Copies matrices to lines that begin at multiples of 16 bytes, for kernels that know no others: rows, or columns as rows
+// of the transpose. Lines go on as zeros from their last element to the pitch.
 //
-// A block copies tiles by way of shared memory: it reads along whichever axis of the source lies closest
-// together, and writes along the rows. Columns from the source's last to the pitch are written as zeros.
-// Tiles: block 32×32.
+// Where lines of the source are lines of the copy, `align` moves them 16 bytes at a time, wherever they begin. Where not,
+// `arrange` copies tiles by way of shared memory: it reads along whichever axis of the source lies closest together, and
+// writes along the rows. Tiles: block 32×32.
+#include <tilewise/dependent_launch.cuh>
+#include <tilewise/element.cuh>
 #include <tilewise/strided.cuh>
 
 #ifndef ELEMENT_BYTES
@@ -29,6 +32,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     arrange(Strided<const Element> from, Strided<Element> to, unsigned pitch, unsigned inner_count)
 {
     __shared__ Element tile[TILE][TILE + PAD]; // its rows are those of the matrix
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
 
     const unsigned tile_rows = from.rows / TILE + (from.rows % TILE != 0);
     const unsigned tile_columns = pitch / TILE + (pitch % TILE != 0);
@@ -52,4 +57,65 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     for (unsigned i = line; i < TILE; i += LINES)
         if (first_row + i < from.rows && column < pitch)
             *to.at(first_row + i, column) = tile[i][lane];
+}
+
+constexpr unsigned RUN = 16 / ELEMENT_BYTES; // elements that a thread moves
+using Moved = Neighbours<Element, RUN>;
+
+// Reads `left` elements, or a run of them, and zeros for others. Where elements are smaller than words it reads the words
+// that they lie in, and shifts; the first of a line has nothing before it that may be read.
+inline __device__ Moved read_run(const Element *from, unsigned left, bool first)
+{
+    constexpr unsigned WORD = sizeof(unsigned), WORDS = 16 / WORD;
+    const unsigned shift = reinterpret_cast<unsigned long long>(from) % WORD;
+    Moved run = {};
+    if (left * ELEMENT_BYTES >= 16 + WORD - shift || (shift == 0 && left >= RUN)) {
+        if (shift == 0 || !first) {
+            const char *begin = reinterpret_cast<const char *>(from) - shift;
+            const unsigned *words = reinterpret_cast<const unsigned *>(begin);
+            unsigned word = words[0];
+#pragma unroll
+            for (unsigned i = 0; i < WORDS; ++i) {
+                const unsigned next = i + 1 < WORDS || shift > 0 ? words[i + 1] : 0;
+                run.words[0].at[i] = __funnelshift_r(word, next, shift * 8);
+                word = next;
+            }
+            return run;
+        }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < RUN; ++i)
+        if (i < left) run.at[i] = from[i];
+    return run;
+}
+
+// One of the operands whose lines are copied, and the blocks that do so.
+struct Copy {
+    Strided<const Element> from;
+    Strided<Element> to;
+    unsigned inner; // matrices along the inner axis of the stack
+    unsigned lines; // of the whole stack
+    unsigned blocks;
+};
+
+// Copies rows of `one`, then of `other`: a thread 16 bytes.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    align(const __grid_constant__ Copy one, const __grid_constant__ Copy other)
+{
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    const bool first = blockIdx.x < one.blocks;
+    const Copy &copy = first ? one : other;
+    const unsigned runs = copy.to.row_stride / RUN, block = first ? blockIdx.x : blockIdx.x - one.blocks;
+    const unsigned long long index = block * 1ull * BLOCK_THREADS + threadIdx.x;
+    const unsigned line = index / runs, column = index % runs * RUN;
+    const unsigned matrix = line / copy.from.rows, row = line % copy.from.rows;
+    const unsigned outer = matrix / copy.inner, inner = matrix % copy.inner;
+    if (block >= copy.blocks || index >= runs * 1ull * copy.lines) return;
+
+    const Element *from = copy.from.in_stack(outer, inner) + (row * copy.from.row_stride + column);
+    const unsigned left = column < copy.from.columns ? copy.from.columns - column : 0;
+    const Moved run = read_run(from, left, column == 0);
+    run.write(copy.to.in_stack(outer, inner) + (row * copy.to.row_stride + column));
 }

@@ -1,16 +1,25 @@
-"""Launch of the copy that lays an operand out in rows, for kernels that have no form for how it lies."""
+"""Launches of the copies that lay operands out in lines, for kernels that have no form for how they lie."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
-from tilewise.slots import constant
+from tilewise.slots import Gap, Slot, constant
 
-__all__ = ["arrange_steps", "arranged", "readable", "ways_to_read", "with_copies"]
+__all__ = [
+    "arrange_steps",
+    "arranged",
+    "copy_bytes",
+    "moves_lines",
+    "readable",
+    "ways_to_read",
+    "with_copies",
+]
 
 STACK_AXES = 2  # of a stack that one launch takes
 _TILE = 32
@@ -19,17 +28,28 @@ _FILE = Path(__file__).with_suffix(".cu")
 
 
 def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str, ...]]:
-    """The operands as a kernel can read them, and the names of those that are copied to rows for that."""
+    """The operands as a kernel can read them, and the names of those that are copied for that."""
     if spec.strided or len(operands.stack) > STACK_AXES:
         return operands, ()
     copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
-    return with_copies(operands, copies), copies
+    return with_copies(spec, operands, copies), copies
 
 
-def with_copies(operands: Operands, copies: tuple[str, ...]) -> Operands:
-    """The operands with copies in rows in the place of those that are named."""
-    a, b = (arranged(one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2])
+def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -> Operands:
+    """The operands with copies in the place of those that are named: in columns, if they are and the kernel reads that,
+    or in rows."""
+    a, b = (
+        _copy_of(spec, one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2]
+    )
     return operands._replace(a=a, b=b)
+
+
+def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...]) -> Operand:
+    if operand.row_stride == 1 and operand.column_stride != 1:
+        columns = arranged(operand.transposed(), stack).transposed()
+        if spec.readable(columns):
+            return columns
+    return arranged(operand, stack)
 
 
 def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:
@@ -39,7 +59,7 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     if not slow or len(operands.stack) > STACK_AXES:
         return [(read, copies)]
     more = tuple(one.name for one in operands[:2] if one.name in copies + slow)
-    return [(read, copies), (with_copies(operands, more), more)]
+    return [(read, copies), (with_copies(spec, operands, more), more)]
 
 
 def arranged(operand: Operand, stack: tuple[int, ...]) -> Operand:
@@ -58,20 +78,72 @@ def arranged(operand: Operand, stack: tuple[int, ...]) -> Operand:
 def copy_bytes(copy: Operand, stack: tuple[int, ...]) -> int:
     """What a copy takes of the workspace."""
     count = math.prod(size for size, step in zip(stack, copy.stack, strict=True) if step)
-    return count * copy.rows * copy.row_stride * copy.itemsize
+    lines = _in_rows(copy)
+    return count * lines.rows * lines.row_stride * lines.itemsize
+
+
+def _in_rows(copy: Operand) -> Operand:
+    """The copy as its lines: itself, or its transpose."""
+    return copy if copy.column_stride == 1 else copy.transposed()
+
+
+def moves_lines(source: Operand, copy: Operand) -> bool:
+    """Whether lines of the source are lines of the copy, which are copied much faster than others."""
+    return (source if copy.column_stride == 1 else source.transposed()).column_stride == 1
 
 
 def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
-    """The launches that make the copies among ``read`` from ``operands``."""
-    steps = []
-    for source, copy in zip(operands[:2], read[:2], strict=True):
-        if copy is source or not source.rows * source.columns:
-            continue
-        sizes = operands.stack_of(source)
-        counts = [1 if step == 0 else size for size, step in zip(sizes, source.stack, strict=True)]
-        outer, inner = (1, 1, *counts)[-2:]
-        blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * outer * inner
-        code = KernelSource(_FILE, (("ELEMENT_BYTES", source.itemsize),))
-        args = (source.strided(), copy.strided(), constant("I", copy.row_stride), constant("I", inner))
-        steps.append(Step("arrange", Launch((blocks, 1, 1), (_THREADS, 1, 1), args), code))
-    return steps
+    """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved."""
+    pairs = [
+        (source, copy)
+        for source, copy in zip(operands[:2], read[:2], strict=True)
+        if copy is not source and source.rows * source.columns
+    ]
+    moved = [pair for pair in pairs if moves_lines(*pair)]
+    steps = [_arrange(source, copy, operands) for source, copy in pairs if (source, copy) not in moved]
+    return steps if not moved else [*steps, _align(moved, operands)]
+
+
+def _arrange(source: Operand, copy: Operand, operands: Operands) -> Step:
+    counts = _matrices(source, operands)
+    blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * math.prod(counts)
+    args = (source.strided(), copy.strided(), constant("I", copy.row_stride), constant("I", counts[1]))
+    return _step("arrange", blocks, args, source)
+
+
+def _align(pairs: Sequence[tuple[Operand, Operand]], operands: Operands) -> Step:
+    """NOTE: one operand alone leaves the other half of the arguments empty."""
+    slots, blocks = [], 0
+    for source, copy in pairs:
+        lines = _in_rows(copy)
+        outer, inner = _matrices(source, operands)
+        count = outer * inner * lines.rows
+        own = ceil_div(count * lines.row_stride * lines.itemsize, ALIGNMENT_MOST * _THREADS)
+        numbers = [constant("I", number) for number in (inner, count, own, 0)]
+        along = source if lines is copy else source.transposed()
+        slots.append(_joined(along.strided(), lines.strided(), *numbers))
+        blocks += own
+    empty = Slot(bytes(len(slots[0].template)))
+    return _step("align", blocks, (*slots, empty)[:2], pairs[0][0])
+
+
+def _matrices(source: Operand, operands: Operands) -> tuple[int, int]:
+    """How many different matrices an operand has along the two axes of the stack."""
+    sizes = operands.stack_of(source)
+    counts = [1 if step == 0 else size for size, step in zip(sizes, source.stack, strict=True)]
+    outer, inner = (1, 1, *counts)[-2:]
+    return outer, inner
+
+
+def _joined(*slots: Slot) -> Slot:
+    """One slot for a struct whose members these are, one behind another."""
+    template, gaps = b"", []
+    for one in slots:
+        gaps += [Gap(len(template) + gap.offset, *gap[1:]) for gap in one.gaps]
+        template += one.template
+    return Slot(template, tuple(gaps))
+
+
+def _step(entry: str, blocks: int, args: tuple[Slot, ...], source: Operand) -> Step:
+    code = KernelSource(_FILE, (("ELEMENT_BYTES", source.itemsize),))
+    return Step(entry, Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code)

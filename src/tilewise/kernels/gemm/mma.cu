@@ -1,21 +1,22 @@
-// Products of 16-bit matrices by mma.sync, on every GPU since Turing, a whole stack of them in one launch:
-// C[z] = A[z]·B[z].
+// Products of matrices by mma.sync, a whole stack of them in one launch: C[z] = A[z]·B[z]. Of 16-bit elements on every
+// GPU since Turing; since Ampere of float32, rounded to tf32, and of float64.
 //
 // Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns, aligned for
 // anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
-// they can be, and go by way of registers otherwise; ldmatrix reads either way, transposing one of them. Operands of
-// the next instructions are on their way from shared memory while these run, across steps too. Where C has few tiles
-// but K is long, blocks side by side have a part of K each, and a second kernel adds up what they have, always in
-// the order of the parts, so that the result has the same bits every time.
-// Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×16, instruction 16×8×16 (16×8×8 on Turing).
+// they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
+// memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
+// each, and a second kernel adds up what they have, always in the order of the parts, so that the result has the same
+// bits every time.
+// Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
+// of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/finish_and_add.cuh>
-#include <tilewise/guarded_load.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/mma_fragment.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
-#include <tilewise/warp_tile.cuh>
+#include <tilewise/tile_copier.cuh>
 
 using namespace warp_tile;
 
@@ -56,20 +57,21 @@ using namespace warp_tile;
 #define B_BYTES 16
 #endif
 #ifndef ELEMENT
-#define ELEMENT float16 // or bfloat16, from Ampere on
+#define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32) or float64, from Ampere on
 #endif
 #ifndef RESULT
-#define RESULT ELEMENT // or any of float16, bfloat16, float32
+#define RESULT ELEMENT // or any of float16, bfloat16, float32, but of float64 itself alone
 #endif
 
 using Element = ELEMENT;
 using Result = RESULT;
+using Sum = MmaForm<Element>::Sum;
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
-constexpr unsigned INSTRUCTION_M = 16, INSTRUCTION_N = 8, SLICE_K = 16;
+constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
-constexpr unsigned SLICES = BLOCK_K / SLICE_K; // of a step: what a fragment is deep
+constexpr unsigned SLICES = BLOCK_K / SLICE_K; // of a step
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "warp tiles cover the block's");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "an ldmatrix brings 16 rows, or 16 columns");
 static_assert(SLICES % 2 == 0, "two fragments take turns");
@@ -80,8 +82,8 @@ static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores mult
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
-using TileA = OperandTile<BLOCK_M, BLOCK_K, A_IN_ROWS>;
-using TileB = OperandTile<BLOCK_N, BLOCK_K, !B_IN_ROWS>;
+using TileA = MmaTile<Element, BLOCK_M, BLOCK_K, A_IN_ROWS>;
+using TileB = MmaTile<Element, BLOCK_N, BLOCK_K, !B_IN_ROWS>;
 struct Stage {
     TileA::Chunks a;
     TileB::Chunks b;
@@ -93,192 +95,12 @@ struct Shared {
 static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much shared memory");
 #endif
 
-// Loads the first `bytes` of a chunk, as many at once as WIDTH says, and zeros for the others. In two parts: the loads
-// of several chunks that are whole follow one another, and chunks that are not are rare.
-template <unsigned WIDTH> inline __device__ uint4 load_whole(const Element *from, unsigned bytes)
-{
-    uint4 chunk = {0, 0, 0, 0};
-    if (bytes < sizeof(chunk)) return chunk;
-    if constexpr (WIDTH == 16) {
-        chunk = *reinterpret_cast<const uint4 *>(from);
-    } else if constexpr (WIDTH == 8) {
-        const uint2 *pairs = reinterpret_cast<const uint2 *>(from);
-        chunk = {pairs[0].x, pairs[0].y, pairs[1].x, pairs[1].y};
-    } else {
-        const unsigned *words = reinterpret_cast<const unsigned *>(from);
-        chunk = {words[0], words[1], words[2], words[3]};
-    }
-    return chunk;
-}
-
-template <unsigned WIDTH> inline __device__ void load_rest(uint4 &chunk, const Element *from, unsigned bytes)
-{
-    if (bytes > 0 && bytes < sizeof(chunk)) chunk = load_halves(from, bytes / sizeof(Element));
-}
-
-// Starts to copy the first `bytes` of a chunk, and zeros for the others.
-template <unsigned WIDTH> inline __device__ void start_copy(uint4 *to, const Element *from, unsigned bytes)
-{
-    if constexpr (WIDTH == 16) {
-        async_copy::start_mostly_16(to, from, bytes);
-    } else {
-#pragma unroll
-        for (unsigned at = 0; at < sizeof(uint4); at += WIDTH) {
-            const unsigned left = bytes > at ? min(bytes - at, WIDTH) : 0;
-            async_copy::start_narrow<WIDTH>(reinterpret_cast<char *>(to) + at,
-                                            reinterpret_cast<const char *>(from) + at, left);
-        }
-    }
-}
-
-// One thread's share in copying an operand's tiles, step after step: one chunk of every APART-th line. What lies
-// outside of the matrix is not read; zeros stand for it, which add nothing.
-template <typename Tile, unsigned WIDTH> class Copier {
-    static constexpr unsigned CHUNKS = Tile::CHUNKS;
-    static constexpr unsigned APART = BLOCK_THREADS / CHUNKS;
-    static constexpr unsigned SHARE = Tile::ROWS / APART;
-    static constexpr bool NO_REGISTERS = AMPERE; // on the way
-    static_assert(BLOCK_THREADS % CHUNKS == 0 && Tile::ROWS % APART == 0 && SHARE > 0, "equal shares");
-
-    const Element *from; // the thread's first chunk of the next step
-    long long stride;    // from a line to the next
-    int size_left;       // rows of A, or columns of B, from that chunk's first on
-    int k_left;          // the same along K
-    uint4 fetched[SHARE];
-
-    static __device__ unsigned line() { return threadIdx.x / CHUNKS; }
-    static __device__ unsigned chunk() { return threadIdx.x % CHUNKS; }
-
-    // How many bytes of the thread's chunk of that number the matrix has.
-    __device__ unsigned bytes(unsigned i) const
-    {
-        const int lines = Tile::ALONG_K ? size_left : k_left, along = Tile::ALONG_K ? k_left : size_left;
-        return int(i * APART) < lines ? max(min(along, int(CHUNK)), 0) * sizeof(Element) : 0;
-    }
-    __device__ const Element *at(unsigned i) const { return from + i * APART * stride; }
-    static __device__ uint4 *in(typename Tile::Chunks &tile, unsigned i)
-    {
-        return &tile[Tile::slot(line() + i * APART, chunk())];
-    }
-
-  public:
-    // `size` elements of the matrix are across K, of which the tile begins at `first`; the steps go from `first_k`
-    // to `end_k`.
-    __device__ Copier(const Element *matrix, long long stride, unsigned size, unsigned first, unsigned first_k,
-                      unsigned end_k)
-        : stride(stride)
-    {
-        const unsigned along = chunk() * CHUNK;
-        first += Tile::ALONG_K ? line() : along;
-        first_k += Tile::ALONG_K ? along : line();
-        from = matrix + (Tile::ALONG_K ? first * stride + first_k : first_k * stride + first);
-        size_left = int(size - first), k_left = int(end_k - first_k);
-    }
-
-    // Begins to copy the next step's tile, which is there once commit() and wait() say so, or after keep().
-    __device__ void start(typename Tile::Chunks &tile)
-    {
-        if constexpr (NO_REGISTERS) {
-#pragma unroll(WIDTH == 16 ? SHARE : 1)
-            for (unsigned i = 0; i < SHARE; ++i)
-                start_copy<WIDTH>(in(tile, i), at(i), bytes(i));
-        } else {
-#pragma unroll
-            for (unsigned i = 0; i < SHARE; ++i)
-                fetched[i] = load_whole<WIDTH>(at(i), bytes(i));
-#pragma unroll
-            for (unsigned i = 0; i < SHARE; ++i)
-                load_rest<WIDTH>(fetched[i], at(i), bytes(i));
-        }
-        from += Tile::ALONG_K ? BLOCK_K : BLOCK_K * stride;
-        k_left -= BLOCK_K;
-    }
-
-    // Ends what start() of that tile began, if it went to registers.
-    __device__ void keep(typename Tile::Chunks &tile) const
-    {
-        if constexpr (!NO_REGISTERS)
-#pragma unroll
-            for (unsigned i = 0; i < SHARE; ++i)
-                *in(tile, i) = fetched[i];
-    }
-};
-
-// The same element by element. Lanes take neighbours in a line, so that a warp reads few lines of the cache at once.
-template <typename Tile> class Copier<Tile, 2> {
-    static constexpr unsigned LENGTH = Tile::CHUNKS * CHUNK; // of a line
-    static constexpr unsigned SHARE = Tile::ROWS * LENGTH / BLOCK_THREADS;
-    static_assert(SHARE * LANES % LENGTH == 0, "a warp has whole lines");
-
-    const Element *from; // the thread's first element of the next step
-    long long stride;
-    int size_left, k_left; // as above
-    Element fetched[SHARE];
-
-    static __device__ unsigned line()
-    {
-        return threadIdx.x / LANES * (SHARE * LANES / LENGTH) + threadIdx.x % LANES / LENGTH;
-    }
-    static __device__ unsigned along() { return threadIdx.x % LANES % LENGTH; }
-
-    // How far the thread's elements lie from its first.
-    static __device__ constexpr unsigned lines(unsigned i) { return i * LANES / LENGTH; }
-    static __device__ constexpr unsigned further(unsigned i) { return i * LANES % LENGTH; }
-
-  public:
-    __device__ Copier(const Element *matrix, long long stride, unsigned size, unsigned first, unsigned first_k,
-                      unsigned end_k)
-        : stride(stride)
-    {
-        first += Tile::ALONG_K ? line() : along();
-        first_k += Tile::ALONG_K ? along() : line();
-        from = matrix + (Tile::ALONG_K ? first * stride + first_k : first_k * stride + first);
-        size_left = int(size - first), k_left = int(end_k - first_k);
-    }
-
-    __device__ void start(typename Tile::Chunks &)
-    {
-        const int lines_left = Tile::ALONG_K ? size_left : k_left, left = Tile::ALONG_K ? k_left : size_left;
-#pragma unroll
-        for (unsigned i = 0; i < SHARE; ++i) {
-            const bool exists = int(lines(i)) < lines_left && int(further(i)) < left;
-            fetched[i] = exists ? from[lines(i) * stride + further(i)] : Element(0);
-        }
-        from += Tile::ALONG_K ? BLOCK_K : BLOCK_K * stride;
-        k_left -= BLOCK_K;
-    }
-
-    __device__ void keep(typename Tile::Chunks &tile) const
-    {
-#pragma unroll
-        for (unsigned i = 0; i < SHARE; ++i) {
-            const unsigned row = line() + lines(i), column = along() + further(i);
-            reinterpret_cast<Element *>(&tile[Tile::slot(row, column / CHUNK)])[column % CHUNK] = fetched[i];
-        }
-    }
-};
-
-using CopierA = Copier<TileA, A_BYTES>;
-using CopierB = Copier<TileB, B_BYTES>;
-using WarpFragment = Fragment<WARP_M, WARP_N>;
+using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES>;
+using CopierB = Copier<Element, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES>;
+using WarpFragment = MmaFragment<Element, WARP_M, WARP_N>;
 using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
-using WarpSums = Sums<float[4], WARP_M, WARP_N>;
-
-inline __device__ void multiply_add(WarpSums &sums, const WarpFragment &fragment)
-{
-#pragma unroll
-    for (unsigned i = 0; i < WARP_M / INSTRUCTION_M; ++i)
-#pragma unroll
-        for (unsigned j = 0; j < WARP_N / INSTRUCTION_N; ++j) {
-            const unsigned *a = fragment.a[i], *b = &fragment.b[j / 2][j % 2 * 2]; // k 0 to 7, and 8 to 15
-            if constexpr (AMPERE) {
-                tensor_core::multiply_add_16x8x16<Element>(sums.at[i][j], fragment.a[i], b[0], b[1]);
-            } else {
-                tensor_core::multiply_add_16x8x8(sums.at[i][j], a[0], a[1], b[0]);
-                tensor_core::multiply_add_16x8x8(sums.at[i][j], a[2], a[3], b[1]);
-            }
-        }
-}
+using WarpSums = Sums<Sum[4], WARP_M, WARP_N>;
+using SumPair = WarpSums::SumPair;
 
 // What a warp reads of a stage.
 struct Reader {
@@ -289,8 +111,7 @@ struct Reader {
 
     __device__ void read(WarpFragment &fragment, const Stage &stage, unsigned slice) const
     {
-        fragment.load<TileA, TileB, TileA::ALONG_K, TileB::ALONG_K>(stage.a, stage.b, place, lane_a, lane_b,
-                                                                    slice * SLICE_K);
+        fragment.read<TileA, TileB>(stage.a, stage.b, place, lane_a, lane_b, slice * SLICE_K);
     }
 };
 
@@ -309,7 +130,7 @@ inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, C
             for (unsigned slice = 0; slice < SLICES; ++slice) {
                 WarpFragment fragment;
                 reader.read(fragment, now, slice);
-                multiply_add(sums, fragment);
+                fragment.multiply_add(sums);
             }
         }
         if (more) copier_a.keep(next.a), copier_b.keep(next.b);
@@ -354,15 +175,17 @@ inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier
                 if (more) copier_a.start(shared.stages[free].a), copier_b.start(shared.stages[free].b);
                 async_copy::commit();
             }
-            multiply_add(sums, fragments[slice % 2]);
+            fragments[slice % 2].multiply_add(sums);
         }
         free = slot, slot = next;
     }
 }
 
-inline __device__ auto round_pair(float2 sums)
+template <typename Pair> inline __device__ auto round_pair(Pair sums)
 {
-    if constexpr (AMPERE)
+    if constexpr (SAME<Result, Sum>)
+        return sums;
+    else if constexpr (AMPERE)
         return narrow_pair<Result>(sums);
     else
         return narrow_each<Result>(sums); // NOTE: Turing has no instruction that rounds two
@@ -373,7 +196,7 @@ struct Finish {
     const Epilogue &epilogue;
     unsigned rows, columns;
 
-    template <bool INSIDE> __device__ auto make(float2 sums, unsigned row, unsigned column) const
+    template <bool INSIDE> __device__ auto make(SumPair sums, unsigned row, unsigned column) const
     {
         if (INSIDE || (row < rows && column < columns)) sums.x = epilogue(sums.x, row, column);
         if (INSIDE || (row < rows && column + 1 < columns)) sums.y = epilogue(sums.y, row, column + 1);
@@ -386,7 +209,7 @@ template <bool FINISHED> struct GatheredAs {
     using Type = Result;
 };
 template <> struct GatheredAs<false> {
-    using Type = float;
+    using Type = Sum;
 };
 using Rows = RowStage<GatheredAs<SPLIT == 1 && Epilogue::PLAIN>::Type, WARP_N>;
 static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
@@ -397,10 +220,10 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
     if constexpr (Epilogue::PLAIN) {
-        sums.write<round_pair>(c, row, column, place, rows);
+        sums.write<round_pair<SumPair>>(c, row, column, place, rows);
     } else if constexpr (Epilogue::has_sums()) {
         typename Epilogue::template Added<1> all[2];
-        const FinishAndAdd<WARP_N, round_pair, Epilogue> finish = {epilogue, c.height, c.width, all};
+        const FinishAndAdd<WARP_N, round_pair<SumPair>, Epilogue> finish = {epilogue, c.height, c.width, all};
         sums.finish_and_write(c, row, column, place, rows, finish);
         finish.put_columns(row + place.row, column + place.column, WARP_M);
     } else {
@@ -411,7 +234,7 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
-    mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, float *parts, unsigned inner_count,
+    mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts, unsigned inner_count,
              const __grid_constant__ Epilogue epilogue)
 {
     extern __shared__ __align__(128) char dynamic[];
@@ -441,8 +264,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
 #if SPLIT > 1
     const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
-    float *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
-    sums.write<narrow_pair<float32>>(Matrix<float>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
+    Sum *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
+    sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
 #else
     const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, inner)};
     write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(outer, inner));
@@ -451,12 +274,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
 // Adds up the parts, from the first to the last. One thread for four neighbours in a row of C, one row of blocks of
 // threads for each matrix.
-struct alignas(4 * sizeof(Result)) Quad {
-    Result at[4];
-};
-
 extern "C" __global__ void __launch_bounds__(256)
-    mma_add(const float *parts, Strided<Result> c, unsigned count, unsigned inner_count, unsigned aligned,
+    mma_add(const Sum *parts, Strided<Result> c, unsigned count, unsigned inner_count, unsigned aligned,
             const __grid_constant__ Epilogue epilogue)
 {
     const unsigned quads = (c.columns + 3) / 4, in_matrix = c.rows * quads;
@@ -465,25 +284,28 @@ extern "C" __global__ void __launch_bounds__(256)
     const unsigned index = blockIdx.x % blocks * blockDim.x + threadIdx.x;
     if (index >= in_matrix) return;
 
-    const size_t part = size_t(in_matrix) * matrices; // in quads
-    const float4 *from = reinterpret_cast<const float4 *>(parts) + (size_t(matrix) * in_matrix + index);
-    float4 sum = *from;
+    const size_t part = 4 * size_t(in_matrix) * matrices;
+    const Sum *from = parts + 4 * (size_t(matrix) * in_matrix + index);
+    Neighbours<Sum, 4> sum;
+    sum.read(from);
 #pragma unroll 4
     for (unsigned i = 1; i < count; ++i) {
-        const float4 more = from[i * part];
-        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+        Neighbours<Sum, 4> more;
+        more.read(from + i * part);
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j)
+            sum.at[j] += more.at[j];
     }
     const unsigned outer = matrix / inner_count, inner = matrix % inner_count;
     const Epilogue here = epilogue.in_stack(outer, inner);
     const unsigned row = index / quads, column = index % quads * 4;
     Result *to = c.in_stack(outer, inner) + (row * c.row_stride + column);
-    const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
-    Quad quad = {};
+    Neighbours<Result, 4> quad = {};
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i)
-        if (column + i < c.columns) quad.at[i] = narrow<Result>(here(sums[i], row, column + i));
+        if (column + i < c.columns) quad.at[i] = narrow<Result>(here(sum.at[i], row, column + i));
     if (aligned && column + 4 <= c.columns) {
-        *reinterpret_cast<Quad *>(to) = quad;
+        quad.write(to);
         return;
     }
 #pragma unroll

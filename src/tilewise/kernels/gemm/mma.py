@@ -1,5 +1,7 @@
 """Launch of the kernel for the tensor cores of GPUs since Turing: any tile, rows or columns, any alignment, stacks.
 
+It multiplies float16 and bfloat16; float64; and float32 in tf32, if that is asked for.
+
 It reads an operand as it lies wherever the elements of a row, or of a column, are neighbours: with accesses of 16, 8,
 4 or 2 bytes, as its lines are aligned, which is decided when it is compiled.
 """
@@ -7,8 +9,8 @@ It reads an operand as it lies wherever the elements of a row, or of a column, a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
@@ -27,19 +29,21 @@ from tilewise.kernels.spec import (
 )
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
-from tilewise.problem import Tile
+from tilewise.problem import ELEMENT_BYTES, Tile
 from tilewise.slots import Gap
 
 __all__ = ["SPEC"]
 
 STACK_AXES = 2  # of a stack that one launch takes
 TURING, AMPERE = (7, 5), (8, 0)
+FAST_FLOAT64 = ((8, 0), (9, 0), (10, 0))  # whose tensor cores multiply float64 faster than the SIMT units do
 TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
 TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 COPY_LEAST = 2**20  # elements
+LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
 ADD_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)
@@ -67,10 +71,9 @@ class Shape:
         """The tile of a warp."""
         return Tile(self.tile.m // self.warps[0], self.tile.n // self.warps[1], self.tile.k)
 
-    @property
-    def stage_bytes(self) -> int:
-        """What a stage takes of shared memory."""
-        return (self.tile.m + self.tile.n) * self.tile.k * 2
+    def half_as_deep(self) -> Shape:
+        """The same with half the steps along K, for elements twice as large."""
+        return replace(self, tile=replace(self.tile, k=self.tile.k // 2))
 
 
 SHAPES = {
@@ -91,13 +94,65 @@ SHAPES = {
 }
 
 
+DOUBLE_SHAPES = {
+    "128x128x16": Shape(Tile(128, 128, 16), (2, 4), 1, (3, 4)),
+    "128x64x16": Shape(Tile(128, 64, 16), (2, 2), 2, (3, 4)),
+    "64x128x16": Shape(Tile(64, 128, 16), (1, 4), 2, (3, 4)),
+    "64x64x16": Shape(Tile(64, 64, 16), (2, 2), 3, (3, 4)),
+    "64x32x16": Shape(Tile(64, 32, 16), (2, 2), 4, (4,)),
+    "32x64x16": Shape(Tile(32, 64, 16), (2, 2), 4, (4,)),
+    "32x32x16": Shape(Tile(32, 32, 16), (2, 2), 4, (4,)),
+    "128x16x16": Shape(Tile(128, 16, 16), (4, 1), 4, (4,)),
+    "16x128x16": Shape(Tile(16, 128, 16), (1, 4), 4, (4,)),
+    "64x16x16": Shape(Tile(64, 16, 16), (4, 1), 4, (4,)),
+    "16x64x16": Shape(Tile(16, 64, 16), (1, 4), 4, (4,)),
+}
+"""Of float64, whose sums take twice the registers."""
+
+
+def _named(shape: Shape) -> str:
+    return f"{shape.tile.m}x{shape.tile.n}x{shape.tile.k}"
+
+
+WIDE_SHAPES = {_named(shape): shape for shape in (one.half_as_deep() for one in SHAPES.values())}
+"""Of float32: as many bytes, registers and instructions as of 16-bit elements."""
+
+SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
+    "float16": SHAPES,
+    "bfloat16": SHAPES,
+    "float32": WIDE_SHAPES,
+    "float64": DOUBLE_SHAPES,
+}
+UNITS = {"float32": "mma_tf32", "float64": "mma_f64"}  # of the cost model; others are mma_gemm
+
+
 def shape_of(settings: Settings) -> Shape:
-    return SHAPES[str(settings["partition"])]
+    """The tile that the settings name, of those for their elements."""
+    element, partition = str(settings["element"]), str(settings["partition"])
+    shapes = SHAPES_OF[element]
+    if partition not in shapes:
+        raise ArgumentError("partition", f"must be one of {', '.join(shapes)} for {element}", partition)
+    return shapes[partition]
+
+
+def item_bytes(settings: Settings) -> int:
+    """Bytes of an element of A and B."""
+    return int(ELEMENT_BYTES[str(settings["element"])])
+
+
+def sum_type(settings: Settings) -> str:
+    """The type that sums are kept in."""
+    return "float64" if settings["element"] == "float64" else "float32"
 
 
 def shared_bytes(settings: Settings) -> int:
     """The ring of stages, which is all the shared memory of a block."""
-    return int(settings["stages"]) * shape_of(settings).stage_bytes
+    tile = shape_of(settings).tile
+    stage = (tile.m + tile.n) * tile.k * item_bytes(settings)
+    if settings["element"] == "float32":  # lines across K are padded where they are long
+        across = (tile.m * (not settings["a_in_rows"]), tile.n * bool(settings["b_in_rows"]))
+        stage += sum(tile.k * LINE_PADDING for size in across if size >= PADDED_LEAST)
+    return int(settings["stages"]) * stage
 
 
 def resident(settings: Settings) -> int:
@@ -165,9 +220,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             return ArgumentError(
                 f"{name}_in_rows", "must be as the operand lies", settings[f"{name}_in_rows"]
             )
+        if int(settings[f"{name}_bytes"]) < operand.itemsize:
+            rule = f"must be at least {operand.itemsize}, an element of {name}"
+            return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
+    if str(settings["partition"]) not in SHAPES_OF[str(settings["element"])]:
+        rule = f"must be one of {', '.join(SHAPES_OF[str(settings['element'])])} for {settings['element']}"
+        return ArgumentError("partition", rule, settings["partition"])
+    if (settings["element"] == "float64") != (settings["result"] == "float64"):
+        rule = f"must be {'float64' if settings['element'] == 'float64' else 'another type'} for mma"
+        return ArgumentError("result", f"{rule} with {settings['element']}", settings["result"])
     if settings["stages"] != TWO_STAGES and narrowest(settings) == 2:
         return ArgumentError("stages", f"must be {TWO_STAGES} for accesses of 2 bytes", settings["stages"])
     if settings["stages"] == TWO_STAGES and shared_bytes(settings) > TWO_STAGES_MOST:
@@ -186,6 +250,10 @@ def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
     """Refuse what GPUs of an arch have no instructions or too little shared memory for."""
     capability = arch_capability(arch)
     stages = int(settings["stages"])
+    if capability < AMPERE and settings["element"] == "float32":
+        return ArgumentError(
+            "arithmetic", f"must be None on {arch}", "tf32", "sm_80 is the first that has tf32"
+        )
     if capability < AMPERE and settings["element"] != "float16":
         return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
     if capability < AMPERE and stages != TWO_STAGES:
@@ -198,7 +266,9 @@ def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
 
 
 def proposes_on(settings: Settings, arch: str) -> bool:
-    """Whether to propose a number of stages on an arch: two only where there cannot be more."""
+    """Whether to propose settings on an arch: two stages only where there cannot be more, float64 where it is fast."""
+    if settings["element"] == "float64" and arch_capability(arch) not in FAST_FLOAT64:
+        return False
     more = arch_capability(arch) >= AMPERE and narrowest(settings) > 2
     return more == (settings["stages"] != TWO_STAGES)
 
@@ -224,17 +294,22 @@ def add_blocks(operands: Operands) -> int:
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
-    """The sums of every part of K in float32; nothing if there is one part."""
+    """The sums of every part of K; nothing if there is one part."""
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    return 4 * split * inner.batch * inner.c.rows * padded(inner.c.columns) if split > 1 else 0
+    if split == 1:
+        return 0
+    return (
+        int(ELEMENT_BYTES[sum_type(settings)]) * split * inner.batch * inner.c.rows * padded(inner.c.columns)
+    )
 
 
-def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
+def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large; K in parts where there are few tiles."""
     m, n, k = operands.sizes
-    found = lies(operands)
+    element = str(settings["element"])
+    found: dict[str, int | str] = {"element": element, **lies(operands)}
     narrow = narrowest(found) == 2
-    for partition, shape in SHAPES.items():
+    for partition, shape in SHAPES_OF[element].items():
         tile = shape.tile
         if tile.m > 2 * max(m, 32) or tile.n > 2 * max(n, 32):
             continue
@@ -243,7 +318,8 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         if narrow and (tile.m * tile.n + (tile.m + tile.n) * tile.k) / shape.threads > NARROW_MOST:
             continue
         made: dict[str, int | str] = {**found, "partition": partition}
-        if min(m, n) > 64 and tile.m * tile.n < 64 * 64 and tiles_of(operands, made) > 16 * sms:
+        large = 64 * 32 if element == "float64" else 64 * 64
+        if min(m, n) > 64 and tile.m * tile.n < large and tiles_of(operands, made) > 16 * sms:
             continue  # larger ones fill the GPU as well
         proposed = (*(() if narrow else shape.stages), TWO_STAGES)
         for stages in proposed:
@@ -274,7 +350,8 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     if split == 1:
         return [Step("mma_gemm", multiply)]
-    aligned = constant("I", line_bytes(c) >= 4 * c.itemsize)  # four neighbours leave in one store
+    quad = min(4 * c.itemsize, 16)
+    aligned = constant("I", line_bytes(c) >= quad)  # four neighbours leave in wide stores
     numbers = (constant("I", split), inner, aligned)
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
     add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
@@ -293,7 +370,7 @@ def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
 def work(operands: Operands, settings: Settings) -> Work:
     shape, split = shape_of(settings), int(settings["split"])
     return Work(
-        "mma_gemm",
+        UNITS.get(str(settings["element"]), "mma_gemm"),
         shape.tile,
         shape.threads,
         resident=resident(settings),
@@ -337,16 +414,16 @@ def tiles(settings: Settings) -> dict[str, Tile]:
 
 SPEC = KernelSpec(
     name="mma",
-    superseded_on=("sm_90a",),
+    superseded_on={"float16": ("sm_90a",), "bfloat16": ("sm_90a",)},
     title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
     file=Path(__file__).with_suffix(".cu"),
     entries=("mma_gemm", "mma_add"),
     steps=steps,
     work=work,
     settings={
-        "partition": tuple(SHAPES),
-        "element": ("float16", "bfloat16"),
-        "result": ("float16", "bfloat16", "float32"),
+        "partition": tuple(dict.fromkeys(name for shapes in SHAPES_OF.values() for name in shapes)),
+        "element": tuple(SHAPES_OF),
+        "result": tuple(SHAPES_OF),
         "stages": (3, 4, TWO_STAGES),
         "split": SPLITS,
         "a_in_rows": (1, 0),
@@ -359,7 +436,9 @@ SPEC = KernelSpec(
     proposes_on=proposes_on,
     workspace=workspace_bytes,
     candidates=candidates,
-    element_types=("float16", "bfloat16"),
+    element_types=tuple(SHAPES_OF),
+    arithmetic={"float32": "tf32"},
+    accumulate=sum_type,
     defines=defines,
     tiles=tiles,
     raster="grouped",

@@ -16,6 +16,8 @@
 #include <tilewise/group_walk.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/operand_tile.cuh>
+#include <tilewise/parts_of_k.cuh>
+#include <tilewise/plain_epilogue.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
@@ -54,6 +56,9 @@
 #ifndef SPLIT // blocks of a cluster that have a part of K each
 #define SPLIT 1
 #endif
+#ifndef PARTS // of K, over the clusters: each leaves its sums in memory, for add_parts.cu
+#define PARTS 1
+#endif
 #ifndef A_IN_ROWS // 0: in columns
 #define A_IN_ROWS 1
 #endif
@@ -74,14 +79,21 @@
 #endif
 
 using Element = ELEMENT;
+#if PARTS > 1 // what a block stores, and what happens to it before
+using Result = float;
+using Fused = PlainEpilogue;
+#else
 using Result = RESULT;
+using Fused = Epilogue;
+#endif
 
 constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 16;
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
-static_assert(!GROUPED || (CLUSTER == 1 && !PINGPONG && !EXCHANGED && !STACKED), "every block walks alone");
+static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");
+static_assert(!GROUPED || (CLUSTER == 1 && !EXCHANGED && !STACKED), "every block walks alone");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -103,21 +115,24 @@ struct Place {
     tensor_copy::InStack which;
 };
 
+// NOTE: rows of B come 64 columns at a time: the last of them may be beyond the tile.
+constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
+
 struct Stage {
     OperandTile<Element, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
-    OperandTile<Element, BLOCK_N, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
+    OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where something happens to them first. The engine stores
-// whole boxes, and so nothing of groups, whose last box has rows of the next one; and no bytes.
-constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && !GROUPED && sizeof(Result) > 1;
+// of which is put while the other is stored; or one of sums, where something happens to them first, where a tile is no
+// whole boxes wide, or where results are bytes.
+constexpr bool STORED_BY_ENGINE =
+    Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
 struct alignas(1024) ResultBuffer {
     char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
 };
-static_assert(EXCHANGED || WARPGROUP_N % 64 == 0, "whole boxes");
 
 struct Shared {
     Stage stages[STAGES];
@@ -130,7 +145,8 @@ static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::
               "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
 #endif
 
-// The tiles that a block computes, one after another, and its place among the blocks of its cluster.
+// The tiles that a block computes, one after another, and its place among the blocks of its cluster. Parts of K are as
+// matrices of a stack.
 struct Tiles {
     unsigned rows, columns; // of tiles of clusters
     unsigned count;         // of them, in the whole stack
@@ -151,8 +167,12 @@ struct Tiles {
     }
 
     // Whether there is a tile for the block, or one after so many. All lanes of a warp ask for a tile of a group.
-    __device__ bool more() { return GROUPED ? walk.seek(index) : more(0); }
-    __device__ bool more(unsigned later) const { return index + later * (gridDim.x / CLUSTER) < count; }
+    // NOTE: the walk over groups goes there: now() and end() are of that tile then.
+    __device__ bool more(unsigned later = 0)
+    {
+        const unsigned sought = index + later * (gridDim.x / CLUSTER);
+        return GROUPED ? walk.seek(sought) : sought < count;
+    }
     __device__ void next(unsigned count = 1) { index += count * (gridDim.x / CLUSTER); }
 
     // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
@@ -162,7 +182,7 @@ struct Tiles {
             const TileIndex tile = grouped(walk.tile(index), walk.tile_rows(), columns);
             return {walk.begin() + tile.row * BLOCK_M, tile.column * BLOCK_N, {0, walk.group()}};
         }
-        const unsigned matrix = STACKED ? index / (rows * columns) : 0;
+        const unsigned matrix = STACKED || PARTS > 1 ? index / (rows * columns) : 0;
         const TileIndex tile = grouped(index - matrix * rows * columns, rows, columns);
         return {(tile.row * CLUSTER_M + row) * BLOCK_M, (tile.column * CLUSTER_N + column) * BLOCK_N,
                 {matrix / inner, matrix % inner}};
@@ -187,11 +207,13 @@ struct Tiles {
 struct Steps {
     unsigned begin, end;
 
-    __device__ Steps(unsigned depth, unsigned rank)
+    __device__ Steps(unsigned depth, const Tiles &tiles)
     {
+        constexpr unsigned COUNT = SPLIT * PARTS;
         const unsigned all = depth / BLOCK_K + (depth % BLOCK_K != 0);
-        begin = SPLIT == 1 ? 0 : all * rank / SPLIT;
-        end = SPLIT == 1 ? all : all * (rank + 1) / SPLIT;
+        const unsigned part = (PARTS > 1 ? tiles.now().which.inner * SPLIT : 0) + (SPLIT > 1 ? tiles.rank : 0);
+        begin = COUNT == 1 ? 0 : all * part / COUNT;
+        end = COUNT == 1 ? all : all * (part + 1) / COUNT;
     }
     __device__ unsigned count() const { return end - begin; }
 };
@@ -293,7 +315,8 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
         const unsigned down = i / (BOXES / ROWS_64), across = i % (BOXES / ROWS_64);
         const unsigned row = tile.row + down * Box::ROWS;
         const unsigned column = tile.column + across * Box::COLUMNS;
-        const bool whole = by_engine && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
+        const bool inside = !GROUPED || row + Box::ROWS <= c.height; // or else it has rows of the next group
+        const bool whole = by_engine && inside && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
         if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
         wait_for_warpgroup(group);
         box.put(sums[down], across * Box::SUMS);
@@ -306,7 +329,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
                 tensor_copy::store(map, row, column, box.bytes);
         }
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) box.store_elements(c, row, column);
+        if (!whole) box.store_runs(c, row, column);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (BOXES % 2 && storing) tensor_copy::commit();
@@ -315,20 +338,21 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
 // The same where something happens to the sums, or C's rows lie across: its threads store them.
 template <unsigned COUNT>
 inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
-                                  const Epilogue &epilogue, Matrix<Result> c, bool wide)
+                                  const Fused &epilogue, Matrix<Result> c, bool wide)
 {
     auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);
     constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
     constexpr unsigned ACROSS = WHOLE + (REST > 0);
     // As registers allow: there are about as many for what is read ahead of two runs as 32.
-    constexpr bool ROOM = CONSUMERS < 3 && !Epilogue::has_sums() && sizeof(Epilogue::Given<BoxOfSums::RUN>) <= 32;
+    constexpr bool ROOM = CONSUMERS < 3 && !Fused::has_sums() && sizeof(Fused::Given<BoxOfSums::RUN>) <= 32;
     constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
         const unsigned down = tile.row + i / ACROSS * 64, across = tile.column + i % ACROSS * 64;
-        const unsigned rows = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
-        const BoxOfSums::Part part(c, EXCHANGED ? across : down, EXCHANGED ? down : across, rows, wide);
-        BoxOfSums::Given<Epilogue, AHEAD> given;
+        const unsigned lines = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
+        const unsigned row = EXCHANGED ? across : down, column = EXCHANGED ? down : across;
+        const BoxOfSums::Part part(c, row, column, EXCHANGED ? lines : 64, EXCHANGED ? 64 : lines, wide);
+        BoxOfSums::Given<Fused, AHEAD> given;
         if (given.EARLY) given.read(part, epilogue, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
@@ -342,8 +366,8 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
             }
         }
         wait_for_warpgroup(group);
-        if constexpr (Epilogue::has_sums())
-            box.template store_and_add<EXCHANGED ? BLOCK_N : 64>(c, part, given, epilogue);
+        if constexpr (Fused::has_sums())
+            box.template store_and_add<EXCHANGED ? BLOCK_N : 64, EXCHANGED ? 64 : BLOCK_N>(c, part, given, epilogue);
         else
             box.store(c, part, given, epilogue);
     }
@@ -351,7 +375,7 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
 
 template <bool BY_ENGINE>
 inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
-                             const Epilogue &epilogue, Matrix<Result> c, bool aligned)
+                             const Fused &epilogue, Matrix<Result> c, bool aligned)
 {
     if constexpr (BY_ENGINE)
         store_results(buffer, sums.at, group, tile, map, c, aligned);
@@ -359,62 +383,7 @@ inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned gr
         store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);
 }
 
-// The blocks of a cluster add up what each has of the same tile. All put their sums where the stages were, in rows of
-// C, and then each adds some of them.
-struct PartialSums {
-    static constexpr unsigned ROWS = EXCHANGED ? BLOCK_N : BLOCK_M, COLUMNS = EXCHANGED ? BLOCK_M : BLOCK_N;
-    static constexpr unsigned PITCH = COLUMNS + 4; // floats; so that the rows of a store lie in other banks
-    static constexpr unsigned QUADS = COLUMNS / 4;
-    float at[ROWS][PITCH];
-
-    __device__ void put(const Sums &sums, unsigned group)
-    {
-        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
-        const unsigned first = group * WARPGROUP_M + warp * 16 + lane / 4;
-#pragma unroll
-        for (unsigned i = 0; i < ROWS_64; ++i)
-#pragma unroll
-            for (unsigned j = 0; j < WARPGROUP_N / 4; ++j) {
-                const unsigned down = first + i * INSTRUCTION_M + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
-                const float low = sums.at[i][j * 2], high = sums.at[i][j * 2 + 1];
-                if (EXCHANGED)
-                    at[across][down] = low, at[across + 1][down] = high;
-                else
-                    *reinterpret_cast<float2 *>(&at[down][across]) = {low, high};
-            }
-    }
-
-    __device__ void add(unsigned rank, Place tile, Matrix<Result> c, const Epilogue &epilogue, bool wide) const
-    {
-        const unsigned end = ROWS * QUADS * (rank + 1) / SPLIT;
-#pragma unroll 1
-        for (unsigned i = ROWS * QUADS * rank / SPLIT + threadIdx.x; i < end; i += CONSUMERS * WARPGROUP) {
-            const unsigned down = i / QUADS, across = i % QUADS * 4;
-            const unsigned row = (EXCHANGED ? tile.column : tile.row) + down;
-            const unsigned column = (EXCHANGED ? tile.row : tile.column) + across;
-            float4 sum = cluster::load(&at[down][across], 0);
-#pragma unroll
-            for (unsigned block = 1; block < SPLIT; ++block) {
-                const float4 part = cluster::load(&at[down][across], block);
-                sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-            }
-            if (row >= c.height) continue;
-            float quad[4] = {sum.x, sum.y, sum.z, sum.w};
-            if (wide && column + 4 <= c.width) {
-                epilogue.apply(quad, epilogue.read<4>(row, column), row, column);
-                Neighbours<Result, 4> results;
-#pragma unroll
-                for (unsigned e = 0; e < 4; ++e)
-                    results.at[e] = narrow<Result>(quad[e]);
-                results.write(&c.at(row, column));
-                continue;
-            }
-#pragma unroll
-            for (unsigned e = 0; e < 4; ++e)
-                if (column + e < c.width) c.at(row, column + e) = narrow<Result>(epilogue(quad[e], row, column + e));
-        }
-    }
-};
+using PartialSums = ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
@@ -438,7 +407,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
     Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, inner, group_ends);
-    const Steps steps(depth, tiles.rank);
+    const Steps steps(depth, tiles);
 
     if (threadIdx.x == 0) {
         shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS);
@@ -468,7 +437,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             Place tile = tiles.now();
             const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
                                            c.in_stack(tile.which.outer, tile.which.inner)};
-            const Epilogue here = epilogue.in_stack(tile.which.outer, tile.which.inner);
+#if PARTS > 1
+            const Fused here;
+#else
+            const Fused here = epilogue.in_stack(tile.which.outer, tile.which.inner);
+#endif
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
@@ -478,9 +451,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             if constexpr (SPLIT > 1) {
                 auto &partial = *reinterpret_cast<PartialSums *>(dynamic);
                 wait_for_consumers(); // all have read the stages
-                partial.put(sums, group);
+#pragma unroll
+                for (unsigned i = 0; i < ROWS_64; ++i)
+                    partial.put<EXCHANGED>(sums.at[i], begin + i * INSTRUCTION_M);
                 cluster::wait_for_all_stores();
-                partial.add(tiles.rank, tile, matrix, here, by_engine);
+                const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
+                partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, by_engine);
             } else {
                 tile.row += begin;
                 store<STORED_BY_ENGINE>(shared.results[group], sums, group, tile, map_c, here, matrix, by_engine);

@@ -13,6 +13,7 @@ from pathlib import Path
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -51,6 +52,7 @@ class Shape:
     tile: Tile
     pingpong: bool = False
     exchanged: bool = False
+    b_in_rows: bool = False
 
     @property
     def m(self) -> int:
@@ -94,8 +96,18 @@ class Shape:
         return self.stages * self._stage_bytes + self._result_bytes
 
     @property
+    def loaded_columns(self) -> int:
+        """Columns of B in a stage: rows of B come in whole boxes."""
+        return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
+
+    @property
+    def stage_elements(self) -> int:
+        """Elements of both operands in a stage."""
+        return (self.m + self.loaded_columns) * BLOCK_K
+
+    @property
     def _stage_bytes(self) -> int:
-        return (self.m + self.n) * BLOCK_K * 2 + BARRIER_BYTES
+        return self.stage_elements * 2 + BARRIER_BYTES
 
     @property
     def _result_bytes(self) -> int:
@@ -115,17 +127,20 @@ TILES = (
 )
 """What the kernel has for operands as they are."""
 NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
-"""What it has besides if they are exchanged, for a few rows of C."""
+"""What it has besides, if they are exchanged, for a few rows of C."""
 BETWEEN = (
     *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
     *_tiles(256, 80, 96, 112, 144, 160),
 )
-"""The same for what no other tile covers without much waste."""
+"""What it has for sizes that no other tile covers without much waste."""
 PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
+PARTS = tuple(range(1, 65))
+MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
-ALONE = {"cluster": "1x1", "split": 1, "pingpong": 0, "exchanged": 0}
+ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
@@ -134,7 +149,7 @@ MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes
 
 def shape_of(settings: Settings) -> Shape:
     tile = PARTITIONS[str(settings["partition"])]
-    return Shape(tile, bool(settings["pingpong"]), bool(settings["exchanged"]))
+    return Shape(tile, *(bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows")))
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -169,14 +184,16 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         yield from _grouped(operands, lies, sms)
         return
     stacked = {"stacked": int(operands.batch > 1)}
-    for tile in TILES:
+    for tile in (*TILES, *_least_waste(operands, m, n, sms)):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
         found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
-        yield from _splits(operands, found, sms)
+        if tile in TILES:
+            yield from _splits(operands, found, sms)
+            yield from _parts(operands, found, sms)
     lies = _lie(operands, 1)
-    for tile in _exchanged_tiles(operands, bool(lies["b_in_rows"]), sms):
+    for tile in _exchanged_tiles(operands, sms):
         found = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
         if tile in NARROW:
@@ -184,7 +201,10 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
-    """Every tile that is not much too large for even groups, each block with one of them or with its share of all."""
+    """Every tile that is not much too large for even groups, each block with one of them or with its share of all.
+
+    Shares are computed together or in turns.
+    """
     m, n = ceil_div(operands.sizes[0], operands.groups), operands.sizes[1]
     for tile in TILES:
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
@@ -192,7 +212,9 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
         made = {**lies, "grouped": 1, "partition": _name(tile)}
         share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
         for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
-            yield {**made, "tiles": tiles}
+            yield {**made, "pingpong": 0, "tiles": tiles}
+        if share > 1 and Shape(tile, pingpong=True).sums == LEAST_SUMS:
+            yield {**made, "pingpong": 1, "tiles": min(share, MOST_TILES)}
 
 
 def _name(tile: Tile) -> str:
@@ -205,20 +227,24 @@ def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
     return {"exchanged": exchanged, "a_in_rows": int(in_rows(a)), "b_in_rows": int(in_rows(b))}
 
 
-def _exchanged_tiles(operands: Operands, b_in_rows: bool, sms: int) -> Iterator[Tile]:
+def _exchanged_tiles(operands: Operands, sms: int) -> Iterator[Tile]:
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
-    fitting = [one for one in (*NARROW, *BETWEEN) if not b_in_rows or one.n % BOX == 0]
-    if m <= NARROW[-1].n:
-        for height in (64, 128):
-            yield from [one for one in fitting if one.m == height < 2 * n and one.n >= m][:1]
+    if m > NARROW[-1].n:
+        yield from _least_waste(operands, n, m, sms)
         return
+    for height in (64, 128):
+        yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
+
+
+def _least_waste(operands: Operands, m: int, n: int, sms: int) -> list[Tile]:
+    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n."""
+    fitting = [one for one in BETWEEN if one.m == BETWEEN[0].m < 2 * m]
 
     def cost(tile: Tile) -> int:
-        return ceil_div(ceil_div(n, tile.m) * ceil_div(m, tile.n) * operands.batch, sms) * tile.n
+        return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
 
-    if n > BETWEEN[0].m // 2:
-        yield from sorted((one for one in fitting if one in BETWEEN and one.m == 128), key=cost)[:1]
+    return sorted(fitting, key=cost)[:3]
 
 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
@@ -227,8 +253,9 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     many = operands.sizes[0] > tile.m
     for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
-        most = ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1))
-        for tiles in sorted({1, min(ceil_div(most, 2), MOST_TILES), min(most, MOST_TILES)}):
+        most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
+        shares = {most} if tile in BETWEEN else {1, ceil_div(most, 2), most}
+        for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         if most > 1 and LEAST_SUMS <= Shape(tile, pingpong=True).sums <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
@@ -247,10 +274,23 @@ def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]
             yield {**made, "split": split}
 
 
+def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """As many parts of K over the clusters as there is room for at once, if a cluster splits K or not."""
+    made = {**found, "cluster": "1x1", "pingpong": 0, "tiles": 1}
+    shape, alone = shape_of(made), clusters(operands, made)
+    if operands.batch != 1 or shape.m * shape.n > 128 * 128:
+        return
+    for split in (1, 8):
+        steps = ceil_div(operands.sizes[2], BLOCK_K) // split
+        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
+        if parts > 1 and (split == 1 or may_split(shape)):
+            yield {**made, "split": split, "parts": parts}
+
+
 def may_split(shape: Shape) -> bool:
     """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
     rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
-    room = shape.stages * (shape.m + shape.n) * BLOCK_K * 2
+    room = shape.stages * shape.stage_elements * 2
     return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room
 
 
@@ -302,9 +342,6 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
     shape, split = shape_of(settings), int(settings["split"])
-    if shape.n % BOX and (not shape.exchanged or settings["b_in_rows"]):
-        rule = "must be a tile whose second size is a multiple of 64 unless exchanged, with A in rows"
-        return ArgumentError("partition", rule, settings["partition"])
     if shape.sums > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if operands.groups and shape.sums > MOST_SUMS_CHANGED:
@@ -321,26 +358,41 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
         return ArgumentError("split", f"must be 1 for a tile of {shape.m}×{shape.n}", split)
-    blocks = clusters(inner, settings) * split * 2
+    parts = int(settings["parts"])
+    if parts > 1 and (operands.groups or inner.batch != 1 or shape.pingpong or int(settings["tiles"]) != 1):
+        return ArgumentError("parts", "must be 1 for stacks, groups and several tiles a block", parts)
+    if parts > 1:
+        try:
+            parts_of(operands).check_index("c")
+        except ArgumentError as error:
+            return error
+    blocks = clusters(inner, settings) * split * parts * 2
     if blocks > MOST_BLOCKS:
         return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
     return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    (a, b), c = exchange(operands, settings), operands.c
+    (a, b), parts = exchange(operands, settings), int(settings["parts"])
+    c = parts_of(operands) if parts > 1 else operands.c
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
     stack_of_b = operands.stack_of(b) if operands.groups else stack
     maps = (
         _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
-        _map(_lines(b, settings["b_in_rows"]), not settings["b_in_rows"], shape.n, down, stack_of_b),
-        Slot(bytes(BYTES)) if operands.groups else _result_map(c, stack),
+        _map(
+            _lines(b, settings["b_in_rows"]),
+            not settings["b_in_rows"],
+            shape.loaded_columns,
+            down,
+            stack_of_b,
+        ),
+        _result_map(c, stack) if parts == 1 else Slot(bytes(BYTES)),
     )
     blocks = down * across * split
-    launched = ceil_div(clusters(operands, settings), int(settings["tiles"]))
-    inner = operands.stack[-1] if operands.stack else 1
-    matrices = operands.groups or operands.batch
+    launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
+    inner = parts if parts > 1 else operands.stack[-1] if operands.stack else 1
+    matrices = parts if parts > 1 else operands.groups or operands.batch
     numbers = (operands.sizes[2], max(matrices, 1), max(inner, 1), is_aligned(c))
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     launch = Launch(
@@ -357,20 +409,24 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
     )
-    return [Step("wgmma_gemm", launch)]
+    multiply = Step("wgmma_gemm", launch)
+    return [multiply] if parts == 1 else [multiply, add_step(operands, parts)]
 
 
 def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
     """How many partial sums there are of a column, and of a row: each warp's of every box; of split K, every element.
 
-    The boxes of a tile lie below one another in C: 64 rows each, but for the last one if operands are exchanged.
+    Boxes of 64 rows and columns lie in a tile; the last ones below one another, or side by side, may be smaller.
     """
     (m, n, _), shape = operands.sizes, shape_of(settings)
-    if int(settings["split"]) > 1:
+    if int(settings["split"]) > 1 or int(settings["parts"]) > 1:
         return m, n
-    tile = shape.n if shape.exchanged else BOX
-    boxes = m // tile * ceil_div(tile, BOX) + ceil_div(m % tile, BOX)
-    return boxes * WARPGROUP // 32, ceil_div(n, BOX)
+    tile_m, tile_n = (shape.n, BOX) if shape.exchanged else (BOX, shape.n)
+    down, across = (
+        size // tile * ceil_div(tile, BOX) + ceil_div(size % tile, BOX)
+        for size, tile in ((m, tile_m), (n, tile_n))
+    )
+    return down * WARPGROUP // 32, across
 
 
 def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
@@ -395,7 +451,13 @@ def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
     return c.map((64, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
 
+def workspace_bytes(operands: Operands, settings: Settings) -> int:
+    """The sums of every part of K, if there are several."""
+    return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
+
+
 def work(operands: Operands, settings: Settings) -> Work:
+    parts = int(settings["parts"])
     shape, (down, _) = shape_of(settings), cluster_of(settings)
     (a, b), c = exchange(operands, settings), operands.c
     first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
@@ -408,11 +470,21 @@ def work(operands: Operands, settings: Settings) -> Work:
         cluster=down,
         split=int(settings["split"]),
         split_in_cluster=True,
+        parts=parts,
+        extra_bytes=2 * workspace_bytes(operands, settings),
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
-        store_bytes=16 if is_aligned(c) else c.itemsize,
-        straddling=straddling(first, second, shape.tile, down),
+        store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
+        straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
+    )
+
+
+def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
+    """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
+    bytewise = operands.c.itemsize == 1
+    return (
+        operands.epilogue.is_plain and shape.n % BOX == 0 and not (shape.exchanged or bytewise) and parts == 1
     )
 
 
@@ -430,6 +502,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "CLUSTER_M": down,
         "CLUSTER_N": across,
         "SPLIT": settings["split"],
+        "PARTS": settings["parts"],
         "A_IN_ROWS": settings["a_in_rows"],
         "B_IN_ROWS": settings["b_in_rows"],
         "STACKED": settings["stacked"],
@@ -466,6 +539,7 @@ SPEC = KernelSpec(
         "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
+        "parts": PARTS,  # of K, over the clusters
         "tiles": tuple(range(1, MOST_TILES + 1)),  # of C that a block computes, one after another
         "pingpong": (0, 1),  # each warpgroup tiles of its own
         "exchanged": (0, 1),  # Cᵀ = Bᵀ·Aᵀ
@@ -475,6 +549,7 @@ SPEC = KernelSpec(
         "grouped": (0, 1),  # rows of A in groups with a B each
     },
     refuse=refuse,
+    workspace=workspace_bytes,
     candidates=candidates,
     element_types=("bfloat16", "float16"),
     defines=defines,

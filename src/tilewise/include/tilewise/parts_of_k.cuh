@@ -1,0 +1,74 @@
+// Sums of the same tile, each of a part of K, which are added up in the order of the parts, so that the result has the
+// same bits every time; the blocks of a cluster read them in one another's shared memory (compute capability 9.0).
+#pragma once
+
+#include <tilewise/cluster.cuh>
+#include <tilewise/element.cuh>
+#include <tilewise/matrix.cuh>
+
+// Stores 4 neighbours in a row of C, as far as C goes. `wide`: C's rows begin where 4 elements can be stored at once.
+template <typename Result, typename Epilogue>
+inline __device__ void store_quad(float4 sum, Matrix<Result> c, unsigned row, unsigned column, const Epilogue &epilogue,
+                                  bool wide)
+{
+    if (row >= c.height) return;
+    float quad[4] = {sum.x, sum.y, sum.z, sum.w};
+    if (wide && column + 4 <= c.width) {
+        epilogue.apply(quad, epilogue.template read<4>(row, column), row, column);
+        Neighbours<Result, 4> results;
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e)
+            results.at[e] = narrow<Result>(quad[e]);
+        results.write(&c.at(row, column));
+        return;
+    }
+#pragma unroll
+    for (unsigned e = 0; e < 4; ++e)
+        if (column + e < c.width) c.at(row, column + e) = narrow<Result>(epilogue(quad[e], row, column + e));
+}
+
+inline __device__ void add(float4 &sum, float4 part)
+{
+    sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+}
+
+// What a block of a cluster has of a tile of C, ROWS×COLUMNS. All blocks put their sums, and then each adds some of them.
+template <unsigned ROWS, unsigned COLUMNS> struct ClusterSums {
+    static constexpr unsigned PITCH = COLUMNS + 4; // floats; so that the rows of a store lie in other banks
+    static constexpr unsigned QUADS = COLUMNS / 4;
+    static constexpr unsigned LANES = 32;
+    float at[ROWS][PITCH];
+
+    // Puts the sums of 64 rows of instructions, from `first` on, of which the warp has 16 (wgmma.cuh says which sums a
+    // thread has). Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
+    template <bool ACROSS, unsigned COUNT> __device__ void put(const float (&sums)[COUNT], unsigned first)
+    {
+        const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES % 4;
+#pragma unroll
+        for (unsigned j = 0; j < COUNT / 2; ++j) {
+            const unsigned down = first + warp * 16 + lane / 4 + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
+            const float low = sums[j * 2], high = sums[j * 2 + 1];
+            if (ACROSS)
+                at[across][down] = low, at[across + 1][down] = high;
+            else
+                *reinterpret_cast<float2 *>(&at[down][across]) = {low, high};
+        }
+    }
+
+    // Adds the block's share of the tile, which begins at `row` and `column` of C, and stores it. So many threads do.
+    template <unsigned BLOCKS, unsigned ADDERS, typename Result, typename Epilogue>
+    __device__ void add_share(unsigned rank, unsigned row, unsigned column, Matrix<Result> c, const Epilogue &epilogue,
+                              bool wide) const
+    {
+        const unsigned end = ROWS * QUADS * (rank + 1) / BLOCKS;
+#pragma unroll 1
+        for (unsigned i = ROWS * QUADS * rank / BLOCKS + threadIdx.x; i < end; i += ADDERS) {
+            const unsigned down = i / QUADS, across = i % QUADS * 4;
+            float4 sum = cluster::load(&at[down][across], 0);
+#pragma unroll
+            for (unsigned block = 1; block < BLOCKS; ++block)
+                add(sum, cluster::load(&at[down][across], block));
+            store_quad(sum, c, row + down, column + across, epilogue, wide);
+        }
+    }
+};

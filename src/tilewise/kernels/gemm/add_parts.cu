@@ -1,0 +1,46 @@
+// Adds up the sums that blocks left in memory, each for a part of K, and stores what the epilogue makes of them.
+//
+// A thread has 4 neighbours in a row of C, and a row of blocks a matrix of the stack. Parts are added in their order, so
+// that the result has the same bits every time.
+#include <tilewise/dependent_launch.cuh>
+#include <tilewise/epilogue.cuh>
+#include <tilewise/parts_of_k.cuh>
+#include <tilewise/strided.cuh>
+
+#ifndef PARTS
+#define PARTS 2
+#endif
+#ifndef RESULT
+#define RESULT float32 // or another
+#endif
+
+using Result = RESULT;
+constexpr unsigned BLOCK_THREADS = 256, RUN = 4;
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+// The sums of a part are the whole stack, one matrix behind another, rows as long as C's or up to 3 longer. `inner`
+// matrices lie along the inner axis of the stack. `wide`: C's rows begin where 4 elements can be stored at once.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    add_parts(const float *parts, Strided<Result> c, unsigned inner, unsigned wide,
+              const __grid_constant__ Epilogue epilogue)
+{
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    const unsigned quads = c.columns / RUN + (c.columns % RUN != 0), in_matrix = c.rows * quads;
+    const unsigned blocks = in_matrix / BLOCK_THREADS + (in_matrix % BLOCK_THREADS != 0);
+    const unsigned matrix = blockIdx.x / blocks, matrices = gridDim.x / blocks;
+    const unsigned index = blockIdx.x % blocks * BLOCK_THREADS + threadIdx.x;
+    if (index >= in_matrix) return;
+
+    const float4 *from = reinterpret_cast<const float4 *>(parts) + (size_t(matrix) * in_matrix + index);
+    float4 sum = *from;
+#pragma unroll 8
+    for (unsigned part = 1; part < PARTS; ++part)
+        add(sum, from[part * (size_t(in_matrix) * matrices)]);
+    const unsigned outer = matrix / inner, which = matrix % inner;
+    const Matrix<Result> here = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, which)};
+    store_quad(sum, here, index / quads, index % quads * RUN, epilogue.in_stack(outer, which), wide);
+}

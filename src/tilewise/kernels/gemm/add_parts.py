@@ -1,0 +1,50 @@
+"""Launch of the kernel that adds up the sums of parts of K, which blocks left in the workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewise.kernels.epilogue import HEADER, epilogue_header, epilogue_slot
+from tilewise.kernels.spec import KernelSource, Step
+from tilewise.launch import Launch
+from tilewise.operands import Operand, Operands, alignment_of, ceil_div
+from tilewise.slots import constant
+
+__all__ = ["add_step", "parts_bytes", "parts_of"]
+
+RUN = 4  # neighbours in a row of C that a thread has
+THREADS = 256
+SUMS = "float32"
+_FILE = Path(__file__).with_suffix(".cu")
+
+
+def parts_of(operands: Operands) -> Operand:
+    """The sums of one matrix as they lie in the workspace; the axis of the stack is that of the parts."""
+    c = operands.c
+    pitch = ceil_div(c.columns, RUN) * RUN
+    return Operand("workspace", c.rows, c.columns, pitch, SUMS, stack=(c.rows * pitch,))
+
+
+def parts_bytes(operands: Operands, count: int) -> int:
+    """What so many parts of a whole stack take of the workspace; one part leaves nothing there."""
+    one = parts_of(operands)
+    return count * operands.batch * one.stack[0] * one.itemsize if count > 1 else 0
+
+
+def add_step(operands: Operands, count: int) -> Step:
+    """The launch that adds them up and stores C."""
+    c, form = operands.c, operands.epilogue
+    blocks = ceil_div(c.rows * ceil_div(c.columns, RUN), THREADS) * operands.batch
+    apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
+    wide = alignment_of(c.alignment, *(step * c.itemsize for step in apart)) >= min(RUN * c.itemsize, 16)
+    inner = max(operands.stack[-1] if operands.stack else 1, 1)
+    args = (
+        parts_of(operands).pointer(),
+        c.strided(),
+        constant("I", inner),
+        constant("I", wide),
+        epilogue_slot(operands),
+    )
+    headers = () if form.is_plain else ((HEADER, epilogue_header(form, SUMS)),)
+    code = KernelSource(_FILE, (("PARTS", count), ("RESULT", c.dtype), ("THREADS", THREADS)), headers)
+    return Step("add_parts", Launch((blocks, 1, 1), (THREADS, 1, 1), args, programmatic=True), code)

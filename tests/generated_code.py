@@ -1,0 +1,326 @@
+"""The machine code of the production kernels: representative plans on every kind of GPU, and what is in their main loops.
+
+``python -m tests.generated_code`` writes ``tests/golden/code`` anew, which ``tests/nothing/test_generated_code.py``
+compares: do so after a change that is meant to change the code, and look at the difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewise as tw
+from tilewise.gpus import find
+from tilewise.instruments.occupancy import Occupancy, occupancy
+from tilewise.kernels import KERNELS
+from tilewise.kernels.spec import Step
+from tilewise.planner import Candidate, choose, operands_of, target_of
+from tilewise.planner.cost import count_resident
+from tilewise.toolchain.binary import Resources
+from tilewise.toolchain.lines import MachineInstruction, SourceLine, line_table
+from tilewise.toolchain.nvrtc import version
+
+GOLDEN = Path(__file__).parent / "golden" / "code"
+COMMAND = "python -m tests.generated_code"
+FOLDERS = (Path(tw.__file__).parent / "include", Path(tw.__file__).parent / "kernels" / "gemm")
+PRECISE = re.compile(r"(?:LD|ST|RED|ATOM|UTMA|UBLKCP|SYNCS|\w*MMA|HFMA2|FFMA2)")  # kept with all modifiers
+_TARGET = re.compile(r"`\((\S+)\)")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A plan: the kernel and its main settings for a problem on a GPU; the planner adds what follows from them.
+
+    ``math`` are the families of instructions that the main loop is there for; ``loop`` are patterns of opcodes, all of
+    which it must have, and ``code`` those of the whole kernel. ``wide`` says that loads from global memory in the loop
+    have 16 bytes. ``blocks`` are those that an SM is to hold where they are fewer than the cost model counts on.
+    """
+
+    kernel: str
+    gpu: str
+    size: tuple[int, int, int]
+    dtype: str
+    given: Mapping[str, int | str] = field(default_factory=dict)
+    math: tuple[str, ...] = ("FFMA",)
+    loop: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    wide: bool = True
+    blocks: int | None = None
+    layout: str = "nn"
+    result: str | None = None
+    arithmetic: str | None = None
+    groups: int = 0
+    epilogue: bool = False
+    entry: int = 0  # which of the plan's launches
+
+    @property
+    def arch(self) -> str:
+        """What it is compiled for."""
+        return target_of(self.gpu).arch
+
+    @property
+    def name(self) -> str:
+        """One that tells it from the others."""
+        settings = " ".join(f"{name}={value}" for name, value in self.given.items())
+        problem = f"{self.arithmetic or self.dtype} {self.layout} {'x'.join(map(str, self.size))}"
+        more = (f"to {self.result}" if self.result else "", f"in {self.groups} groups" if self.groups else "",
+                "with an epilogue" if self.epilogue else "", f"launch {self.entry}" if self.entry else "")  # fmt: skip
+        return " ".join(part for part in (self.arch, problem, *more, settings) if part)
+
+
+def _mma(gpu: str, dtype: str, partition: str, *loop: str, **more: Any) -> Case:
+    """A product of 4096³ by mma.sync, unless ``more`` says otherwise."""
+    given = {"partition": partition, "split": 1, **more.pop("given", {})}
+    math = ("DMMA",) if dtype == "float64" else ("HMMA",)
+    size = more.pop("size", (4096, 4096, 4096))
+    more = {"code": (r"STG\.E\.128",), **more}
+    return Case("mma", gpu, size, dtype, given, math, loop, **more)
+
+
+def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
+    """A product of 8192³ by wgmma: copies by the copy engine, and warpgroups that give registers to one another."""
+    given: dict[str, int | str] = {
+        "partition": partition,
+        "split": 1,
+        "tiles": 1,
+        "cluster": "1x1",
+        "pingpong": 0,
+        "exchanged": 0,
+    }
+    given |= more.pop("given", {})
+    n = partition.split("x")[1]
+    math = rf"HGMMA\.64x{n}x16\.F32" + (r"\.BF16" if dtype == "bfloat16" else "")
+    waits = (math, r"SYNCS\.PHASECHK\.\S*TRYWAIT", r"SYNCS\.ARRIVE\.\S*")
+    everywhere = (r"UTMALDG\.2D", r"USETMAXREG\.DEALLOC\S*", r"USETMAXREG\.TRY_ALLOC\S*", *code)
+    return Case(
+        "wgmma",
+        "h200",
+        more.pop("size", (8192, 8192, 8192)),
+        dtype,
+        given,
+        ("HGMMA",),
+        waits,
+        everywhere,
+        **more,
+    )
+
+
+_CUBE = (4096, 4096, 4096)
+_ROW = (1, 4096, 4096)
+_COPIES = r"LDGSTS\.E\.BYPASS\.\S*128"
+_SMALL = {"stages": 4}
+# NOTE: of `general` and `vector` an SM holds fewer blocks than the cost model counts on, which was fitted so.
+CASES = (
+    Case("general", "t4", _CUBE, "float32", {"partition": "128x128x8"}, loop=(r"LDS\.U\.128",), wide=False, blocks=1),
+    Case(
+        "general", "a100", _CUBE, "float64", {"partition": "64x64x16"}, ("DFMA",), (r"LDS\.128", r"LDS\.64"),
+        (r"STG\.E\.64",), wide=False, blocks=2,
+    ),
+    Case("general", "rtx4090", _CUBE, "float16", {"partition": "16x16x16"}, wide=False, groups=8, blocks=6),
+    Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
+    Case("vector", "t4", _ROW, "float16", {"along": "rows", "per_lane": 2}, wide=False, blocks=4),
+    Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt"),
+    Case("vector", "a100", _ROW, "float32", {"along": "rows"}, wide=False, blocks=6),
+    Case("vector", "rtx4090", _ROW, "float64", {"along": "k", "rows": 8}, ("DFMA",), layout="nt", blocks=6),
+    _mma("t4", "float16", "128x128x32", r"HMMA\.1688\.F32", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4", r"STS\.128",
+         code=(r"STG\.E\.128\.SYS",)),
+    _mma("a100", "bfloat16", "128x256x64", r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
+    _mma("a100", "float64", "128x64x16", r"DMMA\.884", r"LDS\.64", _COPIES, given={"stages": 3}),
+    _mma("h200", "float64", "128x128x16", r"DMMA\.16x8x4", r"LDS\.64", _COPIES, layout="tt", given={"stages": 3}),
+    _mma("rtx4090", "float32", "128x128x16", r"HMMA\.1688\.F32\.TF32", r"LDSM\.16\.M88\.4", _COPIES,
+         arithmetic="tf32", given=_SMALL),
+    _mma("h200", "float32", "64x64x32", r"HMMA\.1688\.F32\.TF32", "LDS", _COPIES, layout="tn", arithmetic="tf32",
+         given={"stages": 3}, epilogue=True),
+    _mma("a100", "float16", "64x64x64", r"HMMA\.16816\.F32", r"STS\.U16", size=(4093, 4093, 4093), wide=False),
+    Case(
+        "mma", "a100", (512, 512, 8192), "float16", {"partition": "128x128x32", "split": 4, "stages": 3}, ("FADD",),
+        (r"LDG\.E\.128",), (r"STG\.E\.64",), entry=1,
+    ),
+    _wgmma("bfloat16", "128x256x64", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", given={"cluster": "2x1"}),
+    _wgmma("float16", "64x256x64", r"UTMASTG\.2D", layout="tt", result="float32", given={"pingpong": 1, "tiles": 4}),
+    _wgmma("bfloat16", "128x128x64", r"UTMALDG\.4D", size=(8192, 2048, 7168), groups=64, layout="nt"),
+    _wgmma("bfloat16", "128x128x64", r"STG\.E\.128", r"LDG\.E\.128", epilogue=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was compiled for a case."""
+
+    resources: Resources
+    warnings: tuple[str, ...]
+    code: tuple[MachineInstruction, ...]
+    loop: tuple[MachineInstruction, ...]
+    step: Step
+    planned: int
+    """Blocks that an SM is planned to hold."""
+    fits: Occupancy
+    """Those that it does hold."""
+
+
+@functools.cache
+def generate(case: Case) -> Generated:
+    """The machine code of a case, with the source line of each instruction."""
+    made, target = _candidate(case), target_of(case.gpu)
+    inner = made.operands.inner(made.spec.stack_axes)
+    step = made.spec.steps(inner, made.settings)[case.entry]
+    code = made.spec.code(made.settings, made.spec.orient(made.operands).epilogue)
+    kernel = code.kernel(step.entry, target.arch)
+    binary = kernel.build()
+    resources = binary.entries[step.entry].resources
+    assert resources is not None and binary.cubin is not None
+    table = line_table(binary.cubin, step.entry).through(binary.ptx)
+    planned = case.blocks or count_resident(made.spec.work(inner, made.settings), target)
+    fits = occupancy(
+        find(case.gpu),
+        int(np.prod(step.launch.block)),
+        resources.registers,
+        resources.shared_bytes + step.launch.shared,
+        barriers=resources.barriers,
+    )
+    instructions = tuple(one for one in table.instructions if one.family != "NOP")
+    loop = main_loop(instructions, case.math)
+    return Generated(resources, binary.warnings, instructions, loop, step, planned, fits)
+
+
+def _candidate(case: Case) -> Candidate:
+    epilogue = None
+    if case.epilogue:
+        m, n, _ = case.size
+        whole = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (m, n), (4, 4))
+        epilogue = tw.epilogue("gelu(acc * s + row) + full", s=0.5, row=whole[0], full=whole)
+    operands = operands_of(
+        *case.size, dtype=case.dtype, layout=case.layout, result=case.result, groups=case.groups,
+        arithmetic=case.arithmetic, epilogue=epilogue,
+    )  # fmt: skip
+    spec = KERNELS[case.kernel]
+    return choose(operands, target_of(case.gpu), specs=(spec,), given=case.given, copy=False)
+
+
+# ── the main loop ──
+
+_Blocks = dict[int, range]  # of instructions, by their first
+
+
+def main_loop(code: tuple[MachineInstruction, ...], math: tuple[str, ...]) -> tuple[MachineInstruction, ...]:
+    """The innermost of those loops that have the most instructions of some families; nothing if there is none."""
+    blocks, follow = _flow(code)
+    found: list[int] = []
+    best = (0, 0)
+    for loop in _loops(set(blocks), follow):
+        body = sorted(i for block in loop for i in blocks[block])
+        rank = sum(code[i].family in math for i in body), -len(body)
+        if rank[0] and rank > best:
+            found, best = body, rank
+    return tuple(code[i] for i in found)
+
+
+def _flow(code: tuple[MachineInstruction, ...]) -> tuple[_Blocks, dict[int, set[int]]]:
+    """Basic blocks, and those that may run after each."""
+    labels = {one.label: i for i, one in enumerate(code) if one.label}
+    firsts = {0, *labels.values()}
+    firsts |= {i + 1 for i, one in enumerate(code[:-1]) if one.family in ("BRA", "EXIT", "RET")}
+    begins = sorted(firsts)
+    blocks = {first: range(first, end) for first, end in zip(begins, [*begins[1:], len(code)], strict=True)}
+    follow: dict[int, set[int]] = {}
+    for first, block in blocks.items():
+        last = code[block[-1]]
+        target = _TARGET.search(last.text) if last.family == "BRA" else None
+        follow[first] = {labels[target[1]]} & blocks.keys() if target and target[1] in labels else set()
+        guarded = last.predicate or (target and last.text[: target.start()].strip() != last.opcode)
+        if (last.family not in ("BRA", "EXIT", "RET") or guarded) and block.stop < len(code):
+            follow[first].add(block.stop)
+    return blocks, follow
+
+
+def _loops(within: set[int], follow: Mapping[int, set[int]]) -> Iterator[set[int]]:
+    """Every loop, those inside of others too: blocks that reach one another; and what of these does so without the first."""
+    reached = {block: _reach(block, within, follow) for block in within}
+    left = set(within)
+    while left:
+        block = min(left)
+        loop = {one for one in reached[block] if block in reached[one]}
+        left -= loop | {block}
+        if not loop:
+            continue
+        yield loop
+        entered = {one for before, after in follow.items() if before not in loop for one in after & loop}
+        head = min(entered or loop)
+        inner = {one: follow[one] - {head} for one in loop}
+        yield from _loops(loop, inner)
+
+
+def _reach(block: int, within: set[int], follow: Mapping[int, set[int]]) -> set[int]:
+    found: set[int] = set()
+    left = [block]
+    while left:
+        for one in follow.get(left.pop(), set()) & within - found:
+            found.add(one)
+            left.append(one)
+    return found
+
+
+# ── what is written down ──
+
+
+def summary(case: Case) -> str:
+    """A few lines of text: what a case takes, and how often its main loop has each instruction."""
+    found = generate(case)
+    resources, shared = found.resources, found.resources.shared_bytes + found.step.launch.shared
+    counts = Counter(_short(one) for one in found.loop if not one.never)
+    lines = [
+        f"[{case.name}]",
+        f"{found.step.entry}: {resources.registers} registers, {resources.spills} spilled, {shared} bytes shared, "
+        f"{found.fits.blocks} blocks on an SM; {len(found.code)} instructions, {len(found.loop)} in the main loop",
+    ]
+    lines += [f"  {count:4} {name}" for name, count in sorted(counts.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _short(one: MachineInstruction) -> str:
+    """Its opcode; only the family of what neither multiplies by matrices nor goes to memory."""
+    return one.opcode if PRECISE.match(one.opcode) else one.family
+
+
+def at_fault(instructions: Iterable[MachineInstruction]) -> str:
+    """Where in the source instructions come from, a line for each place."""
+    places: dict[str, list[MachineInstruction]] = {}
+    for one in instructions:
+        calls = f", called at {_place(one.callers[-1])}" if one.callers else ""
+        places.setdefault(_place(one.cuda) + calls, []).append(one)
+    return "".join(f"\n  {where}: {len(some)} × {some[0].text}" for where, some in places.items())
+
+
+def _place(where: SourceLine | None) -> str:
+    if where is None:
+        return "no line"
+    for folder in FOLDERS:
+        if (folder / where.file).exists():
+            return f"{where.file}:{where.line} `{linecache.getline(str(folder / where.file), where.line).strip()}`"
+    return f"{where.file}:{where.line}"
+
+
+def golden_of(kernel: str) -> str:
+    """What the file of a kernel has to hold."""
+    major, minor = version()
+    head = f"# {COMMAND}\n# NVRTC {major}.{minor}\n"
+    return head + "".join("\n" + summary(case) for case in CASES if case.kernel == kernel)
+
+
+def main() -> None:
+    """Write every file anew."""
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for kernel in dict.fromkeys(case.kernel for case in CASES):
+        (GOLDEN / f"{kernel}.txt").write_text(golden_of(kernel), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

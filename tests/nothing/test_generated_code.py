@@ -1,0 +1,112 @@
+"""The machine code of every production kernel, on every kind of GPU: nothing spilled, the instructions that were meant, and
+no change that nobody has seen (``tests/golden/code``)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.generated_code import CASES, COMMAND, GOLDEN, Case, at_fault, generate, golden_of, main_loop
+from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm import FAMILIES
+from tilewise.toolchain.lines import MachineInstruction, SourceLine
+from tilewise.toolchain.nvrtc import version
+
+LOCAL = ("LDL", "STL")
+RARE = "tilewise/guarded_load.cuh"  # loads at the edges of matrices
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.name}")
+def test_the_code_is_as_meant(case: Case) -> None:
+    found = generate(case)
+    resources, local = found.resources, [one for one in found.code if one.family in LOCAL]
+    assert not local and not resources.stack_bytes + resources.spills, f"local memory at{at_fault(local)}"
+    assert found.warnings == (), "\n".join(
+        found.warnings
+    )  # C7510: wgmma that were serialised, with their line
+    assert found.loop, (
+        f"no loop has {case.math}: {at_fault(one for one in found.code if one.family in case.math)}"
+    )
+    for patterns, code in ((case.loop, found.loop), (case.code, found.code)):
+        for pattern in patterns:
+            family = re.split(r"\W", pattern)[0]
+            like = [one for one in code if one.opcode.startswith(family[:4])]
+            there = any(re.fullmatch(pattern, one.opcode) for one in code if not one.never)
+            assert there, f"no {pattern}, but{at_fault(like)}"
+    narrow = [
+        one for one in found.loop
+        if one.family in ("LDG", "LDGSTS") and one.bits != 128 and not (one.cuda and one.cuda.file == RARE)
+    ]  # fmt: skip
+    assert not narrow or not case.wide, f"loads of less than 16 bytes at{at_fault(narrow)}"
+    assert found.fits.blocks >= found.planned, (
+        f"{found.planned} blocks are planned on an SM, and it holds {found.fits.blocks} of {resources.registers} registers "
+        f"a thread: {dict(found.fits.limits)}"
+    )
+
+
+@pytest.mark.parametrize("kernel", FAMILIES)
+def test_a_change_of_the_code_is_seen(kernel: str) -> None:
+    """If it is meant, the command writes the file anew, and the difference can be reviewed."""
+    text = (GOLDEN / f"{kernel}.txt").read_text(encoding="utf-8")
+    known, here = re.search(r"# NVRTC (\d+)\.(\d+)", text), version()
+    assert known is not None
+    if (int(known[1]), int(known[2])) != here:
+        pytest.skip(
+            f"{GOLDEN.name}/{kernel}.txt is of NVRTC {known[1]}.{known[2]}, here is {here[0]}.{here[1]}"
+        )
+    changed = list(
+        difflib.unified_diff(
+            text.splitlines(), golden_of(kernel).splitlines(), "golden", "now", n=8, lineterm=""
+        )
+    )
+    assert not changed, "\n".join((f"the code has changed; if that is meant: {COMMAND}", *changed))
+
+
+def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
+    archs = {name: {case.arch for case in CASES if case.kernel == name} for name in FAMILIES}
+    everywhere = {"sm_75", "sm_80", "sm_89", "sm_90a"}
+    assert archs == {
+        "general": everywhere,
+        "mma": everywhere,
+        "vector": everywhere,
+        "wgmma": {"sm_90a"},
+    }
+    for name in ("mma", "general"):
+        assert {case.dtype for case in CASES if case.kernel == name} == set(KERNELS[name].element_types)
+
+
+# ── the checks themselves ──
+
+
+def test_a_loop_is_found_by_its_jumps() -> None:
+    """The innermost one, with a part that lies outside of it; not what goes around both."""
+    texts = ["MOV R1, R2", "outer: MOV R3, R4", "BRA `(inner)", "far: LDG.E R5, [R6]", "BRA `(math)",
+             "inner: ISETP P0, R1", "@P0 BRA `(far)", "math: FFMA R1, R2", "@P1 BRA `(inner)", "FFMA R3, R4",
+             "@P2 BRA `(outer)", "EXIT"]  # fmt: skip
+    code = []
+    for i, text in enumerate(texts):
+        label, _, rest = text.rpartition(": ")
+        code.append(MachineInstruction(16 * i, rest, label=label))
+    assert [one.offset // 16 for one in main_loop(tuple(code), ("FFMA",))] == list(range(1, 11))
+    assert [one.offset // 16 for one in main_loop(tuple(code[:9] + code[10:]), ("FFMA",))] == [
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+    ]
+    assert main_loop(tuple(code), ("HMMA",)) == ()
+
+
+def test_a_fault_is_shown_where_the_source_has_it() -> None:
+    source = Path(KERNELS["mma"].file)
+    number = next(i for i, line in enumerate(source.read_text().splitlines(), 1) if "fragments[2]" in line)
+    one = MachineInstruction(0, "STL [R1], R2", SourceLine("mma.cu", number))
+    assert f"mma.cu:{number} `WarpFragment fragments[2];" in at_fault([one])
+    assert "1 × STL [R1], R2" in at_fault([one]) and "no line" in at_fault(
+        [MachineInstruction(0, "STL", None)]
+    )
