@@ -24,13 +24,13 @@ BOTH = "column_sums(down, acc * s) + row_sums(across, relu(acc))"
 HOPPER: dict[str, Any] = {"partition": "64x64x64"}
 WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("general", "float32", {"partition": "64x64x16"}),
-    ("general", "float64", {"partition": "32x32x16"}),
+    ("mma", "float64", {"partition": "32x32x16"}),
     ("mma", "bfloat16", {"partition": "64x32x64"}),
     ("mma", "bfloat16", {"partition": "64x64x64", "split": 2}),
     ("wgmma", "bfloat16", HOPPER),
     ("wgmma", "bfloat16", {**HOPPER, "split": 2}),
     ("wgmma", "bfloat16", {"partition": "128x80x64", "exchanged": 1, "a_in_rows": 1, "b_in_rows": 0}),
-    ("wgmma", "bfloat16", {"partition": "128x128x64", "pingpong": 1, "tiles": 4}),
+    ("wgmma", "bfloat16", {"partition": "128x80x64"}),
 )
 
 
@@ -92,6 +92,11 @@ def test_sums_of_products_with_a_vector(along: str, flip: bool) -> None:
         a, b = np.swapaxes(b, 1, 2), np.swapaxes(a, 1, 2)
     add_up(a, b, "vector", {"along": along}, "late", of_all=True)
     add_up(a, b, "vector", {"along": along}, "late")
+
+
+def test_sums_of_parts_of_k() -> None:
+    a, b = draw(70, 264, dtype=BFLOAT16), draw(264, 96, dtype=BFLOAT16)
+    add_up(a, b, "wgmma", {**HOPPER, "parts": 2}, "late")
 
 
 def test_a_bias_has_its_gradient_from_the_launch_that_makes_it() -> None:

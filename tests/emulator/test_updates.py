@@ -24,10 +24,10 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 HOPPER: dict[str, Any] = {"partition": "64x64x64"}
 WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("general", {}),
-    ("mma", {"partition": "64x64x64"}),
     ("mma", {"partition": "64x64x64", "split": 2}),
     ("wgmma", HOPPER),
     ("wgmma", {**HOPPER, "split": 2}),
+    ("wgmma", {**HOPPER, "parts": 2}),
     ("wgmma", {**HOPPER, "exchanged": 1, "a_in_rows": 1, "b_in_rows": 0}),
 )
 
