@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tilewise.linear import linear
     from tilewise.matmul import matmul
     from tilewise.module import Module
+    from tilewise.optimisers import adam, sgd
     from tilewise.planner import Plan, plan
     from tilewise.problem import Epilogue, Problem, Tile
     from tilewise.verbs import check, profile
@@ -40,6 +41,7 @@ __all__ = [
     "TensorMap",
     "Tile",
     "TilewiseError",
+    "adam",
     "check",
     "device",
     "epilogue",
@@ -53,6 +55,7 @@ __all__ = [
     "plan",
     "profile",
     "reference",
+    "sgd",
 ]
 
 _HOMES = {
@@ -65,6 +68,7 @@ _HOMES = {
     "TensorMap": "devices.tensor_map",
     "Tile": "problem",
     "TilewiseError": "errors",
+    "adam": "optimisers",
     "check": "verbs",
     "device": "devices",
     "epilogue": "epilogue",
@@ -75,6 +79,7 @@ _HOMES = {
     "occupancy": "instruments.occupancy",
     "plan": "planner",
     "profile": "verbs",
+    "sgd": "optimisers",
 }
 
 

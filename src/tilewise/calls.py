@@ -25,7 +25,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import resolve_arithmetic
+from tilewise.problem import EIGHT_BITS, resolve_arithmetic
 
 __all__ = [
     "Arrays",
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _MOST = 512  # bounds that are remembered
-_WRITTEN = ("float16", "bfloat16", "float32", "float64")
+_WRITTEN = ("float16", "bfloat16", "float32", "float64", *EIGHT_BITS)
 _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays share
 
 
@@ -231,10 +231,13 @@ def ready(a: Any, b: Any, out: Any, device: Device, choice: Choice) -> Call:
 def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     """An array that is written and an operand that it shares elements with, by name; None if there are none.
 
-    An array of the epilogue may be the result itself: each element is read before it is written, by one thread.
+    What an epilogue reads may be the very array that it keeps values in, or the result: each element is read before
+    it is written, by one thread. The result may be what the whole expression is kept in, which holds the same.
     """
     views = list(arrays.named.items())
-    written = {"c", *(f"epilogue.{name}" for name in arrays.fused.kept)}
+    written = {"c", *(f"epilogue.{name}" for name in arrays.fused.written)}
+    summed = {f"epilogue.{name}" for name in arrays.fused.summed}
+    same_as_result = f"epilogue.{arrays.fused.kept_whole}" if arrays.fused.kept else ""
     for i, (target, result) in enumerate(views):
         if target not in written:
             continue
@@ -244,8 +247,9 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
             apart = at + first >= one.ptr + one_end or one.ptr + one_first >= at + end
             if i == j or apart or (name in written and j < i):
                 continue
-            itself = target == "c" and name not in ("a", "b", *written) and one[:5] == result[:5]
-            if not itself and _share_elements(one, result):
+            in_place = name not in ("a", "b", *written) or (target == "c" and name == same_as_result)
+            in_place = in_place and target not in summed
+            if not (in_place and one[:5] == result[:5]) and _share_elements(one, result):
                 return _argument(target), _argument(name)
     return None
 
@@ -276,7 +280,10 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
     """
     if result.shape != shapes.result:
         raise ArgumentError("out", f"must have shape {shapes.result}", f"{result.shape} of {result.dtype}")
-    if not np.can_cast(interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"):
+    saturates = result.dtype in EIGHT_BITS and dtype != "float64"
+    if not saturates and not np.can_cast(
+        interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"
+    ):
         rule = f"must have a type that {dtype} can be cast to without losing its kind"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
     if (result.space != interop.HOST or shapes.groups) and result.dtype not in _WRITTEN:

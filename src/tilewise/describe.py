@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tilewise.epilogue import PLAIN, Fused
 from tilewise.errors import ArgumentError
+from tilewise.expression import Expression, parse
 from tilewise.interop.view import View
 from tilewise.operands import Operand, Operands, alignment_of
 from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray
@@ -106,7 +107,16 @@ def describe(
         for i, size in enumerate(stack)
     ]
     axes = _merged([axis for axis in axes if axis.size != 1])
-    if axes and _joins_rows(axes[-1], m, (a_rows, *rows)):  # one matrix with more rows, times the same B
+    expression = parse(fused.expression)
+    if expression.summed:
+        _check_sums(expression, a, b, groups)
+    # What each matrix has a sum of its own of stays apart.
+    apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
+    if (
+        axes
+        and not any(axes[-1].steps[i] for i in apart)
+        and _joins_rows(axes[-1], m, (a_rows, *rows))  # one matrix with more rows, times the same B
+    ):
         last = axes.pop()
         if m == 1:
             a_rows, rows = last.steps[0], list(last.steps[2:])
@@ -139,6 +149,17 @@ def describe(
         _form_of(fused, extras),
         None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
     )
+
+
+def _check_sums(expression: Expression, a: View, b: View, groups: int) -> None:
+    """Refuse sums of columns and rows where a result has no rows and columns, or groups of rows."""
+    for argument, view in (("a", a), ("b", b)):
+        if len(view.shape) < 2:
+            rule = f"must have two dimensions at least, with sums in {expression.summed[0]}"
+            raise ArgumentError(argument, rule, f"shape {view.shape}")
+    if groups:
+        rule = "must add up no columns or rows of groups"
+        raise ArgumentError("epilogue", rule, expression.text, "add up the result")
 
 
 def _form_of(fused: Fused, extras: tuple[Operand, ...]) -> Epilogue:

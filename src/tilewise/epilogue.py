@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, parse
+from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import Epilogue, EpilogueArray
+from tilewise.problem import EIGHT_BITS, Epilogue, EpilogueArray
 
 __all__ = [
     "PLAIN",
@@ -41,7 +41,9 @@ class Fused(NamedTuple):
     names: tuple[str, ...] = ()  # of the arrays
     views: tuple[View, ...] = ()
     numbers: tuple[tuple[str, float], ...] = ()
-    kept: tuple[str, ...] = ()  # arrays that are written
+    kept: tuple[str, ...] = ()  # arrays that are written, each element with that of the result
+    column_sums: tuple[str, ...] = ()  # arrays of the sums of columns, with one row
+    row_sums: tuple[str, ...] = ()  # with one column
 
     @property
     def is_plain(self) -> bool:
@@ -52,6 +54,21 @@ class Fused(NamedTuple):
     def form(self) -> Epilogue:
         """The epilogue of no arrays."""
         return Epilogue(self.expression, (), tuple(name for name, _ in self.numbers))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """All arrays that are written."""
+        return self.kept + self.summed
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The arrays of the sums of columns and rows."""
+        return self.column_sums + self.row_sums
+
+    @property
+    def kept_whole(self) -> str | None:
+        """The array that the value of the whole expression is kept in; None if there is none."""
+        return parse(self.expression).kept_whole
 
     @property
     def arrays(self) -> dict[str, View]:
@@ -68,7 +85,10 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
     ``expression`` is arithmetic over ``acc``, the sum, and names that ``operands`` give: numbers, or arrays that
     broadcast to the result. Known are + - * /, whole powers, comparisons, ``x if condition else y``, and relu, gelu,
     gelu_tanh, silu, tanh, sigmoid, each also as derivative (relu_grad …), abs, exp, log, sqrt, rsqrt, erf, min, max,
-    clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name.
+    clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name, which
+    may be read too: what it held before. ``column_sums(name, x)`` is x and adds it up over the rows of the result, into
+    an array with an element for each column (of each matrix of a stack, or of all of them); ``row_sums(name, x)`` adds
+    it up over the columns.
 
     >>> import numpy as np, tilewise as tw
     >>> a, r = np.ones((2, 3), "float32"), np.full((2, 2), 0.5, "float32")
@@ -78,7 +98,7 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
     if not isinstance(expression, str):
         raise ArgumentError("expression", "must be a string", type(expression).__name__)
     parsed = parse(expression)
-    used = dict.fromkeys(parsed.names + parsed.kept)
+    used = parsed.given
     for name in used:
         if name not in operands:
             raise ArgumentError(name, f"must be given: {expression!r} has it", fix=f"epilogue(…, {name}=…)")
@@ -86,8 +106,9 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
         if name not in used:
             raise ArgumentError(name, "must be a name in the expression", expression, "leave it out")
     for name, value in operands.items():
-        if isinstance(value, numbers.Real) and name in parsed.kept:
-            raise ArgumentError(name, "must be an array: the expression keeps values in it", value)
+        if isinstance(value, numbers.Real) and name in parsed.written:
+            does = "keeps values in it" if name in parsed.kept else "adds up into it"
+            raise ArgumentError(name, f"must be an array: the expression {does}", value)
     return EpilogueCall(parsed, {name: operands[name] for name in used})
 
 
@@ -127,40 +148,76 @@ def view_arrays(call: EpilogueCall | None) -> Fused:
     if not isinstance(call, EpilogueCall):
         fix = "tw.epilogue('max(acc, 0)') makes one"
         raise ArgumentError("epilogue", "must be what tw.epilogue gives", type(call).__name__, fix)
-    kept = call.expression.kept
+    parsed = call.expression
     values = {name: float(value) for name, value in call.given.items() if isinstance(value, numbers.Real)}
     views = {
-        name: interop.view_output(name, value) if name in kept else _view(name, value)
+        name: _view_written(name, value, parsed) if name in parsed.written else _view(name, value)
         for name, value in call.given.items()
         if name not in values
     }
-    return Fused(call.expression.text, tuple(views), tuple(views.values()), tuple(values.items()), kept)
+    stored = parsed.kept, parsed.column_sums, parsed.row_sums
+    return Fused(parsed.text, tuple(views), tuple(views.values()), tuple(values.items()), *stored)
 
 
 def _view(name: str, value: Any) -> View:
     return interop.view(name, interop.as_array(name, value))
 
 
+def _view_written(name: str, value: Any, parsed: Expression) -> View:
+    """The view of an array that is written; one of sums has an axis more, of which it is one."""
+    view = interop.view_output(name, value)
+    if name in parsed.kept:
+        return view
+    if not view.shape:
+        raise ArgumentError(name, "must have an axis at least, of the sums", "a scalar")
+    at = len(view.shape) - (name in parsed.column_sums)
+    shape, strides = ((*one[:at], size, *one[at:]) for one, size in ((view.shape, 1), (view.strides, 0)))
+    return view._replace(shape=shape, strides=strides)
+
+
 def fit(fused: Fused, shape: tuple[int, ...], sums: str) -> Fused:
     """The epilogue with arrays that kernels read; refuses those that do not broadcast to the result, or lose bits."""
-    views = tuple(
-        _fit_array(name, view, name in fused.kept, shape, sums) for name, view in fused.arrays.items()
-    )
+    for name in fused.summed:
+        _check_sums(name, fused, shape)
+    views = tuple(_fit_array(name, view, fused, shape, sums) for name, view in fused.arrays.items())
     return fused._replace(views=views)
 
 
-def _fit_array(name: str, view: View, kept: bool, shape: tuple[int, ...], sums: str) -> View:
-    if kept and view.shape != shape:
+def _check_sums(name: str, fused: Fused, shape: tuple[int, ...]) -> None:
+    """Refuse an array of sums of another shape than the result has columns, or rows."""
+    if len(shape) < 2:
+        raise ArgumentError(name, "must be of a result with rows and columns", f"shape {shape}")
+    found = fused.arrays[name].shape
+    of_columns = name in fused.column_sums
+    axis = -2 if of_columns else -1
+    fitting = [tuple(size for i, size in enumerate(shape, -len(shape)) if i != axis)]
+    if of_columns and len(shape) > 2:
+        fitting.append(shape[-1:])
+    given = tuple(size for i, size in enumerate(found, -len(found)) if i != axis)
+    if given not in fitting:
+        rule = f"must have the shape {' or '.join(map(str, fitting))}"
+        raise ArgumentError(
+            name, rule, given, "a sum for each column" if of_columns else "a sum for each row"
+        )
+
+
+def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums: str) -> View:
+    if name in fused.kept and view.shape != shape:
         raise ArgumentError(name, f"must have the result's shape {shape}", view.shape)
     behind = shape[max(len(shape) - len(view.shape), 0) :]
     if len(view.shape) > len(shape) or any(
         size not in (1, wanted) for size, wanted in zip(view.shape, behind, strict=True)
     ):
         raise ArgumentError(name, f"must broadcast to the result's shape {shape}", view.shape)
-    if view.dtype in _TYPES[sums]:
+    only_kept = name in fused.kept and name not in parse(fused.expression).names
+    if view.dtype in _TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
         return view
     fix = f"convert it: {name}.astype({sums!r})"
-    if kept or view.space != HOST or interop.result_type(sums, view.dtype, arguments=("a", name)) != sums:
+    if (
+        name in fused.written
+        or view.space != HOST
+        or interop.result_type(sums, view.dtype, arguments=("a", name)) != sums
+    ):
         raise ArgumentError(name, f"must have a type of {', '.join(_TYPES[sums])}", view.dtype, fix)
     return interop.view(name, interop.numpy_of(view).astype(interop.numpy_dtype(sums)))
 

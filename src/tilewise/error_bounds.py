@@ -88,6 +88,7 @@ class BoundedArithmetic:
 
     def __init__(self, unit: float, least: float) -> None:
         self.unit, self.least = unit, least
+        self.kept: dict[str, Bounded] = {}  # what is stored or added up, by the name of the array
 
     def number(self, value: float) -> Bounded:
         """A number, as the kernel's type holds it."""
@@ -160,7 +161,8 @@ class BoundedArithmetic:
         either = np.maximum(np.abs(a.value - value) + a.error, np.abs(b.value - value) + b.error)
         return Bounded(value, np.where(condition.sure, error, either))
 
-    def keep(self, _name: str, a: Bounded) -> Bounded:
+    def keep(self, name: str, a: Bounded) -> Bounded:
+        self.kept[name] = a
         return a
 
     def call(self, function: str, *given: Any) -> Bounded:

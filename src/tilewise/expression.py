@@ -2,7 +2,8 @@
 
 ``max(acc * s, 0) + r``: ``acc`` is the sum, every other name is an array or a number that the call gives. Known are
 numbers, ``+ - * /``, powers, comparisons, ``and or not``, ``x if condition else y``, and the functions of
-:data:`FUNCTIONS`. ``keep(name, x)`` is x, and stores it in the array of that name.
+:data:`FUNCTIONS`. ``keep(name, x)`` is x, and stores it in the array of that name, which where it is read is what it
+held before. ``column_sums(name, x)`` and ``row_sums(name, x)`` are x too, and add it up over the columns or rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from typing import Any
 
 from tilewise.errors import ArgumentError, UnknownNameError
 
-__all__ = ["ACTIVATIONS", "FUNCTIONS", "KEPT", "PREFIX", "SUM", "EpilogueCall", "Expression", "parse"]
+__all__ = [
+    "ACTIVATIONS",
+    "COLUMN_SUMS",
+    "FUNCTIONS",
+    "KEPT",
+    "PREFIX",
+    "ROW_SUMS",
+    "SUM",
+    "EpilogueCall",
+    "Expression",
+    "parse",
+]
 
 SUM = "acc"
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
@@ -35,11 +47,17 @@ FUNCTIONS = {
     "clamp": 3,
     "where": 3,
 }
-KEEP = "keep"
+KEEP, COLUMN_SUMS, ROW_SUMS = "keep", "column_sums", "row_sums"
+STORES = (
+    KEEP,
+    COLUMN_SUMS,
+    ROW_SUMS,
+)  # what is the value of its second argument, and stores it under its first
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
-KEPT = "kept_"  # of the values to keep
+KEPT = "kept_"  # of the values to store
 _LONGEST = 2000  # characters
 _DEEPEST = 100  # levels of the tree
+_VERBS = {KEEP: "keeps", COLUMN_SUMS: "adds up into", ROW_SUMS: "adds up into"}
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
@@ -51,15 +69,38 @@ class Expression:
     text: str
     tree: ast.expr
     names: tuple[str, ...]  # that a call gives, in the order of their first use; without those kept
-    kept: tuple[str, ...]  # arrays that it stores
+    kept: tuple[str, ...]  # arrays that it stores values in, each element of its own
+    column_sums: tuple[str, ...] = ()  # arrays of the sums of columns
+    row_sums: tuple[str, ...] = ()
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The arrays of the sums of columns and rows."""
+        return self.column_sums + self.row_sums
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """All arrays that it writes."""
+        return self.kept + self.summed
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """All names that a call gives."""
+        return tuple(dict.fromkeys(self.names + self.written))
+
+    @property
+    def kept_whole(self) -> str | None:
+        """The array that the value of the whole expression is kept in; None if there is none."""
+        tree: Any = self.tree
+        return tree.args[0].id if _stores(tree) == KEEP else None
 
     def in_cuda(self) -> str:
-        """The expression in CUDA C++, where what it keeps has been computed: see :meth:`kept_in_cuda`."""
+        """The expression in CUDA C++, where what it stores has been computed: see :meth:`stored_in_cuda`."""
         return _in_cuda(self.tree)
 
-    def kept_in_cuda(self) -> list[tuple[str, str]]:
-        """What it keeps, whether or not a condition needs it: names and expressions, each after those it has."""
-        found = [node for node in _inner_first(self.tree) if _is_keep(node)]
+    def stored_in_cuda(self) -> list[tuple[str, str]]:
+        """What it stores, whether or not a condition needs it: names and expressions, each after those it has."""
+        found = [node for node in _inner_first(self.tree) if _stores(node)]
         return [(node.args[0].id, _in_cuda(node.args[1])) for node in found]
 
     def evaluate(self, operations: Any, values: Mapping[str, Any]) -> Any:
@@ -87,7 +128,9 @@ def parse(text: str) -> Expression:
         raise _point(text.strip(), column - 1, "cannot be read here") from None
     check = _Check(text.strip())
     check.value(tree, 0)
-    return Expression(text.strip(), tree, tuple(check.names), tuple(check.kept))
+    check.check_sums(tree)
+    stored = [tuple(name for name, how in check.stored.items() if how == wanted) for wanted in STORES]
+    return Expression(text.strip(), tree, tuple(check.names), *stored)
 
 
 class _Check:
@@ -96,7 +139,7 @@ class _Check:
     def __init__(self, text: str) -> None:
         self.text = text
         self.names: dict[str, None] = {}
-        self.kept: dict[str, None] = {}
+        self.stored: dict[str, str] = {}  # by which function
 
     def value(self, node: ast.expr, depth: int) -> None:
         """Check what has to be a number."""
@@ -109,7 +152,7 @@ class _Check:
             case ast.Constant(value=int() | float()):
                 self._check_number(node)
             case ast.Name(id=name):
-                if name in FUNCTIONS or name == KEEP:
+                if name in FUNCTIONS or name in STORES:
                     raise self.wrong(node, f"is a function: write {name}(…)")
                 self._check_name(node)
                 if name != SUM:
@@ -169,11 +212,11 @@ class _Check:
     def _check_call(self, node: ast.Call, function: str, depth: int) -> None:
         if node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
             raise self.wrong(node, "takes its arguments by place")
-        if function == KEEP:
-            self._check_keep(node, depth)
+        if function in STORES:
+            self._check_store(node, function, depth)
             return
         if function not in FUNCTIONS:
-            advice = UnknownNameError("function", function, [*FUNCTIONS, KEEP]).fix
+            advice = UnknownNameError("function", function, [*FUNCTIONS, *STORES]).fix
             raise self.wrong(node, f"calls {function}, which is not known; {advice}")
         if len(node.args) != FUNCTIONS[function]:
             raise self.wrong(node, f"has {len(node.args)} arguments; {function} takes {FUNCTIONS[function]}")
@@ -184,14 +227,22 @@ class _Check:
         for one in arguments:
             self.value(one, depth)
 
-    def _check_keep(self, node: ast.Call, depth: int) -> None:
+    def _check_store(self, node: ast.Call, function: str, depth: int) -> None:
         if len(node.args) != 2 or not isinstance(node.args[0], ast.Name) or node.args[0].id == SUM:
-            raise self.wrong(node, "must be keep(name, value): the name of an array, and what it shall hold")
-        if node.args[0].id in self.kept:
-            raise self.wrong(node, f"keeps {node.args[0].id} a second time")
+            what = "what it shall hold" if function == KEEP else "what is to be added up in it"
+            raise self.wrong(node, f"must be {function}(name, value): the name of an array, and {what}")
+        name = node.args[0].id
+        if name in self.stored:
+            raise self.wrong(node, f"{_VERBS[function]} {name} a second time")
         self._check_name(node.args[0])
-        self.kept[node.args[0].id] = None
+        self.stored[name] = function
         self.value(node.args[1], depth)
+
+    def check_sums(self, tree: ast.expr) -> None:
+        """Refuse arrays of sums that are read too: sums are there when all is over."""
+        for node in _inner_first(tree):
+            if _stores(node) in (COLUMN_SUMS, ROW_SUMS) and node.args[0].id in self.names:
+                raise self.wrong(node, f"{_VERBS[COLUMN_SUMS]} {node.args[0].id}, which is read too")
 
     def wrong(self, node: ast.expr, what: str) -> ArgumentError:
         """The error that points at a node, whose offset counts bytes."""
@@ -212,8 +263,10 @@ def _number(node: ast.Constant) -> float:
 # ── to CUDA C++ ──
 
 
-def _is_keep(node: Any) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == KEEP
+def _stores(node: Any) -> str:
+    """Which of the functions that store a node calls; nothing if none."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in STORES
+    return str(node.func.id) if called else ""
 
 
 def _inner_first(node: ast.AST) -> Iterator[Any]:
@@ -246,7 +299,7 @@ def _in_cuda(node: Any) -> str:
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
         case ast.Call(func=ast.Name(id="where"), args=[test, body, orelse]):
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
-        case ast.Call(func=ast.Name(id="keep"), args=[ast.Name(id=name), _]):
+        case ast.Call(args=[ast.Name(id=name), _]) if _stores(node):
             return f"{KEPT}{name}"
         case ast.Call(func=ast.Name(id=function), args=arguments):
             return f"activation::{function}({', '.join(map(_in_cuda, arguments))})"
@@ -278,7 +331,7 @@ def _evaluate(node: Any, operations: Any, values: Mapping[str, Any]) -> Any:
             return functools.reduce(combine, map(of, terms))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return operations.where(of(test), of(body), of(orelse))
-        case ast.Call(func=ast.Name(id="keep"), args=[ast.Name(id=name), value]):
+        case ast.Call(args=[ast.Name(id=name), value]) if _stores(node):
             return operations.keep(name, of(value))
         case ast.Call(func=ast.Name(id=function), args=arguments):
             return operations.call(function, *map(of, arguments))

@@ -14,6 +14,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
+from tilewise.problem import EIGHT_BITS
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -38,6 +39,10 @@ def needs_own_memory(result: View, left: View, choice: Choice) -> bool:
 def _needs_cast(result: View, left: View, choice: Choice) -> bool:
     if choice.settings or result.dtype == choice.result_type(left.dtype):
         return False
+    if result.dtype in EIGHT_BITS and left.dtype != "float64":
+        return choice.kernels is not None and not any(
+            result.dtype in spec.settings.get("result", ()) for spec in choice.kernels
+        )
     return result.dtype != "float32" or left.dtype not in ("float16", "bfloat16")
 
 
@@ -72,6 +77,6 @@ def multiply_staged(
     ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
     arrays = Arrays(x, y, interop.view("out", made), moved, ends)
     start(prepare(arrays, shapes, where, choice), arrays, where, (None,))
-    for name in fused.kept:
+    for name in fused.written:
         overwrite(fused.arrays[name], there[name].numpy())
     return made.numpy()

@@ -132,7 +132,7 @@ def multiply_views(
     offer: Offer | None = None,
 ) -> Any:
     """The same of arrays that have been looked at. What was bound goes to ``offer`` if the choice is all ours."""
-    if choice != _OPEN:
+    if choice != _OPEN or fused.summed:  # the compiled call knows no arrays of sums
         offer = None
     if out is None:
         return _multiply_anew(left, right, device, choice, fused, offer)
@@ -195,7 +195,7 @@ def _multiply_into(
         arrays = Arrays(left, right, result, fused)
         made = prepare(arrays, shapes, where, choice)
     shared = find_overlap(made, arrays)
-    if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.kept:
+    if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.written:
         overwrite(result, _multiply_apart(left, right, where, choice, fused))
         return
     if shared:

@@ -12,6 +12,7 @@ from tilewise.expression import SUM, parse
 
 __all__ = [
     "ARITHMETICS",
+    "EIGHT_BITS",
     "ELEMENT_BYTES",
     "Epilogue",
     "EpilogueArray",
@@ -37,6 +38,9 @@ ELEMENT_BYTES: Mapping[str, float] = {
     "int8": 1,
     "uint8": 1,
 }
+
+# What results may be that operands are not: the largest number stands for all beyond it.
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
@@ -116,21 +120,26 @@ class Epilogue:
             raise ArgumentError("expression", "must be a string", self.expression)
         parsed = parse(self.expression)
         given = [array.name for array in self.arrays] + list(self.numbers)
-        used = dict.fromkeys(parsed.names + parsed.kept)
+        used = parsed.given
         for name in used:
             if name not in given:
                 raise ArgumentError("epilogue", f"must give {name}, which {self.expression!r} has")
         for name in given:
             if name not in used or given.count(name) > 1:
                 raise ArgumentError("epilogue", f"must use {name} in {self.expression!r}, once given")
-        for name in parsed.kept:
+        for name in parsed.written:
             if name in self.numbers:
-                raise ArgumentError("epilogue", f"must give an array for {name}, which is kept")
+                raise ArgumentError("epilogue", f"must give an array for {name}, which is written")
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing happens to the sums."""
         return self.expression == SUM
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The arrays of the sums of columns and rows."""
+        return parse(self.expression).summed
 
     def transposed(self) -> Epilogue:
         """The same for the transpose of the result."""
@@ -183,6 +192,9 @@ class Problem:
             raise ArgumentError("epilogue", "must be an Epilogue", self.epilogue)
         if self.groups and self.batch != 1:
             raise ArgumentError("batch", "must be 1 with groups", self.batch)
+        if self.groups and self.epilogue.summed:
+            rule = "must add up no columns or rows of groups"
+            raise ArgumentError("epilogue", rule, self.epilogue.expression, "add up the result")
 
     @property
     def flops(self) -> int:

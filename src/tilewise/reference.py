@@ -24,6 +24,12 @@ __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 # Unit roundoff of each type that sums may be kept in.
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+# Of what results alone may be: unit roundoff, half of the least step, and the least and largest number.
+_EIGHT_BITS = {
+    "float8_e4m3fn": (2.0**-4, 2.0**-10, -448.0, 448.0),
+    "float8_e5m2": (2.0**-3, 2.0**-17, -57344.0, 57344.0),
+    "int8": (0.0, 0.5, -128.0, 127.0),
+}
 _TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
@@ -76,6 +82,7 @@ def compare(
     accumulate: str = "float32",
     terms: int = 0,
     epilogue: EpilogueCall | None = None,
+    kept: str | None = None,
     arithmetic: str | None = None,
 ) -> Comparison:
     """Compare ``result`` with A·B, element by element.
@@ -85,13 +92,14 @@ def compare(
     much that this would let a wrong result pass: for them |a|·|b| gives way to how large the partial sums
     of operands with random signs get. ``terms`` adds to the length of the sum, for
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
-    the sums, with host arrays. ``arithmetic`` is what float32 operands were multiplied in, if not in their own: "tf32"
-    rounds each of them by up to 2⁻¹¹ of itself.
+    the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
+    arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
+    float32 operands were multiplied in, if not in their own: "tf32" rounds each of them by up to 2⁻¹¹ of itself.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
-    if got.shape != expected.shape:
-        raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
+    if kept is not None and (epilogue is None or kept not in epilogue.expression.written):
+        raise ArgumentError("kept", "must be a name that the epilogue keeps values in, or sums", kept)
     if accumulate not in _ROUNDOFF:
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
@@ -104,10 +112,16 @@ def compare(
         if resolve_arithmetic(arithmetic, left.dtype.name) == "tf32":
             errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
         if epilogue is not None:
-            expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least))
-        bound = _bound(
-            expected, errors, _ROUNDOFF.get(got.dtype.name, unit), _LEAST.get(got.dtype.name, least)
-        )
+            expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
+            if kept in epilogue.expression.summed:
+                axes = _summed_axes(kept in epilogue.expression.column_sums, got.ndim, expected.ndim)
+                expected, errors = _add_up(expected, errors, axes, (unit, least))
+        if got.shape != expected.shape:
+            raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
+        name = got.dtype.name
+        if name in _EIGHT_BITS:
+            return _judge_saturated(got.astype(np.float64), expected, errors, name)
+        bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
 
 
@@ -154,24 +168,63 @@ def _finish(
     expected: npt.NDArray[np.float64],
     errors: npt.NDArray[np.float64],
     arithmetic: BoundedArithmetic,
+    kept: str | None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What an epilogue makes of sums with these errors."""
+    """What an epilogue makes of sums with these errors, or what it keeps of that."""
     values = {
         name: arithmetic.number(float(value)) if isinstance(value, numbers.Real) else arithmetic.array(value)
         for name, value in epilogue.given.items()
     }
     values[SUM] = Bounded(expected, errors)
     found = epilogue.expression.evaluate(arithmetic, values)
+    found = found if kept is None else arithmetic.kept[kept]
     shape = expected.shape
     return np.broadcast_to(found.value, shape), np.broadcast_to(found.error, shape)
+
+
+def _summed_axes(of_columns: bool, dimensions: int, axes: int) -> tuple[int, ...]:
+    """The axes that sums of columns or rows are over: of a stack with one array for all matrices, its own too."""
+    if not of_columns:
+        return (-1,)
+    return tuple(range(axes - 1)) if dimensions == 1 else (-2,)
+
+
+def _add_up(
+    values: npt.NDArray[np.float64],
+    errors: npt.NDArray[np.float64],
+    axes: tuple[int, ...],
+    rounding: tuple[float, float],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sums of values along axes, in any order, in a type of this unit roundoff and least positive."""
+    count = math.prod(values.shape[axis] for axis in axes)
+    sizes = (np.abs(values) + errors).sum(axes)
+    unit, least = rounding
+    return values.sum(axes), errors.sum(axes) + _growth(count + 1, unit) * sizes + (count + 1) * least
 
 
 def _bound(
     expected: npt.NDArray[np.float64], errors: npt.NDArray[np.float64], unit: float, least: float
 ) -> npt.NDArray[np.float64]:
     """The error allowed of results, with their rounding to a type."""
-    bound: npt.NDArray[np.float64] = errors + unit * (np.abs(expected) + errors) + least
+    bound: npt.NDArray[np.float64] = errors + least
+    if unit:  # NOTE: nothing of an infinite error would be NaN
+        bound = bound + unit * (np.abs(expected) + errors)
     return bound * (1 + 1e-9)  # the bound is itself computed in float64
+
+
+def _judge_saturated(
+    got: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    errors: npt.NDArray[np.float64],
+    name: str,
+) -> Comparison:
+    """How results of 8 bits stand, of which the largest stands for all beyond it; of integers 0 stands for NaN."""
+    unit, least, lowest, highest = _EIGHT_BITS[name]
+    clipped = np.clip(expected, lowest, highest)
+    if name == "int8":
+        clipped = np.where(np.isnan(expected), 0.0, clipped)
+    special = ~np.isfinite(expected)  # and so are the errors
+    return _judge(got, clipped, _bound(clipped, np.where(special, 0.0, errors), unit, least), math.inf)
 
 
 def _judge(

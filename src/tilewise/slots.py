@@ -19,6 +19,7 @@ OPERANDS = (
     "workspace",
     "copy_a",
     "copy_b",
+    "sums",
     "bias",
     "residual",
     "scale_a",

@@ -236,7 +236,7 @@ def test_what_cannot_be_had_is_named(given: dict[str, Any], message: str) -> Non
 def test_what_is_kept_shares_no_memory() -> None:
     a, b, p = draw(4, 4), draw(4, 4), np.zeros((4, 4), "float32")
     with pytest.raises(ArgumentError, match=r"^out must not overlap p"):
-        tw.matmul(a, b, p, epilogue=tw.epilogue("keep(p, acc)", p=p), device="emulator")
+        tw.matmul(a, b, p, epilogue=tw.epilogue("keep(p, acc) + 1", p=p), device="emulator")
     with pytest.raises(ArgumentError, match=r"^p must not overlap r"):
         tw.matmul(a, b, epilogue=tw.epilogue("keep(p, acc) + r", p=p, r=p.T), device="emulator")
 

@@ -39,6 +39,56 @@ def test_an_epilogue_is_right(sizes: tuple[int, int, int], dtype: str) -> None:
     assert compared.ok, compared
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes", [(200, 136, 264), (2048, 1024, 512), (64, 64, 4096), (1, 300, 200), (100, 300, 501)]
+)
+def test_columns_and_rows_are_added_up(sizes: tuple[int, int, int], dtype: str) -> None:
+    """Right, and of the same bits every time."""
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in ((m, k), (k, n)))
+    wide = "float64" if dtype == "float64" else "float32"
+    found = []
+    for _ in range(3):
+        down, across = np.full(n, np.nan, wide), np.full(m, np.nan, wide)
+        epilogue = tw.epilogue(
+            "column_sums(down, acc * 2) + row_sums(across, relu(acc))", down=down, across=across
+        )
+        tw.matmul(a, b, epilogue=epilogue, device="gpu")
+        for name, sums in (("down", down), ("across", across)):
+            compared = tw.reference.compare(
+                sums, a, b, accumulate=wide, epilogue=epilogue, kept=name, terms=64
+            )
+            assert compared.ok, (name, str(compared))
+        found.append(down.tobytes() + across.tobytes())
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("sizes", [(200, 136, 264), (1024, 1024, 512), (64, 64, 4096), (100, 300, 501)])
+def test_a_weight_is_updated_in_place(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype("bfloat16")) for shape in ((m, k), (k, n)))
+    master, momentum = RANDOM.standard_normal((2, m, n)).astype("float32")
+    before = tw.sgd(master.copy(), momentum=momentum.copy(), rate=0.01, decay=0.1)
+    weight = np.full((m, n), np.nan, a.dtype)
+    step = tw.sgd(master, momentum=momentum, rate=0.01, decay=0.1)
+    tw.matmul(a, b, weight, epilogue=step, device="gpu")
+    for found, name in ((weight, None), (master, "master"), (momentum, "momentum")):
+        compared = tw.reference.compare(found, a, b, epilogue=before, kept=name, terms=64)
+        assert compared.ok, (name, str(compared))
+
+
+@pytest.mark.parametrize("result", ["float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize("sizes", [(200, 136, 264), (1024, 1024, 512), (100, 301, 501), (1, 300, 200)])
+def test_results_of_eight_bits_saturate(sizes: tuple[int, int, int], result: str) -> None:
+    m, n, k = sizes
+    a, b = (RANDOM.standard_normal(shape).astype(numpy_dtype("bfloat16")) for shape in ((m, k), (k, n)))
+    out, epilogue = np.zeros((m, n), numpy_dtype(result)), tw.epilogue("acc * s", s=10.0)
+    tw.matmul(a, b, out, epilogue=epilogue, device="gpu")
+    compared = tw.reference.compare(out, a, b, epilogue=epilogue, terms=64)
+    assert compared.ok, compared
+
+
 @pytest.mark.skipif(not available(), reason="this Python has no compiled call")
 def test_a_warm_call_is_the_call_in_python_to_the_bit() -> None:
     """With other arrays and other numbers than those of the first call, and without any Python function."""

@@ -11,6 +11,8 @@ from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.seam import Device
 from tilewise.gpus import arch_capability
 from tilewise.kernel import Kernel
+from tilewise.kernels.epilogue import PARTIALS, partial_bytes
+from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps, copy_bytes, readable
 from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
 from tilewise.launch import check_launch
@@ -43,20 +45,27 @@ def bind(
         raise error
     regions, size = _regions(spec, settings, read)
     m, n, _ = read.sizes
+    inner = read.inner(spec.stack_axes)
     if not m * n * read.batch:
-        return Bound(device, (), (), 0)
+        nothing = add_steps(inner, (m, n), target)  # sums of no elements
+        return Bound(device, (), _bound_all(nothing, None, target, device), 0)
     code = spec.code(settings, spec.orient(operands).epilogue)
     prepare = arrange_steps(operands, read)
-    inner = read.inner(spec.stack_axes)
-    steps = spec.steps(inner, settings)
+    steps = spec.steps(inner, settings) + add_steps(inner, spec.sum_slots(inner, settings), target)
     return Bound(
         device,
-        tuple(_bound(step, step.code or code, target, device) for step in prepare),
-        tuple(_bound(step, step.code or code, target, device) for step in steps),
+        _bound_all(prepare, code, target, device),
+        _bound_all(steps, code, target, device),
         size,
         regions,
         tuple(_shifts(spec, read)),
     )
+
+
+def _bound_all(
+    steps: list[Step], code: KernelSource | None, arch: str, device: Device
+) -> tuple[BoundLaunch, ...]:
+    return tuple(_bound(step, found, arch, device) for step in steps if (found := step.code or code))
 
 
 def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLaunch:
@@ -80,6 +89,8 @@ def _regions(spec: KernelSpec, settings: Settings, read: Operands) -> tuple[dict
     """Where in the workspace each part of it begins, and the bytes of all."""
     found, end = {}, 0
     sizes = {"workspace": spec.workspace(read, settings)}
+    inner = read.inner(spec.stack_axes)
+    sizes[PARTIALS] = partial_bytes(inner, spec.sum_slots(inner, settings))
     for one in read[:2]:
         if one.name.startswith("copy_"):
             sizes[one.name] = copy_bytes(one, read.stack_of(one))

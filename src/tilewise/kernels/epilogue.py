@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from tilewise.expression import KEPT, PREFIX, SUM, parse
-from tilewise.operands import Operand, Operands
-from tilewise.problem import Epilogue
+from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
+from tilewise.operands import Operand, Operands, ceil_div
+from tilewise.problem import Epilogue, EpilogueArray
 from tilewise.slots import Gap, Slot
 
-__all__ = ["HEADER", "epilogue_header", "epilogue_slot"]
+__all__ = [
+    "HEADER",
+    "PARTIALS",
+    "PartialSums",
+    "epilogue_header",
+    "epilogue_slot",
+    "is_of_all_matrices",
+    "partial_bytes",
+    "partial_sums",
+]
 
 HEADER = "tilewise/epilogue.cuh"
 _STRIDES = struct.Struct("<qqqq")
 _POINTER = 8  # bytes
+PARTIALS = "sums"  # the region of the workspace that has partial sums of columns and rows
+_REGION = 256  # bytes of which an array's begin at a multiple
 _HEADER = """\
 #pragma once
 #include <tilewise/activation.cuh>
 #include <tilewise/epilogue_array.cuh>
-
+{include}
 struct Epilogue {{
     using Sum = {sums};
     static constexpr bool PLAIN = false;
+    static __device__ constexpr bool has_sums() {{ return {has_sums}; }}
 {members}
     __device__ Epilogue in_stack(unsigned outer, unsigned inner) const
     {{
@@ -37,9 +50,9 @@ struct Epilogue {{
     {{
         return {{{read}}};
     }}
-
+{added_struct}
     template <unsigned COUNT>
-    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column) const
+    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column{added}) const
     {{
 {kept}#pragma unroll
         for (unsigned i = 0; i < COUNT; ++i) {{
@@ -47,7 +60,7 @@ struct Epilogue {{
 {each}            sums[i] = {expression};
         }}
 {keep}    }}
-
+{sums_of}
     __device__ Sum operator()(Sum sum, unsigned row, unsigned column) const
     {{
         Sum sums[1] = {{sum}};
@@ -58,14 +71,45 @@ struct Epilogue {{
 """
 
 
+# What a header has more where columns or rows are added up.
+_ADDED = """
+    // What the sums of columns and rows get of neighbouring columns.
+    template <unsigned COUNT> struct Added {{
+{added}
+        __device__ void add(const Added &other)
+        {{
+#pragma unroll
+            for (unsigned i = 0; i < COUNT; ++i) {{
+{add}            }}
+        }}
+    }};
+"""
+_SUMS = """
+    // The same where each element is a partial sum of its own.
+    template <unsigned COUNT>
+    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column) const
+    {{
+        Added<COUNT> added;
+        apply(sums, given, row, column, added);
+{keep}    }}
+
+    // Store what a warp has of a row, or of columns, as a partial sum of that number: see tilewise/partial_sums.cuh.
+    template <unsigned LANES, unsigned COUNT>
+    __device__ void put_row(const Added<COUNT> &added, bool exists, unsigned row, unsigned slot) const
+    {{
+{put_row}    }}
+
+    template <unsigned APART, unsigned COUNT>
+    __device__ void put_columns(const Added<COUNT> &added, unsigned slot, unsigned column, unsigned left) const
+    {{
+{put_columns}    }}
+"""
+
+
 def epilogue_header(form: Epilogue, sums: str) -> str:
     """The header that does what an epilogue says to sums of a type."""
     expression = parse(form.expression)
-    types = {
-        array.name: f"EpilogueArray<{'' if array.name in expression.kept else 'const '}{array.dtype}, "
-        f"{str(array.by_row).lower()}, {str(array.by_column).lower()}>"
-        for array in form.arrays
-    }
+    types = {array.name: _array_type(array, expression) for array in form.arrays}
     read = {name: found for name, found in types.items() if name in expression.names}
     members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
@@ -73,10 +117,15 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     each = [
         f"const Sum {PREFIX}{name} = this->{PREFIX}{name}.value(given.{PREFIX}{name}, i);" for name in read
     ]
-    for name, value in expression.kept_in_cuda():
-        each.append(f"const Sum {KEPT}{name} = {value}; all_{name}[i] = {KEPT}{name};")
+    for name, value in expression.stored_in_cuda():
+        there = f"added.{PREFIX}{name}" if name in expression.summed else f"all_{name}"
+        each.append(f"const Sum {KEPT}{name} = {value}; {there}[i] = {KEPT}{name};")
     return _HEADER.format(
         sums=sums,
+        include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
+        has_sums=str(bool(expression.summed)).lower(),
+        added=", Added<COUNT> &added" if expression.summed else "",
+        **_sums_of(expression),
         members=_lines(members, 1),
         select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
         given=_lines(given, 2),
@@ -89,16 +138,56 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     )
 
 
+def _array_type(array: EpilogueArray, expression: Expression) -> str:
+    """The type of an array in the header; of sums it is that of the partial ones."""
+    if array.name in expression.summed:
+        return "EpilogueArray<Sum, true, true>"
+    constant = "" if array.name in expression.kept else "const "
+    return (
+        f"EpilogueArray<{constant}{array.dtype}, {str(array.by_row).lower()}, {str(array.by_column).lower()}>"
+    )
+
+
+def _sums_of(expression: Expression) -> dict[str, str]:
+    """The parts of the header that add up columns and rows, by their places."""
+    if not expression.summed:
+        return {"added_struct": "", "sums_of": ""}
+
+    def each(line: str, names: Iterable[str], depth: int = 2) -> str:
+        return _lines([line.format(f"{PREFIX}{name}") for name in names], depth)
+
+    put = "partial_sums::put_{}(this->{{0}}, added.{{0}}, {});"
+    added = _ADDED.format(
+        added=each("Sum {}[COUNT] = {{}};", expression.summed),
+        add=each("{0}[i] += other.{0}[i];", expression.summed, 4),
+    )
+    sums_of = _SUMS.format(
+        keep=each("this->{0}.keep(row, column, added.{0});", expression.summed),
+        put_row=each(put.format("row<LANES>", "exists, row, slot"), expression.row_sums),
+        put_columns=each(put.format("columns<APART>", "slot, column, left"), expression.column_sums),
+    )
+    return {"added_struct": added, "sums_of": sums_of}
+
+
 def _lines(lines: Iterable[str], depth: int) -> str:
     return "".join(f"{'    ' * depth}{line}\n" for line in lines)
 
 
-def epilogue_slot(operands: Operands) -> Slot:
-    """The argument of a launch that holds the arrays and numbers of the epilogue: the bytes of ``struct Epilogue``."""
+def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> Slot:
+    """The argument of a launch that holds the arrays and numbers of the epilogue: the bytes of ``struct Epilogue``.
+
+    ``slots`` are those of :func:`partial_sums`.
+    """
     template, gaps = bytearray(), []
-    for operand in operands.extras:
-        template += _strides(operand)
-        gaps.append(Gap(len(template), operand.name))
+    parts = {one.name: one for one in partial_sums(operands, slots)}
+    for array, operand in zip(operands.epilogue.arrays, operands.extras, strict=True):
+        if array.name in parts:
+            here = parts[array.name]
+            template += here.strides(operands.stack)
+            gaps.append(Gap(len(template), PARTIALS, here.offset))
+        else:
+            template += _strides(operand)
+            gaps.append(Gap(len(template), operand.name))
         template += bytes(_POINTER)
     size = 8 if operands.accumulate == "float64" else 4
     for name in operands.epilogue.numbers:
@@ -112,3 +201,59 @@ def epilogue_slot(operands: Operands) -> Slot:
 def _strides(operand: Operand) -> bytes:
     outer, inner = (0, 0, *operand.stack)[-2:]
     return _STRIDES.pack(operand.row_stride, operand.column_stride, outer, inner)
+
+
+# ── sums of columns and rows ─────────────────────────────────────────────────────────────────────────────
+
+
+class PartialSums(NamedTuple):
+    """Where the partial sums of an array of sums lie in their region: matrices of ``rows`` by ``columns``."""
+
+    name: str
+    of_columns: bool
+    rows: int
+    columns: int
+    offset: int
+    size: int  # bytes, as offset is
+
+    @property
+    def length(self) -> int:
+        """How many sums there are of a matrix."""
+        return self.columns if self.of_columns else self.rows
+
+    @property
+    def parts(self) -> int:
+        """How many parts each of them has."""
+        return self.rows if self.of_columns else self.columns
+
+    def strides(self, stack: tuple[int, ...]) -> bytes:
+        """Its strides as ``EpilogueArray`` has them."""
+        matrix = self.rows * self.columns
+        return _STRIDES.pack(self.columns, 1, matrix * (stack[-1] if stack else 1), matrix)
+
+
+def partial_sums(operands: Operands, slots: tuple[int, int] | None = None) -> Iterator[PartialSums]:
+    """The partial sums of each array of sums.
+
+    ``slots``: how many parts there are of the sum of a column, and of a row; if None, as many as elements.
+    """
+    expression = parse(operands.epilogue.expression)
+    down, across = slots or (operands.c.rows, operands.c.columns)
+    item, offset = 8 if operands.accumulate == "float64" else 4, 0
+    for name in expression.summed:
+        of_columns = name in expression.column_sums
+        rows = down if of_columns else operands.c.rows
+        columns = operands.c.columns if of_columns else across
+        size = ceil_div(rows * columns * operands.batch * item, _REGION) * _REGION
+        yield PartialSums(name, of_columns, rows, columns, offset, size)
+        offset += size
+
+
+def partial_bytes(operands: Operands, slots: tuple[int, int]) -> int:
+    """The bytes of all partial sums."""
+    return sum(one.size for one in partial_sums(operands, slots))
+
+
+def is_of_all_matrices(operands: Operands, target: Operand) -> bool:
+    """Whether an array has sums over all matrices of a stack, not some for each."""
+    return operands.batch != 1 and not any(target.stack)

@@ -15,7 +15,7 @@ from typing import Any
 from tilewise.errors import ArchError, ArgumentError, UnknownNameError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import Kernel
-from tilewise.kernels.epilogue import HEADER, epilogue_header
+from tilewise.kernels.epilogue import HEADER, epilogue_header, is_of_all_matrices
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
@@ -163,6 +163,9 @@ class KernelSpec:
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     grouped: bool = False  # takes a matrix of B for each group of A's rows
+    sum_slots: Callable[[Operands, Settings], tuple[int, int]] = lambda operands, _settings: operands.sizes[
+        :2
+    ]  # how many partial sums its epilogue leaves of a column, and of a row
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed
@@ -198,6 +201,11 @@ class KernelSpec:
             return ArgumentError("groups", f"must be 0 for {self.name}", operands.groups)
         if not self.epilogues and not operands.epilogue.is_plain:
             return ArgumentError("epilogue", f"must be plain for {self.name}", operands.epilogue.expression)
+        for array, operand in zip(operands.epilogue.arrays, operands.extras, strict=True):
+            summed = array.name in operands.epilogue.summed
+            if summed and len(operands.stack) > self.stack_axes and is_of_all_matrices(operands, operand):
+                rule = f"must have sums for each matrix of a stack with more than {self.stack_axes} axes"
+                return ArgumentError(array.name, rule, operands.stack)
         for operand in operands[:2]:
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"

@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
+from tilewise.kernels.epilogue import partial_bytes
 from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operands, ceil_div
@@ -57,7 +58,20 @@ def predict(
 ) -> Prediction:
     """What multiplying these operands by this kernel takes on the target; some are copies of ``sources``."""
     inner = operands.inner(spec.stack_axes)
-    return predict_work(spec.work(inner, settings), inner, operands, sources, target)
+    found = predict_work(spec.work(inner, settings), inner, operands, sources, target)
+    if not operands.epilogue.summed:
+        return found
+    repeats = operands.batch // inner.batch if operands.batch else 1
+    return _with_sums(found, partial_bytes(inner, spec.sum_slots(inner, settings)), inner, repeats, target)
+
+
+def _with_sums(found: Prediction, moved: int, inner: Operands, repeats: int, target: Target) -> Prediction:
+    """The same with partial sums of columns and rows, which are written and read, and the launches that add them up."""
+    constants = target.constants
+    once = len(inner.epilogue.summed) * constants.pass_seconds + 2 * moved / constants.workspace_bandwidth
+    terms = {**found.terms, "passes": found.terms["passes"] + once * repeats}
+    bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
+    return Prediction(found.seconds + once * repeats, bound, terms)
 
 
 def predict_work(

@@ -7,6 +7,11 @@ enum class bfloat16 : unsigned short {}; // the upper half of the bits of a floa
 using float32 = float;
 using float64 = double;
 
+// What results alone may be, each a byte: the largest number stands for all beyond it, infinities among them.
+enum class float8_e4m3fn : unsigned char {}; // the bits: 4 of an exponent, 3 behind the point; up to 448
+enum class float8_e5m2 : unsigned char {};   // up to 57344
+enum class int8 : signed char {};            // whole numbers from -128 to 127
+
 template <typename A, typename B> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
 
@@ -48,6 +53,49 @@ template <> inline __device__ bfloat16 narrow<bfloat16>(float32 sum)
     const unsigned short bits = sum == sum ? rounded >> 16 : 0x7fff; // NOTE: rounding could turn NaN into 0
 #endif
     return bfloat16(bits);
+}
+
+// A float8 of MANTISSA bits behind the point, whose largest number has the bits MOST, by whole numbers.
+template <unsigned MANTISSA, unsigned BIAS, unsigned MOST> inline __device__ unsigned char narrow_to_8(float32 sum)
+{
+    constexpr unsigned SHIFT = 23 - MANTISSA, LEAST_NORMAL = 128 - BIAS, STEP = 23 + LEAST_NORMAL - MANTISSA;
+    const unsigned sign = __float_as_uint(sum) >> 24 & 0x80, wide = __float_as_uint(sum) & 0x7fffffff;
+    if (sum != sum) return 0x7f;
+    unsigned bits;
+    if (wide < LEAST_NORMAL << 23) // as many steps as are left in a float32 that has the same steps
+        bits = __float_as_uint(__uint_as_float(wide) + __uint_as_float(STEP << 23)) - (STEP << 23);
+    else
+        bits = (wide + (1u << (SHIFT - 1)) - 1 + (wide >> SHIFT & 1) >> SHIFT) - (127 - BIAS << MANTISSA);
+    return sign | (bits < MOST ? bits : MOST);
+}
+
+template <> inline __device__ float8_e4m3fn narrow<float8_e4m3fn>(float32 sum)
+{
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(sum));
+    return float8_e4m3fn(pair);
+#else
+    return float8_e4m3fn(narrow_to_8<3, 7, 0x7e>(sum));
+#endif
+}
+
+template <> inline __device__ float8_e5m2 narrow<float8_e5m2>(float32 sum)
+{
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(sum));
+    return float8_e5m2(pair);
+#else
+    return float8_e5m2(narrow_to_8<2, 15, 0x7b>(sum));
+#endif
+}
+
+template <> inline __device__ int8 narrow<int8>(float32 sum)
+{
+    int whole;
+    asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(whole) : "f"(sum)); // of NaN 0
+    return int8(whole);
 }
 
 // Two neighbours in a row of results.

@@ -3,6 +3,7 @@
 
 struct PlainEpilogue {
     static constexpr bool PLAIN = true;
+    static __device__ constexpr bool has_sums() { return false; } // of columns or rows
 
     // For the matrix of these numbers in the stack.
     __device__ PlainEpilogue in_stack(unsigned, unsigned) const { return *this; }

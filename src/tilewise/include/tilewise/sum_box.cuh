@@ -62,8 +62,9 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
     };
 
     // What an epilogue reads for the next AHEAD of a thread's runs. It takes long, so it begins before the sums are here,
-    // and before the results of other runs are stored.
+    // and before the results of other runs are stored; unless it is so much that registers for two turns are too many.
     template <typename Epilogue, unsigned AHEAD> struct Given {
+        enum : bool { EARLY = sizeof(typename Epilogue::template Given<RUN>) <= 2 * RUN * sizeof(float) };
         typename Epilogue::template Given<RUN> runs[AHEAD];
 
         __device__ void read(const Part &part, const Epilogue &epilogue, unsigned first)
@@ -75,14 +76,15 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         }
     };
 
-    // Stores what the epilogue makes of the sums. The first runs have been read.
+    // Stores what the epilogue makes of the sums. The first runs have been read, if early.
     template <unsigned AHEAD, typename Result, typename Epilogue>
     __device__ void store(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> given, const Epilogue &epilogue)
     {
 #pragma unroll 1
         for (unsigned first = 0; first < Part::RUNS; first += AHEAD) {
             Given<Epilogue, AHEAD> next;
-            next.read(part, epilogue, first + AHEAD);
+            if (!next.EARLY) given.read(part, epilogue, first);
+            if (next.EARLY) next.read(part, epilogue, first + AHEAD);
 #pragma unroll
             for (unsigned i = 0; i < AHEAD; ++i)
                 if (part.has(first + i)) store_run(c, part, first + i, given.runs[i], epilogue);
@@ -98,10 +100,82 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
             }
     }
 
+    // The same where the epilogue adds up columns and rows: each warp stores what it has of this box as partial sums, of
+    // which every box has as many as warps below one another, and one across. Boxes begin anew with each TILE_M rows and
+    // TILE_N columns of C. Only runs or only single columns of a box are taken, so that a thread keeps to its columns.
+    template <unsigned TILE_M, unsigned TILE_N, unsigned AHEAD, typename Result, typename Epilogue>
+    __device__ void store_and_add(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> given,
+                                  const Epilogue &epilogue)
+    {
+        if (part.height * part.width == 0) return;
+        const unsigned box = part.row / TILE_M * ((TILE_M + 63) / 64) + part.row % TILE_M / 64;
+        const unsigned down = box * (GROUP / LANES) + threadIdx.x % GROUP / LANES;
+        const unsigned across = part.column / TILE_N * ((TILE_N + 63) / 64) + part.column % TILE_N / COLUMNS;
+        if (part.whole * RUN == part.width)
+            add_runs(c, part, given, epilogue, down, across);
+        else
+            add_columns(c, part, epilogue, down, across);
+    }
+
   private:
+    template <unsigned AHEAD, typename Result, typename Epilogue>
+    __device__ void add_runs(Matrix<Result> c, const Part &part, Given<Epilogue, AHEAD> &given,
+                             const Epilogue &epilogue, unsigned slot_down, unsigned slot_across)
+    {
+        constexpr unsigned SHARERS = COLUMNS / RUN; // lanes that have a row together
+        typename Epilogue::template Added<RUN> all;
+#pragma unroll 1
+        for (unsigned first = 0; first < Part::RUNS; first += AHEAD) {
+            Given<Epilogue, AHEAD> next;
+            if (!next.EARLY) given.read(part, epilogue, first);
+            if (next.EARLY) next.read(part, epilogue, first + AHEAD);
+#pragma unroll
+            for (unsigned i = 0; i < AHEAD; ++i) {
+                typename Epilogue::template Added<RUN> added;
+                if (part.has(first + i)) store_run(c, part, first + i, given.runs[i], epilogue, added);
+                const unsigned row = part.down(first + i);
+                epilogue.template put_row<SHARERS>(added, row < part.height, part.row + row, slot_across);
+                all.add(added);
+            }
+            given = next;
+        }
+        const unsigned left = part.across() < part.width ? part.width - part.across() : 0;
+        epilogue.template put_columns<SHARERS>(all, slot_down, part.column + part.across(), left);
+    }
+
     template <typename Result, typename Epilogue>
+    __device__ void add_columns(Matrix<Result> c, const Part &part, const Epilogue &epilogue, unsigned slot_down,
+                                unsigned slot_across)
+    {
+        typename Epilogue::template Added<1> all[COLUMNS / LANES];
+#pragma unroll 1
+        for (unsigned row = threadIdx.x % GROUP / LANES; row < part.height; row += GROUP / LANES) {
+            typename Epilogue::template Added<1> of_row;
+#pragma unroll
+            for (unsigned i = 0; i < COLUMNS / LANES; ++i) {
+                const unsigned column = i * LANES + threadIdx.x % LANES;
+                if (column >= part.width) continue;
+                typename Epilogue::template Added<1> added;
+                float sum[1] = {chunk(row, column)[column % CHUNK]};
+                const unsigned down = part.row + row, across = part.column + column;
+                epilogue.apply(sum, epilogue.template read<1>(down, across), down, across, added);
+                c.at(down, across) = narrow<Result>(sum[0]);
+                all[i].add(added), of_row.add(added);
+            }
+            epilogue.template put_row<LANES>(of_row, true, part.row + row, slot_across);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < COLUMNS / LANES; ++i) {
+            const unsigned column = i * LANES + threadIdx.x % LANES;
+            epilogue.template put_columns<LANES>(all[i], slot_down, part.column + column, column < part.width);
+        }
+    }
+
+    // `added` gets what the epilogue adds up, if it does.
+    template <typename Result, typename Epilogue, typename... Added>
     __device__ void store_run(Matrix<Result> c, const Part &part, unsigned i,
-                              const typename Epilogue::template Given<RUN> &given, const Epilogue &epilogue)
+                              const typename Epilogue::template Given<RUN> &given, const Epilogue &epilogue,
+                              Added &...added)
     {
         const unsigned row = part.row + part.down(i), column = part.column + part.across();
         Neighbours<float, CHUNK> low, high;
@@ -111,7 +185,7 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)
             run[j] = j < CHUNK ? low.at[j] : high.at[j % CHUNK];
-        epilogue.apply(run, given, row, column);
+        epilogue.apply(run, given, row, column, added...);
         Neighbours<Result, RUN> results;
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)

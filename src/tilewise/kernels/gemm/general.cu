@@ -170,7 +170,48 @@ struct Sums {
                     *c.at(row + i, column + j * THREADS_N) =
                         narrow<Result>(epilogue(at[i][j], row + i, column + j * THREADS_N));
     }
+
+    // The same where the epilogue adds up columns and rows: each warp stores what it has of them.
+    template <typename Adding>
+    __device__ void store_and_add(const Strided<Result> &c, const Adding &epilogue, unsigned row, unsigned column) const
+    {
+        constexpr unsigned WARP_M = 32 / THREADS_N * THREAD_M;
+        static_assert(32 % THREADS_N == 0, "a warp has whole rows of the tile");
+        typename Adding::template Added<1> all[THREAD_N];
+#pragma unroll
+        for (unsigned i = 0; i < THREAD_M; ++i) {
+            typename Adding::template Added<1> of_row;
+#pragma unroll
+            for (unsigned j = 0; j < THREAD_N; ++j) {
+                const unsigned across = column + j * THREADS_N;
+                if (row + i >= c.rows || across >= c.columns) continue;
+                Sum sum[1] = {at[i][j]};
+                typename Adding::template Added<1> added;
+                epilogue.apply(sum, epilogue.template read<1>(row + i, across), row + i, across, added);
+                *c.at(row + i, across) = narrow<Result>(sum[0]);
+                all[j].add(added), of_row.add(added);
+            }
+            epilogue.template put_row<THREADS_N>(of_row, row + i < c.rows, row + i, column / BLOCK_N);
+        }
+        const unsigned first = __shfl_sync(~0u, row, 0); // of the warp's rows
+        if (first >= c.rows) return;
+#pragma unroll
+        for (unsigned j = 0; j < THREAD_N; ++j) {
+            const unsigned across = column + j * THREADS_N;
+            epilogue.template put_columns<THREADS_N>(all[j], first / WARP_M, across, across < c.columns);
+        }
+    }
 };
+
+template <typename Epilogue>
+inline __device__ void store(const Sums &sums, const Strided<Result> &c, const Epilogue &epilogue, unsigned row,
+                             unsigned column)
+{
+    if constexpr (Epilogue::has_sums())
+        sums.store_and_add(c, epilogue, row, column);
+    else
+        sums.store(c, epilogue, row, column);
+}
 
 // The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -213,6 +254,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
-    sums.store(c, epilogue.in_stack(batch / inner_count, batch % inner_count), first_row + row,
-               first_column + column);
+    store(sums, c, epilogue.in_stack(batch / inner_count, batch % inner_count), first_row + row, first_column + column);
 }

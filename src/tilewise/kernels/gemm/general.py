@@ -14,7 +14,7 @@ from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.launch import Launch
-from tilewise.problem import Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -83,6 +83,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= _MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel general", f"{size:,}")
+    if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
+        return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
     inner = operands.inner(STACK_AXES)
     if blocks(inner, settings) > _MOST_BLOCKS:
         return LaunchError(
@@ -103,8 +105,20 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
-    args = (*matrices, constant("I", max(inner, 1)), *ends, epilogue_slot(operands))
+    args = (
+        *matrices,
+        constant("I", max(inner, 1)),
+        *ends,
+        epilogue_slot(operands, sum_slots(operands, settings)),
+    )
     return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
+
+
+def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
+    """How many partial sums there are of a column, each warp's, and of a row, each block's."""
+    (m, n, _), shape = operands.sizes, shape_of(settings)
+    warp_m = 32 // (shape.block.n // shape.thread.n) * shape.thread.m
+    return ceil_div(m, warp_m), ceil_div(n, shape.block.n)
 
 
 def work(_operands: Operands, settings: Settings) -> Work:
@@ -151,7 +165,7 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(SHAPES),
         "element": _ELEMENTS,
-        "result": _ELEMENTS,
+        "result": (*_ELEMENTS, *EIGHT_BITS),
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
         "grouped": (0, 1),
@@ -165,6 +179,7 @@ SPEC = KernelSpec(
     raster="grouped",
     strided=True,
     epilogues=True,
+    sum_slots=sum_slots,
     grouped=True,
     stack_axes=STACK_AXES,
 )

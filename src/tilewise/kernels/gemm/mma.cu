@@ -11,6 +11,7 @@
 // of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
 #include <tilewise/epilogue.cuh>
+#include <tilewise/finish_and_add.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/mma_fragment.cuh>
 #include <tilewise/raster.cuh>
@@ -214,14 +215,20 @@ using Rows = RowStage<GatheredAs<SPLIT == 1 && Epilogue::PLAIN>::Type, WARP_N>;
 static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
 
 // Writes a tile of C. NOTE: a template, so that only what there are rows for is compiled.
-template <typename WarpRows>
+template <typename WarpRows, typename Epilogue>
 inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Result> c, unsigned row, unsigned column,
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
-    if constexpr (Epilogue::PLAIN)
+    if constexpr (Epilogue::PLAIN) {
         sums.write<round_pair<SumPair>, true>(c, row, column, place, rows);
-    else
+    } else if constexpr (Epilogue::has_sums()) {
+        typename Epilogue::template Added<1> all[2];
+        const FinishAndAdd<WARP_N, round_pair<SumPair>, Epilogue> finish = {epilogue, c.height, c.width, all};
+        sums.finish_and_write(c, row, column, place, rows, finish);
+        finish.put_columns(row + place.row, column + place.column, WARP_M);
+    } else {
         sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
+    }
 }
 
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With

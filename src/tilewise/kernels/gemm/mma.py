@@ -338,7 +338,14 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     multiply = Launch(
         (tiles_of(operands, settings), split, 1),
         (shape_of(settings).threads, 1, 1),
-        (a.strided(), b.strided(), c.strided(), parts, inner, epilogue_slot(operands)),
+        (
+            a.strided(),
+            b.strided(),
+            c.strided(),
+            parts,
+            inner,
+            epilogue_slot(operands, sum_slots(operands, settings)),
+        ),
         shared=shared_bytes(settings),
     )
     if split == 1:
@@ -349,6 +356,15 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
     add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
     return [Step("mma_gemm", multiply), Step("mma_add", add)]
+
+
+def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
+    """How many partial sums there are of a column, and of a row: each warp's; every element where K is split."""
+    m, n, _ = operands.sizes
+    if int(settings["split"]) > 1:
+        return m, n
+    warp = shape_of(settings).warp
+    return ceil_div(m, warp.m), ceil_div(n, warp.n)
 
 
 def work(operands: Operands, settings: Settings) -> Work:
@@ -428,6 +444,7 @@ SPEC = KernelSpec(
     raster="grouped",
     stack_axes=STACK_AXES,
     epilogues=True,
+    sum_slots=sum_slots,
     readable=is_readable,
     reads_slowly=reads_slowly,
     lies="have rows or columns whose elements are neighbours",

@@ -14,7 +14,7 @@ from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
-from tilewise.problem import Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -59,6 +59,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= _MOST_SIZE:
             return LaunchError(argument, "must be less than 2^31 for kernel vector", f"{size:,}")
+    if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
+        return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
     inner = operands.inner(STACK_AXES)
     if blocks(inner, settings) > _MOST_BLOCKS:
         return LaunchError(
@@ -121,7 +123,7 @@ SPEC = KernelSpec(
         "rows": (8, 4, 2, 1),
         "per_lane": (1, 2, 4),
         "element": _ELEMENTS,
-        "result": _ELEMENTS,
+        "result": (*_ELEMENTS, *EIGHT_BITS),
     },
     refuse=refuse,
     candidates=candidates,

@@ -75,7 +75,7 @@
 #define ELEMENT bfloat16 // or float16
 #endif
 #ifndef RESULT
-#define RESULT ELEMENT // or float32
+#define RESULT ELEMENT // or float32, or a type of 8 bits
 #endif
 
 using Element = ELEMENT;
@@ -124,9 +124,10 @@ struct Stage {
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where something happens to them first, or where a tile is
-// no whole boxes wide.
-constexpr bool STORED_BY_ENGINE = Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0;
+// of which is put while the other is stored; or one of sums, where something happens to them first, where a tile is no
+// whole boxes wide, or where results are bytes.
+constexpr bool STORED_BY_ENGINE =
+    Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
 struct alignas(1024) ResultBuffer {
@@ -343,7 +344,7 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
     constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
     constexpr unsigned ACROSS = WHOLE + (REST > 0);
     // As registers allow: there are about as many for what is read ahead of two runs as 32.
-    constexpr bool ROOM = CONSUMERS < 3 && sizeof(Fused::Given<BoxOfSums::RUN>) <= 32;
+    constexpr bool ROOM = CONSUMERS < 3 && !Fused::has_sums() && sizeof(Fused::Given<BoxOfSums::RUN>) <= 32;
     constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
@@ -352,7 +353,7 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
         const unsigned row = EXCHANGED ? across : down, column = EXCHANGED ? down : across;
         const BoxOfSums::Part part(c, row, column, EXCHANGED ? lines : 64, EXCHANGED ? 64 : lines, wide);
         BoxOfSums::Given<Fused, AHEAD> given;
-        given.read(part, epilogue, 0);
+        if (given.EARLY) given.read(part, epilogue, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
         for (unsigned j = 0; j < ROWS_64 * ACROSS; ++j) {
@@ -365,7 +366,10 @@ inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS
             }
         }
         wait_for_warpgroup(group);
-        box.store(c, part, given, epilogue);
+        if constexpr (Fused::has_sums())
+            box.template store_and_add<EXCHANGED ? BLOCK_N : 64, EXCHANGED ? 64 : BLOCK_N>(c, part, given, epilogue);
+        else
+            box.store(c, part, given, epilogue);
     }
 }
 

@@ -28,7 +28,7 @@ from tilewise.kernels.spec import (
     straddling,
 )
 from tilewise.launch import Launch
-from tilewise.problem import Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -347,8 +347,13 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if operands.groups and shape.sums > MOST_SUMS_CHANGED:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
-    if not operands.epilogue.is_plain and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
-        return ArgumentError("partition", "must be a smaller tile with an epilogue", settings["partition"])
+    in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
+    if in_boxes and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
+        return ArgumentError(
+            "partition",
+            "must be a smaller tile with an epilogue, or results of 8 bits",
+            settings["partition"],
+        )
     if split > 1 and (cluster_of(settings) != (1, 1) or int(settings["tiles"]) != 1):
         return ArgumentError("split", "must be 1 with a cluster or several tiles a block", split)
     if split > 1 and not may_split(shape):
@@ -393,13 +398,35 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
-        (*maps, c.strided(), *(constant("I", number) for number in numbers), *ends, epilogue_slot(operands)),
+        (
+            *maps,
+            c.strided(),
+            *(constant("I", number) for number in numbers),
+            *ends,
+            epilogue_slot(operands, sum_slots(operands, settings)),
+        ),
         shared=shape.shared_bytes,
         cluster=(blocks, 1, 1) if blocks > 1 else None,
         programmatic=True,
     )
     multiply = Step("wgmma_gemm", launch)
     return [multiply] if parts == 1 else [multiply, add_step(operands, parts)]
+
+
+def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
+    """How many partial sums there are of a column, and of a row: each warp's of every box; of split K, every element.
+
+    Boxes of 64 rows and columns lie in a tile; the last ones below one another, or side by side, may be smaller.
+    """
+    (m, n, _), shape = operands.sizes, shape_of(settings)
+    if int(settings["split"]) > 1 or int(settings["parts"]) > 1:
+        return m, n
+    tile_m, tile_n = (shape.n, BOX) if shape.exchanged else (BOX, shape.n)
+    down, across = (
+        size // tile * ceil_div(tile, BOX) + ceil_div(size % tile, BOX)
+        for size, tile in ((m, tile_m), (n, tile_n))
+    )
+    return down * WARPGROUP // 32, across
 
 
 def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
@@ -419,7 +446,7 @@ def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int
 
 def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of C; if the engine cannot store it, as many zeros."""
-    if not is_aligned(c):
+    if not is_aligned(c) or c.itemsize == 1:
         return Slot(bytes(BYTES))
     return c.map((64, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
@@ -455,7 +482,10 @@ def work(operands: Operands, settings: Settings) -> Work:
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
     """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
-    return operands.epilogue.is_plain and shape.n % BOX == 0 and not shape.exchanged and parts == 1
+    bytewise = operands.c.itemsize == 1
+    return (
+        operands.epilogue.is_plain and shape.n % BOX == 0 and not (shape.exchanged or bytewise) and parts == 1
+    )
 
 
 def defines(settings: Settings) -> dict[str, object]:
@@ -506,7 +536,7 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(PARTITIONS),
         "element": ("bfloat16", "float16"),
-        "result": ("bfloat16", "float16", "float32"),
+        "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
         "parts": PARTS,  # of K, over the clusters
@@ -527,6 +557,7 @@ SPEC = KernelSpec(
     raster="grouped",
     stack_axes=STACK_AXES,
     epilogues=True,
+    sum_slots=sum_slots,
     grouped=True,
     readable=is_readable,
     lies="have rows or columns that begin at multiples of 16 bytes",
