@@ -307,19 +307,20 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
                                      Place tile, const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
     auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
-    constexpr unsigned BOXES = ROWS_64 * (WARPGROUP_N / Box::COLUMNS);
+    constexpr unsigned ACROSS = WARPGROUP_N / Box::COLUMNS, BOXES = ROWS_64 * ACROSS;
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
-#pragma unroll
+#pragma unroll 1 // how a box is stored is compiled once, not for each
     for (unsigned i = 0; i < BOXES; ++i) {
         Box &box = boxes[i % 2];
-        const unsigned down = i / (BOXES / ROWS_64), across = i % (BOXES / ROWS_64);
-        const unsigned row = tile.row + down * Box::ROWS;
-        const unsigned column = tile.column + across * Box::COLUMNS;
+        const unsigned row = tile.row + i / ACROSS * Box::ROWS;
+        const unsigned column = tile.column + i % ACROSS * Box::COLUMNS;
         const bool inside = !GROUPED || row + Box::ROWS <= c.height; // or else it has rows of the next group
         const bool whole = by_engine && inside && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
         if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
         wait_for_warpgroup(group);
-        box.put(sums[down], across * Box::SUMS);
+#pragma unroll
+        for (unsigned j = 0; j < BOXES; ++j)
+            if (i == j) box.put(sums[j / ACROSS], j % ACROSS * Box::SUMS);
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
         if (storing && whole) {
