@@ -153,7 +153,7 @@ def test_the_widest_accesses_that_the_alignment_allows() -> None:
     elements = a.size + b.size + 128 * 256
     for gap, widths in (
         (0, {16: elements // 8}),
-        (2, {4: elements // 2}),
+        (2, {4: (a.size + b.size) // 2, 2: 128 * 256}),
         (1, {2: elements}),
     ):
         product = multiply(SPEC, a, b, arch=ARCH, result="float16", lies=(Lie(gap=gap),) * 3)

@@ -29,44 +29,60 @@ template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16
         *reinterpret_cast<Pair *>(at(row, column)) = pair;
     }
 
-    // Writes the rows to C, as far as it has them, with all lanes of the warp: whole accesses of so many bytes as
-    // C is aligned for, and the other columns one by one.
-    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned access)
+    // Writes the rows to C, as far as it has them, with all lanes of the warp: whole 16 bytes where C is aligned for
+    // them, and the other columns one by one.
+    __device__ void write(Matrix<Result> c, unsigned first_row, unsigned first_column, bool aligned)
     {
         const unsigned rows = first_row < c.height ? c.height - first_row : 0;
         const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
-        unsigned done = 0; // columns
+        const unsigned whole = aligned ? columns / WIDE<uint4> * WIDE<uint4> : 0;
+        write_wide<uint4>(c, first_row, first_column, rows, whole);
+        if (whole != columns) write_elements(c, first_row, first_column, rows, whole, columns);
+    }
+
+    // The same with whole accesses of so many bytes as C is aligned for, 16, 8 or 4.
+    __device__ void write_as_aligned(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned access)
+    {
+        const unsigned rows = first_row < c.height ? c.height - first_row : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+        const unsigned wide = max(access / unsigned(sizeof(Result)), 1u);
+        const unsigned whole = access >= 4 ? columns / wide * wide : 0;
         if (access == 16)
-            done = write_wide<uint4>(c, first_row, first_column, rows, columns);
+            write_wide<uint4>(c, first_row, first_column, rows, whole);
         else if (access == 8)
-            done = write_wide<uint2>(c, first_row, first_column, rows, columns);
+            write_wide<uint2>(c, first_row, first_column, rows, whole);
         else if constexpr (sizeof(Result) <= sizeof(unsigned))
-            if (access == 4) done = write_wide<unsigned>(c, first_row, first_column, rows, columns);
-        if (done == columns) return;
-#pragma unroll 1
-        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS; i += LANES) {
-            const unsigned row = i / COLUMNS, column = i % COLUMNS;
-            if (row < rows && column >= done && column < columns)
-                c.at(first_row + row, first_column + column) = *at(row, column);
-        }
+            if (access == 4) write_wide<unsigned>(c, first_row, first_column, rows, whole);
+        if (whole != columns) write_elements(c, first_row, first_column, rows, whole, columns);
     }
 
   private:
-    // Writes the whole accesses that there are in the columns; returns how many columns they have.
+    template <typename Access> static constexpr unsigned WIDE = sizeof(Access) / sizeof(Result);
+
+    // Writes the first columns of the rows, which are whole accesses.
     template <typename Access>
-    __device__ unsigned write_wide(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned rows,
-                                   unsigned columns)
+    __device__ void write_wide(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned rows,
+                               unsigned columns)
     {
-        constexpr unsigned WIDE = sizeof(Access) / sizeof(Result);
-        const unsigned whole = columns / WIDE * WIDE;
 #pragma unroll 1
-        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS / WIDE; i += LANES) {
-            const unsigned row = i / (COLUMNS / WIDE), column = i % (COLUMNS / WIDE) * WIDE;
-            if (row < rows && column < whole)
+        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS / WIDE<Access>; i += LANES) {
+            const unsigned row = i / (COLUMNS / WIDE<Access>), column = i % (COLUMNS / WIDE<Access>) * WIDE<Access>;
+            if (row < rows && column < columns)
                 *reinterpret_cast<Access *>(&c.at(first_row + row, first_column + column)) =
                     *reinterpret_cast<const Access *>(at(row, column));
         }
-        return whole;
+    }
+
+    // Writes the others one by one.
+    __device__ void write_elements(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned rows,
+                                   unsigned begin, unsigned end)
+    {
+#pragma unroll 1
+        for (unsigned i = threadIdx.x % LANES; i < ROWS * COLUMNS; i += LANES) {
+            const unsigned row = i / COLUMNS, column = i % COLUMNS;
+            if (row < rows && column >= begin && column < end)
+                c.at(first_row + row, first_column + column) = *at(row, column);
+        }
     }
 };
 
@@ -75,4 +91,10 @@ template <typename T> inline __device__ unsigned widest_store(Matrix<T> matrix)
 {
     const auto bits = reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T) | 16;
     return bits & -bits;
+}
+
+// Whether 128-bit accesses fit every row of the matrix.
+template <typename T> inline __device__ bool aligned_16(Matrix<T> matrix)
+{
+    return (reinterpret_cast<unsigned long long>(matrix.elements) | matrix.pitch * sizeof(T)) % 16 == 0;
 }

@@ -89,11 +89,19 @@ template <unsigned WARPS_M, unsigned M, unsigned N> struct Place {
 struct LaneRow {
     unsigned row, half;
 
-    __device__ LaneRow(bool beside = false)
+    __device__ LaneRow()
     {
         const unsigned lane = threadIdx.x % LANES;
-        row = beside ? lane / 16 * 8 + lane % 8 : lane % 16;
-        half = beside ? lane / 8 % 2 : lane / 16;
+        row = lane % 16;
+        half = lane / 16;
+    }
+
+    explicit __device__ LaneRow(bool beside) : LaneRow()
+    {
+        if (!beside) return;
+        const unsigned lane = threadIdx.x % LANES;
+        row = lane / 16 * 8 + lane % 8;
+        half = lane / 8 % 2;
     }
 };
 
@@ -148,17 +156,22 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     using SumPair = decltype(tensor_core::row_pair(at[0][0], 0)); // float2, or double2
     using Wide = decltype(SumPair().x);
 
-    // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours.
-    template <auto NARROW, typename Result, typename Place>
+    // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours. AS_ALIGNED: by accesses
+    // of 8 and 4 bytes where 16 cannot be, which makes the code longer.
+    template <auto NARROW, bool AS_ALIGNED = false, typename Result, typename Place>
     __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                           RowStage<Result, N> &stage)
     {
-        const unsigned access = widest_store(c);
+        const unsigned access = AS_ALIGNED ? widest_store(c) : aligned_16(c);
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
+            const unsigned row = block_row + place.row + i * 16, column = block_column + place.column;
             put_first_row<NARROW>(stage);
             __syncwarp();
-            stage.write(c, block_row + place.row + i * 16, block_column + place.column, access);
+            if constexpr (AS_ALIGNED)
+                stage.write_as_aligned(c, row, column, access);
+            else
+                stage.write(c, row, column, access);
             __syncwarp();
             move_up();
         }
@@ -183,7 +196,7 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
             else
                 finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();
-            reinterpret_cast<RowStage<Result, N> &>(sums).write(c, row, column, access);
+            reinterpret_cast<RowStage<Result, N> &>(sums).write_as_aligned(c, row, column, access);
             __syncwarp();
             move_up();
         }

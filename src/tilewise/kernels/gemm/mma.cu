@@ -220,7 +220,7 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
     if constexpr (Epilogue::PLAIN) {
-        sums.write<round_pair<SumPair>>(c, row, column, place, rows);
+        sums.write<round_pair<SumPair>, true>(c, row, column, place, rows);
     } else if constexpr (Epilogue::has_sums()) {
         typename Epilogue::template Added<1> all[2];
         const FinishAndAdd<WARP_N, round_pair<SumPair>, Epilogue> finish = {epilogue, c.height, c.width, all};
