@@ -222,7 +222,6 @@ def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(given: dict[
         ({"parts": 2, "tiles": 2}, "parts"),
         ({"split": 2, "partition": "128x256x64"}, "split"),
         ({"pingpong": 1, "partition": "128x256x64"}, "pingpong"),
-        ({"partition": "64x8x64"}, "partition"),
         ({"a_in_rows": 0}, "a_in_rows"),
         ({"stacked": 1}, "stacked"),
     ],
