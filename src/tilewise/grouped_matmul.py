@@ -113,8 +113,7 @@ def _multiply(
     """
     left, right, result, fused, ends = arrays
     if common.space == HOST and where.runs_on_gpu:
-        before = result if keeps else None
-        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, ends, before))
+        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result, ends, keeps))
         return None
     made = prepare(arrays, shapes, where, choice)
     if shared := find_overlap(made, arrays):

@@ -60,20 +60,24 @@ def multiply_staged(
     shapes: Shapes,
     where: Device,
     choice: Choice,
+    result: View,
     offsets: View | None = None,
-    before: View | None = None,
+    keeps: bool = False,
 ) -> npt.NDArray[Any]:
-    """The product of host arrays, multiplied on a GPU: copied there, and what is written back.
+    """The product of host arrays, multiplied on a GPU: copied there, and what is to be written to ``result``.
 
-    ``before`` holds what the result has where no group of rows has anything.
+    Its elements are the result's if a kernel makes such. With ``keeps`` they are those that it has where no group of
+    rows has anything.
     """
     x, y = (interop.view(name, where.array(numpy_of(one))) for name, one in (("a", left), ("b", right)))
     there = {name: where.array(numpy_of(one)) for name, one in fused.arrays.items()}
     moved = fused._replace(views=tuple(interop.view(name, one) for name, one in there.items()))
-    if before is None:
-        made = where.empty(shapes.result, interop.numpy_dtype(choice.result_type(left.dtype)))
+    if keeps:
+        made = where.array(numpy_of(result))
     else:
-        made = where.array(numpy_of(before))
+        cast = _needs_cast(result, left, choice)
+        dtype = choice.result_type(left.dtype) if cast else result.dtype
+        made = where.empty(shapes.result, interop.numpy_dtype(dtype))
     ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
     arrays = Arrays(x, y, interop.view("out", made), moved, ends)
     start(prepare(arrays, shapes, where, choice), arrays, where, (None,))

@@ -152,7 +152,7 @@ def _multiply_anew(
     array = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
     result = interop.view("out", array)
     if common.space == HOST and where.runs_on_gpu:
-        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice))
+        overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))
     else:
         arrays = Arrays(left, right, result, fused)
         made = prepare(arrays, shapes, where, choice)
@@ -187,7 +187,7 @@ def _multiply_into(
         fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
         check_out(result, shapes, choice.result_type(left.dtype))
         if common.space == HOST and where.runs_on_gpu:
-            overwrite(result, multiply_staged(left, right, fused, shapes, where, choice))
+            overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))
             return
         if needs_own_memory(result, left, choice):
             overwrite(result, _multiply_apart(left, right, where, choice, fused))

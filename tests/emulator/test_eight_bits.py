@@ -152,3 +152,16 @@ def test_what_cannot_be_of_eight_bits_is_named() -> None:
         tw.matmul(a.astype("f"), b.astype("f"), epilogue=read, device="emulator")
     with pytest.raises(ArgumentError, match=r"result must be no type of 8 bits of float64"):
         tw.plan(4, 6, 3, dtype="float64", result="int8")
+
+
+@pytest.mark.parametrize("result", [*EIGHT_BITS, "float32"])
+def test_host_arrays_that_go_by_way_of_a_gpus_memory_are_rounded_once(
+    result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are copied back as the kernel made them, not cast on the way."""
+    device = tw.device("emulator")
+    monkeypatch.setattr(type(device), "runs_on_gpu", True)  # so host arrays are copied there and back
+    a, b = (RANDOM.standard_normal(shape).astype(BFLOAT16) for shape in ((40, 70), (70, 24)))
+    out, scaled = np.zeros((40, 24), TYPES.get(result, result)), tw.epilogue("acc * s", s=100.0)
+    tw.matmul(a, b, out, epilogue=scaled, device=device)
+    assert compare(out, a, b, epilogue=scaled, terms=64).ok

@@ -89,6 +89,7 @@ class Work:
     tiles: int = 1  # of C that a block computes one after another
     pingpong: bool = False  # whether it stores one of them while it multiplies the next
     exchanged: bool = False  # whether the block is one of C's transpose
+    storers: int = 2  # warpgroups that store a tile together, if it has warpgroups
     launches: int = 1
     extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider

@@ -475,6 +475,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
+        storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
         straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
     )
