@@ -1,0 +1,310 @@
+"""torch's operators ``tilewise::linear`` and ``tilewise::matmul``: for gradients, torch.compile, torch.func, autocast.
+
+Importing this module registers them. Both are made of ``tilewise::_product``, which has a kernel, a rule for tensors
+without elements, one for gradients and one for vmap: what differentiates, compiles or transforms sees that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._functorch import autograd_function
+
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.expression import ACTIVATIONS
+from tilewise.interop.torch.batching import map_product, product_shape
+from tilewise.interop.torch.gradients import (
+    RecordedProduct,
+    differentiate,
+    needs_dispatcher,
+    remember,
+    start_product,
+)
+from tilewise.interop.torch.terms import Terms, result_dtype
+
+__all__ = ["linear", "matmul", "needs_operator", "refuse"]
+
+_torch: Any = torch  # for what torch leaves without types
+_single_level: Any = autograd_function
+_recorded: Any = RecordedProduct
+_LIBRARY: Any = _torch.library.Library("tilewise", "DEF")
+_TERMS = (
+    "Tensor? bias=None, Tensor? c=None, Tensor? residual=None, str? activation=None, "
+    "float alpha=1.0, float beta=1.0"
+)
+_LIBRARY.define(f"matmul(Tensor a, Tensor b, {_TERMS}, str? device=None) -> Tensor")
+_LIBRARY.define(
+    "linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? residual=None, "
+    "str? device=None) -> Tensor"
+)
+_LIBRARY.define(
+    f"_product(Tensor a, Tensor b, {_TERMS}, bool keep=False, str? device=None) -> (Tensor, Tensor)"
+)
+_NOT_A_SHAPE = "must broadcast to the result's shape"
+
+
+# ── shapes and types ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_tensors(names: Sequence[str], operands: Sequence[Any]) -> None:
+    """Refuse arrays of other libraries beside tensors that record gradients."""
+    for name, one in zip(names, operands, strict=False):
+        if one is not None and not isinstance(one, torch.Tensor):
+            rule = "must be a torch.Tensor where another one requires a gradient or is in a transform"
+            raise ArgumentError(name, rule, type(one).__name__, f"use torch.as_tensor({name})")
+
+
+def _refuse_tangents(operands: Sequence[torch.Tensor | None], names: Sequence[str] = Terms._fields) -> None:
+    """Refuse forward-mode differentiation, whose tangents would be lost."""
+    if torch.autograd.forward_ad._current_level < 0:
+        return
+    for name, one in zip(names, operands, strict=False):
+        if one is not None and _torch.autograd.forward_ad.unpack_dual(one).tangent is not None:
+            fix = "use reverse mode: torch.func.vjp, grad or jacrev"
+            raise ArgumentError(
+                name, "must carry no tangent: forward-mode derivatives are not there", fix=fix
+            )
+
+
+def _check_terms(terms: Terms, shape: Sequence[int]) -> None:
+    """Refuse what does not lie beside ``a`` or does not broadcast to the result."""
+    for name, one in zip(Terms._fields[1:], terms.operands[1:], strict=False):
+        if one is None:
+            continue
+        if one.device != terms.a.device:
+            rule = f"must lie on the device of the first operand, {terms.a.device}"
+            raise ArgumentError(name, rule, str(one.device), f"use {name}.to({str(terms.a.device)!r})")
+        if name != "b" and (
+            one.ndim > len(shape)
+            or any(size not in (1, n) for size, n in zip(one.shape[::-1], shape[::-1], strict=False))
+        ):
+            raise ArgumentError(name, f"{_NOT_A_SHAPE} {tuple(shape)}", tuple(one.shape))
+    if terms.activation is not None and terms.activation not in ACTIVATIONS:
+        raise UnknownNameError("activation", terms.activation, ACTIVATIONS)
+
+
+def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Refuse what makes no linear layer, by the names of its arguments."""
+    _check_tensors(("x", "weight"), (x, weight))
+    _refuse_tangents((x, weight), ("x", "weight"))
+    if not x.ndim:
+        raise ArgumentError("x", "must have at least one dimension", "a scalar")
+    if weight.ndim != 2:
+        raise ArgumentError("weight", "must have the shape (out, in)", tuple(weight.shape))
+    if weight.shape[1] != x.shape[-1]:
+        rule = f"must have as many columns as x ({x.shape[-1]})"
+        raise ArgumentError("weight", rule, f"shapes {tuple(x.shape)} and {tuple(weight.shape)}")
+    if weight.device != x.device:
+        rule = f"must lie on the device of x, {x.device}"
+        raise ArgumentError("weight", rule, str(weight.device), f"use weight.to({str(x.device)!r})")
+
+
+# ── tilewise::_product ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The kernel: a launch on the device that holds the tensors, or on tilewise's own for those in host memory."""
+    with torch.no_grad():  # autograd's part is done, and tw.matmul has none in it
+        return start_product(Terms(*args))
+
+
+def _fake_product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernel would give, of tensors without elements."""
+    terms = Terms(*args)
+    shape = product_shape(terms.a.shape, terms.b.shape)
+    _check_terms(terms, shape)
+    result = terms.a.new_empty(shape, dtype=result_dtype(terms.a, terms.b))
+    return result, result.new_empty(shape if terms.keep else [0])
+
+
+class _OperatorProduct(torch.autograd.function._SingleLevelFunction):
+    """The operator's node in autograd's graph: as of torch.library.register_autograd, but inside of torch.func too.
+
+    NOTE: ``torch.func`` runs the kernel for autograd on the tensors of one level, as it does for torch's own operators.
+    ``Function`` takes itself to be outside of that and goes through all levels; its base class does not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, keys: Any, *args: Any) -> Any:
+        """Go on below autograd."""
+        with torch._C._AutoDispatchBelowAutograd():
+            results = torch.ops.tilewise._product.default.redispatch(
+                keys & torch._C._after_autograd_keyset, *args
+            )
+        remember(ctx, ctx.needs_input_grad[1:], Terms(*args), *results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, d_result: Any, d_pre: Any) -> Any:
+        """The gradients of the operands; the keys and the other arguments have none."""
+        gradients = differentiate(ctx, d_result, d_pre, matmul)
+        return (None, *gradients, *(None,) * (len(Terms._fields) - len(gradients)))
+
+
+_operator_node: Any = _OperatorProduct
+
+
+def _differentiable_product(keys: Any, *args: Any) -> Any:
+    """The kernel for autograd."""
+    if _records(Terms(*args).operands):
+        if not torch._C._are_functorch_transforms_active():
+            return _operator_node.apply(keys, *args)
+        with _single_level.enable_single_level_autograd_function():
+            return _operator_node.apply(keys, *args)
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.tilewise._product.default.redispatch(keys & torch._C._after_autograd_keyset, *args)
+
+
+def _map_batch(info: Any, in_dims: Any, *args: Any) -> Any:
+    return map_product(info, in_dims, args, torch.ops.tilewise._product)
+
+
+# ── tilewise::matmul and tilewise::linear ────────────────────────────────────────────────────────────────
+
+
+def _records(operands: Sequence[torch.Tensor | None]) -> bool:
+    """Whether autograd records an operation on these."""
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in operands)
+
+
+def _compose_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    device: str | None = None,
+) -> torch.Tensor:
+    """``tilewise::matmul`` by ``tilewise::_product``.
+
+    NOTE: where a transform hides that gradients are recorded, ``pre`` is computed again in the backward pass.
+    """
+    terms = Terms(a, b, bias, c, residual, activation, alpha, beta, False, device)
+    _refuse_tangents(terms.operands)
+    terms = terms._replace(keep=terms.needs_pre and _records(terms.operands))
+    result: torch.Tensor = torch.ops.tilewise._product(*terms)[0]
+    return result
+
+
+def _record(terms: Terms) -> torch.Tensor:
+    made = _recorded.apply(*terms)
+    result: torch.Tensor = made[0] if terms.keep else made
+    return result
+
+
+def _compose_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+    device: str | None = None,
+) -> torch.Tensor:
+    """``tilewise::linear`` by ``tilewise::_product``."""
+    _check_linear(x, weight)
+    return _compose_matmul(x, weight.mT, bias, None, residual, activation, 1.0, 1.0, device)
+
+
+def _cast_for(device: str, operator: Any) -> Any:
+    """The operator as autocast has it: both factors in autocast's type; what is added is added in float32 anyway."""
+
+    def call(a: torch.Tensor, b: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        a, b = (
+            one.to(dtype) if one.is_floating_point() and one.dtype != torch.float64 else one for one in (a, b)
+        )
+        with torch.autocast(device, enabled=False):
+            result: torch.Tensor = operator(a, b, *args, **kwargs)
+        return result
+
+    return call
+
+
+def _register() -> None:
+    """Give the operators their kernels and rules."""
+    for key in ("CPU", "CUDA"):
+        _LIBRARY.impl("_product", _product, key)
+    torch.library.register_fake("tilewise::_product", _fake_product, lib=_LIBRARY)
+    _LIBRARY.impl("_product", _differentiable_product, "Autograd", with_keyset=True)
+    torch.library.register_vmap("tilewise::_product", _map_batch, lib=_LIBRARY)
+    for name, compose in (("matmul", _compose_matmul), ("linear", _compose_linear)):
+        _LIBRARY.impl(name, compose, "CompositeImplicitAutograd")
+        _LIBRARY.impl(name, compose, "FuncTorchBatchedDecomposition")
+        for device in ("cpu", "cuda"):
+            call = _cast_for(device, getattr(torch.ops.tilewise, name).default)
+            _LIBRARY.impl(name, call, f"Autocast{device.upper()}")
+
+
+_register()
+
+
+# ── the routes of a call ─────────────────────────────────────────────────────────────────────────────────
+
+
+def needs_operator(operands: Sequence[torch.Tensor | None]) -> bool:
+    """Whether these have to go through torch's dispatcher: what is compiled, traced, or stands for a tensor."""
+    return torch.compiler.is_compiling() or needs_dispatcher(operands)
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    c: torch.Tensor | None = None,
+    device: Any = None,
+) -> torch.Tensor:
+    """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
+    factor = 1.0 if beta is None else beta
+    terms = Terms(a, b, bias, c if factor else None, residual, activation, alpha, factor, False, device)
+    return _multiply(terms)
+
+
+def linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+    device: Any = None,
+) -> torch.Tensor:
+    """:func:`tilewise.linear` of tensors, by the cheapest way that records gradients where they are wanted."""
+    _check_linear(x, weight)
+    return _multiply(Terms(x, weight.mT, bias, None, residual, activation, device=device))
+
+
+def refuse(**given: Any) -> None:
+    """Refuse arguments that a product has no use for where gradients are recorded or a transform runs."""
+    for name, value in given.items():
+        if value is not None:
+            rule = "must be None where gradients are recorded, in torch.func and for fake tensors"
+            fix = "use torch.no_grad() or .detach()" + (
+                ", or bias=, activation= and the like" if name == "epilogue" else ""
+            )
+            raise ArgumentError(name, rule, fix=fix)
+
+
+def _multiply(terms: Terms) -> torch.Tensor:
+    """The product, by the cheapest of three routes: the operator, autograd's Function, a launch."""
+    operands = terms.operands
+    _check_tensors(Terms._fields, operands)
+    _refuse_tangents(operands)
+    device = terms.device
+    if needs_operator(operands):
+        name = device if device is None or isinstance(device, str) else device.name
+        result: torch.Tensor = _compose_matmul(*terms[:8], name)
+        return result
+    _check_terms(terms, product_shape(terms.a.shape, terms.b.shape))
+    if _records(operands) or torch._C._are_functorch_transforms_active():
+        return _record(terms._replace(keep=terms.needs_pre and _records(operands)))
+    return start_product(terms)[0]
