@@ -6,12 +6,14 @@ without elements, one for gradients and one for vmap: what differentiates, compi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._functorch import autograd_function
 
+import tilewise as tw
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS
 from tilewise.interop.torch.batching import map_product, product_shape
@@ -24,7 +26,7 @@ from tilewise.interop.torch.gradients import (
 )
 from tilewise.interop.torch.terms import Terms, result_dtype
 
-__all__ = ["linear", "matmul", "needs_operator", "refuse"]
+__all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "needs_operator", "refuse"]
 
 _torch: Any = torch  # for what torch leaves without types
 _single_level: Any = autograd_function
@@ -308,3 +310,37 @@ def _multiply(terms: Terms) -> torch.Tensor:
     if _records(operands) or torch._C._are_functorch_transforms_active():
         return _record(terms._replace(keep=terms.needs_pre and _records(operands)))
     return start_product(terms)[0]
+
+
+# ── torch.compile ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@functools.cache
+def allow_in_graph() -> None:
+    """Have torch.compile trace tw.matmul and tw.linear as operators, where its graph would break else.
+
+    ``Linear`` and what ``patch`` made do without. With ``out``, ``plan``, ``copy`` and ``epilogue`` it breaks still.
+    """
+
+    def _launch(function: Any) -> Any:
+        return _torch.compiler.disable(lambda *args, **given: function(*args, **given))
+
+    launch_matmul, launch_linear = _launch(tw.matmul), _launch(tw.linear)
+
+    def trace_matmul(
+        a: Any, b: Any, out: Any = None, *, beta: float | None = None, c: Any = None, **given: Any
+    ) -> Any:
+        if out is not None or any(given.get(name) is not None for name in ("epilogue", "plan", "copy")):
+            return launch_matmul(a, b, out, beta=beta, c=c, **given)
+        named = {name: given[name] for name in given if name not in ("epilogue", "plan", "copy")}
+        factor = 1.0 if beta is None else beta
+        return torch.ops.tilewise.matmul(a, b, c=c if factor else None, beta=factor, **named)
+
+    def trace_linear(x: Any, weight: Any, bias: Any = None, **given: Any) -> Any:
+        if any(given.get(name) is not None for name in ("out", "plan", "copy")):
+            return launch_linear(x, weight, bias, **given)
+        named = {name: given[name] for name in given if name not in ("out", "plan", "copy")}
+        return torch.ops.tilewise.linear(x, weight, bias, **named)
+
+    _torch.compiler.substitute_in_graph(tw.matmul, skip_signature_check=True)(trace_matmul)
+    _torch.compiler.substitute_in_graph(tw.linear, skip_signature_check=True)(trace_linear)
