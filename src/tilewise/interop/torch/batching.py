@@ -24,12 +24,14 @@ def product_shape(a: Sequence[int], b: Sequence[int]) -> list[int]:
     if inner != a[-1]:
         rule = f"must have as many rows as a has columns ({a[-1]})"
         raise ArgumentError("b", rule, f"shapes {tuple(a)} and {tuple(b)}")
+    if len(a) <= 2 or len(b) <= 2:
+        return [*a[:-2], *b[:-2], *a[-2:-1], *(b[-1:] if len(b) > 1 else ())]
     try:
         stack = _torch.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     except RuntimeError:
         found = f"shapes {tuple(a)} and {tuple(b)}"
         raise ArgumentError("a and b", "must have stacks that broadcast", found) from None
-    return [*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())]
+    return [*stack, a[-2], b[-1]]
 
 
 def map_product(info: Any, in_dims: Sequence[Any], args: Sequence[Any], product: Callable[..., Any]) -> Any:

@@ -15,9 +15,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import tilewise as tw
 from tilewise.interop.torch.batching import map_product, product_shape
-from tilewise.interop.torch.terms import OPERANDS, Terms, result_dtype
+from tilewise.interop.torch.terms import OPERANDS, Terms, needs_pre, result_dtype
 
-__all__ = ["RecordedProduct", "differentiate", "needs_dispatcher", "remember", "start_product"]
+__all__ = [
+    "RecordedProduct",
+    "TransformedProduct",
+    "differentiate",
+    "needs_dispatcher",
+    "remember",
+    "start_product",
+]
 
 Multiply = Callable[..., torch.Tensor]
 Gradients = tuple[torch.Tensor | None, ...]
@@ -27,14 +34,14 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 def start_product(terms: Terms) -> tuple[torch.Tensor, torch.Tensor]:
-    """The product of tensors in memory, and ``pre``, which is empty if it is not kept."""
+    """The product of tensors in memory, and ``pre``, the result again if it is not kept."""
     a, b, bias, c, residual, activation, alpha, beta, keep, device = terms
     if not keep:
         more: dict[str, Any] = {} if c is None else {"c": c, "beta": beta}
         result = tw.matmul(
             a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, device=device, **more
         )
-        return result, result.new_empty(0)
+        return result, result
     pre = torch.empty(product_shape(a.shape, b.shape), dtype=result_dtype(a, b), device=a.device)
     given: dict[str, Any] = {"pre": pre}
     text = "acc"
@@ -67,7 +74,7 @@ def remember(
     ctx.likes = tuple(None if one is None else (one.shape, one.dtype) for one in terms.operands)
     ctx.set_materialize_grads(False)
     derived = terms.activation is not None and (need_a or need_b or any(others[:2]))
-    ctx.from_result = derived and not terms.needs_pre
+    ctx.from_result = derived and not needs_pre(terms.activation, terms.residual)
     ctx.recomputes = derived and not ctx.from_result and not terms.keep
     ctx.save_for_backward(
         terms.a if need_b or ctx.recomputes else None,
@@ -164,19 +171,34 @@ def needs_dispatcher(operands: Sequence[torch.Tensor | None]) -> bool:
 
 
 class RecordedProduct(torch.autograd.Function):
-    """A product that autograd and ``torch.func`` record, without torch's dispatcher, whose way costs more.
+    """A product in memory that autograd records, without torch's dispatcher.
 
     ``apply`` takes the terms; what it gives is the result, and ``pre`` with it if that is kept.
     """
 
     @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        """Launch, and save what the backward pass needs."""
+        terms = Terms(*args)
+        result, pre = start_product(terms)
+        remember(ctx, ctx.needs_input_grad, terms, result, pre)
+        return (result, pre) if terms.keep else result
+
+    @staticmethod
+    def backward(ctx: Any, d_result: Any, d_pre: Any = None) -> Any:
+        """The gradients of the operands; the other arguments have none."""
+        return (*differentiate(ctx, d_result, d_pre, tw.matmul), *(None,) * (len(Terms._fields) - OPERANDS))
+
+
+class TransformedProduct(RecordedProduct):
+    """The same in ``torch.func``, which asks for the context by itself; for that every call costs more."""
+
+    @staticmethod
     def forward(*args: Any) -> Any:
         """Launch, or trace a launch."""
         terms = Terms(*args)
-        if needs_dispatcher(terms.operands):
-            result, pre = torch.ops.tilewise._product(*terms)
-        else:
-            result, pre = start_product(terms)
+        make = torch.ops.tilewise._product if needs_dispatcher(terms.operands) else _launch
+        result, pre = make(*terms)
         return (result, pre) if terms.keep else result
 
     @staticmethod
@@ -186,11 +208,10 @@ class RecordedProduct(torch.autograd.Function):
         remember(ctx, ctx.needs_input_grad, terms, *(output if terms.keep else (output, output)))
 
     @staticmethod
-    def backward(ctx: Any, d_result: Any, d_pre: Any = None) -> Any:
-        """The gradients of the operands; the other arguments have none."""
-        return (*differentiate(ctx, d_result, d_pre, tw.matmul), *(None,) * (len(Terms._fields) - OPERANDS))
-
-    @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         """All products of a batch as one."""
-        return map_product(info, in_dims, args, RecordedProduct.apply)
+        return map_product(info, in_dims, args, TransformedProduct.apply)
+
+
+def _launch(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return start_product(Terms(*args))

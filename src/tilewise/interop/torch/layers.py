@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 import tilewise as tw
-from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.expression import ACTIVATIONS
+from tilewise.errors import ArgumentError
 from tilewise.interop.torch import operators
+from tilewise.interop.torch.terms import check_activation
 
 __all__ = ["Linear", "reason_to_leave"]
 
@@ -40,7 +40,7 @@ class Linear(torch.nn.Linear):
         *,
         activation: str | None = None,
     ) -> None:
-        _check_activation(activation)
+        check_activation(activation)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
 
@@ -92,8 +92,3 @@ def reason_to_leave(module: torch.nn.Module) -> str | None:
     if weight.dtype not in _TYPES:
         return f"has a weight of {weight.dtype}"
     return None
-
-
-def _check_activation(activation: str | None) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
-        raise UnknownNameError("activation", activation, ACTIVATIONS)

@@ -14,23 +14,24 @@ import torch
 from torch._functorch import autograd_function
 
 import tilewise as tw
-from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.expression import ACTIVATIONS
+from tilewise.errors import ArgumentError
 from tilewise.interop.torch.batching import map_product, product_shape
 from tilewise.interop.torch.gradients import (
     RecordedProduct,
+    TransformedProduct,
     differentiate,
     needs_dispatcher,
     remember,
     start_product,
 )
-from tilewise.interop.torch.terms import Terms, result_dtype
+from tilewise.interop.torch.terms import Terms, check_activation, needs_pre, result_dtype
 
-__all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "needs_operator", "refuse"]
+__all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "refuse"]
 
 _torch: Any = torch  # for what torch leaves without types
 _single_level: Any = autograd_function
 _recorded: Any = RecordedProduct
+_transformed: Any = TransformedProduct
 _LIBRARY: Any = _torch.library.Library("tilewise", "DEF")
 _TERMS = (
     "Tensor? bias=None, Tensor? c=None, Tensor? residual=None, str? activation=None, "
@@ -83,13 +84,11 @@ def _check_terms(terms: Terms, shape: Sequence[int]) -> None:
             or any(size not in (1, n) for size, n in zip(one.shape[::-1], shape[::-1], strict=False))
         ):
             raise ArgumentError(name, f"{_NOT_A_SHAPE} {tuple(shape)}", tuple(one.shape))
-    if terms.activation is not None and terms.activation not in ACTIVATIONS:
-        raise UnknownNameError("activation", terms.activation, ACTIVATIONS)
+    check_activation(terms.activation)
 
 
 def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
     """Refuse what makes no linear layer, by the names of its arguments."""
-    _check_tensors(("x", "weight"), (x, weight))
     _refuse_tangents((x, weight), ("x", "weight"))
     if not x.ndim:
         raise ArgumentError("x", "must have at least one dimension", "a scalar")
@@ -108,8 +107,10 @@ def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
 
 def _product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The kernel: a launch on the device that holds the tensors, or on tilewise's own for those in host memory."""
+    terms = Terms(*args)
     with torch.no_grad():  # autograd's part is done, and tw.matmul has none in it
-        return start_product(Terms(*args))
+        result, pre = start_product(terms)
+    return result, pre if terms.keep else result.new_empty(0)
 
 
 def _fake_product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,8 +131,8 @@ class _OperatorProduct(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def forward(ctx: Any, keys: Any, *args: Any) -> Any:
-        """Go on below autograd."""
-        with torch._C._AutoDispatchBelowAutograd():
+        """Go on below autograd. NOTE: that is the next level of torch.func, if there is one, which may record too."""
+        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
             results = torch.ops.tilewise._product.default.redispatch(
                 keys & torch._C._after_autograd_keyset, *args
             )
@@ -186,16 +187,11 @@ def _compose_matmul(
 
     NOTE: where a transform hides that gradients are recorded, ``pre`` is computed again in the backward pass.
     """
-    terms = Terms(a, b, bias, c, residual, activation, alpha, beta, False, device)
-    _refuse_tangents(terms.operands)
-    terms = terms._replace(keep=terms.needs_pre and _records(terms.operands))
+    operands = a, b, bias, c, residual
+    _refuse_tangents(operands)
+    keep = needs_pre(activation, residual) and _records(operands)
+    terms = Terms(a, b, bias, c, residual, activation, alpha, beta, keep, device)
     result: torch.Tensor = torch.ops.tilewise._product(*terms)[0]
-    return result
-
-
-def _record(terms: Terms) -> torch.Tensor:
-    made = _recorded.apply(*terms)
-    result: torch.Tensor = made[0] if terms.keep else made
     return result
 
 
@@ -248,11 +244,6 @@ _register()
 # ── the routes of a call ─────────────────────────────────────────────────────────────────────────────────
 
 
-def needs_operator(operands: Sequence[torch.Tensor | None]) -> bool:
-    """Whether these have to go through torch's dispatcher: what is compiled, traced, or stands for a tensor."""
-    return torch.compiler.is_compiling() or needs_dispatcher(operands)
-
-
 def matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -266,9 +257,9 @@ def matmul(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
+    _check_tensors(Terms._fields, (a, b, bias, c, residual))
     factor = 1.0 if beta is None else beta
-    terms = Terms(a, b, bias, c if factor else None, residual, activation, alpha, factor, False, device)
-    return _multiply(terms)
+    return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
 
 
 def linear(
@@ -281,8 +272,9 @@ def linear(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.linear` of tensors, by the cheapest way that records gradients where they are wanted."""
+    _check_tensors(("x", "weight", "bias", "residual"), (x, weight, bias, residual))
     _check_linear(x, weight)
-    return _multiply(Terms(x, weight.mT, bias, None, residual, activation, device=device))
+    return _multiply(x, weight.mT, bias, None, residual, activation, 1.0, 1.0, device)
 
 
 def refuse(**given: Any) -> None:
@@ -296,20 +288,36 @@ def refuse(**given: Any) -> None:
             raise ArgumentError(name, rule, fix=fix)
 
 
-def _multiply(terms: Terms) -> torch.Tensor:
+def _multiply(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    c: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    activation: str | None,
+    alpha: float,
+    beta: float,
+    device: Any,
+) -> torch.Tensor:
     """The product, by the cheapest of three routes: the operator, autograd's Function, a launch."""
-    operands = terms.operands
-    _check_tensors(Terms._fields, operands)
+    operands = a, b, bias, c, residual
+    check_activation(activation)
     _refuse_tangents(operands)
-    device = terms.device
-    if needs_operator(operands):
+    if needs_dispatcher(operands):
         name = device if device is None or isinstance(device, str) else device.name
-        result: torch.Tensor = _compose_matmul(*terms[:8], name)
-        return result
-    _check_terms(terms, product_shape(terms.a.shape, terms.b.shape))
-    if _records(operands) or torch._C._are_functorch_transforms_active():
-        return _record(terms._replace(keep=terms.needs_pre and _records(operands)))
-    return start_product(terms)[0]
+        return _compose_matmul(a, b, bias, c, residual, activation, alpha, beta, name)
+    records = _records(operands)
+    keep = records and needs_pre(activation, residual)
+    terms = Terms(a, b, bias, c, residual, activation, alpha, beta, keep, device)
+    if torch._C._are_functorch_transforms_active():
+        _check_terms(terms, product_shape(a.shape, b.shape))
+        made = _transformed.apply(*terms)
+    elif records:
+        made = _recorded.apply(*terms)
+    else:
+        return start_product(terms)[0]
+    result: torch.Tensor = made[0] if keep else made
+    return result
 
 
 # ── torch.compile ────────────────────────────────────────────────────────────────────────────────────────

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tilewise import interop
+from tilewise.errors import UnknownNameError
+from tilewise.expression import ACTIVATIONS
 
-__all__ = ["OPERANDS", "Terms", "result_dtype"]
+__all__ = ["OPERANDS", "Terms", "check_activation", "needs_pre", "result_dtype"]
 
 OPERANDS = 5  # of the terms are tensors
 # Activations whose derivative is known from their own value: nothing else is kept for the backward pass.
@@ -34,12 +36,16 @@ class Terms(NamedTuple):
         """The tensors, None where there is none."""
         return self.a, self.b, self.bias, self.c, self.residual
 
-    @property
-    def needs_pre(self) -> bool:
-        """Whether a backward pass needs what the activation was given, beside the result."""
-        return self.activation is not None and (
-            self.activation not in _KNOWN_FROM_RESULT or self.residual is not None
-        )
+
+def check_activation(activation: str | None) -> None:
+    """Refuse what is no activation."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise UnknownNameError("activation", activation, ACTIVATIONS)
+
+
+def needs_pre(activation: str | None, residual: torch.Tensor | None) -> bool:
+    """Whether a backward pass needs what the activation was given, beside the result."""
+    return activation is not None and (activation not in _KNOWN_FROM_RESULT or residual is not None)
 
 
 def result_dtype(a: torch.Tensor, b: torch.Tensor) -> torch.dtype:
