@@ -129,7 +129,12 @@ def test_shapes(name: str) -> None:
 
 def test_operands_that_lie_in_any_way() -> None:
     x, weight = random(6, 8), random(8, 6)
-    for take in (lambda t: t[::2, 1::2].T, lambda t: t[1].expand(3, -1), lambda t: t.mT):
+    views: tuple[Callable[[Any], Any], ...] = (
+        lambda t: t[::2, 1::2].T,
+        lambda t: t[1].expand(3, -1),
+        lambda t: t.mT,
+    )
+    for take in views:
         assert_same(tw.linear, linear, take(x), random(5, take(x).shape[-1]))
     assert_same(tw.linear, linear, x, weight.T)
     direction = random(1, 1).expand(6, 6)  # a gradient that has no memory of its own for each element
@@ -241,7 +246,7 @@ def test_transforms(ours: Callable[..., Any]) -> None:
     vmap, grad = torch.vmap, torch.func.grad
     given = random(3, 2, 4, grad=False), random(5, 4, grad=False), random(5, grad=False)
     stacked = random(3, 4, 5, grad=False), random(3, 5, grad=False)
-    for make, args in (
+    transforms: tuple[tuple[Callable[..., Any], Any], ...] = (
         (lambda f: vmap(f, (0, None, None)), given),
         (lambda f: vmap(f, (1, None, None), out_dims=1), given),
         (lambda f: vmap(f, (0, 0, 0)), (given[0], stacked[0].mT, stacked[1])),
@@ -252,7 +257,8 @@ def test_transforms(ours: Callable[..., Any]) -> None:
         (lambda f: vmap(grad(loss(f), (1, 2)), (0, None, None)), given),
         (lambda f: grad(lambda *a: vmap(f, (0, None, None))(*a).sum(), (0, 1)), given),
         (lambda f: torch.func.jacrev(grad(loss(f), 2), 2), given),
-    ):
+    )
+    for make, args in transforms:
         torch.testing.assert_close(make(ours)(*args), make(theirs)(*args))
 
 
