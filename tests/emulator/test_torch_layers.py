@@ -78,9 +78,14 @@ def test_a_layer_in_torchs_machinery() -> None:
         assert layer(x).dtype == torch.bfloat16
         with torch.no_grad():
             assert layer(x).dtype == torch.bfloat16
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        layer(x).sum().backward()
+    assert counter.get_total_flops() == 2 * (2 * 3 * 6 * 5)  # forward, and for the weight; x needs none
     torch.compiler.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
+        traced = torch.jit.trace(layer, x)
+        torch.testing.assert_close(traced(2 * x), layer(2 * x))
         compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(x), wanted)
         exported = torch.export.export(layer, (x,))

@@ -320,6 +320,8 @@ X, W = random(2, 4), random(3, 4)
         (lambda: tw.linear(X, W, activation="geloo"), "activation 'geloo' is not known; did you mean 'gelu'"),
         (lambda: tw.linear(X, W.T), "weight must have as many columns as x (4)"),
         (lambda: tw.linear(X[0, 0], W), "x must have at least one dimension"),
+        (lambda: tw.matmul(X, W.T, beta=2.0), "c must be given with beta"),
+        (lambda: tw.matmul(X, W.T, alpha="2"), "alpha must be a number, not 'str'"),
         (lambda: tw.matmul(X, W), "b must have as many rows as a has columns (4)"),
         (
             lambda: tw.matmul(X, random(2, 4, 3), c=random(5)),

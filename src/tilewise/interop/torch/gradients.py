@@ -164,9 +164,11 @@ def _sum_to(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> to
 
 
 def needs_dispatcher(operands: Sequence[torch.Tensor | None]) -> bool:
-    """Whether a launch of these is no launch but has to be traced: modes are watching, or they stand for tensors."""
-    return torch._C._len_torch_dispatch_stack() > 0 or any(
-        one is not None and (one.is_meta or isinstance(one, FakeTensor)) for one in operands
+    """Whether a launch of these is no launch but has to be traced: something is watching, or they stand for tensors."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or any(one is not None and (one.is_meta or isinstance(one, FakeTensor)) for one in operands)
     )
 
 

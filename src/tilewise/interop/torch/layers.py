@@ -67,7 +67,9 @@ class Linear(torch.nn.Linear):
         ):
             result: torch.Tensor = torch.ops.tilewise.linear(input, weight, bias, activation, residual)
             return result
-        if torch.is_grad_enabled() and (weight.requires_grad or input.requires_grad):
+        if torch.is_grad_enabled() and (
+            weight.requires_grad or input.requires_grad
+        ):  # else tw.linear finds out
             return operators.linear(input, weight, bias, activation=activation, residual=residual)
         return tw.linear(input, weight, bias, activation=activation, residual=residual)
 

@@ -7,13 +7,16 @@ without elements, one for gradients and one for vmap: what differentiates, compi
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._functorch import autograd_function
+from torch.utils import flop_counter
 
 import tilewise as tw
+from tilewise.epilogue import express
 from tilewise.errors import ArgumentError
 from tilewise.interop.torch.batching import map_product, product_shape
 from tilewise.interop.torch.gradients import (
@@ -30,6 +33,7 @@ __all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "refuse"]
 
 _torch: Any = torch  # for what torch leaves without types
 _single_level: Any = autograd_function
+_flop_counter: Any = flop_counter
 _recorded: Any = RecordedProduct
 _transformed: Any = TransformedProduct
 _LIBRARY: Any = _torch.library.Library("tilewise", "DEF")
@@ -160,6 +164,11 @@ def _differentiable_product(keys: Any, *args: Any) -> Any:
         return torch.ops.tilewise._product.default.redispatch(keys & torch._C._after_autograd_keyset, *args)
 
 
+def _count_operations(a: Sequence[int], b: Sequence[int], *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """How many operations torch's FlopCounterMode counts for a product, by shapes."""
+    return 2 * math.prod(product_shape(a, b)) * a[-1]
+
+
 def _map_batch(info: Any, in_dims: Any, *args: Any) -> Any:
     return map_product(info, in_dims, args, torch.ops.tilewise._product)
 
@@ -230,6 +239,7 @@ def _register() -> None:
     torch.library.register_fake("tilewise::_product", _fake_product, lib=_LIBRARY)
     _LIBRARY.impl("_product", _differentiable_product, "Autograd", with_keyset=True)
     torch.library.register_vmap("tilewise::_product", _map_batch, lib=_LIBRARY)
+    _flop_counter.register_flop_formula(torch.ops.tilewise._product)(_count_operations)
     for name, compose in (("matmul", _compose_matmul), ("linear", _compose_linear)):
         _LIBRARY.impl(name, compose, "CompositeImplicitAutograd")
         _LIBRARY.impl(name, compose, "FuncTorchBatchedDecomposition")
@@ -258,6 +268,8 @@ def matmul(
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
     _check_tensors(Terms._fields, (a, b, bias, c, residual))
+    if alpha != 1 or beta is not None or c is not None:
+        express(bias, activation, residual, alpha, beta, c)  # which refuses what makes no sense
     factor = 1.0 if beta is None else beta
     return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
 
