@@ -69,7 +69,7 @@ def assert_same(ours: Callable[..., Any], theirs: Callable[..., Any], *inputs: A
 def test_first_and_second_derivatives(activation: str | None) -> None:
     """By differences: of the operator and of the way without torch's dispatcher, with a residual and without."""
     assert {*ACTIVATIONS} == {*REFERENCE} - {None}
-    x, weight, bias, residual = random(2, 3, 4), random(3, 4), random(3), random(3, 3)
+    x, weight, bias, residual = random(2, 1, 3), random(2, 3), random(2), random(1, 2)
 
     def operator(*args: Any) -> Any:
         return torch.ops.tilewise.linear(*args[:3], activation, *args[3:])
@@ -78,7 +78,7 @@ def test_first_and_second_derivatives(activation: str | None) -> None:
         return tw.linear(*args[:3], activation=activation, residual=args[3] if args[3:] else None)
 
     for function in (operator, direct):
-        assert torch.autograd.gradcheck(function, (x, weight, bias, residual))
+        assert torch.autograd.gradcheck(function, (x, weight, bias, residual), fast_mode=function is operator)
         assert torch.autograd.gradgradcheck(function, (x, weight, bias), fast_mode=True)
 
 
@@ -114,6 +114,13 @@ def test_shapes(name: str) -> None:
     a, b = (random(*shape) for shape in STACKS[name])
     assert_same(tw.matmul, torch.matmul, a, b)
     assert_same(torch.ops.tilewise.matmul, torch.matmul, a, b)
+
+
+@pytest.mark.parametrize(
+    "name", ["stacks that broadcast", "two vectors", "a vector by a stack", "no columns of A"]
+)
+def test_terms(name: str) -> None:
+    a, b = (random(*shape) for shape in STACKS[name])
     shape = torch.matmul(a, b).shape
     bias, c, residual = random(*shape[-1:]), random(*shape), random(*shape)
 
@@ -188,12 +195,11 @@ def test_torchs_own_check_of_operators() -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled(dynamic: bool) -> None:
+def test_compiled() -> None:
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         return torch.ops.tilewise.linear(x * 2, weight, bias, "gelu").sin()
 
-    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager", dynamic=True)
     weight, bias = random(5, 4), random(5)
     for rows in (3, 6):
         assert_same(
@@ -277,8 +283,8 @@ def test_vmap_of_vectors() -> None:
     torch.testing.assert_close(found, torch.vmap(lambda m, v: v @ m.mT + v[0])(matrices, vectors))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(dtype: Any) -> None:
+def test_autocast() -> None:
+    dtype = torch.bfloat16
     x, weight, bias = (random(*shape, dtype=torch.float32) for shape in ((2, 3, 4), (5, 4), (5,)))
     with torch.autocast("cpu", dtype=dtype):
         y, wanted = torch.ops.tilewise.linear(x, weight, bias, "gelu"), functional.linear(x, weight, bias)
