@@ -45,6 +45,13 @@ def linear(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+    operators = interop.operators_for(x, weight, bias, residual)
+    if operators is not None:
+        operators.refuse(out=out, plan=plan, copy=copy)
+        recorded: ArrayT = operators.linear(
+            x, weight, bias, activation=activation, residual=residual, device=device
+        )
+        return recorded
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
     if not left.shape:

@@ -84,12 +84,30 @@ def matmul(
     once; the arrays broadcast to the result. ``beta`` is 1 if only ``c`` is given. ``epilogue`` is anything else that
     shall happen to the sums: see :func:`tilewise.epilogue`.
 
+    torch's gradients are recorded where a tensor requires one: see docs/torch.md.
+
     >>> import numpy as np, tilewise as tw
     >>> tw.matmul(np.ones((2, 3), "float32"), np.ones((3, 4), "float32"))[0, 0]
     np.float32(3.0)
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+    given = () if epilogue is None else getattr(epilogue, "given", {}).values()
+    operators = interop.operators_for(a, b, bias, residual, c, *given)
+    if operators is not None:
+        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy)
+        recorded: ArrayT = operators.matmul(
+            a,
+            b,
+            bias=bias,
+            activation=activation,
+            residual=residual,
+            alpha=alpha,
+            beta=beta,
+            c=c,
+            device=device,
+        )
+        return recorded
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     usual = express(bias, activation, residual, alpha, beta, c)

@@ -101,7 +101,7 @@ def test_subclasses_and_parameters() -> None:
 
 def test_gradients_are_refused_only_where_they_would_be_lost() -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
-    message = r"^weight must not require a gradient: tw\.matmul is not differentiable; use weight\.detach\(\) or torch"
+    message = r"^weight must not require a gradient: .*; use weight\.detach\(\) or torch"
     with pytest.raises(ArgumentError, match=message):
         interop.view("weight", weight)
     with pytest.raises(ArgumentError, match="must not require a gradient"):

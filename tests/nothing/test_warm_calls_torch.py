@@ -251,3 +251,17 @@ def test_threads_call_while_the_records_are_forgotten(front: Front) -> None:
     assert front.warm._stub._records == {} and not front.warm._offered
     a, b, c = operands()
     assert front.is_equal_and_fast(a, b, out=c)  # what was forgotten is offered anew
+
+
+def test_what_records_a_gradient_is_left_to_autograd(front: Front) -> None:
+    """Whichever array requires one; and inside, with nothing to record, the same call is fast."""
+    arrays = [empty(8, 16), empty(24, 16), empty(24), empty(8, 24)]
+    for needing in range(4):
+        given = [one.clone().requires_grad_(place == needing) for place, one in enumerate(arrays)]
+        call = {"function": "linear", "residual": given[3], "activation": "relu"}
+        with torch.no_grad():
+            for _ in range(2):
+                fast = front.is_equal_and_fast(*given[:3], **call)
+            assert fast
+        assert not front.is_equal_and_fast(*given[:3], **call)
+        assert front.doors["linear"].call(*given[:3], residual=given[3], activation="relu").requires_grad

@@ -24,7 +24,7 @@ from tilewise.interop.jax import JaxLibrary
 from tilewise.interop.mixing import Common, common
 from tilewise.interop.numpy import NumpyLibrary, as_array, numpy_of
 from tilewise.interop.own import OwnLibrary
-from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo
+from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo, operators_for
 from tilewise.interop.view import CUDA, HOST, Library, View, may_overlap
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "may_overlap",
     "numpy_dtype",
     "numpy_of",
+    "operators_for",
     "result_type",
     "view",
     "view_output",

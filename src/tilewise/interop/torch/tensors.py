@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from tilewise.errors import ArgumentError
 from tilewise.interop.view import CUDA, HOST, Library, View
 
-__all__ = ["TorchLibrary", "keep_out_of_dynamo"]
+__all__ = ["TorchLibrary", "keep_out_of_dynamo", "operators_for"]
 
 _TYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -148,14 +149,35 @@ class TorchLibrary(Library):
         if array.is_neg():
             yield "must be negated in memory", "a negated view", "use {x}.resolve_neg()"
         if array.requires_grad and self._gradients_on():
-            rule = "must not require a gradient: tw.matmul is not differentiable"
+            rule = "must not require a gradient: only what tw.matmul and tw.linear are given may, and not out"
             yield rule, None, "use {x}.detach() or torch.no_grad()"
         if self._forward_ad._current_level >= 0 and self._has_tangent(array):
             fix = "use torch.autograd.forward_ad.unpack_dual({x}).primal"
-            yield "must carry no tangent: tw.matmul is not differentiable", None, fix
+            yield "must carry no tangent: forward-mode derivatives are not there", None, fix
         if not (array.is_cpu or array.is_cuda):
             rule = "must lie on the CPU or on a CUDA device"
             yield rule, str(array.device), "use {x}.cpu() or {x}.to('cuda')"
+
+
+def operators_for(*arrays: Any) -> Any:
+    """The module of operators that a product of these goes through: of tensors that record gradients, are inside of
+    ``torch.func``, or are fake. None where a product is a launch and nothing else.
+    """
+    torch: Any = sys.modules.get("torch")
+    if not hasattr(torch, "autograd"):  # absent, or about to be imported
+        return None
+    tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
+    records = tensors and torch.is_grad_enabled()
+    wrapped = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    fakes = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
+    for tensor in tensors:
+        if isinstance(tensor, fakes) or (wrapped is not None and wrapped(tensor)):
+            break
+        if records and tensor.requires_grad and tensor.layout is torch.strided:
+            break
+    else:
+        return None
+    return importlib.import_module("tilewise.interop.torch.operators")
 
 
 def keep_out_of_dynamo(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -1,0 +1,57 @@
+"""What a product of tensors is made of, and the type of its result."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from tilewise import interop
+from tilewise.errors import UnknownNameError
+from tilewise.expression import ACTIVATIONS
+
+__all__ = ["OPERANDS", "Terms", "check_activation", "needs_pre", "result_dtype"]
+
+OPERANDS = 5  # of the terms are tensors
+# Activations whose derivative is known from their own value: nothing else is kept for the backward pass.
+_KNOWN_FROM_RESULT = ("relu", "tanh", "sigmoid")
+
+
+class Terms(NamedTuple):
+    """What a product is made of, in the operator's order: activation(alpha·A·B + beta·c + bias) + residual."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    bias: torch.Tensor | None = None
+    c: torch.Tensor | None = None
+    residual: torch.Tensor | None = None
+    activation: str | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    keep: bool = False  # whether ``pre`` is stored
+    device: Any = None
+
+    @property
+    def operands(self) -> tuple[torch.Tensor | None, ...]:
+        """The tensors, None where there is none."""
+        return self.a, self.b, self.bias, self.c, self.residual
+
+
+def check_activation(activation: str | None) -> None:
+    """Refuse what is no activation."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise UnknownNameError("activation", activation, ACTIVATIONS)
+
+
+def needs_pre(activation: str | None, residual: torch.Tensor | None) -> bool:
+    """Whether a backward pass needs what the activation was given, beside the result."""
+    return activation is not None and (activation not in _KNOWN_FROM_RESULT or residual is not None)
+
+
+def result_dtype(a: torch.Tensor, b: torch.Tensor) -> torch.dtype:
+    """The element type of a product; an ArgumentError where no kernel has it."""
+    if a.dtype == b.dtype and a.dtype.is_floating_point and a.dtype.itemsize > 1:
+        return a.dtype
+    left, right = (str(one.dtype).removeprefix("torch.") for one in (a, b))
+    found: torch.dtype = getattr(torch, interop.result_type(left, right, exact=True))
+    return found
