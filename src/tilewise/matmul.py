@@ -92,6 +92,9 @@ def matmul(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+    usual = express(bias, activation, residual, alpha, beta, c)
+    if usual is not None and epilogue is not None:
+        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
@@ -110,9 +113,6 @@ def matmul(
         return recorded
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    usual = express(bias, activation, residual, alpha, beta, c)
-    if usual is not None and epilogue is not None:
-        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
     left = interop.view("a", interop.as_array("a", a))
     right = interop.view("b", interop.as_array("b", b))
     fused = view_arrays(epilogue if usual is None else usual)

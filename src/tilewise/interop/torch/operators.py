@@ -16,7 +16,6 @@ from torch._functorch import autograd_function
 from torch.utils import flop_counter
 
 import tilewise as tw
-from tilewise.epilogue import express
 from tilewise.errors import ArgumentError
 from tilewise.interop.torch.batching import map_product, product_shape
 from tilewise.interop.torch.gradients import (
@@ -268,8 +267,6 @@ def matmul(
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
     _check_tensors(Terms._fields, (a, b, bias, c, residual))
-    if alpha != 1 or beta is not None or c is not None:
-        express(bias, activation, residual, alpha, beta, c)  # which refuses what makes no sense
     factor = 1.0 if beta is None else beta
     return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
 

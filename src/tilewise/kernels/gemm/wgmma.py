@@ -137,6 +137,7 @@ PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, 
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
+WORTH_STRADDLING = 0.95  # of the waves that other tiles take
 MOST_PARTS = 16  # that are proposed: their sums are added up one after another
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -184,7 +185,7 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
         yield from _grouped(operands, lies, sms)
         return
     stacked = {"stacked": int(operands.batch > 1)}
-    for tile in (*TILES, *_least_waste(operands, m, n, sms)):
+    for tile in (*TILES, *_least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
         found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
@@ -193,7 +194,7 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
             yield from _splits(operands, found, sms)
             yield from _parts(operands, found, sms)
     lies = _lie(operands, 1)
-    for tile in _exchanged_tiles(operands, sms):
+    for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile)}
         yield from _schedules(operands, found, sms)
         if tile in NARROW:
@@ -227,23 +228,30 @@ def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
     return {"exchanged": exchanged, "a_in_rows": int(in_rows(a)), "b_in_rows": int(in_rows(b))}
 
 
-def _exchanged_tiles(operands: Operands, sms: int) -> Iterator[Tile]:
+def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
     if m > NARROW[-1].n:
-        yield from _least_waste(operands, n, m, sms)
+        yield from _least_waste(operands, n, m, sms, b_in_rows)
         return
     for height in (64, 128):
         yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
 
 
-def _least_waste(operands: Operands, m: int, n: int, sms: int) -> list[Tile]:
-    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n."""
-    fitting = [one for one in BETWEEN if one.m == BETWEEN[0].m < 2 * m]
+def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) -> list[Tile]:
+    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n.
+
+    Rows of B begin inside of lines of L2 for them, which are read twice: there they have to be worth it.
+    """
 
     def cost(tile: Tile) -> int:
         return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
 
+    height = BETWEEN[0].m
+    fitting = [one for one in BETWEEN if one.m == height < 2 * m]
+    if b_in_rows:
+        most = WORTH_STRADDLING * min(cost(one) for one in TILES if one.m == height <= one.n)
+        fitting = [one for one in fitting if cost(one) <= most]
     return sorted(fitting, key=cost)[:3]
 
 
