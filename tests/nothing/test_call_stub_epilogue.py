@@ -145,7 +145,7 @@ def test_addresses_and_numbers_are_patched(bench: OwnBench) -> None:
         {"offsets": Array(ENDS, (3,))},
         {"outt": None},
     ],
-    ids=str,
+    ids=lambda change: ", ".join(f"{name}: {type(value).__name__}" for name, value in change.items()),
 )
 def test_another_form_is_slow(bench: OwnBench, change: dict[str, Any]) -> None:
     a, b, keywords = operands()
