@@ -174,3 +174,17 @@ def test_what_nvcc_knows_without_an_include(include: str) -> None:
             filename="mine.cu",
         )
     assert str(caught.value).startswith('mine.cu:2: error: identifier "nothing"')
+
+
+def test_default_arguments_are_no_initialisers() -> None:
+    source = """
+    struct Walk {
+        unsigned index;
+        __device__ bool more(unsigned later = 0)
+        {
+            const unsigned sought = index + later * (gridDim.x / 2);
+            return sought < 9;
+        }
+    };
+    """
+    assert without_host_code(source) == source

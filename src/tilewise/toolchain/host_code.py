@@ -194,17 +194,18 @@ def _is_constant(head: str) -> bool:
 
 def _declaration(text: str, start: int, end: int) -> tuple[int, int]:
     """Where a declaration's body or initialiser begins (its end, if it has none), and where it ends."""
-    at, depth = start, 0
+    at, depth, initialised = start, 0, False
     while at < end:
         character = text[at]
         depth += (character in "([") - (character in ")]")
+        initialised |= character == "=" and depth <= 0  # not a default argument
         if character == ";" and depth <= 0:
             return at, at + 1
         if character == "{" and depth <= 0:
             close = _closing(text, at, end)
             behind = text[close + 1 : end].lstrip()[:1]
             named = _CLASS.fullmatch(text[start:at]) or re.match(r"\s*(?:typedef|enum)\b", text[start:at])
-            if "=" in text[start:at] or named or behind == ";":
+            if initialised or named or behind == ";":
                 stop = text.find(";", close, end)
                 return at, (stop + 1 if stop >= 0 else end)
             if behind in (",", "{"):  # a constructor's list of members

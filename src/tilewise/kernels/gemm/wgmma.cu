@@ -168,7 +168,8 @@ struct Tiles {
 
     // Whether there is a tile for the block, or one after so many. All lanes of a warp ask for a tile of a group.
     // NOTE: the walk over groups goes there: now() and end() are of that tile then.
-    __device__ bool more(unsigned later = 0)
+    __device__ bool more() { return more(0); }
+    __device__ bool more(unsigned later)
     {
         const unsigned sought = index + later * (gridDim.x / CLUSTER);
         return GROUPED ? walk.seek(sought) : sought < count;
