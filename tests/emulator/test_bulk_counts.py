@@ -209,5 +209,5 @@ def test_the_last_rung_on_the_gpu() -> None:
     bounds = {bound.name: bound.amount for bound in profile.roofline.bounds}
     copied = moved["tma_ld"] + moved["tma_mc"] + moved["tma_st"]
     assert bounds["bulk copies in shared memory"] == copied / 128
-    assert bounds["shared memory"] == profile["memory_l1_wavefronts_shared"] >= moved["gmma"] / 128
+    assert bounds["L1 and shared memory"] >= profile["memory_l1_wavefronts_shared"] >= moved["gmma"] / 128
     assert profile.roofline.flops == 2 * m * n * k

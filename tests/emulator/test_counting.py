@@ -100,6 +100,7 @@ def test_any_lanes(width: int) -> None:
             context = f"seed {seed}, {where.tolist()}, mask {mask:#x}"
             for place, kind in zip(places[2:5], ("store", "load", "atomic"), strict=False):
                 check_shared(place, kind, where, active, context)
+            assert places[3].turns.sum() == turns(where, active, width, cached=False), context
             for place in places[4:5]:
                 assert place.sharing.sum() == banks(where, active, width, "store"), context
             for place in places[5:]:
@@ -108,9 +109,18 @@ def test_any_lanes(width: int) -> None:
                 at = where.astype(np.int64) + there.ptr
                 assert place.sectors.sum() == pieces(at, active, width, 32), context
                 assert place.lines.sum() == pieces(at, active, width, 128), context
+                if place.action == "load":
+                    assert place.turns.sum() == turns(at, active, width, cached=True), context
                 least = min(pieces(at, active, width, 32), -(-int(active.sum()) * width // 32))
                 assert place.least.sum() == least, context
                 assert place.outside.sum() == 1 and place.shared.sum() == 0, context
+
+
+def turns(at: Array, active: Array, width: int, cached: bool) -> int:
+    """Turns of a load: the words of the most wanted bank; and of the L1, one for every four lines."""
+    words = {int(a) // 4 + i for a in at[active] for i in range(max(width // 4, 1))}
+    most = max(sum(word % 32 == bank for word in words) for bank in range(32))
+    return max(most, -(-pieces(at, active, width, 128) // 4)) if cached else most
 
 
 def asked(at: Array, active: Array, width: int) -> int:
@@ -169,6 +179,8 @@ def test_lanes_in_step(width: int, words: int) -> None:
         at = there.ptr + start + lanes * stride
         assert load.sectors.sum() == pieces(at, every, width, 32), context
         assert load.lines.sum() == pieces(at, every, width, 128), context
+        assert load.turns.sum() == turns(at, every, width, cached=True), context
+        assert back.turns.sum() == turns(base + lanes * stride, every, width, cached=False), context
         assert store.sectors.sum() == pieces(at, lanes > 20, width, 32), context
         assert store.threads.sum() == 11, context
 

@@ -119,7 +119,7 @@ def test_sections_behind_the_table(capsys: pytest.CaptureFixture[str]) -> None:
         "shared memory 1,048,576 32,768",  # a warp reads two floats for each of 64 · 64 · 32 / 32 products
         "global memory, by sectors 32,768 16,384",
         "fp32 arithmetic",
-        "bound shared memory:",
+        "bound L1 and shared memory:",
     ):
         assert told in text, told
     _, out, _ = run(capsys, *argv, "--occupancy")

@@ -19,27 +19,33 @@ def test_a_model_trains_as_torchs(dtype: Any, compiled: bool) -> None:
     nn = torch.nn
     model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 384), nn.ReLU(), nn.Linear(384, 128))
     model = model.to("cuda", dtype)
-    reference = copy.deepcopy(model).double()
+    peer, reference = copy.deepcopy(model), copy.deepcopy(model).double()
     assert len(interop_torch.patch(model).swapped) == 3
     run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
     with torch.cuda.stream(torch.cuda.Stream()):
         for rows in (64, 64, 200):
-            x = torch.randn(2, rows, 256, device="cuda", dtype=dtype, requires_grad=True)
-            wide = x.detach().double().requires_grad_()
-            model.zero_grad()
-            reference.zero_grad()
-            y, wanted = run(x), reference(wide)
-            direction = torch.randn_like(y)
-            y.backward(direction)
-            wanted.backward(direction.double())
-            pairs = [(y, wanted), (x.grad, wide.grad)]
-            pairs += [
-                (a.grad, b.grad) for a, b in zip(model.parameters(), reference.parameters(), strict=True)
-            ]
-            for found, want in pairs:
-                assert found.dtype == dtype
-                error = (found.double() - want).norm() / want.norm()
-                assert error < 8 * torch.finfo(dtype).eps, error
+            x = torch.randn(2, rows, 256, device="cuda", dtype=dtype)
+            direction = torch.randn(2, rows, 128, device="cuda", dtype=dtype)
+            found, torchs = _step(run, model, x, direction), _step(peer, peer, x, direction)
+            wanted = _step(reference, reference, x.double(), direction.double())
+            for ours, theirs, want in zip(found, torchs, wanted, strict=True):
+                assert ours.dtype == dtype
+                # A sum near zero may come out on relu's other side: torch's own layers say how much that is.
+                most = 1.5 * _error(theirs, want) + 2 * torch.finfo(dtype).eps
+                assert _error(ours, want) < most, (_error(ours, want), most)
+
+
+def _step(run: Any, model: Any, x: Any, direction: Any) -> list[Any]:
+    """The result, and every gradient."""
+    x = x.clone().requires_grad_()
+    model.zero_grad()
+    y = run(x)
+    y.backward(direction)
+    return [y.detach(), x.grad, *(parameter.grad for parameter in model.parameters())]
+
+
+def _error(found: Any, want: Any) -> float:
+    return float((found.double() - want).norm() / want.norm())
 
 
 def test_autocast() -> None:

@@ -159,6 +159,8 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
         _print_lines(lines[: args.most])
         return
     if not args.occupancy:
+        if patterns is None:
+            _print_verdicts(found, args.seconds)
         _print_figures(found, patterns)
     for item in found.all:
         if item.occupancy is not None and (args.occupancy or patterns is None):
@@ -182,6 +184,19 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
             draw.line()
             draw.heading(f"roofline of {item.kernel}")
             draw.facts(_roofline(item.roofline, args.seconds) | _spills(item))
+
+
+def _print_verdicts(found: Profile, seconds: float | None) -> None:
+    """What binds each launch, before all figures."""
+    for item in found.all:
+        if not item.machine.ran:
+            continue
+        draw.heading(f"verdict on {item.kernel}")
+        for text in item.verdict.lines():
+            draw.line(text, hanging=4)
+        if seconds is not None and item is found:
+            draw.line(f"{item.roofline.reached(seconds):.1%} of that is reached in {draw.duration(seconds)}")
+        draw.line()
 
 
 def _print_figures(found: Profile, patterns: Sequence[str] | None) -> None:

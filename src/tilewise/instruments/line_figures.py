@@ -15,6 +15,7 @@ from tilewise.toolchain.lines import ptx_locations
 __all__ = [
     "FIGURES",
     "LineFigures",
+    "SourceFinder",
     "by_cuda",
     "by_machine",
     "by_ptx",
@@ -82,17 +83,13 @@ def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures
 
 def by_cuda(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures]:
     """By the line of the source that each instruction was written in; empty if the PTX names none."""
-    locations = ptx_locations(binary.ptx)
-    if not locations or binary.cubin is None:
+    find, lines = SourceFinder(binary), _Lines()
+    if not find.locations:
         return []
-    lines, texts = _Lines(), _Texts(binary)
 
     def at(ptx: int | None) -> LineFigures | None:
-        place = locations.get(ptx or 0)
-        if place is None:
-            return None
-        file, line = place.source
-        return lines.at(texts.name(file), line, texts.line(file, line))
+        place = find.place(ptx)
+        return lines.at(*place) if place else None
 
     for item in machine.ran:
         if where := at(item.instruction.ptx):
@@ -126,20 +123,32 @@ def _add(line: LineFigures, access: MachineAccess) -> None:
     line.ideal_sectors += float(access.ideal_sectors.sum())
 
 
-class _Texts:
-    """The lines of the source and of the headers that came with it."""
+class SourceFinder:
+    """Where lines of the PTX come from: the source, and the headers that came with it."""
 
     def __init__(self, binary: Binary) -> None:
-        self.files = {binary.filename: binary.source.split("\n")}
-        self.files |= {name: text.split("\n") for name, text in own_headers().items()}
+        self.locations = ptx_locations(binary.ptx) if binary.cubin is not None else {}
+        self._ptx = (binary.filename, binary.ptx.split("\n"))
+        self._files = {binary.filename: binary.source.split("\n")}
+        self._files |= {name: text.split("\n") for name, text in own_headers().items()}
 
-    def name(self, file: str) -> str:
+    def place(self, ptx: int | None) -> tuple[str, int, str] | None:
+        """File, line and text of the source; None where the PTX does not say."""
+        found = self.locations.get(ptx or 0)
+        if found is None:
+            return None
+        file, line = found.source
         plain = file.replace("\\", "/")
-        return next((name for name in self.files if plain.endswith(name)), file)
+        name = next((name for name in self._files if plain.endswith(name)), file)
+        lines = self._files.get(name, [])
+        return name, line, lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
-    def line(self, file: str, line: int) -> str:
-        lines = self.files.get(self.name(file), [])
-        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    def describe(self, ptx: int | None) -> str:
+        """The same as text; the line of the PTX where it does not say."""
+        file, lines = self._ptx
+        number = min(max(ptx or 1, 1), len(lines))
+        file, line, text = self.place(ptx) or (file, number, lines[number - 1].strip())
+        return f"{file}:{line}  {text}"
 
 
 def listing(lines: Iterable[LineFigures], most: int = 20, width: int = 70) -> str:

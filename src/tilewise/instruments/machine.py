@@ -75,6 +75,9 @@ class MachineAccess:
     touched: Figures | None = None  # different sectors of each run, where that is not what it asked for
     lines: Figures | None = None  # of the cache, in global memory
     data: Figures | None = None  # bytes, each counted once in a run
+    turns: Figures | None = (
+        None  # of the L1 and shared memory, of a load; a wider one's are those of any of its parts
+    )
 
 
 @dataclass(slots=True)
@@ -261,7 +264,7 @@ def _in_shared(
     return MachineAccess(
         item, op, "shared", bits, place.shared * share, waves * share, phases * share, ideals * share,
         nothing, nothing, place.threads * (bits // 8) * share, alike, None, None,
-        place.distinct * (bits // 8) * share,
+        place.distinct * (bits // 8) * share, place.turns * share if op == "ld" else None,
     )  # fmt: skip
 
 
@@ -275,7 +278,7 @@ def _in_global(
     return MachineAccess(
         item, op, "global", bits, place.outside * share, nothing, nothing, nothing, asked * share, least * share,
         place.threads * (bits // 8) * share, alike, place.sectors * share, place.lines * share,
-        place.distinct * (bits // 8) * share,
+        place.distinct * (bits // 8) * share, place.turns * share if op == "ld" else None,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from tilewise.instruments.metrics import chosen
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.roofline import Roofline, roofline
 from tilewise.instruments.spills import Spills, spills_of
+from tilewise.instruments.verdict import Verdict, judge_launch
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary, Resources
 
@@ -120,6 +121,11 @@ class Profile(Mapping[str, float]):
     def roofline(self) -> Roofline:
         """What each part of the GPU has to do, and which takes longest."""
         return roofline(self.machine, self, self.gpu)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What binds the launch, and what would be gained without each thing that is known to hold it up."""
+        return judge_launch(self.machine, self.roofline, self.gpu, self.binary)
 
     @property
     def spills(self) -> Spills | None:
@@ -295,6 +301,7 @@ class Profile(Mapping[str, float]):
             "opcodes": self.opcodes,
             "occupancy": self.occupancy.to_dict() if self.occupancy else None,
             "spills": self.spills.to_dict() if self.spills else None,
+            "verdict": self.verdict.to_dict() if self.machine.ran else None,
             "roofline": self.roofline.to_dict() if self.machine.ran else None,
             "levels": [asdict(level) for level in self.levels],
             "traffic": asdict(self.traffic) if self.traffic else None,

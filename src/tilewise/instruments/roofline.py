@@ -1,28 +1,34 @@
 """The roofline of a launch: how long each part of a GPU must be busy for it, and which takes longest.
 
 Work comes from a profile; rates from the GPU table, at its boost clock. No launch is faster than its slowest
-part: that is the bound. Where no model of the caches was asked for, what comes from memory is not known, and
-the sectors that blocks ask for are counted against nothing but the L1.
+part: that is the bound. Of what an SM has of its own, the SM with the most to do is the slowest: where blocks are few,
+or do not come out even, that is more than its share of the whole. Where no model of the caches was asked for, what
+comes from memory and from L2 is not known.
 
-Shared memory gives a wavefront a cycle to accesses and to products of four warps. Bulk copies go past the pipe that
-those go through; they read or write 128 bytes a cycle there, the width of all banks. Whether both can be in one
-cycle is not known, so each is a bound of its own.
+The L1 and shared memory are one memory, all of whose banks give a word each a cycle: to loads of global and of shared
+memory (``accesses.turns``), to stores of shared memory, and to products of four warps that read it (wavefronts). Loads
+of global memory are counted as if the L1 had them: no launch is faster for what it lacks. Bulk copies go past the pipe
+that those go through; they read or write 128 bytes a cycle there. Whether both can be in one cycle is not known, so
+each is a bound of its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
 from tilewise.instruments.bulk_accesses import shared_lines
-from tilewise.instruments.machine import Machine
+from tilewise.instruments.machine import Figures, Machine, MachineAccess
 
-__all__ = ["Roofline", "RooflineBound", "flops_of", "roofline"]
+__all__ = ["ISSUING", "MEMORY_CYCLES", "Roofline", "RooflineBound", "flops_of", "memory_cycles", "roofline"]
 
+ISSUING, MEMORY_CYCLES = "issuing instructions", "L1 and shared memory"  # names of bounds
 _LANES = 32
 _SHAPE = re.compile(r"\.(\d+)x(\d+)x(\d+)\b")
 _SHORT = {"1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32), "8816": (8, 8, 16), "884": (8, 8, 4),
@@ -43,11 +49,13 @@ class RooflineBound:
     amount: float
     unit: str
     rate: float
-    """Per second."""
+    """Per second, of the whole GPU."""
+    uneven: float = 1.0
+    """How much more the busiest SM has to do of it than the average one."""
 
     @property
     def seconds(self) -> float:
-        return self.amount / self.rate
+        return self.amount * self.uneven / self.rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,31 @@ def _kind(family: str, words: str) -> str:
 
 def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
     """The roofline of a profile."""
-    work: dict[str, float] = {}
+    work = _operations(machine)
+    bounds = []
+    for kind, amount in work.items():
+        rate = 2 * gpu.fp32_peak if kind == "fp16" else getattr(gpu.peaks, kind)
+        if rate:
+            bounds.append(_bound(f"{kind} arithmetic", amount, "operations", rate))
+    clock = gpu.sms * gpu.boost_mhz * 1e6
+    issued = sum((item.runs for item in machine.ran), np.zeros(1))
+    bounds.append(_bound(ISSUING, issued, "instructions", gpu.limits.partitions_per_sm * clock))
+    bounds.append(_bound(MEMORY_CYCLES, memory_cycles(machine.accesses), "cycles", clock))
+    if copied := shared_lines(machine.accesses):
+        uneven = _uneven(issued)
+        bounds.append(
+            RooflineBound("bulk copies in shared memory", copied, "lines of 128 bytes", clock, uneven)
+        )
+    memory = None
+    if "dram__bytes_read.sum" in metrics:
+        memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]
+        bounds.append(RooflineBound("memory", memory, "bytes", gpu.memory_bandwidth))
+    return Roofline(gpu.name, sum(float(amount.sum()) for amount in work.values()), tuple(bounds), memory)
+
+
+def _operations(machine: Machine) -> dict[str, Figures]:
+    """Operations by the peak that holds for them, of each SM."""
+    work: dict[str, Figures] = {}
     # How often products of four warps ran is counted, not inferred from their blocks.
     products = [access for access in machine.accesses if access.op == "gmma"]
     counted = {access.instruction.offset: access.runs for access in products}
@@ -147,25 +179,27 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
             continue  # multiplying by zero is how the assembler moves a constant
         family = item.instruction.family
         runs = counted.get(item.instruction.offset, item.runs) if "GMMA" in family else item.runs
-        amount = float((item.threads if family in _SCALAR or family == "HFMA2" else runs).sum())
-        amount *= operations / _LANES if family in _SCALAR or family == "HFMA2" else operations
-        work[kind] = work.get(kind, 0.0) + amount
-    bounds = []
-    for kind, amount in work.items():
-        rate = 2 * gpu.fp32_peak if kind == "fp16" else getattr(gpu.peaks, kind)
-        if rate:
-            bounds.append(RooflineBound(f"{kind} arithmetic", amount, "operations", rate))
-    clock = gpu.sms * gpu.boost_mhz * 1e6
-    issued = metrics.get("smsp__inst_executed.sum", 0.0)
-    bounds.append(
-        RooflineBound("issuing instructions", issued, "instructions", gpu.limits.partitions_per_sm * clock)
-    )
-    waves = metrics["memory_l1_wavefronts_shared"]
-    bounds.append(RooflineBound("shared memory", waves, "wavefronts", clock))
-    if copied := shared_lines(machine.accesses):
-        bounds.append(RooflineBound("bulk copies in shared memory", copied, "lines of 128 bytes", clock))
-    memory = None
-    if "dram__bytes_read.sum" in metrics:
-        memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]
-        bounds.append(RooflineBound("memory", memory, "bytes", gpu.memory_bandwidth))
-    return Roofline(gpu.name, sum(work.values()), tuple(bounds), memory)
+        if family in _SCALAR or family == "HFMA2":
+            amount = item.threads * (operations / _LANES)
+        else:
+            amount = runs * float(operations)
+        work[kind] = work[kind] + amount if kind in work else amount
+    return work
+
+
+def memory_cycles(accesses: Iterable[MachineAccess]) -> Figures:
+    """The cycles of the one memory that the L1 and shared memory are, of each SM."""
+    total = np.zeros(1)
+    for access in accesses:
+        total = total + (access.waves if access.turns is None else access.turns)
+    return total
+
+
+def _bound(name: str, amounts: Figures, unit: str, rate: float) -> RooflineBound:
+    return RooflineBound(name, float(amounts.sum()), unit, rate, _uneven(amounts))
+
+
+def _uneven(amounts: Figures) -> float:
+    """The greatest part of an SM over the average one."""
+    total = float(amounts.sum())
+    return float(amounts.max()) * len(amounts) / total if total else 1.0

@@ -11,6 +11,10 @@ In atomics lanes do not share: a word that several lanes access counts several t
 same, and their words come through banks on their way in as well: a lane waits for those before it at both ends.
 Copies that go past the L1 (``.cg``) take a pass for each pair of lines that they go between.
 
+Loads take *turns* of the one memory that the L1 and shared memory are, measured on an H200 as cycles: as many as the
+most wanted bank has different words wanted, of all 32 lanes together. So loads of 8 and 16 bytes that share words take
+less time than their wavefronts say. The L1 looks up four lines in a turn besides.
+
 Global memory moves in *sectors* of 32 bytes, of which a cache line has four. In atomics lanes do not share there
 either: a sector is requested once for every lane that accesses its most accessed word.
 """
@@ -25,6 +29,7 @@ __all__ = [
     "BANKS",
     "LINE_BYTES",
     "SECTOR_BYTES",
+    "TAGS",
     "WORD_BYTES",
     "Kind",
     "atomic_sectors",
@@ -36,6 +41,7 @@ __all__ = [
     "lines",
     "phases",
     "sectors",
+    "turns",
     "wavefronts",
 ]
 
@@ -43,6 +49,7 @@ BANKS = 32
 WORD_BYTES = 4
 SECTOR_BYTES = 32
 LINE_BYTES = 128
+TAGS = 4  # lines that the L1 looks up at a time
 
 Lanes = Sequence[int | None]  # the address of each; None for one that does not take part
 
@@ -140,6 +147,18 @@ def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
     """The wavefronts that its bytes would take side by side, and no more than it took."""
     running = sum(a is not None for a in addresses)
     return min(wavefronts(addresses, size, kind), -(-running // lanes_a_phase(size)))
+
+
+def turns(addresses: Lanes, size: int, cached: bool) -> int:
+    """The turns that a load of a warp takes, from shared memory, or from global memory that the L1 has."""
+    words = {
+        (a + byte) // WORD_BYTES
+        for a in addresses
+        if a is not None
+        for byte in range(0, size, min(size, WORD_BYTES))
+    }
+    most = max(Counter(word % BANKS for word in words).values(), default=0)
+    return max(most, -(-lines(addresses, size) // TAGS)) if cached else most
 
 
 def sectors(addresses: Lanes, size: int) -> int:

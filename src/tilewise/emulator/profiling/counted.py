@@ -18,6 +18,7 @@ from tilewise.emulator.profiling.accesses import (
     lines,
     phases,
     sectors,
+    turns,
     wavefronts,
 )
 from tilewise.emulator.profiling.copies import Moved
@@ -117,6 +118,7 @@ class AccessCounts:
     lines: Figures
     sharing: Figures  # wavefronts of an atomic access in which lanes share words
     distinct: Figures  # addresses that are different, within each run
+    turns: Figures  # of the L1 and shared memory, if it is a load
     seen: AccessSample | None = None
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
@@ -299,6 +301,7 @@ class Counts:
             figure[Figure.RUNS] += runs
             figure[Figure.THREADS] += threads
             figure[Figure.DISTINCT] += runs * len({lane for lane in lanes if lane is not None})
+            figure[Figure.TURNS] += runs * turns(lanes, size, cached=about["space"] != "shared")
             if about["space"] == "shared":
                 figure[Figure.SHARED] += runs
                 figure[Figure.SHARING] += runs * wavefronts(lanes, size, Kind.STORE)
@@ -320,7 +323,8 @@ class Counts:
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],
             waves, stages, ideals, figure[Figure.SECTORS], figure[Figure.LEAST], figure[Figure.ASKED],
-            figure[Figure.LINES], figure[Figure.SHARING], figure[Figure.DISTINCT], self._sample(number, about),
+            figure[Figure.LINES], figure[Figure.SHARING], figure[Figure.DISTINCT], figure[Figure.TURNS],
+            self._sample(number, about),
             figure[Figure.PASSES], about.get("fills", False),
         )  # fmt: skip
 

@@ -12,13 +12,13 @@ from enum import IntEnum
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
-from tilewise.emulator.profiling.accesses import SECTOR_BYTES, WORD_BYTES, Kind, lanes_a_phase
+from tilewise.emulator.profiling.accesses import SECTOR_BYTES, TAGS, WORD_BYTES, Kind, lanes_a_phase
 
 __all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
 
 WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
-FIGURES = 20
+FIGURES = 21
 _ALL = f"<{FIGURES} x i64>"
 _BASE = ~31  # lanes are remembered by their distance from a multiple of 32 bytes
 _WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a bit from here on
@@ -43,6 +43,7 @@ class Figure(IntEnum):
     ASKED = 17  # sectors that an atomic access asks for
     SHARING = 18  # wavefronts of an atomic access in which lanes share words
     DISTINCT = 19  # different addresses
+    TURNS = 20  # of the L1 and shared memory, of a load
 
 
 class WAY:
@@ -123,7 +124,7 @@ def _one_lane(r: Routine) -> None:
     """Add what an access of a single lane comes to, wherever it lies."""
     here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1), Figure.SHARING}
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
-    both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT}
+    both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT, Figure.TURNS}
     vectors = [
         Value(
             _ALL,
@@ -176,6 +177,8 @@ def _count_pattern() -> Routine:
                     least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
                     put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
                     put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
+        with r.unless(each):
+            put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
             at_once = r.op("udiv", r.const("i32", 128), words)
@@ -192,9 +195,18 @@ def _count_pattern() -> Routine:
         asked = r.op("mul", r.intrinsic("llvm.ctpop", mask), size)
         least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
         put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
+        with r.unless(each):
+            tags = r.op("udiv", r.op("add", touched[Figure.LINES], TAGS - 1), TAGS)
+            put(Figure.TURNS, r.wide(r.intrinsic("llvm.umax", _turns(r), tags)))
         with r.when(each):
             put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], mask)))
     return r
+
+
+def _turns(r: Routine) -> Value:
+    """The turns that a load takes of all banks, all its lanes together."""
+    all_lanes, sharing = r.const("i32", 32), r.const("i32", int(Kind.STORE))
+    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], all_lanes, sharing)
 
 
 def _phases(r: Routine, mask: Value, lanes: int) -> Value:
