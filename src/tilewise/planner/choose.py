@@ -88,12 +88,16 @@ def choose(
     if found:
         return found[0]
     if operands.arithmetic:  # of those that have it: that others have not says nothing
-        having = (one for one in refused if operands.arithmetic in KERNELS[one.kernel].arithmetic.values())
-        refused = list(having) or refused
+        refused = [one for one in refused if _has(KERNELS[one.kernel], operands)] or refused
     if len({str(refusal.error) for refusal in refused}) == 1:
         raise refused[0].error
     why = "; ".join(f"{refusal.kernel}: {refusal.error.argument} {refusal.error.rule}" for refusal in refused)
     raise ArgumentError("a and b", f"must suit one of the kernels ({why})")
+
+
+def _has(spec: KernelSpec, operands: Operands) -> bool:
+    """Whether a kernel has the arithmetic that was asked for."""
+    return operands.arithmetic in spec.arithmetic.get(operands.a.dtype, ())
 
 
 def _of_spec(

@@ -124,6 +124,12 @@ FITTED: Mapping[str, Constants] = {
                 split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
                 memory_latency_clocks=113.82,
             ),
+            "wgmma_tf32": UnitCost(
+                791.4, 2.6427, 1915.5, 11.436, 154.35, 179.26,
+                stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=2.232e-12,
+                split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
+                memory_latency_clocks=113.82,
+            ),  # see ESTIMATED
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
@@ -145,11 +151,12 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64")
+ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
 operands as of "wgmma_gemm". "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
-fifths of what the tensor cores have of float64."""
+fifths of what the tensor cores have of float64; "wgmma_tf32" as "wgmma_gemm" with half its multiply-adds, each of which
+takes twice the energy. Sums in float16 count as those in float32."""
 
 EMULATOR = Constants(
     clock=1.0e9,
@@ -167,6 +174,7 @@ EMULATOR = Constants(
         "mma_f64": UnitCost(1.0, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),

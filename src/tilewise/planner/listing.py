@@ -96,7 +96,7 @@ def _row(plan: Plan) -> PlanRow:
     settings: dict[str, object] = dict(plan.parameters)
     known = KERNELS[plan.kernel].settings
     settings.update({name: getattr(plan, name) for name in ("stages", "split", "raster") if name in known})
-    for name in ("element", "result"):
+    for name in ("element", "result", "accumulate"):
         settings.pop(name, None)  # the problem says them
     for name in [name for name, value in settings.items() if value in _OFF and value == known[name][0]]:
         del settings[name]  # a switch that is as usual says nothing
@@ -134,7 +134,7 @@ def operands_of(
         _check_type("result", result, _result_types())
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = "float64" if dtype == "float64" else "float16" if arithmetic == "f16" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
         Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic)

@@ -135,14 +135,6 @@ inline __device__ double2 row_pair(const double (&sum)[4], unsigned half)
     return {sum[2 * half], sum[2 * half + 1]};
 }
 
-inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half)
-{
-    float2 pair;
-    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
-        "cvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}"
-        : "=f"(pair.x), "=f"(pair.y)
-        : "r"(sum[half]));
-    return pair;
-}
+inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half) { return widen_pair(sum[half]); }
 
 } // namespace tensor_core
