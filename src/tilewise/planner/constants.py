@@ -111,6 +111,9 @@ FITTED: Mapping[str, Constants] = {
             "mma_gemm": UnitCost(
                 700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
             ),  # see ESTIMATED
+            "mma_f16": UnitCost(
+                700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
+            ),
             "mma_tf32": UnitCost(
                 350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
             ),
@@ -151,12 +154,12 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64", "wgmma_tf32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm". "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
+operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
 fifths of what the tensor cores have of float64; "wgmma_tf32" as "wgmma_gemm" with half its multiply-adds, each of which
-takes twice the energy. Sums in float16 count as those in float32."""
+takes twice the energy. Its sums in float16 count as those in float32."""
 
 EMULATOR = Constants(
     clock=1.0e9,
@@ -170,6 +173,7 @@ EMULATOR = Constants(
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
         "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
+        "mma_f16": UnitCost(3.2, 0, 50_000, 4),
         "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
         "mma_f64": UnitCost(1.0, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
@@ -217,6 +221,7 @@ def scaled(gpu: Gpu | None) -> Constants:
     tensor_clocks = 2 * gpu.sms * gpu.tensor_mhz * 1e6
     tensor = peak / tensor_clocks
     wide = {  # without tf32 or float64 on its tensor cores, a GPU has no plan with them: see the kernel's rules
+        "mma_f16": gpu.peaks.fp16_fp16 or peak,  # of a GeForce twice what it has with sums in float32
         "mma_tf32": gpu.peaks.tf32 or peak / 2,
         "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
     }

@@ -9,13 +9,16 @@
 
 namespace tensor_core {
 
-// A thread's sums of one instruction, kept in a type: four float32, or four float16 in pairs.
+// A thread's sums of one instruction, kept in a type: four float32 or float64, or four float16 in pairs.
 template <typename T> struct SumsIn;
 template <> struct SumsIn<float32> {
     using Type = float[4];
 };
 template <> struct SumsIn<float16> {
     using Type = unsigned[2];
+};
+template <> struct SumsIn<float64> {
+    using Type = double[4];
 };
 
 // Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
@@ -85,6 +88,16 @@ inline __device__ void multiply_add_16x8x16<bfloat16>(float (&sum)[4], const uns
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The same with sums in float16, two in a register.
+template <typename Element>
+inline __device__ void multiply_add_16x8x16(unsigned (&sum)[2], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    static_assert(SAME<Element, float16>, "of which alone there are sums in float16");
+    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+        : "+r"(sum[0]), "+r"(sum[1])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
