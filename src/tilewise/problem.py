@@ -176,7 +176,7 @@ class Problem:
     epilogue: Epilogue = field(default_factory=Epilogue)
     groups: int = 0  # 0: one B for all rows
     arithmetic: str | None = None
-    """None: as the operands' type says. "tf32": float32 rounded to its precision. "f16": float16 with sums in float16."""
+    """None: as the operands' type says. "tf32": float32 rounded to its precision. "f16": sums of float16 in it."""
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch", "groups"):

@@ -157,9 +157,10 @@ FITTED: Mapping[str, Constants] = {
 ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
-fifths of what the tensor cores have of float64; "wgmma_tf32" as "wgmma_gemm" with half its multiply-adds, each of which
-takes twice the energy. Its sums in float16 count as those in float32."""
+operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
+half its multiply-adds, and with four fifths of what the tensor cores have of float64. "wgmma_tf32" is "wgmma_gemm" with
+half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
+in float32 do."""
 
 EMULATOR = Constants(
     clock=1.0e9,

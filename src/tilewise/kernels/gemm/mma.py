@@ -441,7 +441,6 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(dict.fromkeys(name for shapes in SHAPES_OF.values() for name in shapes)),
         "element": tuple(SHAPES_OF),
-        "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64
         "result": tuple(SHAPES_OF),
         "stages": (3, 4, TWO_STAGES),
         "split": SPLITS,
@@ -449,6 +448,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
+        "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64
     },
     refuse=refuse,
     refuse_arch=refuse_arch,

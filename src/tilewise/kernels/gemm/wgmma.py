@@ -1,6 +1,6 @@
 """Launch of the kernel for Hopper's tensor cores: tiles for every size, operands in rows or columns, whole stacks.
 
-It multiplies float16 and bfloat16; and float32 in tf32, if that is asked for. Sums are float32; of float16 also float16.
+It multiplies float16 and bfloat16, and float32 in tf32 if that is asked for. Sums are float32, or float16 of float16.
 
 The copy engine reads a matrix by its tensor map, which can only describe rows (or columns) that begin at multiples of
 16 bytes; an operand that lies otherwise is copied first. A result is stored by the engine if its rows begin so. The
@@ -31,7 +31,7 @@ from tilewise.kernels.spec import (
     straddling,
 )
 from tilewise.launch import Launch
-from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, Tile
+from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
@@ -174,12 +174,14 @@ def tile_of(settings: Settings) -> Tile:
 
 def _refuse_partition(element: str, partition: str) -> ArgumentError:
     first = next(iter(PARTITIONS_OF[element].values()))
-    return ArgumentError("partition", f"must be {first.k} deep for {element}, such as {_named(first)}", partition)
+    return ArgumentError(
+        "partition", f"must be {first.k} deep for {element}, such as {_named(first)}", partition
+    )
 
 
 def shape_of(settings: Settings) -> Shape:
-    switches = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
-    return Shape(tile_of(settings), *switches, settings["accumulate"] == "float16")
+    pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
+    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, settings["accumulate"] == "float16")
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -298,7 +300,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
-        if most > 1 and LEAST_SUMS <= alone.sums and alone.sum_registers <= MOST_SUMS:
+        if most > 1 and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 
 
@@ -597,7 +599,6 @@ SPEC = KernelSpec(
     settings={
         "partition": (*PARTITIONS, *WIDE_PARTITIONS),
         "element": tuple(PARTITIONS_OF),
-        "accumulate": ("float32", "float16"),  # what sums are kept in
         "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
@@ -609,6 +610,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
+        "accumulate": ("float32", "float16"),  # what sums are kept in
     },
     refuse=refuse,
     workspace=workspace_bytes,
