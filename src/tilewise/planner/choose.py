@@ -91,7 +91,7 @@ def choose(
     if operands.arithmetic:  # of those that have it: that others have not says nothing
         having = [one for one in refused if _has_arithmetic(KERNELS[one.kernel], operands)] or refused
         refused = [one for one in having if KERNELS[one.kernel].runs_on(target.arch)] or having
-        fix = f"leave arithmetic={operands.arithmetic!r} out"
+        fix = "" if given else f"leave arithmetic={operands.arithmetic!r} out"
     if len({str(refusal.error) for refusal in refused}) == 1:
         error = refused[0].error
         if fix and type(error) is ArgumentError and not error.fix:
