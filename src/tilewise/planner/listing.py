@@ -84,7 +84,7 @@ class PlanRow(NamedTuple):
     copies: str
 
 
-_OFF = (0, 1, "1x1")  # of a switch: what it usually is, if it is among them
+_OFF = (0, 1, "1x1", "float32")  # of a switch: what it usually is, if it is among them
 
 
 def plan_rows(plans: Iterable[Plan]) -> list[PlanRow]:
@@ -96,7 +96,7 @@ def _row(plan: Plan) -> PlanRow:
     settings: dict[str, object] = dict(plan.parameters)
     known = KERNELS[plan.kernel].settings
     settings.update({name: getattr(plan, name) for name in ("stages", "split", "raster") if name in known})
-    for name in ("element", "result", "accumulate"):
+    for name in ("element", "result"):
         settings.pop(name, None)  # the problem says them
     for name in [name for name, value in settings.items() if value in _OFF and value == known[name][0]]:
         del settings[name]  # a switch that is as usual says nothing
