@@ -96,8 +96,12 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
         "exchanged": 0,
     }
     given |= more.pop("given", {})
-    n = partition.split("x")[1]
-    math = rf"HGMMA\.64x{n}x16\.F32" + (r"\.BF16" if dtype == "bfloat16" else "")
+    n, arithmetic = partition.split("x")[1], more.get("arithmetic")
+    if arithmetic == "tf32":
+        math = rf"HGMMA\.64x{n}x8\.F32\.TF32"
+    else:
+        math = rf"HGMMA\.64x{n}x16\." + ("F16" if arithmetic == "f16" else "F32")
+        math += r"\.BF16" if dtype == "bfloat16" else ""
     waits = (math, r"SYNCS\.PHASECHK\.\S*TRYWAIT", r"SYNCS\.ARRIVE\.\S*")
     everywhere = (r"UTMALDG\.2D", r"USETMAXREG\.DEALLOC\S*", r"USETMAXREG\.TRY_ALLOC\S*", *code)
     return Case(
@@ -132,6 +136,8 @@ CASES = (
     Case("vector", "rtx4090", _ROW, "float64", {"along": "k", "rows": 8}, ("DFMA",), layout="nt", blocks=6),
     _mma("t4", "float16", "128x128x32", r"HMMA\.1688\.F32", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4", r"STS\.128",
          code=(r"STG\.E\.128\.SYS",)),
+    _mma("rtx4090", "float16", "128x256x32", r"HMMA\.16816\.F16", r"LDSM\.16\.M88\.4", _COPIES, arithmetic="f16",
+         given=_SMALL),
     _mma("a100", "bfloat16", "128x256x64", r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
     _mma("a100", "float64", "128x64x16", r"DMMA\.884", r"LDS\.64", _COPIES, given={"stages": 3}),
     _mma("h200", "float64", "128x128x16", r"DMMA\.16x8x4", r"LDS\.64", _COPIES, layout="tt", given={"stages": 3}),
@@ -148,6 +154,10 @@ CASES = (
     _wgmma("float16", "64x256x64", r"UTMASTG\.2D", layout="tt", result="float32", given={"pingpong": 1, "tiles": 4}),
     _wgmma("bfloat16", "128x128x64", r"UTMALDG\.4D", size=(8192, 2048, 7168), groups=64, layout="nt"),
     _wgmma("bfloat16", "128x128x64", r"STG\.E\.128", r"LDG\.E\.128", epilogue=True),
+    _wgmma("float32", "128x192x32", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", layout="nt", arithmetic="tf32",
+           given={"cluster": "2x1"}),
+    _wgmma("float16", "128x256x64", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", arithmetic="f16",
+           given={"pingpong": 1, "tiles": 4}),
 )  # fmt: skip
 
 

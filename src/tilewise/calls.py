@@ -156,7 +156,7 @@ def start(made: BoundProduct, arrays: Arrays, where: Device, streams: tuple[int 
     named, result = arrays.named, arrays.out
     addresses = {name: view.ptr for name, view in named.items()}
     if arrays.fused.numbers:
-        addresses.update(bits_of(arrays.fused.numbers, made.operands.accumulate))
+        addresses.update(bits_of(arrays.fused.numbers, made.operands.epilogue_type))
     workspace = None
     if bound.workspace_bytes:
         workspace = interop.view("workspace", result.library.empty((bound.workspace_bytes,), "uint8", result))

@@ -183,6 +183,11 @@ class Operands(NamedTuple):
     @property
     def accumulate(self) -> str:
         """The type that sums are kept in."""
+        return "float16" if self.arithmetic == "f16" else self.epilogue_type
+
+    @property
+    def epilogue_type(self) -> str:
+        """The type that an epilogue computes in, whatever the sums were kept in."""
         return "float64" if "float64" in (self.a.dtype, self.b.dtype) else "float32"
 
     def inner(self, axes: int) -> Operands:

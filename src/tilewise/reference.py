@@ -30,6 +30,7 @@ _EIGHT_BITS = {
     "float8_e5m2": (2.0**-3, 2.0**-17, -57344.0, 57344.0),
     "int8": (0.0, 0.5, -128.0, 127.0),
 }
+_LARGEST_FLOAT16 = 65504.0
 _TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
@@ -94,7 +95,9 @@ def compare(
     kernels that add partial sums. ``epilogue`` is what :func:`tilewise.epilogue` gave for what happened to
     the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
     arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
-    float32 operands were multiplied in, if not in their own: "tf32" rounds each of them by up to 2⁻¹¹ of itself.
+    operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
+    sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
+    float16, any number passes, or the infinity of the right sign.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     expected = multiply(left, right)
@@ -104,13 +107,17 @@ def compare(
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
         sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
-        if accumulate in _SHORT and left.shape[-1] + terms > _LONG:
-            sizes = np.minimum(sizes, _walk(left, right, expected))
+        multiplied = resolve_arithmetic(arithmetic, left.dtype.name)
+        summed = "float16" if multiplied == "f16" else accumulate
         count = left.shape[-1] + terms
+        if summed in _SHORT and count > _LONG:
+            sizes = np.minimum(sizes, _walk(left, right, expected))
+        errors = _growth(count + 1, _ROUNDOFF[summed]) * sizes + (count + 1) * _LEAST[summed]
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
-        errors = _growth(count + 1, unit) * sizes + (count + 1) * least
-        if resolve_arithmetic(arithmetic, left.dtype.name) == "tf32":
+        if multiplied == "tf32":
             errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
+        if multiplied == "f16":
+            errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
             if kept in epilogue.expression.summed:

@@ -106,4 +106,5 @@ def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any
 def _addresses(plan: Plan, arrays: dict[str, Array]) -> dict[str, int]:
     """Where the operands lie, and the numbers of the epilogue, each 1."""
     numbers = [(name, 1.0) for name in plan.problem.epilogue.numbers]
-    return {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, plan.problem.accumulate)
+    wide = Operands.of(plan.problem).epilogue_type
+    return {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, wide)

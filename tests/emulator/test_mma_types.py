@@ -16,6 +16,7 @@ from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.instruments.checking import check_bound
+from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
 from tilewise.kernels.gemm.mma import SHAPES_OF, lies
@@ -181,12 +182,13 @@ def test_a_plan_in_tf32_is_kept_and_followed(tmp_path: Any) -> None:
     [
         ("float32", "bf16", "must be None or 'f32' or 'tf32' for operands of float32, not 'bf16'"),
         ("float64", "tf32", "must be None or 'f64' for operands of float64"),
-        ("float16", "f16", "must be None for operands of float16"),
+        ("float16", "bf16", "must be None or 'f16' for operands of float16, not 'bf16'"),
+        ("bfloat16", "f16", "must be None for operands of bfloat16"),
         ("float32", "tf23", "did you mean 'tf32'"),
     ],
 )
 def test_an_arithmetic_that_there_is_not_is_refused(dtype: str, arithmetic: str, message: str) -> None:
-    whole = np.ones((8, 8), dtype)
+    whole = np.ones((8, 8), numpy_dtype(dtype))
     with pytest.raises(ArgumentError, match=message):
         tw.matmul(whole, whole, arithmetic=arithmetic, device="emulator")
     with pytest.raises(ArgumentError, match=message):

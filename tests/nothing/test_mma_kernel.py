@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch, resident
@@ -151,7 +152,7 @@ def test_the_planner_takes_it_for_float64_where_its_tensor_cores_are_fast() -> N
 
 
 def test_the_planner_takes_it_for_float32_only_in_tf32() -> None:
-    for gpu in ("a100", "h200", "rtx4090"):
+    for gpu in ("a100", "rtx4090"):
         for layout in ("nn", "nt", "tn"):
             found = choose(operands_of(4096, 1000, 512, layout=layout, arithmetic="tf32"), target_of(gpu))
             assert (found.spec.name, found.copies) == ("mma", ())
@@ -167,6 +168,30 @@ def test_the_planner_takes_wgmma_where_there_is_one() -> None:
         (64, 2112, 7168),
     ):
         assert choose(operands_of(*size, dtype="bfloat16"), target_of("h200")).spec.name == "wgmma"
+        sums = operands_of(*size, dtype="float16", arithmetic="f16")
+        assert choose(sums, target_of("h200")).spec.name == "wgmma"
+
+
+def test_the_planner_takes_wgmma_for_large_products_in_tf32() -> None:
+    """What does not lie along K is copied for it, unless that is refused."""
+    for layout, copies in (("nt", ()), ("nn", ("b",)), ("tt", ("a",)), ("tn", ("a", "b"))):
+        operands = operands_of(4096, 4096, 4096, layout=layout, arithmetic="tf32")
+        found = choose(operands, target_of("h200"))
+        assert (found.spec.name, found.copies) == ("wgmma", copies), layout
+        assert choose(operands, target_of("h200"), copy=False).spec.name == ("mma" if copies else "wgmma")
+
+
+def test_sums_in_float16_count_as_fast_as_the_gpu_has_them() -> None:
+    """Twice as fast on a GeForce, by the table; there is no kernel for groups but on Hopper."""
+    for gpu, least in (("rtx-2060-super", 1.5), ("rtx4090", 1.5), ("a100", 0.99), ("h200", 0.99)):
+        slow, fast = (
+            choose(operands_of(4096, 4096, 4096, dtype="float16", arithmetic=arithmetic), target_of(gpu))
+            for arithmetic in (None, "f16")
+        )
+        assert slow.prediction.seconds >= least * fast.prediction.seconds, gpu
+    groups = operands_of(64, 64, 64, dtype="float16", arithmetic="f16", groups=2)
+    with pytest.raises(ArgumentError, match="groups must be 0 for mma, not 2; leave arithmetic='f16' out"):
+        choose(groups, target_of("a100"))
 
 
 def test_large_operands_that_lie_at_odd_elements_are_copied_first_only_if_they_may() -> None:

@@ -112,6 +112,19 @@ def test_the_share_of_the_bound_is_what_it_is_by_hand(kind: str, accumulate: str
         assert (verdict.failures, verdict.elements) == (int(np.count_nonzero(shares >= 1)), 30)
 
 
+@pytest.mark.parametrize("k", [5, 300])
+def test_sums_in_float16_have_their_own_bound_and_the_result_another(k: int) -> None:
+    """That of the sums as with accumulate, but one rounding to float32; infinity only where sums may overflow."""
+    a, b = operands(k, 5, 4, k, np.float16)
+    exact, bound = multiply(a, b), bounds_of(a, b, 0, "float16", "float32")
+    for share in (0.99, 1.01):
+        assert bool(compare(exact + share * bound, a, b, arithmetic="f16")) == (share < 1)
+    assert not compare(np.full((5, 4), np.inf), a, b, arithmetic="f16")
+    large, eights = np.full((5, k), 2.0**15, np.float16), np.full((k, 4), 8, np.float16)
+    for value, ok in ((np.inf, True), (-np.inf, False), (np.nan, False)):
+        assert bool(compare(np.full((5, 4), value, np.float32), large, eights, arithmetic="f16")) == ok
+
+
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])  # operands cannot tell float64's
 @pytest.mark.parametrize("result", [0.0, 1.0, -3.0, 0.375])
 def test_one_rounding_to_the_results_type_is_allowed_and_no_more(kind: str, result: float) -> None:

@@ -152,7 +152,8 @@ _PLAN_KEYS = (
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """What was chosen, as a row has it."""
-    settings = {name: value for name, value in plan.parameters.items() if name not in ("element", "result")}
+    types = ("element", "result", "accumulate")
+    settings = {name: value for name, value in plan.parameters.items() if name not in types}
     block = plan.tiles.get("block")
     return {
         "kernel": plan.kernel,

@@ -267,7 +267,8 @@ def _time_in_turns(device: GpuDevice, graphs: Sequence[tuple[Graph, int]]) -> li
 
 def _chosen_settings(candidate: Candidate) -> dict[str, int | str]:
     """The settings without those that the element types decide."""
-    return {name: value for name, value in candidate.settings.items() if name not in ("element", "result")}
+    types = ("element", "result", "accumulate")
+    return {name: value for name, value in candidate.settings.items() if name not in types}
 
 
 class _Buffers:

@@ -200,7 +200,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arithmetic",
         metavar="NAME",
-        help="what to multiply in: tf32 for float32 (default: as --dtype says)",
+        help="what to multiply in: tf32 for float32, f16 for float16, with sums in it (default: as --dtype says)",
     )
     parser.add_argument(
         "--gpu", default="h200", metavar="NAME", help="of the GPU table, or emulator (%(default)s)"

@@ -189,7 +189,7 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
             template += _strides(operand)
             gaps.append(Gap(len(template), operand.name))
         template += bytes(_POINTER)
-    size = 8 if operands.accumulate == "float64" else 4
+    size = 8 if operands.epilogue_type == "float64" else 4
     for name in operands.epilogue.numbers:
         gaps.append(Gap(len(template), f"epilogue.{name}", 0, size))
         template += bytes(size)
@@ -239,7 +239,7 @@ def partial_sums(operands: Operands, slots: tuple[int, int] | None = None) -> It
     """
     expression = parse(operands.epilogue.expression)
     down, across = slots or (operands.c.rows, operands.c.columns)
-    item, offset = 8 if operands.accumulate == "float64" else 4, 0
+    item, offset = 8 if operands.epilogue_type == "float64" else 4, 0
     for name in expression.summed:
         of_columns = name in expression.column_sums
         rows = down if of_columns else operands.c.rows

@@ -171,8 +171,8 @@ class KernelSpec:
         operands
     )  # as it computes it, perhaps transposed
     practical: bool = True  # the planner considers it; some rungs are lessons alone
-    arithmetic: Mapping[str, str] = field(default_factory=dict)
-    """Of element types that it multiplies in another arithmetic than their own: in which."""
+    arithmetic: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    """Of element types that it multiplies in another arithmetic than their own: in which; None is their own."""
     superseded_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For an element type, archs that have another kernel for the same, measured where this one is not."""
 
@@ -212,9 +212,9 @@ class KernelSpec:
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
                 fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
                 return ArgumentError(operand.name, rule, operand.dtype, fix)
-        arithmetic = self.arithmetic.get(operands.a.dtype)
-        if operands.arithmetic != arithmetic:
-            rule = f"must be {arithmetic!r} for {self.name} with {operands.a.dtype}"
+        possible = self.arithmetic.get(operands.a.dtype, (None,))
+        if operands.arithmetic not in possible:
+            rule = f"must be {' or '.join(map(repr, possible))} for {self.name} with {operands.a.dtype}"
             return ArgumentError("arithmetic", rule, operands.arithmetic)
         if operands.c.dtype != self.result_type(settings):
             return ArgumentError(
@@ -260,12 +260,14 @@ class KernelSpec:
         return plain
 
     def for_types(self, operands: Operands) -> dict[str, str]:
-        """The settings that the operands' element types decide."""
+        """The settings that the operands' element types, and the type of their sums, decide."""
         found = {}
         if operands.a.dtype in self.settings.get("element", ()):
             found["element"] = operands.a.dtype
         if operands.c.dtype in self.settings.get("result", ()):
             found["result"] = operands.c.dtype
+        if operands.accumulate in self.settings.get("accumulate", ()):
+            found["accumulate"] = operands.accumulate
         return found
 
     def element(self, settings: Settings) -> str:

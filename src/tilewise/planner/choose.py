@@ -87,13 +87,23 @@ def choose(
     found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
     if found:
         return found[0]
+    fix = ""
     if operands.arithmetic:  # of those that have it: that others have not says nothing
-        having = (one for one in refused if operands.arithmetic in KERNELS[one.kernel].arithmetic.values())
-        refused = list(having) or refused
+        having = [one for one in refused if _has_arithmetic(KERNELS[one.kernel], operands)] or refused
+        refused = [one for one in having if KERNELS[one.kernel].runs_on(target.arch)] or having
+        fix = "" if given else f"leave arithmetic={operands.arithmetic!r} out"
     if len({str(refusal.error) for refusal in refused}) == 1:
-        raise refused[0].error
+        error = refused[0].error
+        if fix and type(error) is ArgumentError and not error.fix:
+            raise ArgumentError(error.argument, error.rule, error.value, fix)
+        raise error
     why = "; ".join(f"{refusal.kernel}: {refusal.error.argument} {refusal.error.rule}" for refusal in refused)
-    raise ArgumentError("a and b", f"must suit one of the kernels ({why})")
+    raise ArgumentError("a and b", f"must suit one of the kernels ({why})", fix=fix)
+
+
+def _has_arithmetic(spec: KernelSpec, operands: Operands) -> bool:
+    """Whether a kernel has the arithmetic that was asked for, for operands of such a type."""
+    return operands.arithmetic in spec.arithmetic.get(operands.a.dtype, ())
 
 
 def _of_spec(

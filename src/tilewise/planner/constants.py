@@ -111,6 +111,9 @@ FITTED: Mapping[str, Constants] = {
             "mma_gemm": UnitCost(
                 700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
             ),  # see ESTIMATED
+            "mma_f16": UnitCost(
+                700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
+            ),
             "mma_tf32": UnitCost(
                 350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
             ),
@@ -124,6 +127,12 @@ FITTED: Mapping[str, Constants] = {
                 split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
                 memory_latency_clocks=113.82,
             ),
+            "wgmma_tf32": UnitCost(
+                791.4, 2.6427, 1915.5, 11.436, 154.35, 179.26,
+                stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=2.232e-12,
+                split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
+                memory_latency_clocks=113.82,
+            ),  # see ESTIMATED
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
@@ -145,11 +154,13 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_tf32", "mma_f64")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm". "mma_tf32" and "mma_f64" are taken as "mma_gemm" with half its multiply-adds, and with four
-fifths of what the tensor cores have of float64."""
+operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
+half its multiply-adds, and with four fifths of what the tensor cores have of float64. "wgmma_tf32" is "wgmma_gemm" with
+half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
+in float32 do."""
 
 EMULATOR = Constants(
     clock=1.0e9,
@@ -163,10 +174,12 @@ EMULATOR = Constants(
         "mma8": UnitCost(2.0, 0, 50_000, 4),
         "mma16": UnitCost(3.2, 0, 50_000, 4),
         "mma_gemm": UnitCost(3.2, 0, 50_000, 4),
+        "mma_f16": UnitCost(3.2, 0, 50_000, 4),
         "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
         "mma_f64": UnitCost(1.0, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
@@ -209,6 +222,7 @@ def scaled(gpu: Gpu | None) -> Constants:
     tensor_clocks = 2 * gpu.sms * gpu.tensor_mhz * 1e6
     tensor = peak / tensor_clocks
     wide = {  # without tf32 or float64 on its tensor cores, a GPU has no plan with them: see the kernel's rules
+        "mma_f16": gpu.peaks.fp16_fp16 or peak,  # of a GeForce twice what it has with sums in float32
         "mma_tf32": gpu.peaks.tf32 or peak / 2,
         "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
     }

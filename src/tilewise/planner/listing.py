@@ -84,7 +84,7 @@ class PlanRow(NamedTuple):
     copies: str
 
 
-_OFF = (0, 1, "1x1")  # of a switch: what it usually is, if it is among them
+_OFF = (0, 1, "1x1", "float32")  # of a switch: what it usually is, if it is among them
 
 
 def plan_rows(plans: Iterable[Plan]) -> list[PlanRow]:
@@ -134,7 +134,7 @@ def operands_of(
         _check_type("result", result, _result_types())
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = "float64" if dtype == "float64" else "float16" if arithmetic == "f16" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
         Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic)

@@ -28,6 +28,17 @@ inline __device__ float32 widen(bfloat16 element)
     return __uint_as_float(static_cast<unsigned>(element) << 16);
 }
 
+// Two float16 that share a register, the first in its low half.
+inline __device__ float2 widen_pair(unsigned both)
+{
+    float2 pair;
+    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
+        "cvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}"
+        : "=f"(pair.x), "=f"(pair.y)
+        : "r"(both));
+    return pair;
+}
+
 inline __device__ float32 widen(float32 element) { return element; }
 inline __device__ float64 widen(float64 element) { return element; }
 

@@ -10,7 +10,7 @@
 
 namespace warp_tile {
 
-// How an element type is multiplied: what its sums are, and how deep a slice of K is that a fragment has.
+// How an element type is multiplied: what its sums are, unless they are kept in float16, and how deep a slice of K is that a fragment has.
 template <typename Element> struct MmaForm {
     using Sum = float32;
     static constexpr unsigned SLICE_K = 16;
@@ -62,7 +62,7 @@ template <typename Element, unsigned M, unsigned N> struct MmaFragment : Fragmen
         this->template load<TileA, TileB, TileA::ALONG_K, TileB::ALONG_K>(tile_a, tile_b, place, lane_a, lane_b, k);
     }
 
-    __device__ void multiply_add(Sums<float[4], M, N> &sums) const
+    template <typename Sum> __device__ void multiply_add(Sums<Sum, M, N> &sums) const
     {
 #pragma unroll
         for (unsigned i = 0; i < M / 16; ++i)

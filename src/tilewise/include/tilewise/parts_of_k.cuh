@@ -5,6 +5,7 @@
 #include <tilewise/cluster.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/sum_registers.cuh>
 
 // Stores 4 neighbours in a row of C, as far as C goes. `wide`: C's rows begin where 4 elements can be stored at once.
 template <typename Result, typename Epilogue>
@@ -41,17 +42,18 @@ template <unsigned ROWS, unsigned COLUMNS> struct ClusterSums {
 
     // Puts the sums of 64 rows of instructions, from `first` on, of which the warp has 16 (wgmma.cuh says which sums a
     // thread has). Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
-    template <bool ACROSS, unsigned COUNT> __device__ void put(const float (&sums)[COUNT], unsigned first)
+    template <bool ACROSS, typename Register, unsigned COUNT>
+    __device__ void put(const Register (&sums)[COUNT], unsigned first)
     {
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES % 4;
 #pragma unroll
-        for (unsigned j = 0; j < COUNT / 2; ++j) {
+        for (unsigned j = 0; j < COUNT * SUMS_IN<Register> / 2; ++j) {
             const unsigned down = first + warp * 16 + lane / 4 + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
-            const float low = sums[j * 2], high = sums[j * 2 + 1];
+            const float2 pair = sum_pair(sums, j * 2);
             if (ACROSS)
-                at[across][down] = low, at[across + 1][down] = high;
+                at[across][down] = pair.x, at[across + 1][down] = pair.y;
             else
-                *reinterpret_cast<float2 *>(&at[down][across]) = {low, high};
+                *reinterpret_cast<float2 *>(&at[down][across]) = pair;
         }
     }
 

@@ -4,6 +4,7 @@
 
 #include <tilewise/element.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_core.cuh>
 
 // 64 rows of 128 bytes, swizzled as the copy engine takes them.
@@ -24,17 +25,14 @@ template <typename Result> struct alignas(1024) ResultBox {
 
     // Puts SUMS of each thread of the warpgroup where they belong, from the one on that `first` says, which the
     // compiler has to know: a variable cannot choose a register.
-    template <unsigned COUNT> __device__ void put(const float (&all)[COUNT], unsigned first = 0)
+    template <typename Register, unsigned COUNT>
+    __device__ void put(const Register (&all)[COUNT], unsigned first = 0)
     {
-        static_assert(COUNT >= SUMS, "a box of sums");
-        float sums[SUMS];
-#pragma unroll
-        for (unsigned i = 0; i < SUMS; ++i)
-            sums[i] = all[first + i];
+        static_assert(COUNT * SUMS_IN<Register> >= SUMS, "a box of sums");
         if constexpr (sizeof(Result) == 4)
-            put_words(sums);
+            put_words(all, first);
         else
-            put_halves(sums);
+            put_halves(all, first);
     }
 
     // Stores the box one element at a time, where the copy engine cannot: C's rows lie otherwise than it
@@ -84,7 +82,8 @@ template <typename Result> struct alignas(1024) ResultBox {
 
     // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
     // puts another pair at the same time, from the columns that lie in the other half.
-    template <unsigned COUNT> __device__ void put_words(const float (&sums)[COUNT])
+    template <typename Register, unsigned COUNT>
+    __device__ void put_words(const Register (&sums)[COUNT], unsigned first)
     {
         const unsigned lane = threadIdx.x % LANES;
         const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
@@ -93,16 +92,18 @@ template <typename Result> struct alignas(1024) ResultBox {
         for (unsigned j = 0; j < COLUMNS / 8; ++j)
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half) {
-                const unsigned here = j * 4 + half * 2, there = (j ^ 2) * 4 + half * 2;
+                const float2 here = sum_pair(sums, first + j * 4 + half * 2);
+                const float2 there = sum_pair(sums, first + (j ^ 2) * 4 + half * 2);
                 const unsigned row = warp_row + half * 8 + lane / 4;
                 const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
                 auto *to = static_cast<float2 *>(chunk(row, column)) + column / 2 % 2;
-                *to = {odd ? sums[there] : sums[here], odd ? sums[there + 1] : sums[here + 1]};
+                *to = {odd ? there.x : here.x, odd ? there.y : here.y};
             }
     }
 
     // Of 16×16 sums four matrices, down and then across.
-    template <unsigned COUNT> __device__ void put_halves(const float (&sums)[COUNT])
+    template <typename Register, unsigned COUNT>
+    __device__ void put_halves(const Register (&sums)[COUNT], unsigned first)
     {
         const unsigned lane = threadIdx.x % LANES;
         const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
@@ -111,7 +112,7 @@ template <typename Result> struct alignas(1024) ResultBox {
             unsigned pairs[4];
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i)
-                pairs[i] = narrow_pair<Result>({sums[j * 8 + i * 2], sums[j * 8 + i * 2 + 1]});
+                pairs[i] = narrow_sums<Result>(sums, first + j * 8 + i * 2);
             tensor_core::store_4_matrices(chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
         }
     }

@@ -5,6 +5,7 @@
 
 #include <tilewise/element.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/sum_registers.cuh>
 
 // HEIGHT rows of 64 sums. Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
 template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
@@ -23,19 +24,20 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
 
     // Puts sums of the warpgroup's threads, 64 rows and LINES columns of the instruction, from the one on that `first`
     // says, which the compiler has to know.
-    template <unsigned LINES, unsigned COUNT> __device__ void put(const float (&all)[COUNT], unsigned first)
+    template <unsigned LINES, typename Register, unsigned COUNT>
+    __device__ void put(const Register (&all)[COUNT], unsigned first)
     {
-        static_assert(LINES % 8 == 0 && LINES <= 64 && LINES / 2 <= COUNT, "columns of the instruction");
+        static_assert(LINES % 8 == 0 && LINES <= 64 && LINES / 2 <= COUNT * SUMS_IN<Register>, "the instruction's columns");
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % GROUP / LANES;
 #pragma unroll
         for (unsigned i = 0; i < LINES / 4; ++i) {
             const unsigned down = warp * 16 + i % 2 * 8 + lane / 4, across = i / 2 * 8 + lane % 4 * 2;
-            const float low = all[first + i * 2], high = all[first + i * 2 + 1];
+            const float2 pair = sum_pair(all, first + i * 2);
             if (ACROSS) {
-                chunk(across, down)[down % CHUNK] = low;
-                chunk(across + 1, down)[down % CHUNK] = high;
+                chunk(across, down)[down % CHUNK] = pair.x;
+                chunk(across + 1, down)[down % CHUNK] = pair.y;
             } else {
-                *reinterpret_cast<float2 *>(chunk(down, across) + across % CHUNK) = {low, high};
+                *reinterpret_cast<float2 *>(chunk(down, across) + across % CHUNK) = pair;
             }
         }
     }

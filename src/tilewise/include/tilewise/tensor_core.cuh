@@ -9,13 +9,16 @@
 
 namespace tensor_core {
 
-// A thread's sums of one instruction, kept in a type: four float32, or four float16 in pairs.
+// A thread's sums of one instruction, kept in a type: four float32 or float64, or four float16 in pairs.
 template <typename T> struct SumsIn;
 template <> struct SumsIn<float32> {
     using Type = float[4];
 };
 template <> struct SumsIn<float16> {
     using Type = unsigned[2];
+};
+template <> struct SumsIn<float64> {
+    using Type = double[4];
 };
 
 // Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
@@ -88,6 +91,16 @@ inline __device__ void multiply_add_16x8x16<bfloat16>(float (&sum)[4], const uns
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same with sums in float16, two in a register.
+template <typename Element>
+inline __device__ void multiply_add_16x8x16(unsigned (&sum)[2], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    static_assert(SAME<Element, float16>, "of which alone there are sums in float16");
+    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+        : "+r"(sum[0]), "+r"(sum[1])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // The same of float32 in tf32, half as deep: an operand's register has one element, of which lane 4·g + t has those of
 // row g and columns t and t + 4. The nearest number of 10 bits of mantissa, away from zero where two are as near.
 inline __device__ unsigned round_to_tf32(unsigned element)
@@ -135,14 +148,6 @@ inline __device__ double2 row_pair(const double (&sum)[4], unsigned half)
     return {sum[2 * half], sum[2 * half + 1]};
 }
 
-inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half)
-{
-    float2 pair;
-    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
-        "cvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}"
-        : "=f"(pair.x), "=f"(pair.y)
-        : "r"(sum[half]));
-    return pair;
-}
+inline __device__ float2 row_pair(const unsigned (&sum)[2], unsigned half) { return widen_pair(sum[half]); }
 
 } // namespace tensor_core

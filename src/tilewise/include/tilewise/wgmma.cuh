@@ -8,7 +8,8 @@
 // instruction, and says so (C7510 and the like).
 //
 // Sums: of the 64 rows warp w of the group has rows 16·w to 16·w + 15. Its lane 4·g + t holds in elements
-// 4·j to 4·j + 3 columns 8·j + 2·t and 8·j + 2·t + 1 of row g, then of row g + 8.
+// 4·j to 4·j + 3 columns 8·j + 2·t and 8·j + 2·t + 1 of row g, then of row g + 8. Two neighbours in float16 share a
+// register (tilewise/sum_registers.cuh).
 #pragma once
 
 #include <tilewise/element.cuh>
@@ -17,8 +18,8 @@
 namespace wgmma {
 
 // How a matrix of 16-bit elements lies in shared memory in rows of 128 bytes with 128-byte swizzle, as the
-// copy engine leaves it. With K along the rows (row-major A) a row is 64 k, and eight rows follow eight rows
-// at 1,024 bytes; `columns_apart` means nothing. With N along the rows (row-major B) a row is 64 columns of
+// copy engine leaves it. With K along the rows (row-major A) a row is 64 k (32 of float32), and eight rows follow
+// eight rows at 1,024 bytes; `columns_apart` means nothing. With N along the rows (row-major B) a row is 64 columns of
 // one k, eight k follow eight k at 1,024 bytes, and 64 columns the 64 before them at `columns_apart`.
 inline __device__ unsigned long long descriptor(const void *shared, unsigned columns_apart)
 {
@@ -48,16 +49,24 @@ template <int NEWEST> inline __device__ void wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(NEWEST) : "memory");
 }
 
-// Registers %0, %1, … of the sums, as the assembler wants them listed, and as the compiler does.
+// Registers %0, %1, … of the sums, as the assembler wants them listed, and as the compiler does: each KIND of operand.
+#define TILEWISE_LIST_2 "%0, %1"
 #define TILEWISE_LIST_4 "%0, %1, %2, %3"
 #define TILEWISE_LIST_8 TILEWISE_LIST_4 ", %4, %5, %6, %7"
-#define TILEWISE_LIST_16 TILEWISE_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define TILEWISE_LIST_24 TILEWISE_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define TILEWISE_LIST_32 TILEWISE_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define TILEWISE_LIST_40 TILEWISE_LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define TILEWISE_LIST_48 TILEWISE_LIST_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define TILEWISE_LIST_56 TILEWISE_LIST_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define TILEWISE_LIST_64 TILEWISE_LIST_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TILEWISE_LIST_12 TILEWISE_LIST_8 ", %8, %9, %10, %11"
+#define TILEWISE_LIST_16 TILEWISE_LIST_12 ", %12, %13, %14, %15"
+#define TILEWISE_LIST_20 TILEWISE_LIST_16 ", %16, %17, %18, %19"
+#define TILEWISE_LIST_24 TILEWISE_LIST_20 ", %20, %21, %22, %23"
+#define TILEWISE_LIST_28 TILEWISE_LIST_24 ", %24, %25, %26, %27"
+#define TILEWISE_LIST_32 TILEWISE_LIST_28 ", %28, %29, %30, %31"
+#define TILEWISE_LIST_36 TILEWISE_LIST_32 ", %32, %33, %34, %35"
+#define TILEWISE_LIST_40 TILEWISE_LIST_36 ", %36, %37, %38, %39"
+#define TILEWISE_LIST_44 TILEWISE_LIST_40 ", %40, %41, %42, %43"
+#define TILEWISE_LIST_48 TILEWISE_LIST_44 ", %44, %45, %46, %47"
+#define TILEWISE_LIST_52 TILEWISE_LIST_48 ", %48, %49, %50, %51"
+#define TILEWISE_LIST_56 TILEWISE_LIST_52 ", %52, %53, %54, %55"
+#define TILEWISE_LIST_60 TILEWISE_LIST_56 ", %56, %57, %58, %59"
+#define TILEWISE_LIST_64 TILEWISE_LIST_60 ", %60, %61, %62, %63"
 #define TILEWISE_LIST_72 TILEWISE_LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define TILEWISE_LIST_80 TILEWISE_LIST_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define TILEWISE_LIST_88 TILEWISE_LIST_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
@@ -66,45 +75,69 @@ template <int NEWEST> inline __device__ void wait()
 #define TILEWISE_LIST_112 TILEWISE_LIST_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define TILEWISE_LIST_120 TILEWISE_LIST_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define TILEWISE_LIST_128 TILEWISE_LIST_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define TILEWISE_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define TILEWISE_8(i) TILEWISE_4(i), TILEWISE_4(i + 4)
-#define TILEWISE_16(i) TILEWISE_8(i), TILEWISE_8(i + 8)
-#define TILEWISE_24(i) TILEWISE_16(i), TILEWISE_8(i + 16)
-#define TILEWISE_32(i) TILEWISE_24(i), TILEWISE_8(i + 24)
-#define TILEWISE_40(i) TILEWISE_32(i), TILEWISE_8(i + 32)
-#define TILEWISE_48(i) TILEWISE_40(i), TILEWISE_8(i + 40)
-#define TILEWISE_56(i) TILEWISE_48(i), TILEWISE_8(i + 48)
-#define TILEWISE_64(i) TILEWISE_56(i), TILEWISE_8(i + 56)
-#define TILEWISE_72(i) TILEWISE_64(i), TILEWISE_8(i + 64)
-#define TILEWISE_80(i) TILEWISE_72(i), TILEWISE_8(i + 72)
-#define TILEWISE_88(i) TILEWISE_80(i), TILEWISE_8(i + 80)
-#define TILEWISE_96(i) TILEWISE_88(i), TILEWISE_8(i + 88)
-#define TILEWISE_104(i) TILEWISE_96(i), TILEWISE_8(i + 96)
-#define TILEWISE_112(i) TILEWISE_104(i), TILEWISE_8(i + 104)
-#define TILEWISE_120(i) TILEWISE_112(i), TILEWISE_8(i + 112)
-#define TILEWISE_128(i) TILEWISE_120(i), TILEWISE_8(i + 120)
+#define TILEWISE_2(KIND, i) KIND(sums[i]), KIND(sums[i + 1])
+#define TILEWISE_4(KIND, i) TILEWISE_2(KIND, i), TILEWISE_2(KIND, i + 2)
+#define TILEWISE_8(KIND, i) TILEWISE_4(KIND, i), TILEWISE_4(KIND, i + 4)
+#define TILEWISE_12(KIND, i) TILEWISE_8(KIND, i), TILEWISE_4(KIND, i + 8)
+#define TILEWISE_16(KIND, i) TILEWISE_12(KIND, i), TILEWISE_4(KIND, i + 12)
+#define TILEWISE_20(KIND, i) TILEWISE_16(KIND, i), TILEWISE_4(KIND, i + 16)
+#define TILEWISE_24(KIND, i) TILEWISE_20(KIND, i), TILEWISE_4(KIND, i + 20)
+#define TILEWISE_28(KIND, i) TILEWISE_24(KIND, i), TILEWISE_4(KIND, i + 24)
+#define TILEWISE_32(KIND, i) TILEWISE_28(KIND, i), TILEWISE_4(KIND, i + 28)
+#define TILEWISE_36(KIND, i) TILEWISE_32(KIND, i), TILEWISE_4(KIND, i + 32)
+#define TILEWISE_40(KIND, i) TILEWISE_36(KIND, i), TILEWISE_4(KIND, i + 36)
+#define TILEWISE_44(KIND, i) TILEWISE_40(KIND, i), TILEWISE_4(KIND, i + 40)
+#define TILEWISE_48(KIND, i) TILEWISE_44(KIND, i), TILEWISE_4(KIND, i + 44)
+#define TILEWISE_52(KIND, i) TILEWISE_48(KIND, i), TILEWISE_4(KIND, i + 48)
+#define TILEWISE_56(KIND, i) TILEWISE_52(KIND, i), TILEWISE_4(KIND, i + 52)
+#define TILEWISE_60(KIND, i) TILEWISE_56(KIND, i), TILEWISE_4(KIND, i + 56)
+#define TILEWISE_64(KIND, i) TILEWISE_60(KIND, i), TILEWISE_4(KIND, i + 60)
+#define TILEWISE_72(KIND, i) TILEWISE_64(KIND, i), TILEWISE_8(KIND, i + 64)
+#define TILEWISE_80(KIND, i) TILEWISE_72(KIND, i), TILEWISE_8(KIND, i + 72)
+#define TILEWISE_88(KIND, i) TILEWISE_80(KIND, i), TILEWISE_8(KIND, i + 80)
+#define TILEWISE_96(KIND, i) TILEWISE_88(KIND, i), TILEWISE_8(KIND, i + 88)
+#define TILEWISE_104(KIND, i) TILEWISE_96(KIND, i), TILEWISE_8(KIND, i + 96)
+#define TILEWISE_112(KIND, i) TILEWISE_104(KIND, i), TILEWISE_8(KIND, i + 104)
+#define TILEWISE_120(KIND, i) TILEWISE_112(KIND, i), TILEWISE_8(KIND, i + 112)
+#define TILEWISE_128(KIND, i) TILEWISE_120(KIND, i), TILEWISE_8(KIND, i + 120)
 
 // The number after the descriptors says that the sums count, the next two that neither operand is negated, the
-// last two which of them has K across its rows.
-#define TILEWISE_WGMMA(N, TYPE, SUMS, A, B, ACROSS_A, ACROSS_B) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TILEWISE_LIST_##SUMS "}, %" #A \
+// last two which of them has K across its rows; of tf32 neither may.
+#define TILEWISE_WGMMA(N, SUM, TYPE, KIND, COUNT, A, B, ACROSS_A, ACROSS_B) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16." SUM "." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT "}, %" #A \
                  ", %" #B ", 1, 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
-                 : TILEWISE_##SUMS(0) \
+                 : TILEWISE_##COUNT(KIND, 0) \
                  : "l"(a), "l"(b), "n"(!A_ALONG_K), "n"(B_ALONG_N))
-#define TILEWISE_WIDTH(N, SUMS, A, B, ACROSS_A, ACROSS_B) \
-    template <> struct Instruction<SUMS> { \
+#define TILEWISE_WGMMA_TF32(N, COUNT, A, B) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TILEWISE_LIST_##COUNT "}, %" #A ", %" #B \
+                 ", 1, 1, 1;" \
+                 : TILEWISE_##COUNT("+f", 0) \
+                 : "l"(a), "l"(b))
+#define TILEWISE_WIDTH(N, COUNT, A, B, ACROSS_A, ACROSS_B) \
+    template <> struct Instruction<float32, COUNT> { \
         template <typename Element, bool A_ALONG_K, bool B_ALONG_N> \
-        static __device__ void issue(float (&sums)[SUMS], unsigned long long a, unsigned long long b) \
+        static __device__ void issue(float32 (&sums)[COUNT], unsigned long long a, unsigned long long b) \
         { \
-            if constexpr (SAME<Element, bfloat16>) \
-                TILEWISE_WGMMA(N, "bf16", SUMS, A, B, ACROSS_A, ACROSS_B); \
+            if constexpr (SAME<Element, float32>) \
+                TILEWISE_WGMMA_TF32(N, COUNT, A, B); \
+            else if constexpr (SAME<Element, bfloat16>) \
+                TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ACROSS_A, ACROSS_B); \
             else \
-                TILEWISE_WGMMA(N, "f16", SUMS, A, B, ACROSS_A, ACROSS_B); \
+                TILEWISE_WGMMA(N, "f32", "f16", "+f", COUNT, A, B, ACROSS_A, ACROSS_B); \
+        } \
+    };
+#define TILEWISE_WIDTH_OF_PAIRS(N, COUNT, A, B, ACROSS_A, ACROSS_B) \
+    template <> struct Instruction<unsigned, COUNT> { \
+        template <typename Element, bool A_ALONG_K, bool B_ALONG_N> \
+        static __device__ void issue(unsigned (&sums)[COUNT], unsigned long long a, unsigned long long b) \
+        { \
+            static_assert(SAME<Element, float16>, "of which alone there are sums in float16"); \
+            TILEWISE_WGMMA(N, "f16", "f16", "+r", COUNT, A, B, ACROSS_A, ACROSS_B); \
         } \
     };
 
-// The instruction of so many sums a thread, half as many as it has columns.
-template <unsigned SUMS> struct Instruction;
+// The instruction for so many registers of sums of a thread: half as many as it has columns, or a quarter in pairs.
+template <typename Register, unsigned COUNT> struct Instruction;
 TILEWISE_WIDTH(8, 4, 4, 5, 6, 7)
 TILEWISE_WIDTH(16, 8, 8, 9, 10, 11)
 TILEWISE_WIDTH(32, 16, 16, 17, 18, 19)
@@ -122,33 +155,70 @@ TILEWISE_WIDTH(208, 104, 104, 105, 106, 107)
 TILEWISE_WIDTH(224, 112, 112, 113, 114, 115)
 TILEWISE_WIDTH(240, 120, 120, 121, 122, 123)
 TILEWISE_WIDTH(256, 128, 128, 129, 130, 131)
+TILEWISE_WIDTH_OF_PAIRS(8, 2, 2, 3, 4, 5)
+TILEWISE_WIDTH_OF_PAIRS(16, 4, 4, 5, 6, 7)
+TILEWISE_WIDTH_OF_PAIRS(32, 8, 8, 9, 10, 11)
+TILEWISE_WIDTH_OF_PAIRS(48, 12, 12, 13, 14, 15)
+TILEWISE_WIDTH_OF_PAIRS(64, 16, 16, 17, 18, 19)
+TILEWISE_WIDTH_OF_PAIRS(80, 20, 20, 21, 22, 23)
+TILEWISE_WIDTH_OF_PAIRS(96, 24, 24, 25, 26, 27)
+TILEWISE_WIDTH_OF_PAIRS(112, 28, 28, 29, 30, 31)
+TILEWISE_WIDTH_OF_PAIRS(128, 32, 32, 33, 34, 35)
+TILEWISE_WIDTH_OF_PAIRS(144, 36, 36, 37, 38, 39)
+TILEWISE_WIDTH_OF_PAIRS(160, 40, 40, 41, 42, 43)
+TILEWISE_WIDTH_OF_PAIRS(176, 44, 44, 45, 46, 47)
+TILEWISE_WIDTH_OF_PAIRS(192, 48, 48, 49, 50, 51)
+TILEWISE_WIDTH_OF_PAIRS(208, 52, 52, 53, 54, 55)
+TILEWISE_WIDTH_OF_PAIRS(224, 56, 56, 57, 58, 59)
+TILEWISE_WIDTH_OF_PAIRS(240, 60, 60, 61, 62, 63)
+TILEWISE_WIDTH_OF_PAIRS(256, 64, 64, 65, 66, 67)
 
-// sums (64×N) += a (64×16) · b (16×N), where N is twice as many columns as a thread has sums: 8 or a multiple of 16.
-// The rows of `a` in shared memory lie along K (else along M), those of `b` along N (else along K).
-template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, unsigned SUMS>
-inline __device__ void multiply_add(float (&sums)[SUMS], unsigned long long a, unsigned long long b)
+// sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
+// or packed pairs of float16. K is 32 bytes: 16 elements, or 8 float32 in tf32, of which the tensor cores leave the lowest
+// 13 bits away. The rows of `a` in shared memory lie along K (else along M), those of `b` along N (else along K).
+template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
+inline __device__ void multiply_add(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
 {
-    Instruction<SUMS>::template issue<Element, A_ALONG_K, B_ALONG_N>(sums, a, b);
+    static_assert(!SAME<Element, float32> || (A_ALONG_K && !B_ALONG_N), "tf32 is read along K alone");
+    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N>(sums, a, b);
 }
 
 #undef TILEWISE_WIDTH
+#undef TILEWISE_WIDTH_OF_PAIRS
 #undef TILEWISE_WGMMA
+#undef TILEWISE_WGMMA_TF32
+#undef TILEWISE_LIST_2
+#undef TILEWISE_2
 #undef TILEWISE_LIST_4
 #undef TILEWISE_4
 #undef TILEWISE_LIST_8
 #undef TILEWISE_8
+#undef TILEWISE_LIST_12
+#undef TILEWISE_12
 #undef TILEWISE_LIST_16
 #undef TILEWISE_16
+#undef TILEWISE_LIST_20
+#undef TILEWISE_20
 #undef TILEWISE_LIST_24
 #undef TILEWISE_24
+#undef TILEWISE_LIST_28
+#undef TILEWISE_28
 #undef TILEWISE_LIST_32
 #undef TILEWISE_32
+#undef TILEWISE_LIST_36
+#undef TILEWISE_36
 #undef TILEWISE_LIST_40
 #undef TILEWISE_40
+#undef TILEWISE_LIST_44
+#undef TILEWISE_44
 #undef TILEWISE_LIST_48
 #undef TILEWISE_48
+#undef TILEWISE_LIST_52
+#undef TILEWISE_52
 #undef TILEWISE_LIST_56
 #undef TILEWISE_56
+#undef TILEWISE_LIST_60
+#undef TILEWISE_60
 #undef TILEWISE_LIST_64
 #undef TILEWISE_64
 #undef TILEWISE_LIST_72

@@ -43,7 +43,7 @@ def _add(parts: PartialSums, target: Operand, operands: Operands, arch: str) -> 
     from_ = Slot(bytes(8), (Gap(0, PARTIALS, parts.offset),)) if count else Slot(bytes(8))
     numbers = constant("I", count), constant("I", max(stack[-1] if stack else 1, 1))
     defines = {
-        "SUM": operands.accumulate,
+        "SUM": operands.epilogue_type,
         "RESULT": target.dtype,
         "OF_COLUMNS": int(parts.of_columns),
         "THREADS": _THREADS,

@@ -36,8 +36,8 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
 
 
 def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -> Operands:
-    """The operands with copies in the place of those that are named: in columns, if they are and the kernel reads that,
-    or in rows."""
+    """The operands with copies in the place of those that are named: in rows or in columns as they are, if the kernel
+    reads that, or the other way."""
     a, b = (
         _copy_of(spec, one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2]
     )
@@ -45,11 +45,10 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
 
 
 def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...]) -> Operand:
-    if operand.row_stride == 1 and operand.column_stride != 1:
-        columns = arranged(operand.transposed(), stack).transposed()
-        if spec.readable(columns):
-            return columns
-    return arranged(operand, stack)
+    rows, columns = arranged(operand, stack), arranged(operand.transposed(), stack).transposed()
+    in_columns = operand.row_stride == 1 and operand.column_stride != 1
+    ways = (columns, rows) if in_columns else (rows, columns)
+    return next((one for one in ways if spec.readable(one)), rows)
 
 
 def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:
@@ -105,7 +104,10 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
 
 
 def _arrange(source: Operand, copy: Operand, operands: Operands) -> Step:
+    """NOTE: a copy in columns is made as rows of the transpose."""
     counts = _matrices(source, operands)
+    if copy.column_stride != 1:
+        source, copy = source.transposed(), copy.transposed()
     blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * math.prod(counts)
     args = (source.strided(), copy.strided(), constant("I", copy.row_stride), constant("I", counts[1]))
     return _step("arrange", blocks, args, source)

@@ -1,5 +1,6 @@
 // Products of matrices by mma.sync, a whole stack of them in one launch: C[z] = A[z]·B[z]. Of 16-bit elements on every
-// GPU since Turing; since Ampere of float32, rounded to tf32, and of float64.
+// GPU since Turing, with sums in float32, or of float16 also in float16; since Ampere of float32, rounded to tf32, and of
+// float64.
 //
 // Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns, aligned for
 // anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
@@ -59,13 +60,16 @@ using namespace warp_tile;
 #ifndef ELEMENT
 #define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32) or float64, from Ampere on
 #endif
+#ifndef ACCUMULATE // what sums are kept in: float16 as well, of float16
+#define ACCUMULATE MmaForm<ELEMENT>::Sum
+#endif
 #ifndef RESULT
 #define RESULT ELEMENT // or any of float16, bfloat16, float32, but of float64 itself alone
 #endif
 
 using Element = ELEMENT;
 using Result = RESULT;
-using Sum = MmaForm<Element>::Sum;
+using Sum = MmaForm<Element>::Sum; // what they are added up in beyond the tensor cores
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
 constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
@@ -99,7 +103,7 @@ using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES>;
 using CopierB = Copier<Element, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES>;
 using WarpFragment = MmaFragment<Element, WARP_M, WARP_N>;
 using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
-using WarpSums = Sums<Sum[4], WARP_M, WARP_N>;
+using WarpSums = Sums<tensor_core::SumsIn<ACCUMULATE>::Type, WARP_M, WARP_N>;
 using SumPair = WarpSums::SumPair;
 
 // What a warp reads of a stage.

@@ -1,6 +1,7 @@
 """Launch of the kernel for the tensor cores of GPUs since Turing: any tile, rows or columns, any alignment, stacks.
 
-It multiplies float16 and bfloat16; float64; and float32 in tf32, if that is asked for.
+It multiplies float16, with sums in float16 if that is asked for, and bfloat16; float64; and float32 in tf32, if that is
+asked for.
 
 It reads an operand as it lies wherever the elements of a row, or of a column, are neighbours: with accesses of 16, 8,
 4 or 2 bytes, as its lines are aligned, which is decided when it is compiled.
@@ -140,8 +141,15 @@ def item_bytes(settings: Settings) -> int:
     return int(ELEMENT_BYTES[str(settings["element"])])
 
 
+def unit_of(settings: Settings) -> str:
+    """The unit of the cost model."""
+    if settings["accumulate"] == "float16":
+        return "mma_f16"
+    return UNITS.get(str(settings["element"]), "mma_gemm")
+
+
 def sum_type(settings: Settings) -> str:
-    """The type that sums are kept in."""
+    """The type that the sums of parts of K are added up in, and that an epilogue computes in."""
     return "float64" if settings["element"] == "float64" else "float32"
 
 
@@ -232,6 +240,11 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if (settings["element"] == "float64") != (settings["result"] == "float64"):
         rule = f"must be {'float64' if settings['element'] == 'float64' else 'another type'} for mma"
         return ArgumentError("result", f"{rule} with {settings['element']}", settings["result"])
+    if (settings["accumulate"] == "float16") != (operands.accumulate == "float16"):
+        rule = f"must be {'float16' if operands.accumulate == 'float16' else 'float32'}"
+        return ArgumentError(
+            "accumulate", f"{rule} with arithmetic {operands.arithmetic!r}", settings["accumulate"]
+        )
     if settings["stages"] != TWO_STAGES and narrowest(settings) == 2:
         return ArgumentError("stages", f"must be {TWO_STAGES} for accesses of 2 bytes", settings["stages"])
     if settings["stages"] == TWO_STAGES and shared_bytes(settings) > TWO_STAGES_MOST:
@@ -307,7 +320,11 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
     """Every tile that is not much too large; K in parts where there are few tiles."""
     m, n, k = operands.sizes
     element = str(settings["element"])
-    found: dict[str, int | str] = {"element": element, **lies(operands)}
+    found: dict[str, int | str] = {
+        "element": element,
+        "accumulate": settings["accumulate"],
+        **lies(operands),
+    }
     narrow = narrowest(found) == 2
     for partition, shape in SHAPES_OF[element].items():
         tile = shape.tile
@@ -370,7 +387,7 @@ def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
 def work(operands: Operands, settings: Settings) -> Work:
     shape, split = shape_of(settings), int(settings["split"])
     return Work(
-        UNITS.get(str(settings["element"]), "mma_gemm"),
+        unit_of(settings),
         shape.tile,
         shape.threads,
         resident=resident(settings),
@@ -400,6 +417,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "A_BYTES": settings["a_bytes"],
         "B_BYTES": settings["b_bytes"],
         "ELEMENT": settings["element"],
+        "ACCUMULATE": "float16" if settings["accumulate"] == "float16" else sum_type(settings),
         "RESULT": settings["result"],
         "THREADS": shape.threads,
         "SHARED_BYTES": shared_bytes(settings),
@@ -430,6 +448,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
+        "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64
     },
     refuse=refuse,
     refuse_arch=refuse_arch,
@@ -437,7 +456,7 @@ SPEC = KernelSpec(
     workspace=workspace_bytes,
     candidates=candidates,
     element_types=tuple(SHAPES_OF),
-    arithmetic={"float32": "tf32"},
+    arithmetic={"float32": ("tf32",), "float16": (None, "f16")},
     accumulate=sum_type,
     defines=defines,
     tiles=tiles,

@@ -1,15 +1,17 @@
-// Products of 16-bit matrices on the tensor cores of Hopper, a whole stack of them in one launch: C[z] = A[z]·B[z].
+// Products of matrices of 16 bits, or of float32 in tf32, on the tensor cores of Hopper, a whole stack of them in one
+// launch: C[z] = A[z]·B[z]. Sums are float32, or float16 of float16.
 //
 // One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
-// columns: the tensor cores read either. Blocks stay for several tiles. Either all warpgroups have a part of each tile,
+// columns: the tensor cores read either; of float32 they read lines along K alone, which the copy engine rounds to tf32
+// on their way, as the maps say. Blocks stay for several tiles. Either all warpgroups have a part of each tile,
 // or every warpgroup has tiles of its own (PINGPONG), and while one stores its results another one multiplies. Blocks
 // of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
 // they add up what they have, in the order of their ranks, so that the result has the same bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
 // Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
 // device, and blocks walk over the tiles of all of them.
-// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
+// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16; in tf32 half as deep.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
@@ -23,6 +25,7 @@
 #include <tilewise/ring.cuh>
 #include <tilewise/strided.cuh>
 #include <tilewise/sum_box.cuh>
+#include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_copy.cuh>
 #include <tilewise/wgmma.cuh>
 
@@ -72,7 +75,10 @@
 #define GROUPED 0
 #endif
 #ifndef ELEMENT
-#define ELEMENT bfloat16 // or float16
+#define ELEMENT bfloat16 // or float16, or float32, which is multiplied in tf32
+#endif
+#ifndef ACCUMULATE // what sums are kept in: float32, or of float16 also float16
+#define ACCUMULATE float32
 #endif
 #ifndef RESULT
 #define RESULT ELEMENT // or float32, or a type of 8 bits
@@ -87,7 +93,7 @@ using Result = RESULT;
 using Fused = Epilogue;
 #endif
 
-constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 16;
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 32 / sizeof(Element);
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
@@ -235,8 +241,9 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
     }
 }
 
+using SumRegister = SumRegisterOf<ACCUMULATE>::Type;
 struct Sums {
-    float at[ROWS_64][WARPGROUP_N / 2];
+    SumRegister at[ROWS_64][WARPGROUP_N / 2 / SUMS_IN<SumRegister>];
 };
 
 // Each warp says that it has read a slot, to every block that may write to it.
@@ -304,7 +311,7 @@ inline __device__ void wait_for_consumers()
 
 // A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
 template <unsigned COUNT>
-inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[ROWS_64][COUNT], unsigned group,
+inline __device__ void store_results(ResultBuffer &buffer, const SumRegister (&sums)[ROWS_64][COUNT], unsigned group,
                                      Place tile, const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
     auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
@@ -339,7 +346,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const float (&sums)[R
 
 // The same where something happens to the sums, or C's rows lie across: its threads store them.
 template <unsigned COUNT>
-inline __device__ void store_sums(ResultBuffer &buffer, const float (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
+inline __device__ void store_sums(ResultBuffer &buffer, const SumRegister (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
                                   const Fused &epilogue, Matrix<Result> c, bool wide)
 {
     auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);

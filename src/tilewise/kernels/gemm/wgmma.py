@@ -1,13 +1,16 @@
 """Launch of the kernel for Hopper's tensor cores: tiles for every size, operands in rows or columns, whole stacks.
 
+It multiplies float16 and bfloat16, and float32 in tf32 if that is asked for. Sums are float32, or float16 of float16.
+
 The copy engine reads a matrix by its tensor map, which can only describe rows (or columns) that begin at multiples of
-16 bytes; an operand that lies otherwise is copied first. A result is stored by the engine if its rows begin so.
+16 bytes; an operand that lies otherwise is copied first. A result is stored by the engine if its rows begin so. The
+tensor cores read float32 along K alone: rows of A, columns of B. The engine rounds them to tf32 on their way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
@@ -32,8 +35,8 @@ from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
-BLOCK_K = 64
 ROW_BYTES = 128  # of a box, the most that its swizzle allows
+INSTRUCTION_BYTES = 32  # of a row that an instruction reads
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
@@ -53,6 +56,7 @@ class Shape:
     pingpong: bool = False
     exchanged: bool = False
     b_in_rows: bool = False
+    in_pairs: bool = False  # whether two sums share a register, in float16
 
     @property
     def m(self) -> int:
@@ -75,6 +79,11 @@ class Shape:
         return self.m * self.n // (WARPGROUP * (1 if self.pingpong else self.consumers))
 
     @property
+    def sum_registers(self) -> int:
+        """Registers of a thread that its sums take."""
+        return self.sums // 2 if self.in_pairs else self.sums
+
+    @property
     def threads(self) -> int:
         """Threads of a block: the warpgroups that multiply, and the one that copies."""
         return (self.consumers + 1) * WARPGROUP
@@ -88,12 +97,13 @@ class Shape:
     @property
     def stages(self) -> int:
         """As many as there is room for, up to eight."""
-        return min((SHARED_MOST // self.resident - self._result_bytes) // self._stage_bytes, 8)
+        stage = self.operand_bytes + BARRIER_BYTES
+        return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
 
     @property
     def shared_bytes(self) -> int:
         """The stages with their barriers, and the boxes of results."""
-        return self.stages * self._stage_bytes + self._result_bytes
+        return self.stages * (self.operand_bytes + BARRIER_BYTES) + self._result_bytes
 
     @property
     def loaded_columns(self) -> int:
@@ -101,13 +111,9 @@ class Shape:
         return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
 
     @property
-    def stage_elements(self) -> int:
-        """Elements of both operands in a stage."""
-        return (self.m + self.loaded_columns) * BLOCK_K
-
-    @property
-    def _stage_bytes(self) -> int:
-        return self.stage_elements * 2 + BARRIER_BYTES
+    def operand_bytes(self) -> int:
+        """Bytes of both operands in a stage."""
+        return (self.m + self.loaded_columns) * ROW_BYTES
 
     @property
     def _result_bytes(self) -> int:
@@ -116,7 +122,11 @@ class Shape:
 
 
 def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
-    return tuple(Tile(m, n, BLOCK_K) for n in columns)
+    return tuple(Tile(m, n, 64) for n in columns)
+
+
+def _named(tile: Tile) -> str:
+    return f"{tile.m}x{tile.n}x{tile.k}"
 
 
 TILES = (
@@ -133,7 +143,12 @@ BETWEEN = (
     *_tiles(256, 80, 96, 112, 144, 160),
 )
 """What it has for sizes that no other tile covers without much waste."""
-PARTITIONS = {f"{one.m}x{one.n}x{one.k}": one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
+PARTITIONS = {_named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
+"""By name, those of 16-bit elements."""
+WIDE_PARTITIONS = {_named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
+"""Of float32: as many bytes, half as deep."""
+PARTITIONS_OF = {"bfloat16": PARTITIONS, "float16": PARTITIONS, "float32": WIDE_PARTITIONS}
+UNITS = {"float32": "wgmma_tf32"}  # of the cost model; others are wgmma_gemm
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
@@ -148,9 +163,25 @@ LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to b
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 
 
+def tile_of(settings: Settings) -> Tile:
+    """The tile that the settings name, of those for their elements."""
+    element, partition = str(settings["element"]), str(settings["partition"])
+    tiles = PARTITIONS_OF[element]
+    if partition not in tiles:
+        raise _refuse_partition(element, partition)
+    return tiles[partition]
+
+
+def _refuse_partition(element: str, partition: str) -> ArgumentError:
+    first = next(iter(PARTITIONS_OF[element].values()))
+    return ArgumentError(
+        "partition", f"must be {first.k} deep for {element}, such as {_named(first)}", partition
+    )
+
+
 def shape_of(settings: Settings) -> Shape:
-    tile = PARTITIONS[str(settings["partition"])]
-    return Shape(tile, *(bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows")))
+    pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
+    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, settings["accumulate"] == "float16")
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -177,10 +208,11 @@ def clusters(operands: Operands, settings: Settings) -> int:
     return ceil_div(m, shape.m * down) * ceil_div(n, shape.n * across) * operands.batch
 
 
-def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
+def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
     m, n, _ = operands.sizes
-    lies = _lie(operands, 0)
+    types = {name: settings[name] for name in ("element", "accumulate")}
+    lies = types | _lie(operands, 0)
     if operands.groups:
         yield from _grouped(operands, lies, sms)
         return
@@ -188,14 +220,14 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
     for tile in (*TILES, *_least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
-        found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile)}
+        found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile, lies)}
         yield from _schedules(operands, found, sms)
         if tile in TILES:
             yield from _splits(operands, found, sms)
             yield from _parts(operands, found, sms)
-    lies = _lie(operands, 1)
+    lies = types | _lie(operands, 1)
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
-        found = {**lies, **stacked, "partition": _name(tile)}
+        found = {**lies, **stacked, "partition": _name(tile, lies)}
         yield from _schedules(operands, found, sms)
         if tile in NARROW:
             yield from _splits(operands, found, sms)
@@ -210,7 +242,7 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
     for tile in TILES:
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
-        made = {**lies, "grouped": 1, "partition": _name(tile)}
+        made = {**lies, "grouped": 1, "partition": _name(tile, lies)}
         share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
         for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
             yield {**made, "pingpong": 0, "tiles": tiles}
@@ -218,14 +250,16 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
             yield {**made, "pingpong": 1, "tiles": min(share, MOST_TILES)}
 
 
-def _name(tile: Tile) -> str:
-    return f"{tile.m}x{tile.n}x{tile.k}"
+def _name(tile: Tile, types: Settings) -> str:
+    """The partition of as many rows and columns, for elements of a type."""
+    return _named(tile if types["element"] != "float32" else replace(tile, k=tile.k // 2))
 
 
 def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
     """The settings that say how the operands lie."""
     a, b = exchange(operands, {"exchanged": exchanged})
-    return {"exchanged": exchanged, "a_in_rows": int(in_rows(a)), "b_in_rows": int(in_rows(b))}
+    rows = (1, 0) if is_along_k_alone(operands.a) else (int(in_rows(a)), int(in_rows(b)))
+    return {"exchanged": exchanged, "a_in_rows": rows[0], "b_in_rows": rows[1]}
 
 
 def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
@@ -257,15 +291,16 @@ def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) 
 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     """With a cluster or without, with one tile a block or more, in turns or together."""
-    tile = PARTITIONS[str(found["partition"])]
+    tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
     many = operands.sizes[0] > tile.m
     for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
-        shares = {most} if tile in BETWEEN else {1, ceil_div(most, 2), most}
+        shares = {most} if replace(tile, k=64) in BETWEEN else {1, ceil_div(most, 2), most}
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
-        if most > 1 and LEAST_SUMS <= Shape(tile, pingpong=True).sums <= MOST_SUMS:
+        alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
+        if most > 1 and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 
 
@@ -277,7 +312,7 @@ def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]
         if (
             may_split(shape)
             and alone * split <= 2 * sms
-            and ceil_div(operands.sizes[2], BLOCK_K) >= 2 * split
+            and ceil_div(operands.sizes[2], shape.tile.k) >= 2 * split
         ):
             yield {**made, "split": split}
 
@@ -289,7 +324,7 @@ def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     if operands.batch != 1 or shape.m * shape.n > 128 * 128:
         return
     for split in (1, 8):
-        steps = ceil_div(operands.sizes[2], BLOCK_K) // split
+        steps = ceil_div(operands.sizes[2], shape.tile.k) // split
         parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
         if parts > 1 and (split == 1 or may_split(shape)):
             yield {**made, "split": split, "parts": parts}
@@ -298,7 +333,7 @@ def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
 def may_split(shape: Shape) -> bool:
     """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
     rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
-    room = shape.stages * shape.stage_elements * 2
+    room = shape.stages * shape.operand_bytes
     return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room
 
 
@@ -307,8 +342,18 @@ def in_rows(operand: Operand) -> bool:
     return is_aligned(operand) or not is_aligned(operand.transposed())
 
 
+def is_along_k_alone(operand: Operand) -> bool:
+    """Whether the tensor cores read elements of its type along K alone: float32."""
+    return operand.dtype == "float32"
+
+
 def is_readable(operand: Operand) -> bool:
-    """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes."""
+    """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes.
+
+    Of what is read along K alone, rows of A or columns of B.
+    """
+    if is_along_k_alone(operand):
+        return is_aligned(operand.transposed() if operand.name in ("b", "copy_b") else operand)
     return is_aligned(operand) or is_aligned(operand.transposed())
 
 
@@ -349,14 +394,20 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
+    element = str(settings["element"])
+    if str(settings["partition"]) not in PARTITIONS_OF[element]:
+        return _refuse_partition(element, str(settings["partition"]))
+    if settings["accumulate"] != operands.accumulate:
+        rule = f"must be {operands.accumulate} with arithmetic {operands.arithmetic!r}"
+        return ArgumentError("accumulate", rule, settings["accumulate"])
     shape, split = shape_of(settings), int(settings["split"])
-    if shape.sums > MOST_SUMS:
+    if shape.sum_registers > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
-    if operands.groups and shape.sums > MOST_SUMS_CHANGED:
+    if operands.groups and shape.sum_registers > MOST_SUMS_CHANGED:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
     in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
-    if in_boxes and shape.sums > MOST_SUMS_CHANGED // (2 if halved else 1):
+    if in_boxes and shape.sum_registers > MOST_SUMS_CHANGED // (2 if halved else 1):
         return ArgumentError(
             "partition",
             "must be a smaller tile with an epilogue, or results of 8 bits",
@@ -444,11 +495,13 @@ def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int
     """
     if not rows.rows * rows.columns:
         return Slot(bytes(BYTES))
-    part = size // sharers
+    part, row = size // sharers, ROW_BYTES // rows.itemsize
+    if rows.dtype == "float32":
+        rows = replace(rows, dtype="tfloat32")  # NOTE: so the engine rounds; the tensor cores would cut off
     if along_k:
-        box = (part, BLOCK_K)
+        box = (part, row)
     else:
-        box = (BLOCK_K if part % BLOCK_K == 0 else BLOCK_K // sharers, BLOCK_K)
+        box = (row if part % row == 0 else row // sharers, row)
     return rows.map(box, ROW_BYTES, stack)
 
 
@@ -470,7 +523,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     (a, b), c = exchange(operands, settings), operands.c
     first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
     return Work(
-        "wgmma_gemm",
+        UNITS.get(str(settings["element"]), "wgmma_gemm"),
         shape.tile,
         shape.threads,
         resident=shape.resident,
@@ -517,6 +570,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "STACKED": settings["stacked"],
         "GROUPED": settings["grouped"],
         "ELEMENT": settings["element"],
+        "ACCUMULATE": settings["accumulate"],
         "RESULT": settings["result"],
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
@@ -527,9 +581,9 @@ def tiles(settings: Settings) -> dict[str, Tile]:
     """The tiles at every level."""
     shape, (down, across) = shape_of(settings), cluster_of(settings)
     return {
-        "cluster": Tile(shape.m * down, shape.n * across, BLOCK_K * int(settings["split"])),
+        "cluster": Tile(shape.m * down, shape.n * across, shape.tile.k * int(settings["split"])),
         "block": shape.tile,
-        "instruction": Tile(64, shape.n, 16),
+        "instruction": Tile(64, shape.n, INSTRUCTION_BYTES * shape.tile.k // ROW_BYTES),
     }
 
 
@@ -543,8 +597,8 @@ SPEC = KernelSpec(
     least=(9, 0),
     arch="sm_90a",
     settings={
-        "partition": tuple(PARTITIONS),
-        "element": ("bfloat16", "float16"),
+        "partition": (*PARTITIONS, *WIDE_PARTITIONS),
+        "element": tuple(PARTITIONS_OF),
         "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
@@ -556,11 +610,13 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
+        "accumulate": ("float32", "float16"),  # what sums are kept in
     },
     refuse=refuse,
     workspace=workspace_bytes,
     candidates=candidates,
-    element_types=("bfloat16", "float16"),
+    element_types=tuple(PARTITIONS_OF),
+    arithmetic={"float32": ("tf32",), "float16": (None, "f16")},
     defines=defines,
     tiles=tiles,
     raster="grouped",
@@ -569,5 +625,5 @@ SPEC = KernelSpec(
     sum_slots=sum_slots,
     grouped=True,
     readable=is_readable,
-    lies="have rows or columns that begin at multiples of 16 bytes",
+    lies="have rows or columns that begin at multiples of 16 bytes, of float32 those along k,",
 )

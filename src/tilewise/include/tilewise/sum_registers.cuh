@@ -1,0 +1,38 @@
+// The registers of a thread that hold sums of a matrix instruction: each one in float32, or two neighbours in float16,
+// the first in the low half.
+#pragma once
+
+#include <tilewise/element.cuh>
+
+// The register that sums of a type are kept in.
+template <typename Sum> struct SumRegisterOf;
+template <> struct SumRegisterOf<float32> {
+    using Type = float;
+};
+template <> struct SumRegisterOf<float16> {
+    using Type = unsigned;
+};
+
+// How many sums such a register has.
+template <typename Register> constexpr unsigned SUMS_IN = SAME<Register, unsigned> ? 2 : 1;
+
+// Two neighbouring sums, of which the first has an even number.
+template <unsigned COUNT> inline __device__ float2 sum_pair(const float (&sums)[COUNT], unsigned first)
+{
+    return {sums[first], sums[first + 1]};
+}
+
+template <unsigned COUNT> inline __device__ float2 sum_pair(const unsigned (&pairs)[COUNT], unsigned first)
+{
+    return widen_pair(pairs[first / 2]);
+}
+
+// The same rounded to a type of 16 bits and packed. Compute capability 8.0.
+template <typename T, typename Register, unsigned COUNT>
+inline __device__ unsigned narrow_sums(const Register (&sums)[COUNT], unsigned first)
+{
+    if constexpr (SAME<Register, unsigned> && SAME<T, float16>)
+        return sums[first / 2]; // as they are
+    else
+        return narrow_pair<T>(sum_pair(sums, first));
+}
