@@ -158,6 +158,7 @@ def test_what_is_not_finite_comes_through_tf32() -> None:
     a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((24, 40), (40, 24)))
     a[3, 4], a[5, 6], b[7, 8] = np.inf, np.nan, -np.inf
     a[8, 9] = np.uint32(0x7FFFFFFF).view(np.float32)  # NaN as GPUs make it
+    a[9, 10] = np.uint32(0x7F800001).view(np.float32)  # NaN by a bit that tf32 does not have
     found = tw.matmul(a, b, arithmetic="tf32", device="emulator")
     assert compare(found, a, b, arithmetic="tf32").ok
 

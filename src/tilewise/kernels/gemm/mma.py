@@ -115,7 +115,12 @@ def _named(shape: Shape) -> str:
     return f"{shape.tile.m}x{shape.tile.n}x{shape.tile.k}"
 
 
-WIDE_SHAPES = {_named(shape): shape for shape in (one.half_as_deep() for one in SHAPES.values())}
+# For the largest tiles as deep as 128 bytes of K there are not enough registers.
+WIDE_SHAPES = {
+    _named(shape): shape
+    for shape in (one.half_as_deep() for one in SHAPES.values())
+    if shape.tile.m * shape.tile.n < 128 * 256 or shape.tile.k < 32
+}
 """Of float32: as many bytes, registers and instructions as of 16-bit elements."""
 
 SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
