@@ -92,9 +92,18 @@ def _broadcast(
 
 
 def describe(
-    a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN, offsets: View | None = None
+    a: View,
+    b: View,
+    c: View,
+    shapes: Shapes,
+    fused: Fused = PLAIN,
+    offsets: View | None = None,
+    by_pointers: bool = False,
 ) -> Operands:
-    """The operands of the product of two arrays, written to a third, its stack as short as strides allow."""
+    """The operands of the product of two arrays, written to a third, its stack as short as strides allow.
+
+    ``by_pointers``: the matrices of all three lie anywhere, multiples of the stride of their stack apart.
+    """
     stack, m, n, k, _, groups = shapes
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
@@ -134,7 +143,10 @@ def describe(
         # NOTE: an axis of one element may have any stride: plans for such operands are the same.
         row_stride = strides[0] if rows > 1 else columns
         column_stride = strides[1] if columns > 1 else 1
-        return Operand(name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned)
+        anywhere = by_pointers and name in ("a", "b", "c")
+        return Operand(
+            name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned, by_pointers=anywhere
+        )
 
     extras = tuple(
         operand(f"epilogue.{name}", view, m, n, (rows[i], columns[i]), 2 + i)

@@ -27,6 +27,7 @@ __all__ = [
     "epilogue",
     "express",
     "fit",
+    "join_epilogue",
     "sums_of",
     "view_arrays",
 ]
@@ -139,6 +140,22 @@ def express(
     if residual is not None:
         text, given["residual"] = f"{text} + residual", residual
     return epilogue(text, **given) if text != SUM else None
+
+
+def join_epilogue(
+    bias: Any,
+    activation: str | None,
+    residual: Any,
+    alpha: float,
+    beta: float | None,
+    c: Any,
+    call: EpilogueCall | None,
+) -> EpilogueCall | None:
+    """What shall happen to the sums: the usual epilogue, or any other, of which there may be one."""
+    usual = express(bias, activation, residual, alpha, beta, c)
+    if usual is not None and call is not None:
+        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
+    return call if usual is None else usual
 
 
 def view_arrays(call: EpilogueCall | None) -> Fused:

@@ -62,6 +62,10 @@ class Library(abc.ABC):
         """The caller's kind of array, from what :meth:`empty` gave once it is written."""
         return result
 
+    def split(self, stack: Any) -> list[Any]:
+        """What lies along the first axis of an array, as arrays of this library."""
+        return [stack[i] for i in range(stack.shape[0])]
+
     def stream(self, like: View) -> int | None:
         """The CUstream that this library's work on ``like`` goes to; None for tilewise's current stream."""
         return None

@@ -72,6 +72,10 @@ class TorchLibrary(Library):
         """A new tensor on the device of ``like`` and torch's current stream there."""
         return self._torch.empty(shape, dtype=self._dtypes[dtype], device=like.owner.device)
 
+    def split(self, stack: Any) -> list[Any]:
+        """What lies along the first axis of a tensor, by one call of torch."""
+        return list(stack.unbind(0))
+
     def stream(self, like: View) -> int | None:
         """torch's current stream on the GPU of ``like``; 0 is the driver's default stream."""
         if self._raw_stream is not None:

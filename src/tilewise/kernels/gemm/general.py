@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.problem import EIGHT_BITS, Tile
 
@@ -101,13 +102,12 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
-    inner = operands.groups or (operands.stack[-1] if operands.stack else 1)
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
     args = (
         *matrices,
-        constant("I", max(inner, 1)),
+        stack_slot(operands, inner=operands.groups or None),
         *ends,
         epilogue_slot(operands, sum_slots(operands, settings)),
     )
@@ -152,6 +152,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "A_ALONG_K": settings["a_along_k"],
         "B_ALONG_N": settings["b_along_n"],
         "GROUPED": settings["grouped"],
+        "POINTERS": settings["pointers"],
     }
 
 
@@ -169,6 +170,7 @@ SPEC = KernelSpec(
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
         "grouped": (0, 1),
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     candidates=candidates,

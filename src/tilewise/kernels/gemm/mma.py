@@ -27,6 +27,7 @@ from tilewise.kernels.spec import (
     ceil_div,
     constant,
 )
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
 from tilewise.problem import ELEMENT_BYTES, Tile
@@ -333,7 +334,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
-    split, inner = int(settings["split"]), constant("I", max(operands.stack[-1] if operands.stack else 1, 1))
+    split, stack = int(settings["split"]), stack_slot(operands)
     parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
     multiply = Launch(
         (tiles_of(operands, settings), split, 1),
@@ -343,7 +344,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             b.strided(),
             c.strided(),
             parts,
-            inner,
+            stack,
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shared_bytes(settings),
@@ -352,7 +353,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         return [Step("mma_gemm", multiply)]
     quad = min(4 * c.itemsize, 16)
     aligned = constant("I", line_bytes(c) >= quad)  # four neighbours leave in wide stores
-    numbers = (constant("I", split), inner, aligned)
+    numbers = (constant("I", split), stack, aligned)
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
     add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
     return [Step("mma_gemm", multiply), Step("mma_add", add)]
@@ -401,6 +402,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "B_BYTES": settings["b_bytes"],
         "ELEMENT": settings["element"],
         "RESULT": settings["result"],
+        "POINTERS": settings["pointers"],
         "THREADS": shape.threads,
         "SHARED_BYTES": shared_bytes(settings),
     }
@@ -430,6 +432,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     refuse_arch=refuse_arch,

@@ -27,6 +27,7 @@ from tilewise.kernels.spec import (
     constant,
     straddling,
 )
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.problem import EIGHT_BITS, Tile
 
@@ -399,9 +400,8 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
-    inner = parts if parts > 1 else operands.stack[-1] if operands.stack else 1
     matrices = parts if parts > 1 else operands.groups or operands.batch
-    numbers = (operands.sizes[2], max(matrices, 1), max(inner, 1), is_aligned(c))
+    which = stack_slot(operands, bool(settings["exchanged"]), parts if parts > 1 else None)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     launch = Launch(
         (launched * blocks, 1, 1),
@@ -409,7 +409,10 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         (
             *maps,
             c.strided(),
-            *(constant("I", number) for number in numbers),
+            constant("I", operands.sizes[2]),
+            constant("I", max(matrices, 1)),
+            which,
+            constant("I", is_aligned(c)),
             *ends,
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
@@ -518,6 +521,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "GROUPED": settings["grouped"],
         "ELEMENT": settings["element"],
         "RESULT": settings["result"],
+        "POINTERS": settings["pointers"],
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
     }
@@ -556,6 +560,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
+        "pointers": TABLE_SIZES,  # matrices that lie anywhere
     },
     refuse=refuse,
     workspace=workspace_bytes,
