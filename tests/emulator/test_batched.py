@@ -17,7 +17,6 @@ import tilewise as tw
 from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import Operands
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare, poisoned
@@ -83,6 +82,8 @@ def plan_of(kernel: str, a: list[Array], b: list[Array], **given: Any) -> tw.Pla
 )
 @example(4, (33, 17, 0), "float32", ("rows", "rows", "rows"), "both", "eager")
 @example(3, (1, 1, 1), "float64", ("rows", "columns", "offset"), "b", "late")
+@example(4, (1, 40, 33), "float16", ("rows", "rows", "rows"), "both", "late")
+@example(4, (70, 1, 40), "float32", ("rows", "rows", "rows"), "both", "late")
 @example(17, (16, 8, 24), "bfloat16", ("padded", "columns", "padded"), "both", "late")
 def test_matrices_that_lie_anywhere_are_multiplied(
     count: int, sizes: tuple[int, int, int], dtype: str, lies: tuple[str, str, str], lists: str, order: Any
@@ -310,9 +311,9 @@ def test_a_plan_has_pointers() -> None:
         rung.check(operands, rung.complete({}))
 
 
-@pytest.mark.parametrize("kernel", ["general", "mma", "wgmma"])
+@pytest.mark.parametrize("kernel", ["general", "mma", "vector", "wgmma"])
 def test_tables_cost_no_registers_that_spill(kernel: str) -> None:
-    spec: KernelSpec = KERNELS[kernel]
+    spec = KERNELS[kernel]
     stacked: dict[str, Any] = {"stacked": 1} if kernel == "wgmma" else {}
     built = spec.kernel("sm_90a", pointers=1024, **stacked).build()
     resources = built.entries[spec.entries[0]].resources

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
 from tilewise.problem import EIGHT_BITS, Tile
@@ -70,11 +71,10 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    inner = operands.stack[-1] if operands.stack else 1
     given = as_columns(operands)
     args = (
         *(one.strided() for one in given[:3]),
-        constant("I", max(inner, 1)),
+        stack_slot(given),
         epilogue_slot(given),
     )
     launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args)
@@ -108,6 +108,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "THREADS": WARPS * LANES,
         "ROWS": settings["rows"],
         "PER_LANE": settings["per_lane"],
+        "POINTERS": settings["pointers"],
     }
 
 
@@ -124,6 +125,7 @@ SPEC = KernelSpec(
         "per_lane": (1, 2, 4),
         "element": _ELEMENTS,
         "result": (*_ELEMENTS, *EIGHT_BITS),
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     candidates=candidates,
