@@ -22,7 +22,7 @@ from tilewise.host_arrays import needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.stack import POINTERS_MOST
 from tilewise.matmul import find_device, in_one_type, multiply_views
-from tilewise.matrices import Matrices, check_overlaps, view_matrices
+from tilewise.matrices import Matrices, check_overlaps, matrices_of, view_matrices
 from tilewise.plan import Plan
 
 __all__ = ["batched_matmul"]
@@ -71,8 +71,8 @@ def batched_matmul(
     fused = view_arrays(join_epilogue(bias, activation, residual, alpha, beta, c, epilogue))
     left, right = view_matrices("a", a), view_matrices("b", b)
     target = None if out is None else view_matrices("out", out, output=True)
-    count = _count_products(left, right, target)
-    if not count:
+    count = _count_products({"a": left, "b": right} | ({} if out is None else {"out": target}))
+    if left is None or right is None:
         return [] if out is None else out
     firsts = {**left.libraries, **right.libraries, **({} if target is None else target.libraries)}
     common = interop.common({**firsts, **fused.arrays})
@@ -85,14 +85,18 @@ def batched_matmul(
     if common.space == HOST and (where.runs_on_gpu or _needs_copies(left, right, target, choice)):
         values = _multiply_copies(left, right, target, fused, call)
         return out if target is not None else _own_list(values, common)
-    in_one_type(left.views[0], right.views[0], common, choice)
+    in_one_type(left.first, right.first, common, choice)
     if not fused.is_plain:
         fused = fit(fused, shapes.result, sums_of(left.dtype))
     if target is not None:
+        check_overlaps(left, right, target, fused)
         _multiply(left, right, target, fused, call)
         return out
     memory = common.library.empty(shapes.result, dtype, common.like)
-    _multiply(left, right, view_matrices("out", memory, output=True), fused, call)
+    target = matrices_of("out", interop.view("out", memory))
+    if fused.written:
+        check_overlaps(left, right, target, fused)
+    _multiply(left, right, target, fused, call)
     return common.library.split(common.library.finish(memory, common.like))
 
 
@@ -105,19 +109,19 @@ class _Call(NamedTuple):
     choice: Choice
 
 
-def _count_products(left: Matrices, right: Matrices, target: Matrices | None) -> int:
-    """How many products there are: what all lists have."""
-    if target is not None and target.count is None:
-        raise ArgumentError("out", "must be a list of matrices", "one matrix")
-    if left.count is None and right.count is None:
+def _count_products(given: dict[str, Matrices | None]) -> int:
+    """How many products there are: what all lists have. None is an empty one."""
+    counts = {name: 0 if one is None else one.count for name, one in given.items()}
+    if counts["a"] is None and counts["b"] is None:
         rule, fix = "must be lists of matrices, or one of them", "tw.matmul multiplies two matrices"
         raise ArgumentError("a and b", rule, "two matrices", fix)
-    first = right if left.count is None else left
-    for one in (right, target):
-        if one is not None and one.count not in (None, first.count):
-            rule = f"must have as many matrices as {first.argument}, {first.count}"
-            raise ArgumentError(one.argument, rule, one.count)
-    return int(first.count or 0)
+    if counts.get("out", 0) is None:
+        raise ArgumentError("out", "must be a list of matrices", "one matrix")
+    first = "b" if counts["a"] is None else "a"
+    for name, count in counts.items():
+        if count not in (None, counts[first]):
+            raise ArgumentError(name, f"must have as many matrices as {first}, {counts[first]}", count)
+    return int(counts[first] or 0)
 
 
 def _multiply(left: Matrices, right: Matrices, target: Matrices, fused: Fused, call: _Call) -> None:
@@ -125,7 +129,6 @@ def _multiply(left: Matrices, right: Matrices, target: Matrices, fused: Fused, c
     lists, count, plan = (left, right, target), call.shapes.stack[0], call.choice.plan
     for one in lists:
         one.check_alike()
-    check_overlaps(left, right, target, fused)
     steps = [one.step(count) for one in lists]
     if None not in steps and not (plan is not None and plan.problem.pointers):
         stacks = [one.as_stack(count, step or 0) for one, step in zip(lists, steps, strict=True)]
@@ -159,7 +162,11 @@ def _launch(
     fused: Fused,
     call: _Call,
 ) -> None:
-    matrices = tuple(view for one in lists for view in one.views)
+    # A GPU has to be told of those that are ours; the emulator of all.
+    own = "tilewise" if call.where.runs_on_gpu else None
+    matrices = tuple(
+        view for one in lists if own in (None, one.first.library.name) or one.each for view in one.views
+    )
     a, b, c = stacks
     arrays = Arrays(a, b, c, fused, None, matrices, tables)
     made = prepare(arrays, call.shapes, call.where, call.choice)
@@ -190,7 +197,7 @@ def _needs_copies(left: Matrices, right: Matrices, target: Matrices | None, choi
         return True
     if target is None:
         return False
-    return not target.are_alike or needs_own_memory(target.as_stack(1, 0), left.views[0], choice)
+    return not target.are_alike or needs_own_memory(target.as_stack(1, 0), left.first, choice)
 
 
 def _multiply_copies(
