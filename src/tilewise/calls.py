@@ -57,8 +57,8 @@ _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays sh
 class Arrays(NamedTuple):
     """The arrays of a product: A, B, the result, those of the epilogue, and where groups of A's rows end.
 
-    Where A, B and the result are lists of matrices, ``matrices`` are all of these, and ``tables`` say where they lie if
-    the launch is to find them by pointers.
+    Where A, B and the result are lists of matrices, ``matrices`` are all of these. ``tables`` say by operand where they
+    lie, if the launch is to find them by pointers.
     """
 
     a: View
@@ -130,8 +130,7 @@ def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct 
 
 
 def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
-    by_pointers = arrays.tables is not None
-    operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused, arrays.offsets, by_pointers)
+    operands = describe(*arrays[:3], shapes, arrays.fused, arrays.offsets, arrays.tables or ())
     operands = operands._replace(arithmetic=_arithmetic_of(choice, operands.a.dtype))
     target = target_of_device(where)
     given = dict(choice.settings)
@@ -347,7 +346,7 @@ def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
         where, choice[1:], id(choice.plan),
         None if fused.is_plain else _fused_key(fused),
         None if offsets is None else offsets[1:5],
-        tables is not None,
+        None if tables is None else tuple(tables),
     )  # fmt: skip
 
 

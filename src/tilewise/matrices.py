@@ -116,13 +116,13 @@ class Matrices:
         return stack, table_of([(address - base) // unit for address in addresses])
 
 
-def view_matrices(argument: str, value: Any, *, output: bool = False) -> Matrices | None:
+def view_matrices(argument: str, value: Any, *, output: bool = False, rows: bool = False) -> Matrices | None:
     """The matrices that a list of arrays holds, or a stack; or the one of an array with two dimensions.
 
-    None of an empty list.
+    None of an empty list. With ``rows`` an array of a list that has one dimension is a row.
     """
     if isinstance(value, list | tuple):
-        return _of_list(argument, value, output) if value else None
+        return _of_list(argument, value, output, rows) if value else None
     array = value if output else interop.as_array(argument, value)
     whole = interop.view_output(argument, array) if output else interop.view(argument, array)
     if len(whole.shape) == 3:
@@ -142,16 +142,16 @@ def matrices_of(argument: str, stack: View) -> Matrices:
     return Matrices(argument, first, ends, [stack.owner] * count, count, {argument: stack})
 
 
-def _of_list(argument: str, arrays: Sequence[Any], output: bool) -> Matrices:
+def _of_list(argument: str, arrays: Sequence[Any], output: bool, rows: bool) -> Matrices:
     """Matrices of one shape and type, checked."""
     name = f"{argument}[0]"
-    first = _view(name, arrays[0], output)
+    first = _view(name, arrays[0], output, rows)
     if len(first.shape) != 2:
         raise ArgumentError(name, "must have two dimensions", f"shape {first.shape}")
     addresses = first.library.addresses_like(first, arrays)
     if addresses is not None:
         return Matrices(argument, first, addresses, arrays, len(arrays), {name: first})
-    views = tuple(_view(f"{argument}[{i}]", array, output) for i, array in enumerate(arrays))
+    views = tuple(_view(f"{argument}[{i}]", array, output, rows) for i, array in enumerate(arrays))
     libraries = {name: first}
     met = {(first.library.name, first.space)}
     for i, one in enumerate(views):
@@ -169,10 +169,14 @@ def _of_list(argument: str, arrays: Sequence[Any], output: bool) -> Matrices:
     return Matrices(argument, first, addresses, arrays, len(arrays), libraries, views, alike)
 
 
-def _view(argument: str, array: Any, output: bool) -> View:
+def _view(argument: str, array: Any, output: bool, rows: bool) -> View:
     if output:
-        return interop.view_output(argument, array)
-    return interop.view(argument, interop.as_array(argument, array))
+        found = interop.view_output(argument, array)
+    else:
+        found = interop.view(argument, interop.as_array(argument, array))
+    if rows and len(found.shape) == 1:
+        return found._replace(shape=(1, *found.shape), strides=(found.shape[0], *found.strides))
+    return found
 
 
 def _steps(view: View) -> tuple[int, ...]:
@@ -230,17 +234,26 @@ class _Intervals:
         return None
 
 
-def check_overlaps(left: Matrices, right: Matrices, target: Matrices, fused: Fused) -> None:
-    """Refuse results that share elements with one another or with an operand, as :func:`calls.find_overlap` does."""
+def check_overlaps(
+    left: Matrices, right: Matrices, target: Matrices, fused: Fused, extras: Mapping[str, Matrices]
+) -> None:
+    """Refuse results that share elements with one another or with an operand, as :func:`calls.find_overlap` does.
+
+    ``extras`` are arrays of the epilogue that are lists.
+    """
     groups = {"a": left, "b": right, "c": target}
     for name, view in fused.arrays.items():
         whole = Matrices(name, view, [view.ptr], [view.owner], None, {})
-        groups[f"epilogue.{name}"] = matrices_of(name, view) if len(view.shape) == 3 else whole
+        groups[f"epilogue.{name}"] = extras.get(name) or (
+            matrices_of(name, view) if len(view.shape) == 3 else whole
+        )
     # What has no elements overlaps nothing.
     found = {name: _Intervals(one) for name, one in groups.items() if one.addresses and 0 not in one.shape}
-    if "c" in found and (pair := found["c"].find_own_overlap()):
-        raise overlap_error(f"out[{pair[1]}]", f"out[{pair[0]}]")
     written = [name for name in ("c", *(f"epilogue.{name}" for name in fused.written)) if name in found]
+    for name in written:
+        if pair := found[name].find_own_overlap():
+            argument = argument_of(name)
+            raise overlap_error(f"{argument}[{pair[1]}]", f"{argument}[{pair[0]}]")
     for i, name in enumerate(written):
         for other in found:
             if other == name or other in written[:i]:

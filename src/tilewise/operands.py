@@ -237,7 +237,7 @@ class Operands(NamedTuple):
 
         def extra(array: EpilogueArray) -> Operand:
             made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
-            if made.by_pointers:  # which arrays of an epilogue never are
+            if made.by_pointers and not array.pointers:
                 made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))
             if array.by_row and array.by_column:
                 return made
@@ -245,7 +245,7 @@ class Operands(NamedTuple):
                 made,
                 row_stride=int(array.by_row),
                 column_stride=int(array.by_column),
-                stack=(0,) * len(stack),
+                stack=made.stack if array.pointers else (0,) * len(stack),
             )
 
         return cls(

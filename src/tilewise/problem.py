@@ -92,12 +92,16 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueArray:
-    """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result."""
+    """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result.
+
+    With ``pointers`` there is one for each matrix of the batch, which lie anywhere.
+    """
 
     name: str
     dtype: str
     by_row: bool = True
     by_column: bool = True
+    pointers: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in ELEMENT_BYTES:

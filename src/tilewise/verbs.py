@@ -110,7 +110,8 @@ def _addresses(plan: Plan, arrays: dict[str, Array]) -> dict[str, int]:
     numbers = [(name, 1.0) for name in problem.epilogue.numbers]
     found = {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, problem.accumulate)
     if problem.pointers:
-        for one in Operands.of(problem)[:3]:
+        operands = Operands.of(problem)
+        for one in (one for one in (*operands[:3], *operands.extras) if one.by_pointers):
             steps = one.rows * one.columns // one.stack[0]
             found[places_of(one.name)] = table_of([steps * i for i in range(problem.batch)])
     return found

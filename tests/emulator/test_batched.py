@@ -18,11 +18,12 @@ from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.operands import Operands
-from tilewise.problem import Layout, Problem
+from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
 from tilewise.reference import compare, poisoned
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng()
+PLAIN = Epilogue()
 TYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64}
 MODULE: Any = importlib.import_module("tilewise.batched_matmul")
 LIES = ("rows", "columns", "padded", "strided", "offset")
@@ -56,14 +57,16 @@ def are_products(out: list[Any], a: list[Array], b: list[Array], **more: Any) ->
     return all(compare(np.asarray(one), x, y, accumulate=sums, **more).ok for one, x, y in pairs)
 
 
-def plan_of(kernel: str, a: list[Array], b: list[Array], **given: Any) -> tw.Plan:
+def plan_of(kernel: str, a: list[Array], b: list[Array], epilogue: Epilogue = PLAIN, **given: Any) -> tw.Plan:
     """The plan of a kernel with these settings, for so many pairs given by pointers."""
     (m, k), n, element = a[0].shape, b[0].shape[1], a[0].dtype.name
     arithmetic = "tf32" if (kernel, element) == ("mma", "float32") else None
     types = (element, element, element, "float64" if element == "float64" else "float32")
     lie: Layout = "row" if b[0].strides[1] == b[0].itemsize else "column"
     spec = KERNELS[kernel]
-    problem = Problem(m, n, k, len(a), *types, b_layout=lie, arithmetic=arithmetic, pointers=True)
+    problem = Problem(
+        m, n, k, len(a), *types, b_layout=lie, epilogue=epilogue, arithmetic=arithmetic, pointers=True
+    )
     chosen = {**spec.for_types(Operands.of(problem)), **given}
     return spec.plan(Operands.of(problem), "h200", spec.complete(chosen))
 
@@ -71,7 +74,7 @@ def plan_of(kernel: str, a: list[Array], b: list[Array], **given: Any) -> tw.Pla
 # ── right ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(1, 5),
     st.tuples(st.integers(1, 70), st.integers(1, 40), st.integers(0, 40)),
@@ -135,7 +138,7 @@ def test_every_kernel_finds_them(kernel: str, dtype: str, given: dict[str, Any])
 
 def test_more_matrices_than_a_table_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """They go in several launches, each with its part of what the epilogue has a matrix for each of."""
-    monkeypatch.setattr(MODULE, "POINTERS_MOST", 16)
+    monkeypatch.setattr(MODULE, "pointers_most", lambda _extras=0: 16)
     a, b = lay_out(33, 5, 3, "float32", "rows"), lay_out(33, 3, 4, "float32", "rows")
     residual, bias = RANDOM.standard_normal((33, 5, 4)).astype("f4"), RANDOM.standard_normal(4).astype("f4")
     out = tw.batched_matmul(a, b, bias=bias, activation="relu", residual=residual, device="emulator")
@@ -149,8 +152,9 @@ def test_more_matrices_than_a_table_has_room_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_epilogue_has_an_array_for_all_or_one_for_each() -> None:
+    """A list too, or a stack; and sums of columns."""
     a, b = lay_out(3, 70, 64, "bfloat16", "rows"), lay_out(3, 64, 72, "bfloat16", "rows")
-    for c in (lay_out(3, 70, 72, "float32", "rows"), RANDOM.standard_normal((70, 72)).astype("float32")):
+    for c in (lay_out(3, 70, 72, "float32", "offset"), RANDOM.standard_normal((70, 72)).astype("float32")):
         kept, sums = np.empty((3, 70, 72), "float32"), np.empty((3, 72), "float32")
         usual = tw.batched_matmul(a, b, alpha=0.5, beta=2.0, c=c, device="emulator")
         text = "column_sums(sums, keep(kept, 0.5 * acc + 2.0 * c))"
@@ -162,6 +166,47 @@ def test_an_epilogue_has_an_array_for_all_or_one_for_each() -> None:
             assert compare(kept[i], a[i], b[i], epilogue=which).ok
             assert np.array_equal(one, other)
         assert np.allclose(sums, kept.sum(1), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["general", "mma", "split", "wgmma"])
+def test_arrays_of_an_epilogue_may_lie_anywhere(kernel: str) -> None:
+    """Gradients that are added up where they are, each with a row and a matrix of its own; and the checker agrees."""
+    dtype = "float32" if kernel == "general" else "float16"
+    a, b = lay_out(5, 70, 64, dtype, "rows"), lay_out(5, 64, 72, dtype, "rows")
+    out, scale = lay_out(5, 70, 72, dtype, "padded"), lay_out(5, 70, 72, "float32", "strided")
+    rows = [one[0] for one in lay_out(5, 1, 72, "float32", "offset")]
+    before = [one.copy() for one in out]
+    text = "(acc + 0.5 * c) * scale + row"
+    call = tw.epilogue(text, c=out, scale=scale, row=rows)
+    arrays = (("c", dtype, True), ("scale", "float32", True), ("row", "float32", False))
+    form = Epilogue(text, tuple(EpilogueArray(name, kind, down, True, True) for name, kind, down in arrays))
+    chosen = {"split": 2} if kernel == "split" else {"stacked": 1} if kernel == "wgmma" else {}
+    tile = {} if kernel == "general" else {"partition": "64x64x64"}
+    plan = plan_of("mma" if kernel == "split" else kernel, a, b, form, **chosen, **tile)
+    assert (
+        tw.batched_matmul(a, b, out, epilogue=call, plan=plan, device=tw.device("emulator", order=7)) is out
+    )
+    for i, one in enumerate(out):
+        same = tw.epilogue(text, c=before[i], scale=scale[i], row=rows[i])
+        assert compare(one, a[i], b[i], epilogue=same).ok
+    assert tw.check(plan) == []
+
+
+def test_lists_of_an_epilogue_are_refused_where_no_list_serves() -> None:
+    a, b = lay_out(3, 4, 4, "float32", "rows"), lay_out(3, 4, 4, "float32", "rows")
+    kept, rows = lay_out(3, 4, 4, "float32", "rows"), [np.empty(4, "float32")] * 3
+    tw.batched_matmul(a, b, epilogue=tw.epilogue("keep(kept, acc)", kept=kept), device="emulator")
+    assert are_products(kept, a, b)
+    for text, arrays, message in (
+        ("acc + r", {"r": rows[:2]}, "r must have an array for each of 3 products, not 2"),
+        ("column_sums(s, acc)", {"s": rows}, "s must be one array with the sums of all products"),
+        ("keep(kept, acc)", {"kept": [kept[0], kept[1], kept[0]]}, r"kept\[2\] must not overlap kept\[0\]"),
+        ("keep(kept, acc)", {"kept": [*kept[:2], b[1]]}, "kept must not overlap b"),
+        ("acc + r", {"r": [rows[0], kept[0], kept[1]]}, r"r\[1\] must have the shape of r\[0\], \(1, 4\)"),
+    ):
+        call = tw.epilogue(text, **arrays)
+        with pytest.raises(ArgumentError, match=message):
+            tw.batched_matmul(a, b, epilogue=call, device="emulator")
 
 
 def test_matrices_that_lie_evenly_are_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:

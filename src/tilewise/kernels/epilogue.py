@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
+from tilewise.kernels.stack import table_gap, table_size
 from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.problem import Epilogue, EpilogueArray
 from tilewise.slots import Gap, Slot
@@ -111,7 +112,12 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     expression = parse(form.expression)
     types = {array.name: _array_type(array, expression) for array in form.arrays}
     read = {name: found for name, found in types.items() if name in expression.names}
-    members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
+    anywhere = [array.name for array in form.arrays if array.pointers]
+    members = [
+        f"{found} {PREFIX}{name};"
+        + (f" unsigned long long places_{name}[POINTERS];" if name in anywhere else "")
+        for name, found in types.items()
+    ]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
     each = [
@@ -122,12 +128,16 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         each.append(f"const Sum {KEPT}{name} = {value}; {there}[i] = {KEPT}{name};")
     return _HEADER.format(
         sums=sums,
-        include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
+        include="".join(
+            f"#include <tilewise/{file}.cuh>\n"
+            for file, needed in (("partial_sums", expression.summed), ("stack", anywhere))
+            if needed
+        ),
         has_sums=str(bool(expression.summed)).lower(),
         added=", Added<COUNT> &added" if expression.summed else "",
         **_sums_of(expression),
         members=_lines(members, 1),
-        select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
+        select=_lines([_select(name, name in anywhere) for name in types], 2),
         given=_lines(given, 2),
         read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
         kept=_lines([f"Sum all_{name}[COUNT];" for name in expression.kept], 2),
@@ -136,6 +146,14 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         expression=expression.in_cuda(),
         keep=_lines([f"this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept], 2),
     )
+
+
+def _select(name: str, anywhere: bool) -> str:
+    """The statement that makes an array the part that belongs to one matrix of the stack."""
+    if not anywhere:
+        return f"there.{PREFIX}{name}.select(outer, inner);"
+    place = f"place_of(places_{name}[inner])"
+    return f"there.{PREFIX}{name}.select({place}.outer, {place}.inner);"
 
 
 def _array_type(array: EpilogueArray, expression: Expression) -> str:
@@ -189,6 +207,9 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
             template += _strides(operand)
             gaps.append(Gap(len(template), operand.name))
         template += bytes(_POINTER)
+        if array.pointers:
+            gaps.append(table_gap(operand, len(template), operands.batch))
+            template += bytes(table_size(operands) * _POINTER)
     size = 8 if operands.accumulate == "float64" else 4
     for name in operands.epilogue.numbers:
         gaps.append(Gap(len(template), f"epilogue.{name}", 0, size))
@@ -199,8 +220,7 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
 
 
 def _strides(operand: Operand) -> bytes:
-    outer, inner = (0, 0, *operand.stack)[-2:]
-    return _STRIDES.pack(operand.row_stride, operand.column_stride, outer, inner)
+    return _STRIDES.pack(operand.row_stride, operand.column_stride, *operand.stack_strides)
 
 
 # ── sums of columns and rows ─────────────────────────────────────────────────────────────────────────────

@@ -8,26 +8,38 @@ from tilewise.errors import ArgumentError
 from tilewise.operands import Operand, Operands
 from tilewise.slots import Gap, Slot, places_of
 
-__all__ = ["POINTERS_MOST", "TABLE_SIZES", "refuse_table", "stack_slot", "table_size"]
+__all__ = ["TABLE_SIZES", "pointers_most", "refuse_table", "stack_slot", "table_gap", "table_size"]
 
-POINTERS_MOST = 1024
-"""Matrices of each operand that a launch takes by pointers: three tables fit into its 32,764 bytes of arguments."""
-TABLE_SIZES = (0, 16, 128, POINTERS_MOST)
+TABLE_SIZES = (0, 16, 128, 512, 1024)
 """What tables are compiled for: 0 is none, for matrices that lie evenly."""
-_ENTRY = struct.Struct("<Q")
+_ENTRY_BYTES = 8
+_TABLES_MOST = 30 << 10  # bytes of the 32,764 that a launch has for arguments
+_OPERANDS = 3
+
+
+def pointers_most(extras: int = 0) -> int:
+    """Matrices of each operand that a launch takes by pointers, with so many arrays of an epilogue that have tables."""
+    fitting = [size for size in TABLE_SIZES if size * _ENTRY_BYTES * (_OPERANDS + extras) <= _TABLES_MOST]
+    return fitting[-1]
 
 
 def table_size(operands: Operands) -> int:
     """The smallest table that has room for the matrices."""
     if not operands.by_pointers:
         return 0
-    return next((size for size in TABLE_SIZES if size >= operands.batch), POINTERS_MOST)
+    most = pointers_most(_count_extras(operands))
+    return next((size for size in TABLE_SIZES if operands.batch <= size <= most), most)
+
+
+def _count_extras(operands: Operands) -> int:
+    return sum(one.by_pointers for one in operands.extras)
 
 
 def refuse_table(operands: Operands, size: int) -> ArgumentError | None:
     """Refuse more matrices than there are entries, or another table than they need."""
-    if operands.by_pointers and operands.batch > POINTERS_MOST:
-        rule = f"must be at most {POINTERS_MOST:,} with pointers"
+    most = pointers_most(_count_extras(operands))
+    if operands.by_pointers and operands.batch > most:
+        rule = f"must be at most {most:,} with pointers"
         return ArgumentError("batch", rule, operands.batch, "multiply the others in another launch")
     if table_size(operands) != size:
         rule = f"must be {table_size(operands)} for {'' if operands.by_pointers else 'no '}pointers"
@@ -45,13 +57,14 @@ def stack_slot(operands: Operands, exchanged: bool = False, inner: int | None = 
     template, gaps = bytearray(struct.pack("<I", max(inner, 1))), []
     size = table_size(operands)
     if size:
-        template += bytes(_ENTRY.size - len(template))
+        template += bytes(_ENTRY_BYTES - len(template))
         a, b, c = operands[:3]
         for one in (b, a, c) if exchanged else (a, b, c):
-            gaps.append(_table(one, len(template), operands.batch))
-            template += bytes(size * _ENTRY.size)
+            gaps.append(table_gap(one, len(template), operands.batch))
+            template += bytes(size * _ENTRY_BYTES)
     return Slot(bytes(template), tuple(gaps))
 
 
-def _table(operand: Operand, offset: int, count: int) -> Gap:
-    return Gap(offset, places_of(operand.name), 0, count * _ENTRY.size)
+def table_gap(operand: Operand, offset: int, count: int) -> Gap:
+    """Where a call puts the table of an operand."""
+    return Gap(offset, places_of(operand.name), 0, count * _ENTRY_BYTES)

@@ -13,6 +13,13 @@ struct InStack {
 #define POINTERS 0
 #endif
 
+// Tables say where a matrix lies as if it were one of a stack whose inner steps are as small as matrices lie aligned, and
+// the outer ones as large as 2^31 of those: so strides and tensor maps reach all memory from the first matrix on.
+inline __device__ InStack place_of(unsigned long long inner_steps)
+{
+    return {unsigned(inner_steps >> 31), unsigned(inner_steps) & (1u << 31) - 1};
+}
+
 struct EvenStack {
     unsigned inner_count; // along the inner axis, which runs first
 
@@ -24,21 +31,12 @@ struct EvenStack {
     __device__ InStack of_c(InStack which) const { return which; }
 };
 
-// Tables say where a matrix lies as if it were one of a stack whose inner steps are as small as matrices lie aligned, and
-// the outer ones as large as 2^INNER_BITS of those: so strides and tensor maps reach all memory from the first matrix on.
 template <unsigned COUNT> struct ScatteredStack : EvenStack {
-    static constexpr unsigned INNER_BITS = 31;
-    unsigned long long a[COUNT], b[COUNT], c[COUNT]; // inner steps
+    unsigned long long a[COUNT], b[COUNT], c[COUNT];
 
-    __device__ InStack of_a(InStack which) const { return place(a[which.inner]); }
-    __device__ InStack of_b(InStack which) const { return place(b[which.inner]); }
-    __device__ InStack of_c(InStack which) const { return place(c[which.inner]); }
-
-  private:
-    static __device__ InStack place(unsigned long long steps)
-    {
-        return {unsigned(steps >> INNER_BITS), unsigned(steps) & ((1u << INNER_BITS) - 1)};
-    }
+    __device__ InStack of_a(InStack which) const { return place_of(a[which.inner]); }
+    __device__ InStack of_b(InStack which) const { return place_of(b[which.inner]); }
+    __device__ InStack of_c(InStack which) const { return place_of(c[which.inner]); }
 };
 
 template <unsigned COUNT> struct StackOf {

@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #if GROUPED
             const int *group_ends, // so many as there are matrices in the stack
 #endif
-            Epilogue epilogue)
+            const __grid_constant__ Epilogue epilogue)
 {
     __shared__ Stage stages[2];
 

@@ -95,7 +95,7 @@ inline __device__ Sum add_lanes(Sum sum)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-            const __grid_constant__ Stack stack, Epilogue epilogue)
+            const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
 
@@ -152,7 +152,7 @@ inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const El
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-               const __grid_constant__ Stack stack, Epilogue epilogue)
+               const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
 
