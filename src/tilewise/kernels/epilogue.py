@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
-from tilewise.kernels.stack import table_gap, table_size
 from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.problem import Epilogue, EpilogueArray
 from tilewise.slots import Gap, Slot
@@ -32,6 +31,7 @@ _HEADER = """\
 #pragma once
 #include <tilewise/activation.cuh>
 #include <tilewise/epilogue_array.cuh>
+#include <tilewise/stack.cuh>
 {include}
 struct Epilogue {{
     using Sum = {sums};
@@ -42,6 +42,11 @@ struct Epilogue {{
     {{
         Epilogue there = *this;
 {select}        return there;
+    }}
+    __device__ Epilogue in_stack(const Stack &stack, InStack which) const
+    {{
+        Epilogue there = *this;
+{select_anywhere}        return there;
     }}
 
     template <unsigned COUNT> struct Given {{
@@ -113,11 +118,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     types = {array.name: _array_type(array, expression) for array in form.arrays}
     read = {name: found for name, found in types.items() if name in expression.names}
     anywhere = [array.name for array in form.arrays if array.pointers]
-    members = [
-        f"{found} {PREFIX}{name};"
-        + (f" unsigned long long places_{name}[POINTERS];" if name in anywhere else "")
-        for name, found in types.items()
-    ]
+    members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
     each = [
@@ -128,16 +129,13 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         each.append(f"const Sum {KEPT}{name} = {value}; {there}[i] = {KEPT}{name};")
     return _HEADER.format(
         sums=sums,
-        include="".join(
-            f"#include <tilewise/{file}.cuh>\n"
-            for file, needed in (("partial_sums", expression.summed), ("stack", anywhere))
-            if needed
-        ),
+        include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
         has_sums=str(bool(expression.summed)).lower(),
         added=", Added<COUNT> &added" if expression.summed else "",
         **_sums_of(expression),
         members=_lines(members, 1),
-        select=_lines([_select(name, name in anywhere) for name in types], 2),
+        select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
+        select_anywhere=_lines([_select(name, anywhere) for name in types], 2),
         given=_lines(given, 2),
         read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
         kept=_lines([f"Sum all_{name}[COUNT];" for name in expression.kept], 2),
@@ -148,12 +146,10 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     )
 
 
-def _select(name: str, anywhere: bool) -> str:
-    """The statement that makes an array the part that belongs to one matrix of the stack."""
-    if not anywhere:
-        return f"there.{PREFIX}{name}.select(outer, inner);"
-    place = f"place_of(places_{name}[inner])"
-    return f"there.{PREFIX}{name}.select({place}.outer, {place}.inner);"
+def _select(name: str, anywhere: Sequence[str]) -> str:
+    """The statement that makes an array the part that belongs to one matrix of a stack with tables."""
+    place = f"stack.of_extra({anywhere.index(name)}, which)" if name in anywhere else "which"
+    return f"there.{PREFIX}{name}.select({place});"
 
 
 def _array_type(array: EpilogueArray, expression: Expression) -> str:
@@ -207,9 +203,6 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
             template += _strides(operand)
             gaps.append(Gap(len(template), operand.name))
         template += bytes(_POINTER)
-        if array.pointers:
-            gaps.append(table_gap(operand, len(template), operands.batch))
-            template += bytes(table_size(operands) * _POINTER)
     size = 8 if operands.accumulate == "float64" else 4
     for name in operands.epilogue.numbers:
         gaps.append(Gap(len(template), f"epilogue.{name}", 0, size))

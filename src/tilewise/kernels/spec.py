@@ -336,4 +336,7 @@ class KernelSpec:
         headers: tuple[tuple[str, str], ...] = ()
         if not epilogue.is_plain:
             headers = ((HEADER, epilogue_header(epilogue, self.accumulate(settings))),)
-        return KernelSource(self.file, tuple(self.defines(settings).items()), headers)
+        defines = dict(self.defines(settings))
+        if anywhere := sum(array.pointers for array in epilogue.arrays):
+            defines["EXTRA_POINTERS"] = anywhere
+        return KernelSource(self.file, tuple(defines.items()), headers)

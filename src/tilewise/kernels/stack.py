@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 from tilewise.errors import ArgumentError
-from tilewise.operands import Operand, Operands
+from tilewise.operands import Operands
 from tilewise.slots import Gap, Slot, places_of
 
-__all__ = ["TABLE_SIZES", "pointers_most", "refuse_table", "stack_slot", "table_gap", "table_size"]
+__all__ = ["TABLE_SIZES", "pointers_most", "refuse_table", "stack_slot", "table_size"]
 
 TABLE_SIZES = (0, 16, 128, 512, 1024)
 """What tables are compiled for: 0 is none, for matrices that lie evenly."""
@@ -59,12 +59,8 @@ def stack_slot(operands: Operands, exchanged: bool = False, inner: int | None = 
     if size:
         template += bytes(_ENTRY_BYTES - len(template))
         a, b, c = operands[:3]
-        for one in (b, a, c) if exchanged else (a, b, c):
-            gaps.append(table_gap(one, len(template), operands.batch))
+        extras = (one for one in operands.extras if one.by_pointers)
+        for one in (*((b, a, c) if exchanged else (a, b, c)), *extras):
+            gaps.append(Gap(len(template), places_of(one.name), 0, operands.batch * _ENTRY_BYTES))
             template += bytes(size * _ENTRY_BYTES)
     return Slot(bytes(template), tuple(gaps))
-
-
-def table_gap(operand: Operand, offset: int, count: int) -> Gap:
-    """Where a call puts the table of an operand."""
-    return Gap(offset, places_of(operand.name), 0, count * _ENTRY_BYTES)

@@ -12,6 +12,9 @@ struct InStack {
 #ifndef POINTERS // matrices that a table has room for; 0: none is needed
 #define POINTERS 0
 #endif
+#ifndef EXTRA_POINTERS // arrays of the epilogue that have tables too
+#define EXTRA_POINTERS 0
+#endif
 
 // Tables say where a matrix lies as if it were one of a stack whose inner steps are as small as matrices lie aligned, and
 // the outer ones as large as 2^31 of those: so strides and tensor maps reach all memory from the first matrix on.
@@ -39,11 +42,20 @@ template <unsigned COUNT> struct ScatteredStack : EvenStack {
     __device__ InStack of_c(InStack which) const { return place_of(c[which.inner]); }
 };
 
-template <unsigned COUNT> struct StackOf {
+template <unsigned COUNT, unsigned EXTRAS> struct StackWithExtras : ScatteredStack<COUNT> {
+    unsigned long long extras[EXTRAS][COUNT];
+
+    __device__ InStack of_extra(unsigned number, InStack which) const { return place_of(extras[number][which.inner]); }
+};
+
+template <unsigned COUNT, unsigned EXTRAS> struct StackOf {
+    using Type = StackWithExtras<COUNT, EXTRAS>;
+};
+template <unsigned COUNT> struct StackOf<COUNT, 0> {
     using Type = ScatteredStack<COUNT>;
 };
-template <> struct StackOf<0> {
+template <> struct StackOf<0, 0> {
     using Type = EvenStack;
 };
-using Stack = StackOf<POINTERS>::Type;
-static_assert(sizeof(Stack) == (POINTERS ? 8 + 24 * POINTERS : 4), "what the host hands over");
+using Stack = StackOf<POINTERS, EXTRA_POINTERS>::Type;
+static_assert(sizeof(Stack) == (POINTERS ? 8 + (3 + EXTRA_POINTERS) * 8 * POINTERS : 4), "what the host hands over");

@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #if GROUPED
             const int *group_ends, // so many as there are matrices in the stack
 #endif
-            const __grid_constant__ Epilogue epilogue)
+            Epilogue epilogue)
 {
     __shared__ Stage stages[2];
 
@@ -257,5 +257,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
-    store(sums, c, epilogue.in_stack(matrix.outer, matrix.inner), first_row + row, first_column + column);
+    store(sums, c, epilogue.in_stack(stack, matrix), first_row + row, first_column + column);
 }

@@ -268,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
 #else
     const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
-    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(which.outer, which.inner));
+    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
 }
 
@@ -297,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(256)
             sum.at[j] += more.at[j];
     }
     const InStack which = stack[matrix];
-    const Epilogue here = epilogue.in_stack(which.outer, which.inner);
+    const Epilogue here = epilogue.in_stack(stack, which);
     const unsigned row = index / quads, column = index % quads * 4;
     Result *to = c.in_stack(stack.of_c(which)) + (row * c.row_stride + column);
     Neighbours<Result, 4> quad = {};

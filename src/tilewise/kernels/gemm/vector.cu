@@ -95,7 +95,7 @@ inline __device__ Sum add_lanes(Sum sum)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-            const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
+            const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
 
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned row_in_block = warp / SHARERS, share = warp % SHARERS;
     const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
-    const Epilogue finish = epilogue.in_stack(which.outer, which.inner);
+    const Epilogue finish = epilogue.in_stack(stack, which);
 
     Sum sum = 0;
     if (row < matrix.rows) {
@@ -152,7 +152,7 @@ inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const El
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-               const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
+               const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
 
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
-    const Epilogue finish = epilogue.in_stack(which.outer, which.inner);
+    const Epilogue finish = epilogue.in_stack(stack, which);
 
     Sum sums[PER_LANE] = {};
     if (matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN)

@@ -441,7 +441,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #if PARTS > 1
             const Fused here;
 #else
-            const Fused here = epilogue.in_stack(tile.which.outer, tile.which.inner);
+            const Fused here = epilogue.in_stack(stack, tile.which);
 #endif
             tile.which = stack.of_c(tile.which);
             const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
