@@ -136,6 +136,25 @@ def test_a_graph_goes_to_the_same_matrices(torch: Any, dtype: str) -> None:
         assert torch.allclose(made[7].double(), a[7].double() @ b[7].double() + 1, rtol=2**-6, atol=0.3)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_products_are_added_up_where_they_are(torch: Any, dtype: str) -> None:
+    """Lists in the epilogue: the results' own memory, and a row for each; in a graph they are added at each replay."""
+    kind = getattr(torch, dtype)
+    a, b, out = (lay_out(torch, 11, 192, 192, kind) for _ in range(3))
+    rows = [torch.randn(192, device="cuda") for _ in range(11)]
+    tw.batched_matmul(a, b, out, c=out, beta=0.5, bias=rows)
+    for one in out:
+        one.zero_()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tw.batched_matmul(a, b, out, c=out, beta=0.5, bias=rows)
+    for _ in range(3):
+        graph.replay()
+    for one, x, y, row in zip(out, a, b, rows, strict=True):
+        wanted = (x.double() @ y.double() + row.double()) * 1.75
+        assert torch.allclose(one.double(), wanted, rtol=2**-6, atol=0.5)
+
+
 def test_calls_on_streams_do_not_disturb_one_another(torch: Any) -> None:
     """Many calls with tables of their own, started at once: each launch has the table of its call."""
     streams = [torch.cuda.Stream() for _ in range(3)]
