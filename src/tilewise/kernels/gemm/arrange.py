@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
@@ -21,7 +22,6 @@ __all__ = [
     "with_copies",
 ]
 
-STACK_AXES = 2  # of a stack that one launch takes
 _TILE = 32
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewise.errors import ArgumentError, LaunchError
+from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import (
     KernelSpec,
     Operand,
@@ -35,13 +36,11 @@ from tilewise.slots import Gap
 
 __all__ = ["SPEC"]
 
-STACK_AXES = 2  # of a stack that one launch takes
 TURING, AMPERE = (7, 5), (8, 0)
 FAST_FLOAT64 = ((8, 0), (9, 0), (10, 0))  # whose tensor cores multiply float64 faster than the SIMT units do
 TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
 TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
-MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
@@ -212,9 +211,8 @@ def narrowest(settings: Settings) -> int:
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= MOST_SIZE:
-            return LaunchError(argument, f"must be less than {MOST_SIZE:,} for kernel mma", f"{size:,}")
+    if error := refuse_sizes(operands, "mma", MOST_SIZE):
+        return error
     for name, operand in (("a", operands.a), ("b", operands.b)):
         aligned = line_bytes(lines_of(name, operand, settings))
         if not aligned:
@@ -239,9 +237,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    blocks = max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)
-    if blocks > MOST_BLOCKS:
-        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
+    if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)):
+        return error
     if split > 1 and operands.c.rows * padded(operands.c.columns) > MOST_ELEMENTS:
         return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)
     return None
@@ -394,15 +391,8 @@ def defines(settings: Settings) -> dict[str, object]:
         "WARP_M": shape.warp.m,
         "WARP_N": shape.warp.n,
         "RESIDENT": resident(settings),
-        "STAGES": settings["stages"],
-        "SPLIT": settings["split"],
-        "A_IN_ROWS": settings["a_in_rows"],
-        "B_IN_ROWS": settings["b_in_rows"],
-        "A_BYTES": settings["a_bytes"],
-        "B_BYTES": settings["b_bytes"],
-        "ELEMENT": settings["element"],
-        "RESULT": settings["result"],
-        "POINTERS": settings["pointers"],
+        **name_defines(settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes"),
+        **name_defines(settings, "element", "result", "pointers"),
         "THREADS": shape.threads,
         "SHARED_BYTES": shared_bytes(settings),
     }

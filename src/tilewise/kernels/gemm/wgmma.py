@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
-from tilewise.errors import ArgumentError, LaunchError
+from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -39,11 +40,8 @@ WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
 SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
-STACK_AXES = 2
 ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
 MOST_TILES = 128
-MOST_SIZE = 2**31  # of the engine's coordinates
-MOST_BLOCKS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +334,8 @@ def is_aligned(rows: Operand) -> bool:
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     """Refuse what the engine's coordinates do not reach, and settings that do not go together."""
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= MOST_SIZE:
-            return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
+    if error := refuse_sizes(operands, "wgmma"):
+        return error
     if bool(settings["grouped"]) != (operands.groups > 0):
         return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
     for name, value in ALONE.items():
@@ -375,10 +372,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             parts_of(operands).check_index("c")
         except ArgumentError as error:
             return error
-    blocks = clusters(inner, settings) * split * parts * 2
-    if blocks > MOST_BLOCKS:
-        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
-    return None
+    return refuse_blocks(clusters(inner, settings) * split * parts * 2)
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -507,21 +501,15 @@ def defines(settings: Settings) -> dict[str, object]:
         "BLOCK_M": shape.m,
         "BLOCK_N": shape.n,
         "CONSUMERS": shape.consumers,
-        "PINGPONG": settings["pingpong"],
-        "EXCHANGED": settings["exchanged"],
+        **name_defines(settings, "pingpong", "exchanged"),
         "RESIDENT": shape.resident,
         "STAGES": shape.stages,
         "CLUSTER_M": down,
         "CLUSTER_N": across,
-        "SPLIT": settings["split"],
-        "PARTS": settings["parts"],
-        "A_IN_ROWS": settings["a_in_rows"],
-        "B_IN_ROWS": settings["b_in_rows"],
-        "STACKED": settings["stacked"],
-        "GROUPED": settings["grouped"],
-        "ELEMENT": settings["element"],
-        "RESULT": settings["result"],
-        "POINTERS": settings["pointers"],
+        **name_defines(
+            settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers"
+        ),
+        **name_defines(settings, "element", "result"),
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
     }
