@@ -74,6 +74,20 @@ def batched_matmul(
     count = _count_products({"a": left, "b": right} | ({} if out is None else {"out": target}))
     if left is None or right is None:
         return [] if out is None else out
+    found = _multiply_all(left, right, target, count, joined, choice, device)
+    return found if out is None else out
+
+
+def _multiply_all(
+    left: Matrices,
+    right: Matrices,
+    target: Matrices | None,
+    count: int,
+    joined: EpilogueCall | None,
+    choice: Choice,
+    device: Device | str | None,
+) -> list[Any]:
+    """So many products, in a list of their own if there is no ``target``."""
     extras = _view_lists(joined, count)
     stacks = {name: one.as_stack(count, 0) for name, one in extras.items()}
     fused = view_arrays(joined if joined is None or not extras else joined.replace(stacks))
@@ -87,14 +101,14 @@ def batched_matmul(
         check_out(target.as_stack(count, 0), call.shapes, dtype)
     if common.space == HOST and (where.runs_on_gpu or _needs_copies(left, right, target, extras, choice)):
         values = _multiply_copies(left, right, target, fused, extras, call)
-        return out if target is not None else _own_list(values, common)
+        return [] if target is not None else _own_list(values, common)
     in_one_type(left.first, right.first, common, choice)
     if not fused.is_plain:
         fused = fit(fused, call.shapes.result, sums_of(left.dtype))
     if target is not None:
         check_overlaps(left, right, target, fused, extras)
         _multiply((left, right, target), fused, extras, call)
-        return out
+        return []
     memory = common.library.empty(call.shapes.result, dtype, common.like)
     target = matrices_of("out", interop.view("out", memory))
     if fused.written:

@@ -302,6 +302,7 @@ def test_nothing_may_be_multiplied() -> None:
         ({"b": [np.ones((3, 2))] * 4}, "b must have as many matrices as a, 3, not 4"),
         ({"b": [np.ones((4, 2))] * 3}, "b must have as many rows as a has columns (3)"),
         ({"out": np.ones((2, 2))}, "out must be a list of matrices"),
+        ({"out": []}, "out must have as many matrices as a, 3, not 0"),
         ({"out": [np.ones((2, 2))] * 4}, "out must have as many matrices as a, 3, not 4"),
         ({"out": [np.ones((2, 3))] * 3}, "out must have shape (3, 2, 2)"),
         ({"out": [np.ones((2, 2))] * 3}, "out[1] must not overlap out[0]"),
