@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewise import errors, gpus, reference
+    from tilewise.batched_matmul import batched_matmul
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.epilogue import epilogue
@@ -42,6 +43,7 @@ __all__ = [
     "Tile",
     "TilewiseError",
     "adam",
+    "batched_matmul",
     "check",
     "device",
     "epilogue",
@@ -69,6 +71,7 @@ _HOMES = {
     "Tile": "problem",
     "TilewiseError": "errors",
     "adam": "optimisers",
+    "batched_matmul": "batched_matmul",
     "check": "verbs",
     "device": "devices",
     "epilogue": "epilogue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,21 +26,26 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import EIGHT_BITS, resolve_arithmetic
+from tilewise.problem import EIGHT_BITS, Problem, resolve_arithmetic
+from tilewise.slots import places_of
 
 __all__ = [
     "Arrays",
     "BoundProduct",
     "Call",
     "Choice",
+    "argument_of",
     "check_out",
+    "extent_of",
     "find_overlap",
     "forget",
     "itemsize",
+    "may_overlap_in_place",
     "overlap_error",
     "prepare",
     "ready",
     "recall_bound",
+    "share_elements",
     "start",
 ]
 
@@ -49,13 +55,19 @@ _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays sh
 
 
 class Arrays(NamedTuple):
-    """The arrays of a product: A, B, the result, those of the epilogue, and where groups of A's rows end."""
+    """The arrays of a product: A, B, the result, those of the epilogue, and where groups of A's rows end.
+
+    Where A, B and the result are lists of matrices, ``matrices`` are all of these. ``tables`` say by operand where they
+    lie, if the launch is to find them by pointers.
+    """
 
     a: View
     b: View
     out: View
     fused: Fused = PLAIN
     offsets: View | None = None
+    matrices: tuple[View, ...] = ()
+    tables: Mapping[str, int] | None = None
 
     @property
     def named(self) -> dict[str, View]:
@@ -118,7 +130,7 @@ def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct 
 
 
 def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
-    operands = describe(arrays.a, arrays.b, arrays.out, shapes, arrays.fused, arrays.offsets)
+    operands = describe(*arrays[:3], shapes, arrays.fused, arrays.offsets, arrays.tables or ())
     operands = operands._replace(arithmetic=_arithmetic_of(choice, operands.a.dtype))
     target = target_of_device(where)
     given = dict(choice.settings)
@@ -129,7 +141,7 @@ def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Boun
     plan = candidate.plan(operands, target)
     bound = bind(candidate.spec, candidate.settings, operands, candidate.operands, where)
     return BoundProduct(
-        operands, candidate, plan, bound, tuple(_extent(view) for view in arrays.named.values())
+        operands, candidate, plan, bound, tuple(extent_of(view) for view in arrays.named.values())
     )
 
 
@@ -140,7 +152,8 @@ def _arithmetic_of(choice: Choice, dtype: str) -> str | None:
     return resolve_arithmetic(choice.arithmetic, dtype)
 
 
-def _extent(view: View) -> tuple[int, int]:
+def extent_of(view: View) -> tuple[int, int]:
+    """The first byte that an array reaches to and the one after the last, from its first element on."""
     item = itemsize(view)
     return extent(view.shape, tuple(step * item for step in view.strides), item)
 
@@ -157,16 +170,19 @@ def start(made: BoundProduct, arrays: Arrays, where: Device, streams: tuple[int 
     addresses = {name: view.ptr for name, view in named.items()}
     if arrays.fused.numbers:
         addresses.update(bits_of(arrays.fused.numbers, made.operands.epilogue_type))
+    if arrays.tables is not None:
+        addresses.update({places_of(name): table for name, table in arrays.tables.items()})
     workspace = None
     if bound.workspace_bytes:
         workspace = interop.view("workspace", result.library.empty((bound.workspace_bytes,), "uint8", result))
         addresses["workspace"] = workspace.ptr
-    views = tuple(named.values())
+    views = (*arrays.matrices, *tuple(named.values())[3 if arrays.matrices else 0 :])
     if where.runs_on_gpu:
         used = views if workspace is None else (*views, workspace)
         _start_on_gpu(bound, addresses, used, where, streams)
         return
-    held = [_adopt(one, *reach, where) for one, reach in zip(views, made.extents, strict=True)]
+    reaches = map(extent_of, views) if arrays.matrices else made.extents
+    held = [_adopt(one, *reach, where) for one, reach in zip(views, reaches, strict=True)]
     if workspace is not None:
         held.append(_adopt(workspace, 0, bound.workspace_bytes, where))
     bound(addresses)
@@ -236,8 +252,6 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
     """
     views = list(arrays.named.items())
     written = {"c", *(f"epilogue.{name}" for name in arrays.fused.written)}
-    summed = {f"epilogue.{name}" for name in arrays.fused.summed}
-    same_as_result = f"epilogue.{arrays.fused.kept_whole}" if arrays.fused.kept else ""
     for i, (target, result) in enumerate(views):
         if target not in written:
             continue
@@ -247,14 +261,21 @@ def find_overlap(made: BoundProduct, arrays: Arrays) -> tuple[str, str] | None:
             apart = at + first >= one.ptr + one_end or one.ptr + one_first >= at + end
             if i == j or apart or (name in written and j < i):
                 continue
-            in_place = name not in ("a", "b", *written) or (target == "c" and name == same_as_result)
-            in_place = in_place and target not in summed
-            if not (in_place and one[:5] == result[:5]) and _share_elements(one, result):
-                return _argument(target), _argument(name)
+            in_place = may_overlap_in_place(arrays.fused, target, name)
+            if not (in_place and one[:5] == result[:5]) and share_elements(one, result):
+                return argument_of(target), argument_of(name)
     return None
 
 
-def _argument(operand: str) -> str:
+def may_overlap_in_place(fused: Fused, target: str, name: str) -> bool:
+    """Whether an array may be the very one that is written: if it is read for the same element, or holds the same."""
+    if target.removeprefix("epilogue.") in fused.summed or name in ("a", "b", "c"):
+        return False
+    array = name.removeprefix("epilogue.")
+    return array not in fused.written or (target == "c" and bool(fused.kept) and array == fused.kept_whole)
+
+
+def argument_of(operand: str) -> str:
     """The argument of a call that an operand comes from."""
     return "out" if operand == "c" else operand.removeprefix("epilogue.")
 
@@ -264,7 +285,7 @@ def overlap_error(written: str, operand: str) -> ArgumentError:
     return ArgumentError(written, f"must not overlap {operand}", fix="give it memory of its own")
 
 
-def _share_elements(one: View, other: View) -> bool:
+def share_elements(one: View, other: View) -> bool:
     """Whether two arrays whose memory is interleaved share an element; yes if that takes too long to find out."""
     search: Any = np.shares_memory  # it takes any bound of its work, against what its types say
     try:
@@ -293,7 +314,7 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
 
 def _check_plan(plan: Plan, operands: Operands) -> None:
     problem = operands.problem()
-    for name in ("m", "n", "k", "batch", "groups", "a", "b", "c", "accumulate", "epilogue", "arithmetic"):
+    for name in (field for field in Problem.__dataclass_fields__ if not field.endswith("_layout")):
         want, have = getattr(plan.problem, name), getattr(problem, name)
         if want != have:
             raise ArgumentError("plan", f"must be for {name} = {have!r}, as the operands are", want)
@@ -317,7 +338,7 @@ def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
 
     Of each array its shape, strides, type and space, which are the fields 1 to 4 of its view, and its alignment.
     """
-    left, right, result, fused, offsets = arrays
+    left, right, result, fused, offsets, _, tables = arrays
     return (
         left[1:5], _ALIGNMENTS[left.ptr % ALIGNMENT_MOST],
         right[1:5], _ALIGNMENTS[right.ptr % ALIGNMENT_MOST],
@@ -325,6 +346,7 @@ def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
         where, choice[1:], id(choice.plan),
         None if fused.is_plain else _fused_key(fused),
         None if offsets is None else offsets[1:5],
+        None if tables is None else tuple(tables),
     )  # fmt: skip
 
 

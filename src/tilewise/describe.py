@@ -6,6 +6,7 @@ One-dimensional operands, stacks and broadcasting; no array is touched.
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from typing import NamedTuple
 
 from tilewise.epilogue import PLAIN, Fused
@@ -92,9 +93,18 @@ def _broadcast(
 
 
 def describe(
-    a: View, b: View, c: View, shapes: Shapes, fused: Fused = PLAIN, offsets: View | None = None
+    a: View,
+    b: View,
+    c: View,
+    shapes: Shapes,
+    fused: Fused = PLAIN,
+    offsets: View | None = None,
+    by_pointers: Container[str] = (),
 ) -> Operands:
-    """The operands of the product of two arrays, written to a third, its stack as short as strides allow."""
+    """The operands of the product of two arrays, written to a third, its stack as short as strides allow.
+
+    ``by_pointers`` are the operands whose matrices lie anywhere, multiples of the stride of their stack apart.
+    """
     stack, m, n, k, _, groups = shapes
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
@@ -134,7 +144,10 @@ def describe(
         # NOTE: an axis of one element may have any stride: plans for such operands are the same.
         row_stride = strides[0] if rows > 1 else columns
         column_stride = strides[1] if columns > 1 else 1
-        return Operand(name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned)
+        anywhere = name in by_pointers
+        return Operand(
+            name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned, by_pointers=anywhere
+        )
 
     extras = tuple(
         operand(f"epilogue.{name}", view, m, n, (rows[i], columns[i]), 2 + i)
@@ -172,6 +185,7 @@ def _form_of(fused: Fused, extras: tuple[Operand, ...]) -> Epilogue:
             one.dtype,
             one.rows > 1 and one.row_stride != 0,
             one.columns > 1 and one.column_stride != 0,
+            one.by_pointers,
         )
         for name, one in zip(fused.names, extras, strict=True)
     )

@@ -19,6 +19,7 @@ from tilewise.interop import HOST, View
 from tilewise.problem import EIGHT_BITS, Epilogue, EpilogueArray
 
 __all__ = [
+    "ARRAY_TYPES",
     "PLAIN",
     "EpilogueCall",
     "Fused",
@@ -27,11 +28,13 @@ __all__ = [
     "epilogue",
     "express",
     "fit",
+    "join_epilogue",
     "sums_of",
     "view_arrays",
 ]
 
-_TYPES = {"float32": ("float16", "bfloat16", "float32"), "float64": ("float32", "float64")}
+ARRAY_TYPES = {"float32": ("float16", "bfloat16", "float32"), "float64": ("float32", "float64")}
+"""What kernels read of an epilogue's arrays, by the type of the sums."""
 
 
 class Fused(NamedTuple):
@@ -141,6 +144,22 @@ def express(
     return epilogue(text, **given) if text != SUM else None
 
 
+def join_epilogue(
+    bias: Any,
+    activation: str | None,
+    residual: Any,
+    alpha: float,
+    beta: float | None,
+    c: Any,
+    call: EpilogueCall | None,
+) -> EpilogueCall | None:
+    """What shall happen to the sums: the usual epilogue, or any other, of which there may be one."""
+    usual = express(bias, activation, residual, alpha, beta, c)
+    if usual is not None and call is not None:
+        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
+    return call if usual is None else usual
+
+
 def view_arrays(call: EpilogueCall | None) -> Fused:
     """The epilogue of a call with views of its arrays."""
     if call is None:
@@ -160,12 +179,14 @@ def view_arrays(call: EpilogueCall | None) -> Fused:
 
 
 def _view(name: str, value: Any) -> View:
+    if isinstance(value, View):
+        return value
     return interop.view(name, interop.as_array(name, value))
 
 
 def _view_written(name: str, value: Any, parsed: Expression) -> View:
     """The view of an array that is written; one of sums has an axis more, of which it is one."""
-    view = interop.view_output(name, value)
+    view = value if isinstance(value, View) else interop.view_output(name, value)
     if name in parsed.kept:
         return view
     if not view.shape:
@@ -210,7 +231,7 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
     ):
         raise ArgumentError(name, f"must broadcast to the result's shape {shape}", view.shape)
     only_kept = name in fused.kept and name not in parse(fused.expression).names
-    if view.dtype in _TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
+    if view.dtype in ARRAY_TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
         return view
     fix = f"convert it: {name}.astype({sums!r})"
     if (
@@ -218,7 +239,7 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
         or view.space != HOST
         or interop.result_type(sums, view.dtype, arguments=("a", name)) != sums
     ):
-        raise ArgumentError(name, f"must have a type of {', '.join(_TYPES[sums])}", view.dtype, fix)
+        raise ArgumentError(name, f"must have a type of {', '.join(ARRAY_TYPES[sums])}", view.dtype, fix)
     return interop.view(name, interop.numpy_of(view).astype(interop.numpy_dtype(sums)))
 
 

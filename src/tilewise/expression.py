@@ -115,6 +115,10 @@ class EpilogueCall:
     expression: Expression
     given: Mapping[str, Any]
 
+    def replace(self, given: Mapping[str, Any]) -> EpilogueCall:
+        """The same with others of its arrays and numbers."""
+        return EpilogueCall(self.expression, {**self.given, **given})
+
 
 @functools.lru_cache(256)
 def parse(text: str) -> Expression:

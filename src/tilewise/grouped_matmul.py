@@ -111,7 +111,7 @@ def _multiply(
 
     The answer is what was bound; None where host arrays went to a GPU and back.
     """
-    left, right, result, fused, ends = arrays
+    left, right, result, fused, ends = arrays[:5]
     if common.space == HOST and where.runs_on_gpu:
         overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result, ends, keeps))
         return None

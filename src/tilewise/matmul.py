@@ -30,7 +30,7 @@ from tilewise.calls import (
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices import device as resolve
-from tilewise.epilogue import EpilogueCall, Fused, express, fit, sums_of, view_arrays
+from tilewise.epilogue import EpilogueCall, Fused, fit, join_epilogue, sums_of, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
@@ -94,38 +94,41 @@ def matmul(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
-    usual = express(bias, activation, residual, alpha, beta, c)
-    if usual is not None and epilogue is not None:
-        raise ArgumentError("epilogue", "must stand alone", fix="write bias and the rest into its expression")
+    call = join_epilogue(bias, activation, residual, alpha, beta, c, epilogue)
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
         operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy)
         recorded: ArrayT = operators.matmul(
-            a,
-            b,
-            bias=bias,
-            activation=activation,
-            residual=residual,
-            alpha=alpha,
-            beta=beta,
-            c=c,
-            device=device,
-        )
+            a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c, device=device
+        )  # fmt: skip
         return recorded
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
+    result: ArrayT = _multiply_plainly(
+        a, b, out, device, choice, call, activation if epilogue is None else epilogue
+    )
+    return result
+
+
+def _multiply_plainly(
+    a: Any,
+    b: Any,
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    call: EpilogueCall | None,
+    source: EpilogueCall | str | None,
+) -> Any:
+    """A product that no gradient is recorded of. ``source`` is what its epilogue came from: see `describe_extras`."""
     left = interop.view("a", interop.as_array("a", a))
     right = interop.view("b", interop.as_array("b", b))
-    fused = view_arrays(epilogue if usual is None else usual)
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
-            extras = describe_extras(arrays.fused, activation if epilogue is None else epilogue)
-            _warm.offer(made, arrays[:3], has_out, where, extras)
+            _warm.offer(made, arrays[:3], has_out, where, describe_extras(arrays.fused, source))
 
-    result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)
-    return result
+    return multiply_views(left, right, out, device, choice, view_arrays(call), offer)
 
 
 def multiply(

@@ -16,6 +16,8 @@ __all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
 
 ALIGNMENT_MOST = 16  # bytes: the widest load; a better alignment changes nothing
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
+# Matrices that lie anywhere are as those of a stack of two axes: so many of the smallest steps, and so many of those.
+_PLACES = (2**16, 2**31)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -36,7 +38,8 @@ class Operand:
     """A matrix, or a stack of them, as it lies in memory. Strides are in elements.
 
     ``name`` is one of :data:`OPERANDS`; ``offset`` counts bytes from the operand's address, for what lies inside
-    a workspace. ``alignment`` is a power of two that the address is a multiple of.
+    a workspace. ``alignment`` is a power of two that the address is a multiple of. With ``by_pointers`` its matrices
+    lie anywhere: the one stride in ``stack`` is what they all are a multiple of apart, and a table says how often.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Operand:
     stack: tuple[int, ...] = ()  # strides along the axes of the stack
     alignment: int = ALIGNMENT_MOST
     offset: int = 0
+    by_pointers: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -85,6 +89,12 @@ class Operand:
             column_stride=self.row_stride,
         )
 
+    @property
+    def stack_strides(self) -> tuple[int, int]:
+        """The strides along the two axes of the stack that kernels know: outer, inner."""
+        outer, inner = (0, 0, *self.stack)[-2:]
+        return (inner * _PLACES[1] if self.by_pointers else outer), inner
+
     def check_index(self, argument: str) -> None:
         """Refuse a matrix that 32-bit element indices cannot reach."""
         span = (self.rows - 1) * self.pitch + self.columns if self.rows else 0
@@ -104,9 +114,8 @@ class Operand:
 
     def strided(self) -> Slot:
         """The slot for a ``struct Strided`` of ``tilewise/strided.cuh``, whose stack has two levels."""
-        outer, inner = (0, 0, *self.stack)[-2:]
         template = struct.pack(
-            "<IIqqqqQ", self.rows, self.columns, self.row_stride, self.column_stride, outer, inner, 0
+            "<IIqqqqQ", self.rows, self.columns, self.row_stride, self.column_stride, *self.stack_strides, 0
         )
         return Slot(template, (Gap(40, self.name, self.offset),))
 
@@ -121,8 +130,8 @@ class Operand:
         shape: tuple[int, ...] = (self.rows, self.columns)
         boxes: tuple[int, ...] = box
         if stack:
-            counts, steps = (1, 1, *stack)[-2:], (0, 0, *self.stack)[-2:]
-            shape, strides = (*counts, *shape), (*(step * item for step in steps), *strides)
+            counts = _PLACES if self.by_pointers else (1, 1, *stack)[-2:]
+            shape, strides = (*counts, *shape), (*(step * item for step in self.stack_strides), *strides)
             boxes = (1, 1, *box)
         described = TensorMap(
             0, boxes, dtype=self.dtype, shape=shape, strides=strides, swizzle=swizzle
@@ -160,6 +169,11 @@ class Operands(NamedTuple):
         if self.groups:
             rows = self.a.rows // m + min(self.groups, self.a.rows)
         return rows * ceil_div(self.b.columns, n) * self.batch
+
+    @property
+    def by_pointers(self) -> bool:
+        """Whether the matrices of A, B and C lie anywhere."""
+        return self.c.by_pointers
 
     def stack_of(self, operand: Operand) -> tuple[int, ...]:
         """How many matrices of A, B or C there are along each axis that it has a stride for."""
@@ -217,18 +231,26 @@ class Operands(NamedTuple):
         def dense(name: str, rows: int, columns: int, dtype: str, layout: str) -> Operand:
             strides = (columns, 1) if layout == "row" else (1, rows)
             steps = (rows * columns,) if stack or (name == "b" and problem.groups) else ()
-            aligned = alignment_of(*(step * int(ELEMENT_BYTES[dtype]) for step in steps))
-            return Operand(name, rows, columns, strides[0], dtype, strides[1], steps, aligned)
+            item = int(ELEMENT_BYTES[dtype])
+            aligned = alignment_of(*(step * item for step in steps))
+            if problem.pointers:
+                steps = (aligned // item,)
+            by_pointers = problem.pointers
+            return Operand(
+                name, rows, columns, strides[0], dtype, strides[1], steps, aligned, by_pointers=by_pointers
+            )
 
         def extra(array: EpilogueArray) -> Operand:
             made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
+            if made.by_pointers and not array.pointers:
+                made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))
             if array.by_row and array.by_column:
                 return made
             return replace(
                 made,
                 row_stride=int(array.by_row),
                 column_stride=int(array.by_column),
-                stack=(0,) * len(stack),
+                stack=made.stack if array.pointers else (0,) * len(stack),
             )
 
         return cls(
@@ -249,4 +271,5 @@ class Operands(NamedTuple):
         return Problem(
             m, n, k, self.batch, self.a.dtype, self.b.dtype, self.c.dtype, self.accumulate,
             layouts[0], layouts[1], layouts[2], self.epilogue, self.groups, self.arithmetic,
+            self.by_pointers,
         )  # fmt: skip

@@ -93,12 +93,16 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueArray:
-    """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result."""
+    """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result.
+
+    With ``pointers`` there is one for each matrix of the batch, which lie anywhere.
+    """
 
     name: str
     dtype: str
     by_row: bool = True
     by_column: bool = True
+    pointers: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in ELEMENT_BYTES:
@@ -159,6 +163,7 @@ class Epilogue:
 class Problem:
     """C[m, n] = epilogue(A[m, k] · B[k, n]), ``batch`` times.
 
+    With ``pointers`` the matrices of the batch lie anywhere; else one step from each to the next.
     With ``groups`` there is a B for each group of rows of A; how many rows a group has is known on the device alone.
     """
 
@@ -177,6 +182,7 @@ class Problem:
     groups: int = 0  # 0: one B for all rows
     arithmetic: str | None = None
     """None: as the operands' type says. "tf32": float32 rounded to its precision. "f16": sums of float16 in it."""
+    pointers: bool = False
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch", "groups"):
@@ -190,6 +196,12 @@ class Problem:
         object.__setattr__(self, "arithmetic", resolve_arithmetic(self.arithmetic, self.a))
         if not isinstance(self.epilogue, Epilogue):
             raise ArgumentError("epilogue", "must be an Epilogue", self.epilogue)
+        if not isinstance(self.pointers, bool):
+            raise ArgumentError("pointers", "must be True or False", self.pointers)
+        if self.pointers and self.batch < 2:
+            raise ArgumentError(
+                "batch", "must be 2 at least with pointers", self.batch, "one matrix needs none"
+            )
         if self.groups and self.batch != 1:
             raise ArgumentError("batch", "must be 1 with groups", self.batch)
         if self.groups and self.epilogue.summed:
@@ -219,7 +231,7 @@ class Problem:
 
     def __str__(self) -> str:
         batch = f"{self.batch} × " if self.batch != 1 else ""
-        groups = f" in {self.groups} groups" if self.groups else ""
+        groups = f" in {self.groups} groups" if self.groups else " by pointers" if self.pointers else ""
         types = self.a if self.a == self.b == self.c else f"{self.a}·{self.b}→{self.c}"
         then = "" if self.epilogue.is_plain else f", then {self.epilogue.expression}"
         rounded = f" in {self.arithmetic}" if self.arithmetic else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewise.devices.tensor_map import Description
 
-__all__ = ["OPERANDS", "SCALARS", "Gap", "MapSlot", "Slot", "constant"]
+__all__ = ["OPERANDS", "SCALARS", "Gap", "MapSlot", "Slot", "constant", "places_of", "table_of"]
 
 OPERANDS = (
     "a",
@@ -29,7 +29,7 @@ SCALARS = ("alpha", "beta")  # numbers that a call gives, where operands are giv
 
 
 class Gap(NamedTuple):
-    """Where in a slot a call puts something: the address of ``operand`` plus ``addend``, or the bits of a scalar."""
+    """Where in a slot a call puts the address of ``operand`` plus ``addend``, or the bits of a number or a table."""
 
     offset: int
     operand: str
@@ -63,6 +63,16 @@ class MapSlot:
     def fill(self, addresses: Mapping[str, int], encode: Callable[[Description, int], bytes]) -> bytes:
         """The 128 bytes of the map, as ``encode``, the device's own way, makes them."""
         return encode(self.described, addresses[self.operand] + self.addend)
+
+
+def places_of(operand: str) -> str:
+    """The name under which a call gives the table of where an operand's matrices lie, as the bits of one number."""
+    return f"{operand}.places"
+
+
+def table_of(places: Sequence[int]) -> int:
+    """Entries of 64 bits as the bits of one number, which is what a call gives."""
+    return int.from_bytes(struct.pack(f"<{len(places)}Q", *places), "little")
 
 
 def constant(code: str, value: float) -> Slot:

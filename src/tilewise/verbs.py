@@ -19,6 +19,7 @@ from tilewise.kernels.bind import bind
 from tilewise.kernels.gemm.arrange import readable, with_copies
 from tilewise.operands import Operands
 from tilewise.plan import Plan
+from tilewise.slots import places_of, table_of
 
 if TYPE_CHECKING:
     from tilewise.bound import Bound
@@ -104,7 +105,14 @@ def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any
 
 
 def _addresses(plan: Plan, arrays: dict[str, Array]) -> dict[str, int]:
-    """Where the operands lie, and the numbers of the epilogue, each 1."""
-    numbers = [(name, 1.0) for name in plan.problem.epilogue.numbers]
-    wide = Operands.of(plan.problem).epilogue_type
-    return {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, wide)
+    """Where the operands lie, and the numbers of the epilogue, each 1. Matrices given by pointers lie densely too."""
+    problem = plan.problem
+    wide = Operands.of(problem).epilogue_type
+    numbers = [(name, 1.0) for name in problem.epilogue.numbers]
+    found = {name: array.ptr for name, array in arrays.items()} | bits_of(numbers, wide)
+    if problem.pointers:
+        operands = Operands.of(problem)
+        for one in (one for one in (*operands[:3], *operands.extras) if one.by_pointers):
+            steps = one.rows * one.columns // one.stack[0]
+            found[places_of(one.name)] = table_of([steps * i for i in range(problem.batch)])
+    return found

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import MOST_SUMS, PARTITIONS, TILES, Shape
+from tilewise.kernels.gemm.wgmma import MOST_SUMS
+from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare

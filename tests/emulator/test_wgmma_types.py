@@ -15,7 +15,8 @@ from tests.framed import marked
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import MOST_SUMS, PARTITIONS_OF, TILES, Shape
+from tilewise.kernels.gemm.wgmma import MOST_SUMS
+from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS_OF, TILES, Shape
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
 from tilewise.planner import operands_of

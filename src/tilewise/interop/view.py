@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from tilewise.devices.strides import extent
@@ -61,6 +61,15 @@ class Library(abc.ABC):
     def finish(self, result: Any, like: View) -> Any:
         """The caller's kind of array, from what :meth:`empty` gave once it is written."""
         return result
+
+    def addresses_like(self, like: View, arrays: Sequence[Any]) -> list[int] | None:
+        """Where each of some arrays begins, if nothing but that tells them from the first of them, of which ``like`` is
+        the view. None if something does, or a view of each is needed to find out."""
+        return None
+
+    def split(self, stack: Any) -> list[Any]:
+        """What lies along the first axis of an array, as arrays of this library."""
+        return [stack[i] for i in range(stack.shape[0])]
 
     def stream(self, like: View) -> int | None:
         """The CUstream that this library's work on ``like`` goes to; None for tilewise's current stream."""

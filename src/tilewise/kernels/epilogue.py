@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
@@ -31,6 +31,7 @@ _HEADER = """\
 #pragma once
 #include <tilewise/activation.cuh>
 #include <tilewise/epilogue_array.cuh>
+#include <tilewise/stack.cuh>
 {include}
 struct Epilogue {{
     using Sum = {sums};
@@ -41,6 +42,11 @@ struct Epilogue {{
     {{
         Epilogue there = *this;
 {select}        return there;
+    }}
+    __device__ Epilogue in_stack(const Stack &stack, InStack which) const
+    {{
+        Epilogue there = *this;
+{select_anywhere}        return there;
     }}
 
     template <unsigned COUNT> struct Given {{
@@ -111,6 +117,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     expression = parse(form.expression)
     types = {array.name: _array_type(array, expression) for array in form.arrays}
     read = {name: found for name, found in types.items() if name in expression.names}
+    anywhere = [array.name for array in form.arrays if array.pointers]
     members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
@@ -128,6 +135,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         **_sums_of(expression),
         members=_lines(members, 1),
         select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
+        select_anywhere=_lines([_select(name, anywhere) for name in types], 2),
         given=_lines(given, 2),
         read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
         kept=_lines([f"Sum all_{name}[COUNT];" for name in expression.kept], 2),
@@ -136,6 +144,12 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         expression=expression.in_cuda(),
         keep=_lines([f"this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept], 2),
     )
+
+
+def _select(name: str, anywhere: Sequence[str]) -> str:
+    """The statement that makes an array the part that belongs to one matrix of a stack with tables."""
+    place = f"stack.of_extra({anywhere.index(name)}, which)" if name in anywhere else "which"
+    return f"there.{PREFIX}{name}.select({place});"
 
 
 def _array_type(array: EpilogueArray, expression: Expression) -> str:
@@ -199,8 +213,7 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
 
 
 def _strides(operand: Operand) -> bytes:
-    outer, inner = (0, 0, *operand.stack)[-2:]
-    return _STRIDES.pack(operand.row_stride, operand.column_stride, outer, inner)
+    return _STRIDES.pack(operand.row_stride, operand.column_stride, *operand.stack_strides)
 
 
 # ── sums of columns and rows ─────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from tilewise.errors import ArchError, ArgumentError, UnknownNameError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import Kernel
 from tilewise.kernels.epilogue import HEADER, epilogue_header, is_of_all_matrices
+from tilewise.kernels.stack import refuse_table, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
@@ -177,6 +178,11 @@ class KernelSpec:
     """For an element type, archs that have another kernel for the same, measured where this one is not."""
 
     @property
+    def pointers(self) -> bool:
+        """Whether it takes matrices that lie anywhere."""
+        return "pointers" in self.settings
+
+    @property
     def source(self) -> str:
         """The CUDA C++ of the kernel."""
         return self.file.read_text(encoding="utf-8")
@@ -200,6 +206,10 @@ class KernelSpec:
         """Why it cannot have operands of these types, as they lie; of the settings only the types count."""
         if operands.groups and not self.grouped:
             return ArgumentError("groups", f"must be 0 for {self.name}", operands.groups)
+        if operands.by_pointers and not self.pointers:
+            return ArgumentError("pointers", f"must be False for {self.name}", operands.by_pointers)
+        if self.pointers and (error := refuse_table(operands, int(settings["pointers"]))):
+            return error
         if not self.epilogues and not operands.epilogue.is_plain:
             return ArgumentError("epilogue", f"must be plain for {self.name}", operands.epilogue.expression)
         for array, operand in zip(operands.epilogue.arrays, operands.extras, strict=True):
@@ -259,9 +269,9 @@ class KernelSpec:
             raise ArgumentError(name, f"must be one of {listed.replace('Ellipsis', '…')}", value)
         return plain
 
-    def for_types(self, operands: Operands) -> dict[str, str]:
-        """The settings that the operands' element types, and the type of their sums, decide."""
-        found = {}
+    def for_types(self, operands: Operands) -> dict[str, int | str]:
+        """The settings that operands decide: by their types, that of sums, and by whether pointers give them."""
+        found: dict[str, int | str] = {"pointers": table_size(operands)} if self.pointers else {}
         if operands.a.dtype in self.settings.get("element", ()):
             found["element"] = operands.a.dtype
         if operands.c.dtype in self.settings.get("result", ()):
@@ -328,4 +338,7 @@ class KernelSpec:
         headers: tuple[tuple[str, str], ...] = ()
         if not epilogue.is_plain:
             headers = ((HEADER, epilogue_header(epilogue, self.accumulate(settings))),)
-        return KernelSource(self.file, tuple(self.defines(settings).items()), headers)
+        defines = dict(self.defines(settings))
+        if anywhere := sum(array.pointers for array in epilogue.arrays):
+            defines["EXTRA_POINTERS"] = anywhere
+        return KernelSource(self.file, tuple(defines.items()), headers)

@@ -57,7 +57,7 @@ def list_candidates(
     ``specs`` are the kernels to consider (None: all practical ones), ``given`` settings that are fixed, ``copy``
     False excludes plans that copy an operand first.
     """
-    considered = specs if specs is not None else _practical_on(target.arch, operands.a.dtype)
+    considered = specs if specs is not None else _practical_on(target.arch, operands)
     found: list[Candidate] = []
     refused: list[Refusal] = []
     for spec in considered:
@@ -69,10 +69,20 @@ def list_candidates(
     return found, refused
 
 
-def _practical_on(arch: str, dtype: str) -> list[KernelSpec]:
-    return [
-        spec for spec in KERNELS.values() if spec.practical and arch not in spec.superseded_on.get(dtype, ())
-    ]
+def _practical_on(arch: str, operands: Operands) -> list[KernelSpec]:
+    """The kernels to consider: those superseded on an arch only for what is given by pointers and lies as no other
+    kernel for tensor cores reads it, since that cannot be copied first."""
+    practical = [spec for spec in KERNELS.values() if spec.practical]
+    current = [spec for spec in practical if arch not in spec.superseded_on.get(operands.a.dtype, ())]
+    if operands.by_pointers and not any(_reads(spec, arch, operands) for spec in current):
+        return practical
+    return current
+
+
+def _reads(spec: KernelSpec, arch: str, operands: Operands) -> bool:
+    """Whether a kernel for a few layouts alone reads these operands as they lie."""
+    takes = spec.pointers and not spec.strided and spec.runs_on(arch)
+    return takes and all(map(spec.readable, operands[:2]))
 
 
 def choose(

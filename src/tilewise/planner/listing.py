@@ -30,6 +30,7 @@ def plan(
     gpu: str | Gpu = "h200",
     batch: int = 1,
     groups: int = 0,
+    pointers: bool = False,
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
@@ -41,8 +42,8 @@ def plan(
     ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
     that of A and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes
     and types. ``copy=False`` excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have
-    a B each, as in :func:`tilewise.grouped_matmul`; ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no
-    arrays are needed.
+    a B each, as in :func:`tilewise.grouped_matmul`; ``pointers``: the matrices of the batch lie anywhere, as in
+    :func:`tilewise.batched_matmul`. ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no arrays are needed.
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
@@ -55,6 +56,7 @@ def plan(
         dtype=dtype,
         batch=batch,
         groups=groups,
+        pointers=pointers,
         result=result,
         layout=layout,
         epilogue=epilogue,
@@ -120,6 +122,7 @@ def operands_of(
     dtype: str = "float32",
     batch: int = 1,
     groups: int = 0,
+    pointers: bool = False,
     result: str | None = None,
     layout: str = "nn",
     epilogue: EpilogueCall | None = None,
@@ -137,8 +140,10 @@ def operands_of(
     wide = "float64" if dtype == "float64" else "float16" if arithmetic == "f16" else "float32"
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
-        Problem(m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic)
-    )
+        Problem(
+            m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic, pointers
+        )
+    )  # fmt: skip
 
 
 def _check_type(argument: str, name: str, served: Iterable[str]) -> None:

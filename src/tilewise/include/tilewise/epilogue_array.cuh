@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tilewise/element.cuh>
+#include <tilewise/stack.cuh>
 
 template <typename T> struct WithoutConst {
     using Type = T;
@@ -23,6 +24,8 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
     {
         elements += outer * batch_stride[0] + inner * batch_stride[1];
     }
+
+    __device__ void select(InStack which) { select(which.outer, which.inner); }
 
     __device__ T *at(unsigned row, unsigned column) const
     {

@@ -1,12 +1,15 @@
 // What happens to each sum on its way to the result, where nothing does.
 #pragma once
 
+#include <tilewise/stack.cuh>
+
 struct PlainEpilogue {
     static constexpr bool PLAIN = true;
     static __device__ constexpr bool has_sums() { return false; } // of columns or rows
 
     // For the matrix of these numbers in the stack.
     __device__ PlainEpilogue in_stack(unsigned, unsigned) const { return *this; }
+    __device__ PlainEpilogue in_stack(const Stack &, InStack) const { return *this; }
 
     // What it reads for neighbouring columns: nothing.
     template <unsigned COUNT> struct Given {};

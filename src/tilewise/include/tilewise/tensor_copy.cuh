@@ -8,6 +8,7 @@
 #pragma once
 
 #include <tilewise/mbarrier.cuh>
+#include <tilewise/stack.cuh>
 
 // The bytes of CUDA's CUtensorMap, handed over as `const __grid_constant__ TensorMap`.
 struct alignas(64) TensorMap {
@@ -44,9 +45,7 @@ inline __device__ void load_to_all(void *shared, const TensorMap &map, unsigned 
 }
 
 // The same of a stack of matrices, whose map has two more axes: which one is named by its number on each.
-struct InStack {
-    unsigned outer, inner;
-};
+using ::InStack;
 
 inline __device__ void load(void *shared, const TensorMap &map, unsigned row, unsigned column, InStack which,
                             Mbarrier &barrier)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
@@ -21,7 +22,6 @@ __all__ = [
     "with_copies",
 ]
 
-STACK_AXES = 2  # of a stack that one launch takes
 _TILE = 32
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")
@@ -29,7 +29,7 @@ _FILE = Path(__file__).with_suffix(".cu")
 
 def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str, ...]]:
     """The operands as a kernel can read them, and the names of those that are copied for that."""
-    if spec.strided or len(operands.stack) > STACK_AXES:
+    if spec.strided or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return operands, ()
     copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
     return with_copies(spec, operands, copies), copies
@@ -55,7 +55,7 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     """What :func:`readable` says; and the same with copies of operands too that the kernel reads slowly as they lie."""
     read, copies = readable(spec, operands)
     slow = tuple(one.name for one in operands[:2] if one.name not in copies and spec.reads_slowly(one))
-    if not slow or len(operands.stack) > STACK_AXES:
+    if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
     more = tuple(one.name for one in operands[:2] if one.name in copies + slow)
     return [(read, copies), (with_copies(spec, operands, more), more)]

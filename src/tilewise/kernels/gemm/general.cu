@@ -215,9 +215,10 @@ inline __device__ void store(const Sums &sums, const Strided<Result> &c, const E
 
 // The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, unsigned inner_count,
+    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c,
+            const __grid_constant__ Stack stack,
 #if GROUPED
-            const int *group_ends, // so many as inner_count
+            const int *group_ends, // so many as there are matrices in the stack
 #endif
             Epilogue epilogue)
 {
@@ -225,18 +226,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
 #if GROUPED
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
-    GroupWalk<BLOCK_M> walk(group_ends, inner_count, c.rows, tile_columns);
+    GroupWalk<BLOCK_M> walk(group_ends, stack.inner_count, c.rows, tile_columns);
     if (!walk.seek(blockIdx.x)) return;
     const TileIndex tile = RASTER(walk.tile(blockIdx.x), walk.tile_rows(), tile_columns);
-    const unsigned batch = 0, first_row = walk.begin() + tile.row * BLOCK_M;
-    b.select(walk.group(), inner_count), c.rows = walk.end();
+    const InStack matrix = {};
+    const unsigned first_row = walk.begin() + tile.row * BLOCK_M;
+    b.select({0, walk.group()}), c.rows = walk.end();
 #else
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
     const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
-    const unsigned batch = blockIdx.x / tiles, first_row = tile.row * BLOCK_M;
-    a.select(batch, inner_count), b.select(batch, inner_count), c.select(batch, inner_count);
+    const unsigned first_row = tile.row * BLOCK_M;
+    const InStack matrix = stack[blockIdx.x / tiles];
+    a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
 #endif
     const unsigned first_column = tile.column * BLOCK_N;
     Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
@@ -254,5 +257,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
-    store(sums, c, epilogue.in_stack(batch / inner_count, batch % inner_count), first_row + row, first_column + column);
+    store(sums, c, epilogue.in_stack(stack, matrix), first_row + row, first_column + column);
 }

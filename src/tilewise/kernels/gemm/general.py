@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewise.errors import ArgumentError, LaunchError
+from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
-STACK_AXES = 2  # of a stack that one launch takes
-_MOST_BLOCKS = 2**31 - 1
-_MOST_SIZE = 2**31  # of the kernel's coordinates, with a tile to spare
 _ELEMENTS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -80,16 +79,12 @@ def blocks(operands: Operands, settings: Settings) -> int:
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= _MOST_SIZE:
-            return LaunchError(argument, "must be less than 2^31 for kernel general", f"{size:,}")
+    if error := refuse_sizes(operands, "general") or refuse_blocks(
+        blocks(operands.inner(STACK_AXES), settings)
+    ):
+        return error
     if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
         return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
-    inner = operands.inner(STACK_AXES)
-    if blocks(inner, settings) > _MOST_BLOCKS:
-        return LaunchError(
-            "batch", f"must make at most {_MOST_BLOCKS:,} tiles", f"{blocks(inner, settings):,}"
-        )
     if not fits(settings):
         return ArgumentError(
             "partition", f"must be a smaller one for {settings['element']}", settings["partition"]
@@ -101,13 +96,12 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
-    inner = operands.groups or (operands.stack[-1] if operands.stack else 1)
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
     args = (
         *matrices,
-        constant("I", max(inner, 1)),
+        stack_slot(operands, inner=operands.groups or None),
         *ends,
         epilogue_slot(operands, sum_slots(operands, settings)),
     )
@@ -147,11 +141,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "THREAD_M": shape.thread.m,
         "THREAD_N": shape.thread.n,
         "THREADS": shape.threads,
-        "ELEMENT": settings["element"],
-        "RESULT": settings["result"],
-        "A_ALONG_K": settings["a_along_k"],
-        "B_ALONG_N": settings["b_along_n"],
-        "GROUPED": settings["grouped"],
+        **name_defines(settings, "element", "result", "a_along_k", "b_along_n", "grouped", "pointers"),
     }
 
 
@@ -169,6 +159,7 @@ SPEC = KernelSpec(
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
         "grouped": (0, 1),
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     candidates=candidates,

@@ -238,8 +238,8 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
-    mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts, unsigned inner_count,
-             const __grid_constant__ Epilogue epilogue)
+    mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts,
+             const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
 {
     extern __shared__ __align__(128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
@@ -247,15 +247,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns, matrix = blockIdx.x / tiles;
-    const unsigned outer = matrix / inner_count, inner = matrix % inner_count;
+    const InStack which = stack[matrix];
     const TileIndex tile = grouped(blockIdx.x % tiles, tile_rows, tile_columns);
     const unsigned row = tile.row * BLOCK_M, column = tile.column * BLOCK_N;
 
     const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0), part = SPLIT == 1 ? 0 : blockIdx.y;
     const unsigned begin = SPLIT == 1 ? 0 : all * part / SPLIT, end = SPLIT == 1 ? all : all * (part + 1) / SPLIT;
-    CopierA copier_a(a.in_stack(outer, inner), A_IN_ROWS ? a.row_stride : a.column_stride, c.rows, row,
+    CopierA copier_a(a.in_stack(stack.of_a(which)), A_IN_ROWS ? a.row_stride : a.column_stride, c.rows, row,
                      begin * BLOCK_K, a.columns);
-    CopierB copier_b(b.in_stack(outer, inner), B_IN_ROWS ? b.row_stride : b.column_stride, c.columns, column,
+    CopierB copier_b(b.in_stack(stack.of_b(which)), B_IN_ROWS ? b.row_stride : b.column_stride, c.columns, column,
                      begin * BLOCK_K, a.columns);
     const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
@@ -271,16 +271,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     Sum *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
     sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
 #else
-    const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, inner)};
-    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(outer, inner));
+    const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
+    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
 }
 
 // Adds up the parts, from the first to the last. One thread for four neighbours in a row of C, one row of blocks of
 // threads for each matrix.
 extern "C" __global__ void __launch_bounds__(256)
-    mma_add(const Sum *parts, Strided<Result> c, unsigned count, unsigned inner_count, unsigned aligned,
-            const __grid_constant__ Epilogue epilogue)
+    mma_add(const Sum *parts, Strided<Result> c, unsigned count, const __grid_constant__ Stack stack,
+            unsigned aligned, const __grid_constant__ Epilogue epilogue)
 {
     const unsigned quads = (c.columns + 3) / 4, in_matrix = c.rows * quads;
     const unsigned blocks = in_matrix / blockDim.x + (in_matrix % blockDim.x != 0);
@@ -300,10 +300,10 @@ extern "C" __global__ void __launch_bounds__(256)
         for (unsigned j = 0; j < 4; ++j)
             sum.at[j] += more.at[j];
     }
-    const unsigned outer = matrix / inner_count, inner = matrix % inner_count;
-    const Epilogue here = epilogue.in_stack(outer, inner);
+    const InStack which = stack[matrix];
+    const Epilogue here = epilogue.in_stack(stack, which);
     const unsigned row = index / quads, column = index % quads * 4;
-    Result *to = c.in_stack(outer, inner) + (row * c.row_stride + column);
+    Result *to = c.in_stack(stack.of_c(which)) + (row * c.row_stride + column);
     Neighbours<Result, 4> quad = {};
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i)

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewise.errors import ArgumentError, LaunchError
+from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import (
     KernelSpec,
     Operand,
@@ -28,6 +29,7 @@ from tilewise.kernels.spec import (
     ceil_div,
     constant,
 )
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
 from tilewise.problem import ELEMENT_BYTES, Tile
@@ -35,13 +37,11 @@ from tilewise.slots import Gap
 
 __all__ = ["SPEC"]
 
-STACK_AXES = 2  # of a stack that one launch takes
 TURING, AMPERE = (7, 5), (8, 0)
 FAST_FLOAT64 = ((8, 0), (9, 0), (10, 0))  # whose tensor cores multiply float64 faster than the SIMT units do
 TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
 TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
-MOST_BLOCKS = 2**31 - 1
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
@@ -224,9 +224,8 @@ def narrowest(settings: Settings) -> int:
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= MOST_SIZE:
-            return LaunchError(argument, f"must be less than {MOST_SIZE:,} for kernel mma", f"{size:,}")
+    if error := refuse_sizes(operands, "mma", MOST_SIZE):
+        return error
     for name, operand in (("a", operands.a), ("b", operands.b)):
         aligned = line_bytes(lines_of(name, operand, settings))
         if not aligned:
@@ -256,9 +255,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    blocks = max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)
-    if blocks > MOST_BLOCKS:
-        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
+    if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)):
+        return error
     if split > 1 and operands.c.rows * padded(operands.c.columns) > MOST_ELEMENTS:
         return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)
     return None
@@ -355,7 +353,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
-    split, inner = int(settings["split"]), constant("I", max(operands.stack[-1] if operands.stack else 1, 1))
+    split, stack = int(settings["split"]), stack_slot(operands)
     parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
     multiply = Launch(
         (tiles_of(operands, settings), split, 1),
@@ -365,7 +363,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             b.strided(),
             c.strided(),
             parts,
-            inner,
+            stack,
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shared_bytes(settings),
@@ -374,7 +372,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         return [Step("mma_gemm", multiply)]
     quad = min(4 * c.itemsize, 16)
     aligned = constant("I", line_bytes(c) >= quad)  # four neighbours leave in wide stores
-    numbers = (constant("I", split), inner, aligned)
+    numbers = (constant("I", split), stack, aligned)
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
     add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
     return [Step("mma_gemm", multiply), Step("mma_add", add)]
@@ -415,15 +413,9 @@ def defines(settings: Settings) -> dict[str, object]:
         "WARP_M": shape.warp.m,
         "WARP_N": shape.warp.n,
         "RESIDENT": resident(settings),
-        "STAGES": settings["stages"],
-        "SPLIT": settings["split"],
-        "A_IN_ROWS": settings["a_in_rows"],
-        "B_IN_ROWS": settings["b_in_rows"],
-        "A_BYTES": settings["a_bytes"],
-        "B_BYTES": settings["b_bytes"],
-        "ELEMENT": settings["element"],
+        **name_defines(settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes"),
+        **name_defines(settings, "element", "result", "pointers"),
         "ACCUMULATE": "float16" if settings["accumulate"] == "float16" else sum_type(settings),
-        "RESULT": settings["result"],
         "THREADS": shape.threads,
         "SHARED_BYTES": shared_bytes(settings),
     }
@@ -454,6 +446,7 @@ SPEC = KernelSpec(
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
         "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     refuse_arch=refuse_arch,

@@ -95,17 +95,17 @@ inline __device__ Sum add_lanes(Sum sum)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-            unsigned inner_count, Epilogue epilogue)
+            const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
 
     const unsigned blocks = matrix.rows / ROWS + (matrix.rows % ROWS != 0); // of one matrix
-    const unsigned batch = blockIdx.x / blocks;
+    const InStack which = stack[blockIdx.x / blocks];
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const unsigned row_in_block = warp / SHARERS, share = warp % SHARERS;
     const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
-    matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
-    const Epilogue finish = epilogue.in_stack(batch / inner_count, batch % inner_count);
+    matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
+    const Epilogue finish = epilogue.in_stack(stack, which);
 
     Sum sum = 0;
     if (row < matrix.rows) {
@@ -152,16 +152,16 @@ inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const El
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
-               unsigned inner_count, Epilogue epilogue)
+               const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
 
     const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix
-    const unsigned batch = blockIdx.x / blocks;
+    const InStack which = stack[blockIdx.x / blocks];
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    matrix.select(batch, inner_count), vector.select(batch, inner_count), result.select(batch, inner_count);
-    const Epilogue finish = epilogue.in_stack(batch / inner_count, batch % inner_count);
+    matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
+    const Epilogue finish = epilogue.in_stack(stack, which);
 
     Sum sums[PER_LANE] = {};
     if (matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN)

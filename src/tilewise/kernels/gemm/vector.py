@@ -11,18 +11,17 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
 from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
-STACK_AXES = 2  # of a stack that one launch takes
 WARPS = 8
 LANES = 32
-_MOST_BLOCKS = 2**31 - 1
-_MOST_SIZE = 2**31
 _ELEMENTS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -56,25 +55,20 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     m, n, _ = operands.sizes
     if m != 1 and n != 1:
         return LaunchError("m or n", "must be 1 for kernel vector", f"{m} and {n}")
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= _MOST_SIZE:
-            return LaunchError(argument, "must be less than 2^31 for kernel vector", f"{size:,}")
+    if error := refuse_sizes(operands, "vector") or refuse_blocks(
+        blocks(operands.inner(STACK_AXES), settings)
+    ):
+        return error
     if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
         return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
-    inner = operands.inner(STACK_AXES)
-    if blocks(inner, settings) > _MOST_BLOCKS:
-        return LaunchError(
-            "batch", f"must make at most {_MOST_BLOCKS:,} blocks", f"{blocks(inner, settings):,}"
-        )
     return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    inner = operands.stack[-1] if operands.stack else 1
     given = as_columns(operands)
     args = (
         *(one.strided() for one in given[:3]),
-        constant("I", max(inner, 1)),
+        stack_slot(given),
         epilogue_slot(given),
     )
     launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args)
@@ -102,12 +96,9 @@ def tiles(settings: Settings) -> dict[str, Tile]:
 
 def defines(settings: Settings) -> dict[str, object]:
     return {
-        "ELEMENT": settings["element"],
-        "RESULT": settings["result"],
         "WARPS": WARPS,
         "THREADS": WARPS * LANES,
-        "ROWS": settings["rows"],
-        "PER_LANE": settings["per_lane"],
+        **name_defines(settings, "element", "result", "rows", "per_lane", "pointers"),
     }
 
 
@@ -124,6 +115,7 @@ SPEC = KernelSpec(
         "per_lane": (1, 2, 4),
         "element": _ELEMENTS,
         "result": (*_ELEMENTS, *EIGHT_BITS),
+        "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     candidates=candidates,

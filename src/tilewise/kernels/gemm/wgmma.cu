@@ -99,6 +99,7 @@ constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // wh
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");
+static_assert(!POINTERS || STACKED, "maps of a stack reach all memory");
 static_assert(!GROUPED || (CLUSTER == 1 && !EXCHANGED && !STACKED), "every block walks alone");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
@@ -226,18 +227,19 @@ struct Steps {
 };
 
 // One thread copies, as far ahead as there are stages free: into the next tile too.
-inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, const Tiles &tiles, Steps steps,
-                               Turn &turn)
+inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, const Stack &stack, const Tiles &tiles,
+                               Steps steps, Turn &turn)
 {
     const Place tile = tiles.now();
+    const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
 #pragma unroll 1
     for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
         Stage &stage = shared.stages[turn.slot];
         Mbarrier &full = shared.ring.full[turn.slot];
         shared.ring.wait_until_empty(turn);
         full.arrive_and_expect(sizeof(Stage)); // what other blocks load for this one is part of it
-        stage.a.load(a, tile.row, step * BLOCK_K, tile.which, tiles.column, tiles.beside(), full);
-        stage.b.load(b, tile.column, step * BLOCK_K, tile.which, tiles.row, tiles.below(), full);
+        stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
+        stage.b.load(b, tile.column, step * BLOCK_K, from_b, tiles.row, tiles.below(), full);
     }
 }
 
@@ -396,12 +398,11 @@ using PartialSums = ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
-// `matrices` are in the stack, `inner` of them along its inner axis; or there are as many groups of rows, which end
-// where `group_ends` has.
+// `matrices` are in the stack; or there are as many groups of rows, which end where `group_ends` has.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
-               unsigned inner, unsigned by_engine,
+               const __grid_constant__ Stack stack, unsigned by_engine,
 #if GROUPED
                const int *group_ends,
 #endif
@@ -415,7 +416,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
-    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, inner, group_ends);
+    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, stack.inner_count, group_ends);
     const Steps steps(depth, tiles);
 
     if (threadIdx.x == 0) {
@@ -432,7 +433,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
             for (; tiles.more(); tiles.next()) {
-                if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, tiles, steps, turn);
+                if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, stack, tiles, steps, turn);
                 if (GROUPED) __syncwarp();
             }
         __syncwarp();
@@ -444,13 +445,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (PINGPONG) tiles.next(group), turn.skip(group * steps.count());
         for (; tiles.more(); tiles.next(PINGPONG ? CONSUMERS : 1)) {
             Place tile = tiles.now();
-            const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
-                                           c.in_stack(tile.which.outer, tile.which.inner)};
 #if PARTS > 1
             const Fused here;
 #else
-            const Fused here = epilogue.in_stack(tile.which.outer, tile.which.inner);
+            const Fused here = epilogue.in_stack(stack, tile.which);
 #endif
+            tile.which = stack.of_c(tile.which);
+            const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
+                                           c.in_stack(tile.which)};
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;

@@ -10,13 +10,31 @@ tensor cores read float32 along K alone: rows of A, columns of B. The engine rou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
-from tilewise.errors import ArgumentError, LaunchError
+from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.gemm.wgmma_shapes import (
+    BETWEEN,
+    BOX,
+    INSTRUCTION_BYTES,
+    NARROW,
+    PARTITIONS,
+    PARTITIONS_OF,
+    ROW_BYTES,
+    TILES,
+    WARPGROUP,
+    WIDE_PARTITIONS,
+    Shape,
+    named,
+    refuse_partition,
+    shape_of,
+    tile_of,
+)
 from tilewise.kernels.spec import (
     KernelSpec,
     MapSlot,
@@ -30,124 +48,16 @@ from tilewise.kernels.spec import (
     constant,
     straddling,
 )
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.problem import EIGHT_BITS, Tile
 
 __all__ = ["SPEC"]
 
-ROW_BYTES = 128  # of a box, the most that its swizzle allows
-INSTRUCTION_BYTES = 32  # of a row that an instruction reads
-WARPGROUP = 128  # threads
-BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
-BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
-SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
-STACK_AXES = 2
 ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
 MOST_TILES = 128
-MOST_SIZE = 2**31  # of the engine's coordinates
-MOST_BLOCKS = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The tile of a block, and the schedule of the warpgroups that multiply it."""
-
-    tile: Tile
-    pingpong: bool = False
-    exchanged: bool = False
-    b_in_rows: bool = False
-    in_pairs: bool = False  # whether two sums share a register, in float16
-
-    @property
-    def m(self) -> int:
-        """Rows of the block's tile, as the kernel sees it."""
-        return self.tile.m
-
-    @property
-    def n(self) -> int:
-        """Columns of the block's tile."""
-        return self.tile.n
-
-    @property
-    def consumers(self) -> int:
-        """Warpgroups that multiply."""
-        return 2 if self.pingpong or self.m == 256 else self.m // 64
-
-    @property
-    def sums(self) -> int:
-        """Sums of a thread."""
-        return self.m * self.n // (WARPGROUP * (1 if self.pingpong else self.consumers))
-
-    @property
-    def sum_registers(self) -> int:
-        """Registers of a thread that its sums take."""
-        return self.sums // 2 if self.in_pairs else self.sums
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: the warpgroups that multiply, and the one that copies."""
-        return (self.consumers + 1) * WARPGROUP
-
-    @property
-    def resident(self) -> int:
-        """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
-        narrow = self.n <= (64 if self.m == 64 else 16)
-        return 2 if self.exchanged and narrow and not self.pingpong else 1
-
-    @property
-    def stages(self) -> int:
-        """As many as there is room for, up to eight."""
-        stage = self.operand_bytes + BARRIER_BYTES
-        return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
-
-    @property
-    def shared_bytes(self) -> int:
-        """The stages with their barriers, and the boxes of results."""
-        return self.stages * (self.operand_bytes + BARRIER_BYTES) + self._result_bytes
-
-    @property
-    def loaded_columns(self) -> int:
-        """Columns of B in a stage: rows of B come in whole boxes."""
-        return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
-
-    @property
-    def operand_bytes(self) -> int:
-        """Bytes of both operands in a stage."""
-        return (self.m + self.loaded_columns) * ROW_BYTES
-
-    @property
-    def _result_bytes(self) -> int:
-        rows = min(self.n, BOX) if self.exchanged else BOX
-        return self.consumers * rows * BOX * 4
-
-
-def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
-    return tuple(Tile(m, n, 64) for n in columns)
-
-
-def _named(tile: Tile) -> str:
-    return f"{tile.m}x{tile.n}x{tile.k}"
-
-
-TILES = (
-    *_tiles(128, 256, 192, 128, 64),
-    *_tiles(256, 128, 192),
-    *_tiles(192, 192),
-    *_tiles(64, 64, 128, 256),
-)
-"""What the kernel has for operands as they are."""
-NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
-"""What it has besides, if they are exchanged, for a few rows of C."""
-BETWEEN = (
-    *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
-    *_tiles(256, 80, 96, 112, 144, 160),
-)
-"""What it has for sizes that no other tile covers without much waste."""
-PARTITIONS = {_named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
-"""By name, those of 16-bit elements."""
-WIDE_PARTITIONS = {_named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
-"""Of float32: as many bytes, half as deep."""
-PARTITIONS_OF = {"bfloat16": PARTITIONS, "float16": PARTITIONS, "float32": WIDE_PARTITIONS}
 UNITS = {"float32": "wgmma_tf32"}  # of the cost model; others are wgmma_gemm
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
@@ -161,27 +71,6 @@ ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
-
-
-def tile_of(settings: Settings) -> Tile:
-    """The tile that the settings name, of those for their elements."""
-    element, partition = str(settings["element"]), str(settings["partition"])
-    tiles = PARTITIONS_OF[element]
-    if partition not in tiles:
-        raise _refuse_partition(element, partition)
-    return tiles[partition]
-
-
-def _refuse_partition(element: str, partition: str) -> ArgumentError:
-    first = next(iter(PARTITIONS_OF[element].values()))
-    return ArgumentError(
-        "partition", f"must be {first.k} deep for {element}, such as {_named(first)}", partition
-    )
-
-
-def shape_of(settings: Settings) -> Shape:
-    pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
-    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, settings["accumulate"] == "float16")
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -252,7 +141,7 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
 
 def _name(tile: Tile, types: Settings) -> str:
     """The partition of as many rows and columns, for elements of a type."""
-    return _named(tile if types["element"] != "float32" else replace(tile, k=tile.k // 2))
+    return named(tile if types["element"] != "float32" else replace(tile, k=tile.k // 2))
 
 
 def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
@@ -380,9 +269,8 @@ def is_aligned(rows: Operand) -> bool:
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     """Refuse what the engine's coordinates do not reach, and settings that do not go together."""
-    for argument, size in zip("mnk", operands.sizes, strict=True):
-        if size >= MOST_SIZE:
-            return LaunchError(argument, "must be less than 2^31 for kernel wgmma", f"{size:,}")
+    if error := refuse_sizes(operands, "wgmma"):
+        return error
     if bool(settings["grouped"]) != (operands.groups > 0):
         return ArgumentError("grouped", "must be 1 for groups of rows, else 0", settings["grouped"])
     for name, value in ALONE.items():
@@ -396,7 +284,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
     element = str(settings["element"])
     if str(settings["partition"]) not in PARTITIONS_OF[element]:
-        return _refuse_partition(element, str(settings["partition"]))
+        return refuse_partition(element, str(settings["partition"]))
     if settings["accumulate"] != operands.accumulate:
         rule = f"must be {operands.accumulate} with arithmetic {operands.arithmetic!r}"
         return ArgumentError("accumulate", rule, settings["accumulate"])
@@ -425,10 +313,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             parts_of(operands).check_index("c")
         except ArgumentError as error:
             return error
-    blocks = clusters(inner, settings) * split * parts * 2
-    if blocks > MOST_BLOCKS:
-        return LaunchError("batch", f"must make at most {MOST_BLOCKS:,} blocks", f"{blocks:,}")
-    return None
+    return refuse_blocks(clusters(inner, settings) * split * parts * 2)
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -450,9 +335,8 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
-    inner = parts if parts > 1 else operands.stack[-1] if operands.stack else 1
     matrices = parts if parts > 1 else operands.groups or operands.batch
-    numbers = (operands.sizes[2], max(matrices, 1), max(inner, 1), is_aligned(c))
+    which = stack_slot(operands, bool(settings["exchanged"]), parts if parts > 1 else None)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     launch = Launch(
         (launched * blocks, 1, 1),
@@ -460,7 +344,10 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         (
             *maps,
             c.strided(),
-            *(constant("I", number) for number in numbers),
+            constant("I", operands.sizes[2]),
+            constant("I", max(matrices, 1)),
+            which,
+            constant("I", is_aligned(c)),
             *ends,
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
@@ -566,21 +453,15 @@ def defines(settings: Settings) -> dict[str, object]:
         "BLOCK_M": shape.m,
         "BLOCK_N": shape.n,
         "CONSUMERS": shape.consumers,
-        "PINGPONG": settings["pingpong"],
-        "EXCHANGED": settings["exchanged"],
+        **name_defines(settings, "pingpong", "exchanged"),
         "RESIDENT": shape.resident,
         "STAGES": shape.stages,
         "CLUSTER_M": down,
         "CLUSTER_N": across,
-        "SPLIT": settings["split"],
-        "PARTS": settings["parts"],
-        "A_IN_ROWS": settings["a_in_rows"],
-        "B_IN_ROWS": settings["b_in_rows"],
-        "STACKED": settings["stacked"],
-        "GROUPED": settings["grouped"],
-        "ELEMENT": settings["element"],
-        "ACCUMULATE": settings["accumulate"],
-        "RESULT": settings["result"],
+        **name_defines(
+            settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers"
+        ),
+        **name_defines(settings, "element", "accumulate", "result"),
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
     }
@@ -620,6 +501,7 @@ SPEC = KernelSpec(
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
         "accumulate": ("float32", "float16"),  # what sums are kept in
+        "pointers": TABLE_SIZES,  # matrices that lie anywhere
     },
     refuse=refuse,
     workspace=workspace_bytes,

@@ -1,0 +1,32 @@
+"""What the production kernels share: how much a launch takes, and settings that sources have by their names."""
+
+from __future__ import annotations
+
+from tilewise.errors import LaunchError
+from tilewise.kernels.spec import Settings
+from tilewise.operands import Operands
+
+__all__ = ["STACK_AXES", "name_defines", "refuse_blocks", "refuse_sizes"]
+
+STACK_AXES = 2  # of a stack that one launch takes
+_MOST_BLOCKS = 2**31 - 1
+
+
+def refuse_sizes(operands: Operands, kernel: str, most: int = 2**31) -> LaunchError | None:
+    """Refuse sizes that a kernel's coordinates do not reach."""
+    for argument, size in zip("mnk", operands.sizes, strict=True):
+        if size >= most:
+            return LaunchError(argument, f"must be less than {most:,} for kernel {kernel}", f"{size:,}")
+    return None
+
+
+def refuse_blocks(count: int) -> LaunchError | None:
+    """Refuse more blocks than a grid has."""
+    if count <= _MOST_BLOCKS:
+        return None
+    return LaunchError("batch", f"must make at most {_MOST_BLOCKS:,} blocks", f"{count:,}")
+
+
+def name_defines(settings: Settings, *names: str) -> dict[str, object]:
+    """Settings whose values a source has under their own names, in capitals."""
+    return {name.upper(): settings[name] for name in names}

@@ -1,0 +1,160 @@
+"""Tiles of the kernel for Hopper's tensor cores, and what each takes: threads, sums, stages, shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewise.errors import ArgumentError
+from tilewise.kernels.spec import Settings, ceil_div
+from tilewise.problem import Tile
+
+__all__ = [
+    "BETWEEN",
+    "BOX",
+    "INSTRUCTION_BYTES",
+    "NARROW",
+    "PARTITIONS",
+    "PARTITIONS_OF",
+    "ROW_BYTES",
+    "TILES",
+    "WARPGROUP",
+    "WIDE_PARTITIONS",
+    "Shape",
+    "named",
+    "refuse_partition",
+    "shape_of",
+    "tile_of",
+]
+
+ROW_BYTES = 128  # of a box, the most that its swizzle allows
+INSTRUCTION_BYTES = 32  # of a row that an instruction reads
+WARPGROUP = 128  # threads
+BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
+BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
+SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The tile of a block, and the schedule of the warpgroups that multiply it."""
+
+    tile: Tile
+    pingpong: bool = False
+    exchanged: bool = False
+    b_in_rows: bool = False
+    in_pairs: bool = False  # whether two sums share a register, in float16
+
+    @property
+    def m(self) -> int:
+        """Rows of the block's tile, as the kernel sees it."""
+        return self.tile.m
+
+    @property
+    def n(self) -> int:
+        """Columns of the block's tile."""
+        return self.tile.n
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return 2 if self.pingpong or self.m == 256 else self.m // 64
+
+    @property
+    def sums(self) -> int:
+        """Sums of a thread."""
+        return self.m * self.n // (WARPGROUP * (1 if self.pingpong else self.consumers))
+
+    @property
+    def sum_registers(self) -> int:
+        """Registers of a thread that its sums take."""
+        return self.sums // 2 if self.in_pairs else self.sums
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: the warpgroups that multiply, and the one that copies."""
+        return (self.consumers + 1) * WARPGROUP
+
+    @property
+    def resident(self) -> int:
+        """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
+        narrow = self.n <= (64 if self.m == 64 else 16)
+        return 2 if self.exchanged and narrow and not self.pingpong else 1
+
+    @property
+    def stages(self) -> int:
+        """As many as there is room for, up to eight."""
+        stage = self.operand_bytes + BARRIER_BYTES
+        return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The stages with their barriers, and the boxes of results."""
+        return self.stages * (self.operand_bytes + BARRIER_BYTES) + self._result_bytes
+
+    @property
+    def loaded_columns(self) -> int:
+        """Columns of B in a stage: rows of B come in whole boxes."""
+        return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of both operands in a stage."""
+        return (self.m + self.loaded_columns) * ROW_BYTES
+
+    @property
+    def _result_bytes(self) -> int:
+        rows = min(self.n, BOX) if self.exchanged else BOX
+        return self.consumers * rows * BOX * 4
+
+
+def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
+    return tuple(Tile(m, n, 64) for n in columns)
+
+
+def named(tile: Tile) -> str:
+    """What a tile is called in plans."""
+    return f"{tile.m}x{tile.n}x{tile.k}"
+
+
+TILES = (
+    *_tiles(128, 256, 192, 128, 64),
+    *_tiles(256, 128, 192),
+    *_tiles(192, 192),
+    *_tiles(64, 64, 128, 256),
+)
+"""What the kernel has for operands as they are."""
+NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
+"""What it has besides, if they are exchanged, for a few rows of C."""
+BETWEEN = (
+    *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
+    *_tiles(256, 80, 96, 112, 144, 160),
+)
+"""What it has for sizes that no other tile covers without much waste."""
+PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
+"""By name, those of 16-bit elements."""
+WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
+"""Of float32: as many bytes, half as deep."""
+PARTITIONS_OF = {"bfloat16": PARTITIONS, "float16": PARTITIONS, "float32": WIDE_PARTITIONS}
+
+
+def tile_of(settings: Settings) -> Tile:
+    """The tile that the settings name, of those for their elements."""
+    element, partition = str(settings["element"]), str(settings["partition"])
+    tiles = PARTITIONS_OF[element]
+    if partition not in tiles:
+        raise refuse_partition(element, partition)
+    return tiles[partition]
+
+
+def refuse_partition(element: str, partition: str) -> ArgumentError:
+    """Refuse a tile that is not as deep as its elements want."""
+    first = next(iter(PARTITIONS_OF[element].values()))
+    return ArgumentError(
+        "partition", f"must be {first.k} deep for {element}, such as {named(first)}", partition
+    )
+
+
+def shape_of(settings: Settings) -> Shape:
+    """The tile and the schedule that the settings name."""
+    pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
+    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, settings["accumulate"] == "float16")
