@@ -103,13 +103,11 @@ inline __device__ void multiply_add_16x8x16(unsigned (&sum)[2], const unsigned (
 
 // The same of float32 in tf32, half as deep: an operand's register has one element, of which lane 4·g + t has those of
 // row g and columns t and t + 4. The nearest number of 10 bits of mantissa, away from zero where two are as near.
-// NOTE: rounding leaves out low bits, and with them all that tells some NaNs from infinity.
+// The tensor cores leave the lowest 13 bits out. NOTE: in them may lie all that tells a NaN from infinity.
 inline __device__ unsigned round_to_tf32(unsigned element)
 {
-    const float value = __uint_as_float(element);
-    unsigned rounded;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
-    return value == value ? rounded : 0x7fffffff;
+    const bool finite = (element & 0x7fffffff) < 0x7f800000;
+    return finite ? element + 0x1000 : element | element << 13;
 }
 
 inline __device__ void multiply_add_16x8x8_tf32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
