@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewise import errors, gpus, reference
+    from tilewise import errors, gpus, nn, reference
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.epilogue import epilogue
@@ -51,6 +51,7 @@ __all__ = [
     "ladder",
     "linear",
     "matmul",
+    "nn",
     "occupancy",
     "plan",
     "profile",
