@@ -22,7 +22,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
 
-__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run"]
+__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run", "train"]
 
 GOOD, FAILED = 0, 1
 
@@ -210,6 +210,13 @@ def profile(args: Namespace) -> int:
     from tilewise.cli import profile_command
 
     return profile_command.profile(args)
+
+
+def train(args: Namespace) -> int:
+    """``tilewise train``"""
+    from tilewise.cli import train_command
+
+    return train_command.train_mnist(args)
 
 
 def doctor(args: Namespace) -> int:

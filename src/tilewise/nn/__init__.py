@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from tilewise.nn.digits import Digits, download_mnist, load_digits
 from tilewise.nn.network import Layer, Network
 from tilewise.nn.options import TrainingOptions
 from tilewise.nn.trainer import Trainer
+from tilewise.nn.training import EpochFigures, TrainingFigures, train
 
-__all__ = ["Layer", "Network", "Trainer", "TrainingOptions"]
+__all__ = [
+    "Digits",
+    "EpochFigures",
+    "Layer",
+    "Network",
+    "Trainer",
+    "TrainingFigures",
+    "TrainingOptions",
+    "download_mnist",
+    "load_digits",
+    "train",
+]

@@ -1,12 +1,13 @@
 """Digits made by strokes: a set of the size and shape of MNIST's, where its files are not there.
 
-NOTE: random numbers are even ones and arithmetic is + - × ÷ √, which every CPU rounds alike: a seed gives the same bytes
-everywhere.
+NOTE: random numbers are even ones and arithmetic is + - × ÷ √, which every CPU rounds alike: a seed gives the same
+bytes everywhere.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def _distance_maps() -> _Array:
             least = np.full(x.shape, np.inf)
             for stroke in strokes:
                 moved = [np.array(point) + moves[point] for point in stroke]
-                for start, end in zip(moved, moved[1:], strict=False):
+                for start, end in itertools.pairwise(moved):
                     least = np.minimum(least, _from_segment(x, y, start, end))
             maps[digit, shape] = np.sqrt(least)
     return maps

@@ -23,7 +23,7 @@ from tilewise.nn.launch_shapes import THREADS, LayerShape, shape_backward, shape
 from tilewise.nn.network import FEATURES_PADDED, Layer, Network
 from tilewise.nn.options import CLASSES, TrainingOptions
 
-__all__ = ["GRADIENT_SCALE", "Trainer"]
+__all__ = ["GRADIENT_SCALE", "Trainer", "order_samples"]
 
 GRADIENT_SCALE = 1024.0  # of gradients in float16, so that small ones do not get lost
 _STEPS_IN_GRAPH = 25
@@ -120,7 +120,9 @@ class Trainer:
 
     # ── launches ──
 
-    def _bind(self, name: str, shape: LayerShape, cluster: bool, args: Sequence[Any], **defines: int) -> BoundCall:
+    def _bind(
+        self, name: str, shape: LayerShape, cluster: bool, args: Sequence[Any], **defines: int
+    ) -> BoundCall:
         settings = {"TILE_BATCH": self.options.batch, **shape.defines, **defines}
         kernel = _kernel(name, self._arch, tuple(settings.items()))
         together = (1, shape.split, 1) if cluster and shape.split > 1 else None
@@ -228,3 +230,9 @@ class Trainer:
         """Losses and likeliest classes of the first samples of those that were selected; waits for them."""
         parts = self._losses.numpy()[:count].astype(np.float64)
         return np.log(parts[:, 0]) - parts[:, 1], self._classes.numpy()[:count]
+
+
+def order_samples(options: TrainingOptions, count: int, epoch: int = 0) -> _Host:
+    """The order in which an epoch takes so many samples; those that fill no batch are left out."""
+    random = np.random.default_rng([options.seed, epoch, count])
+    return random.permutation(count)[: count // options.batch * options.batch]
