@@ -21,12 +21,15 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
         const unsigned first = blockIdx.x * TILE_COLUMNS;
         auto *ring = reinterpret_cast<float *>(shared + Product::INPUTS);
         layer::add_up(sums, ring, [&](unsigned row, unsigned column, float4 sum) {
-            const float16 *input = &inputs[row * Product::PITCH + column];
-            const auto masked = [&](unsigned i, float value) { return widen(input[i]) > 0 ? value : 0; };
+            const auto masked = [&](unsigned i, float value) {
+                return widen(inputs[row * Product::PITCH + Product::dealt(column + i)]) > 0 ? value : 0;
+            };
             uint2 packed;
             packed.x = narrow_pair<float16>(make_float2(masked(0, sum.x), masked(1, sum.y)));
             packed.y = narrow_pair<float16>(make_float2(masked(2, sum.z), masked(3, sum.w)));
-            *reinterpret_cast<uint2 *>(&input_gradients[row * depth + first + column]) = packed;
+            const unsigned output = first + column, tile = output / layer::TILE_OUTPUTS * layer::TILE_OUTPUTS;
+            const unsigned within = layer::in_gradients(row, output % layer::TILE_OUTPUTS / 8) + output % 8;
+            *reinterpret_cast<uint2 *>(&input_gradients[tile * TILE_BATCH + within]) = packed;
         });
     }
 }

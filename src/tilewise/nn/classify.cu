@@ -65,6 +65,6 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
             classes[slot] = best.y;
         }
         if (gradients)
-            gradients[row * COLUMNS + column] = narrow<float16>((part / both.x - (column == label ? 1 : 0)) * scale);
+            gradients[layer::in_gradients(row, column / 8) + column % 8] = narrow<float16>((part / both.x - (column == label ? 1 : 0)) * scale);
     }
 }

@@ -56,7 +56,7 @@ def shape_classify(batch: int, inputs: int, clusters: bool) -> LayerShape:
 def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool) -> LayerShape:
     chunks = inputs // _CHUNK
     split = _split(blocks, chunks) if clusters else 1
-    stage = (batch + columns) * (_CHUNK + 8) * 2 * WARPS
+    stage = (batch * (_CHUNK + 8) + columns * _CHUNK) * 2 * WARPS
     stages = _stages(stage, 0, -(-chunks // (WARPS * split)))
     return LayerShape(columns, stages, blocks, split, stages * stage)
 
@@ -72,8 +72,8 @@ def shape_backward(
         split = _split(blocks, tiles) if clusters else 1
     else:
         split = max(1, min(_BLOCKS // blocks, -(-tiles // WARPS)))
-    halves, velocities = _TILE * (columns + 8) * 2, _TILE * (columns + 8) * 4 if momentum else 0
-    stage = (2 * halves + velocities + batch * (_TILE + 8) * 2) * WARPS
+    halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
+    stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
     own = batch * (columns + 8) * 2
     stages = _stages(stage, own, -(-tiles // (WARPS * split)))
     return LayerShape(columns, stages, blocks, split, own + stages * stage)

@@ -22,6 +22,7 @@ from tilewise.kernel import BoundCall, Kernel
 from tilewise.nn.launch_shapes import THREADS, LayerShape, shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import FEATURES_PADDED, Layer, Network
 from tilewise.nn.options import CLASSES, TrainingOptions
+from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
 
 __all__ = ["GRADIENT_SCALE", "Trainer", "order_samples"]
 
@@ -37,6 +38,14 @@ def _kernel(name: str, arch: str, defines: tuple[tuple[str, int], ...]) -> Kerne
     return Kernel(source.read_text(encoding="utf-8"), name, arch, dict(defines), filename=source.name)
 
 
+def _copy(array: _Host) -> _Host:
+    return np.ascontiguousarray(array)
+
+
+_TILING = {"weights": tile_halves, "rests": tile_halves, "velocities": tile_velocities}
+_UNTILING = {"weights": untile_halves, "rests": untile_halves, "velocities": untile_velocities}
+
+
 class _DeviceLayer:
     """A layer's arrays on a device."""
 
@@ -45,15 +54,18 @@ class _DeviceLayer:
         self.arrays: dict[str, Array | None] = {}
         for name in Layer.__slots__:
             value = getattr(layer, name)
-            self.arrays[name] = None if value is None else device.array(np.ascontiguousarray(value))
+            self.arrays[name] = None if value is None else device.array(_TILING.get(name, _copy)(value))
 
     def __getattr__(self, name: str) -> Any:
         return self.arrays[name]
 
     def read(self) -> Layer:
         """A copy on the host."""
-        found = (None if one is None else one.numpy() for one in self.arrays.values())
-        return Layer(*found)  # type: ignore[arg-type]
+        found = {name: None if one is None else one.numpy() for name, one in self.arrays.items()}
+        for name, tiling in _UNTILING.items():
+            if found[name] is not None:
+                found[name] = tiling(found[name])
+        return Layer(**found)  # type: ignore[arg-type]
 
 
 class Trainer:

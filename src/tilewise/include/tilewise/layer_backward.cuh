@@ -6,12 +6,16 @@
 //
 // Every warp has rows of its own, which it copies itself: warps wait for one another only at the end, when their sums are
 // added up. No gradient of a weight is ever in memory. Compute capability 8.0.
+//
+// A lane updates what it copied: 8 neighbours in a row of the weights. So that it has their gradients, the inputs' columns
+// are dealt out anew for the product that makes those: of each 32 columns, pair 4·t + j is put where pair 4·j + t was.
 #pragma once
 
 #include <tilewise/async_copy.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/layer_rows.cuh>
 #include <tilewise/layer_sums.cuh>
+#include <tilewise/layer_tiles.cuh>
 #include <tilewise/split_weight.cuh>
 #include <tilewise/tensor_core.cuh>
 
@@ -37,75 +41,79 @@ struct Parameters {
 };
 
 template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> struct Backward {
-    static constexpr unsigned ROWS = 16;
-    static constexpr unsigned PITCH = COLUMNS + 8;           // halves of a row in shared memory
-    static constexpr unsigned VELOCITY_PITCH = COLUMNS + 8;  // floats
-    static constexpr unsigned GRADIENT_PITCH = ROWS + 8;
-    static constexpr unsigned HALVES = ROWS * PITCH * 2, VELOCITIES = HAS_VELOCITY ? ROWS * VELOCITY_PITCH * 4 : 0;
-    static constexpr unsigned STAGE = 2 * HALVES + VELOCITIES + BATCH * GRADIENT_PITCH * 2; // bytes
-    static constexpr unsigned INPUTS = BATCH * PITCH * 2;                                   // bytes
+    static constexpr unsigned TILES = COLUMNS / TILE_INPUTS; // side by side
+    static constexpr unsigned HALVES = TILES * TILE * 2, VELOCITIES = HAS_VELOCITY ? TILES * TILE * 4 : 0; // bytes
+    static constexpr unsigned STAGE = 2 * HALVES + VELOCITIES + BATCH * TILE_OUTPUTS * 2;
+    static constexpr unsigned PITCH = COLUMNS + 8;        // elements of a row of inputs in shared memory
+    static constexpr unsigned INPUTS = BATCH * PITCH * 2; // bytes
     static_assert(Sums<BATCH, COLUMNS>::BYTES <= WARPS * STAGES * STAGE, "sums take the ring's place");
 
     unsigned char *ring; // this warp's
     const float16 *gradients;
     Parameters own;
-    unsigned lane, first, tiles, depth, outputs; // tiles: of 16 rows, how many this warp has; first: its first one
+    unsigned lane, first, tiles, depth; // tiles: of 16 rows, how many this warp has; first: its first one
 
     __device__ Backward(unsigned char *shared, const float16 *gradients, const Parameters &parameters, unsigned depth,
                         unsigned outputs)
-        : gradients(gradients), own(parameters), lane(threadIdx.x % LANES), depth(depth), outputs(outputs)
+        : gradients(gradients), own(parameters), lane(threadIdx.x % LANES), depth(depth)
     {
-        const unsigned warp = threadIdx.x / LANES, all = outputs / ROWS, every = WARPS * gridDim.y;
+        const unsigned warp = threadIdx.x / LANES, all = outputs / TILE_OUTPUTS, every = WARPS * gridDim.y;
         ring = shared + INPUTS + warp * STAGES * STAGE;
         first = blockIdx.y * WARPS + warp;
         tiles = first < all ? (all - first + every - 1) / every : 0;
     }
 
-    __device__ unsigned row_of(unsigned i) const { return (first + i * WARPS * gridDim.y) * ROWS; }
-    __device__ float16 *halves(unsigned i) const { return reinterpret_cast<float16 *>(ring + i % STAGES * STAGE); }
-    __device__ short *rests(unsigned i) const { return reinterpret_cast<short *>(halves(i)) + ROWS * PITCH; }
-    __device__ float *velocities(unsigned i) const { return reinterpret_cast<float *>(rests(i) + ROWS * PITCH); }
-    __device__ float16 *slopes(unsigned i) const
+    // Which tile of all rows is this warp's i-th, and where its weights begin.
+    __device__ unsigned tile(unsigned i) const { return first + i * WARPS * gridDim.y; }
+    __device__ unsigned long long there(unsigned i) const
     {
-        return reinterpret_cast<float16 *>(ring + i % STAGES * STAGE + 2 * HALVES + VELOCITIES);
+        return tile_at(tile(i) * TILE_OUTPUTS, blockIdx.x * COLUMNS, depth);
     }
 
-    // Has each lane take 16 bytes after 16 bytes of a tile of ROWS × COLUMNS: `take(offset here, offset there)`, in
-    // elements, given how many there are in 16 bytes and in a row here.
-    template <unsigned PER_COPY, unsigned PITCH_HERE, typename Take> __device__ void walk(unsigned i, const Take &take) const
+    __device__ unsigned char *stage(unsigned i) const { return ring + i % STAGES * STAGE; }
+    __device__ float16 *halves(unsigned i) const { return reinterpret_cast<float16 *>(stage(i)); }
+    __device__ short *rests(unsigned i) const { return reinterpret_cast<short *>(stage(i) + HALVES); }
+    __device__ float *velocities(unsigned i) const { return reinterpret_cast<float *>(stage(i) + 2 * HALVES); }
+    __device__ float16 *slopes(unsigned i) const
     {
-        constexpr unsigned PER_ROW = COLUMNS / PER_COPY;
-        const unsigned long long corner = static_cast<unsigned long long>(row_of(i)) * depth + blockIdx.x * COLUMNS;
-#pragma unroll
-        for (unsigned j = 0; j < ROWS * PER_ROW; j += LANES) {
-            const unsigned row = (j + lane) / PER_ROW, column = (j + lane) % PER_ROW * PER_COPY;
-            take(row * PITCH_HERE + column, corner + static_cast<unsigned long long>(row) * depth + column);
-        }
+        return reinterpret_cast<float16 *>(stage(i) + 2 * HALVES + VELOCITIES);
     }
+
+    // Where this lane's elements are in half a tile. NOTE: mixed, so that it has row lane / 4 from element 8 · (lane % 4) on.
+    __device__ unsigned own_elements(unsigned half) const { return in_tile(half, lane / 4, lane % 4); }
 
     __device__ void copy_weights(unsigned i)
     {
         if (i >= tiles) return;
-        walk<8, PITCH>(i, [&](unsigned here, unsigned long long there) {
-            async_copy::start_16(halves(i) + here, own.weights + there, 16);
-            async_copy::start_16(rests(i) + here, own.rests + there, 16);
-        });
+        const unsigned long long from = there(i);
+#pragma unroll
+        for (unsigned j = 0; j < TILES * 2; ++j) {
+            const unsigned at = j / 2 * TILE + own_elements(j % 2);
+            async_copy::start_16(halves(i) + at, own.weights + from + at, 16);
+            async_copy::start_16(rests(i) + at, own.rests + from + at, 16);
+        }
         if constexpr (HAS_VELOCITY)
-            walk<4, VELOCITY_PITCH>(i, [&](unsigned here, unsigned long long there) {
-                async_copy::start_16(velocities(i) + here, own.velocities + there, 16);
-            });
+#pragma unroll
+            for (unsigned j = 0; j < TILES * 4; ++j) {
+                const unsigned at = (j * LANES + lane) * 4;
+                async_copy::start_16(velocities(i) + at, own.velocities + from + at, 16);
+            }
     }
 
     __device__ void copy_gradients(unsigned i)
     {
+        constexpr unsigned ALL = BATCH * TILE_OUTPUTS;
         if (i < tiles)
 #pragma unroll
-            for (unsigned j = 0; j < BATCH * 2; j += LANES) {
-                const unsigned row = (j + lane) / 2, column = (j + lane) % 2 * 8;
-                async_copy::start_16(slopes(i) + row * GRADIENT_PITCH + column,
-                                     gradients + row * outputs + row_of(i) + column, 16);
-            }
+            for (unsigned j = 0; j < ALL; j += LANES * 8)
+                async_copy::start_16(slopes(i) + j + lane * 8, gradients + tile(i) * ALL + j + lane * 8, 16);
         async_copy::commit();
+    }
+
+    // Where a column of the inputs is put; pairs stay together.
+    __device__ static unsigned dealt(unsigned column)
+    {
+        return column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
     }
 
     // This block's columns of the inputs, into shared memory. NOTE: a barrier has to follow.
@@ -115,8 +123,11 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         for (unsigned i = threadIdx.x; i < BATCH * PER_ROW; i += THREADS) {
             const unsigned row = i / PER_ROW, column = i % PER_ROW * 8;
             const float16 *from = data + static_cast<unsigned long long>(selection.row<BATCH>(row)) * pitch;
-            *reinterpret_cast<uint4 *>(&shared[row * PITCH + column]) =
-                *reinterpret_cast<const uint4 *>(&from[blockIdx.x * COLUMNS + column]);
+            Neighbours<float16, 8> eight;
+            eight.read(&from[blockIdx.x * COLUMNS + column]);
+#pragma unroll
+            for (unsigned j = 0; j < 4; ++j)
+                *reinterpret_cast<unsigned *>(&shared[row * PITCH + dealt(column + j * 2)]) = eight.words[0].at[j];
         }
     }
 
@@ -126,11 +137,12 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         unsigned a[BATCH / 16][4];
 #pragma unroll
         for (unsigned m = 0; m < BATCH / 16; ++m)
-            tensor_core::load_4_matrices(a[m], &slopes(i)[(m * 16 + lane % 16) * GRADIENT_PITCH + lane / 16 * 8]);
+            tensor_core::load_4_matrices(a[m], &slopes(i)[in_gradients(m * 16 + lane % 16, lane / 16)]);
 #pragma unroll
         for (unsigned n = 0; n < COLUMNS / 16; ++n) {
             unsigned b[4];
-            tensor_core::load_4_transposed(b, &halves(i)[lane % 16 * PITCH + n * 16 + lane / 16 * 8]);
+            const unsigned at = n / 2 * TILE + in_tile(lane / 8 % 2, lane % 8, n % 2 * 2 + lane / 16);
+            tensor_core::load_4_transposed(b, &halves(i)[at]);
 #pragma unroll
             for (unsigned m = 0; m < BATCH / 16; ++m) {
                 tensor_core::multiply_add_16x8x16<float16>(sums.at[m][n * 2], a[m], b[0], b[1]);
@@ -139,59 +151,72 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         }
     }
 
-    // Updates a tile where it lies in shared memory. `inputs`: fragments of this block's columns.
+    // Updates the weights of a tile. `inputs`: fragments of this block's columns, as they are dealt out.
     __device__ void update(unsigned i, const unsigned (&inputs)[BATCH / 16][COLUMNS / 16][4], const Descent &descent)
     {
         unsigned a[BATCH / 16][4];
 #pragma unroll
         for (unsigned m = 0; m < BATCH / 16; ++m)
             tensor_core::load_4_transposed(
-                a[m], &slopes(i)[(m * 16 + lane % 8 + lane / 16 * 8) * GRADIENT_PITCH + lane / 8 % 2 * 8]);
+                a[m], &slopes(i)[in_gradients(m * 16 + lane % 8 + lane / 16 * 8, lane / 8 % 2)]);
 #pragma unroll
-        for (unsigned n = 0; n < COLUMNS / 8; ++n) {
-            float sum[4] = {};
+        for (unsigned n = 0; n < TILES; ++n) {
+            float sums[4][4] = {};
 #pragma unroll
-            for (unsigned m = 0; m < BATCH / 16; ++m)
-                tensor_core::multiply_add_16x8x16<float16>(sum, a[m], inputs[m][n / 2][n % 2 * 2],
-                                                           inputs[m][n / 2][n % 2 * 2 + 1]);
+            for (unsigned j = 0; j < 4; ++j)
 #pragma unroll
-            for (unsigned half = 0; half < 2; ++half) {
-                const unsigned row = half * 8 + lane / 4, column = n * 8 + lane % 4 * 2;
-                auto &packed = *reinterpret_cast<unsigned *>(&halves(i)[row * PITCH + column]);
-                auto &rest = *reinterpret_cast<unsigned *>(&rests(i)[row * PITCH + column]);
-                float2 weight = split_weight::join(packed, rest), velocity{};
-                auto *kept = reinterpret_cast<float2 *>(&velocities(i)[row * VELOCITY_PITCH + column]);
-                if constexpr (HAS_VELOCITY) velocity = *kept;
-                weight.x = descent.step(weight.x, sum[half * 2], velocity.x);
-                weight.y = descent.step(weight.y, sum[half * 2 + 1], velocity.y);
-                if constexpr (HAS_VELOCITY) *kept = velocity;
-                packed = narrow_pair<float16>(weight);
-                rest = split_weight::find_rests(weight, packed);
-            }
+                for (unsigned m = 0; m < BATCH / 16; ++m) {
+                    const unsigned *pair = &inputs[m][n * 2 + j / 2][j % 2 * 2];
+                    tensor_core::multiply_add_16x8x16<float16>(sums[j], a[m], pair[0], pair[1]);
+                }
+#pragma unroll
+            for (unsigned half = 0; half < 2; ++half)
+                update_eight(i, n, half, sums, descent);
         }
     }
 
-    __device__ void write(unsigned i)
+    // Updates this lane's eight elements in half a tile, straight to memory.
+    __device__ void update_eight(unsigned i, unsigned n, unsigned half, const float (&sums)[4][4], const Descent &descent)
     {
-        walk<8, PITCH>(i, [&](unsigned here, unsigned long long there) {
-            *reinterpret_cast<uint4 *>(own.weights + there) = *reinterpret_cast<const uint4 *>(halves(i) + here);
-            *reinterpret_cast<uint4 *>(own.rests + there) = *reinterpret_cast<const uint4 *>(rests(i) + here);
-        });
-        if constexpr (HAS_VELOCITY)
-            walk<4, VELOCITY_PITCH>(i, [&](unsigned here, unsigned long long there) {
-                *reinterpret_cast<float4 *>(own.velocities + there) = *reinterpret_cast<const float4 *>(velocities(i) + here);
-            });
+        const unsigned at = n * TILE + own_elements(half), velocity_at = n * TILE + half * TILE / 2 + lane * 4;
+        const unsigned long long to = there(i);
+        Neighbours<float16, 8> packed;
+        Neighbours<short, 8> rest;
+        Neighbours<float, 8> velocity{};
+        packed.read(halves(i) + at);
+        rest.read(rests(i) + at);
+        if constexpr (HAS_VELOCITY) {
+            velocity.words[0] = *reinterpret_cast<const typename Neighbours<float, 8>::Words *>(velocities(i) + velocity_at);
+            velocity.words[1] =
+                *reinterpret_cast<const typename Neighbours<float, 8>::Words *>(velocities(i) + velocity_at + LANES * 4);
+        }
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+            unsigned &pair = packed.words[0].at[j];
+            float2 weight = split_weight::join(pair, rest.words[0].at[j]);
+            weight.x = descent.step(weight.x, sums[j][half * 2], velocity.at[j * 2]);
+            weight.y = descent.step(weight.y, sums[j][half * 2 + 1], velocity.at[j * 2 + 1]);
+            pair = narrow_pair<float16>(weight);
+            rest.words[0].at[j] = split_weight::find_rests(weight, pair);
+        }
+        packed.write(own.weights + to + at);
+        rest.write(own.rests + to + at);
+        if constexpr (HAS_VELOCITY) {
+            float *from = own.velocities + to + velocity_at;
+            *reinterpret_cast<typename Neighbours<float, 8>::Words *>(from) = velocity.words[0];
+            *reinterpret_cast<typename Neighbours<float, 8>::Words *>(from + LANES * 4) = velocity.words[1];
+        }
     }
 
     // The biases of a tile's rows; one block of each y does so.
     __device__ void update_bias(unsigned i, const Descent &descent)
     {
-        if (blockIdx.x || lane >= ROWS) return;
+        if (blockIdx.x || lane >= TILE_OUTPUTS) return;
         float sum = 0;
 #pragma unroll
         for (unsigned row = 0; row < BATCH; ++row)
-            sum += widen(slopes(i)[row * GRADIENT_PITCH + lane]);
-        const unsigned at = row_of(i) + lane;
+            sum += widen(slopes(i)[in_gradients(row, lane / 8) + lane % 8]);
+        const unsigned at = tile(i) * TILE_OUTPUTS + lane;
         float velocity = HAS_VELOCITY ? own.bias_velocities[at] : 0;
         own.bias[at] = descent.step(own.bias[at], sum, velocity);
         if constexpr (HAS_VELOCITY) own.bias_velocities[at] = velocity;
@@ -226,11 +251,8 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
             copy_weights(i + STAGES - 1);
             copy_gradients(i + STAGES - 1);
             if constexpr (PROPAGATE) propagate(i, sums);
-            __syncwarp(); // NOTE: all lanes have read the weights
             update(i, inputs, descent);
             update_bias(i, descent);
-            __syncwarp();
-            write(i);
         }
     }
 };

@@ -9,15 +9,17 @@
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/layer_rows.cuh>
 #include <tilewise/layer_sums.cuh>
+#include <tilewise/layer_tiles.cuh>
 #include <tilewise/tensor_core.cuh>
 
 namespace layer {
 
 template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
-    static constexpr unsigned CHUNK = 32;              // of K, that a warp takes at once
-    static constexpr unsigned PER_COPY = 8;            // elements in 16 bytes
-    static constexpr unsigned PITCH = CHUNK + 8;       // elements of a line in shared memory: ldmatrix has no conflicts
-    static constexpr unsigned STAGE = (BATCH + COLUMNS) * PITCH; // elements
+    static constexpr unsigned CHUNK = TILE_INPUTS; // of K, that a warp takes at once
+    static constexpr unsigned PER_COPY = 8;        // elements in 16 bytes
+    static constexpr unsigned PITCH = CHUNK + 8;   // elements of a row of inputs in shared memory: ldmatrix has no conflicts
+    static constexpr unsigned TILES = COLUMNS / TILE_OUTPUTS;
+    static constexpr unsigned STAGE = BATCH * PITCH + TILES * TILE; // elements
     static constexpr unsigned ROWS_AT_ONCE = LANES / (CHUNK / PER_COPY); // that a warp copies by one instruction
     static_assert(Sums<BATCH, COLUMNS>::BYTES <= WARPS * STAGES * STAGE * sizeof(float16), "sums take the ring's place");
 
@@ -32,7 +34,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
         ring = shared + warp * STAGES * STAGE;
         first = blockIdx.y * WARPS + warp;
         chunks = first < all ? (all - first + every - 1) / every : 0;
-        this->weights = weights + static_cast<unsigned long long>(blockIdx.x * COLUMNS + own_row()) * depth + own_column();
+        this->weights = weights + tile_at(blockIdx.x * COLUMNS, 0, depth) + lane * PER_COPY;
     }
 
     __device__ unsigned own_row() const { return lane / (CHUNK / PER_COPY); }
@@ -48,18 +50,16 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
         }
     }
 
-    __device__ float16 *place(unsigned stage, unsigned line) const
-    {
-        return ring + stage * STAGE + (line + own_row()) * PITCH + own_column();
-    }
-
     __device__ void copy_weights(unsigned i)
     {
         if (i >= chunks) return;
+        float16 *to = ring + i % STAGES * STAGE + BATCH * PITCH + lane * PER_COPY;
 #pragma unroll
-        for (unsigned j = 0; j < COLUMNS; j += ROWS_AT_ONCE)
-            async_copy::start_16(place(i % STAGES, BATCH + j), weights + static_cast<unsigned long long>(j) * depth + k_of(i),
-                                 16);
+        for (unsigned n = 0; n < TILES; ++n)
+#pragma unroll
+            for (unsigned half = 0; half < 2; ++half)
+                async_copy::start_16(to + n * TILE + half * TILE / 2,
+                                     weights + tile_at(n * TILE_OUTPUTS, k_of(i), depth) + half * TILE / 2, 16);
     }
 
     __device__ void copy_inputs(unsigned i)
@@ -67,13 +67,14 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
         if (i < chunks)
 #pragma unroll
             for (unsigned j = 0; j < BATCH / ROWS_AT_ONCE; ++j)
-                async_copy::start_16(place(i % STAGES, j * ROWS_AT_ONCE), inputs[j] + k_of(i), 16);
+                async_copy::start_16(ring + i % STAGES * STAGE + (j * ROWS_AT_ONCE + own_row()) * PITCH + own_column(),
+                                     inputs[j] + k_of(i), 16);
         async_copy::commit();
     }
 
     __device__ void multiply(unsigned i, Sums<BATCH, COLUMNS> &sums) const
     {
-        const float16 *rows = ring + i % STAGES * STAGE, *columns = rows + BATCH * PITCH;
+        const float16 *rows = ring + i % STAGES * STAGE, *tiles = rows + BATCH * PITCH;
 #pragma unroll
         for (unsigned k = 0; k < CHUNK; k += 16) {
             unsigned a[BATCH / 16][4];
@@ -81,10 +82,9 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
             for (unsigned m = 0; m < BATCH / 16; ++m)
                 tensor_core::load_4_matrices(a[m], &rows[(m * 16 + lane % 16) * PITCH + k + lane / 16 * 8]);
 #pragma unroll
-            for (unsigned n = 0; n < COLUMNS / 16; ++n) {
+            for (unsigned n = 0; n < TILES; ++n) {
                 unsigned b[4]; // of eight columns both halves of K, then of the next eight
-                const unsigned column = n * 16 + lane % 8 + lane / 16 * 8;
-                tensor_core::load_4_matrices(b, &columns[column * PITCH + k + lane / 8 % 2 * 8]);
+                tensor_core::load_4_matrices(b, &tiles[n * TILE + in_tile(lane / 16, lane % 8, k / 8 + lane / 8 % 2)]);
 #pragma unroll
                 for (unsigned m = 0; m < BATCH / 16; ++m) {
                     tensor_core::multiply_add_16x8x16<float16>(sums.at[m][n * 2], a[m], b[0], b[1]);
