@@ -15,6 +15,7 @@ THREADS = 32 * WARPS
 _CHUNK = 32  # of K: what a warp of the forward kernel takes at once
 _TILE = 16  # outputs: what a warp of the backward kernel takes at once
 _BLOCKS = 132  # that run side by side on the GPU that this is tuned for
+_ENOUGH_BLOCKS = 128  # of wide columns: with fewer, narrower ones
 _CLUSTER_MOST = 8
 _STAGES_MOST = 4
 _SHARED_MOST = 227 * 1024
@@ -43,7 +44,7 @@ def shape_forward(batch: int, inputs: int, outputs: int, clusters: bool) -> Laye
     """The widest columns that still give each multiprocessor a block."""
     columns = 16
     for wide in (32, 64):
-        if batch * wide <= 32 * 64 and outputs % wide == 0 and outputs // wide >= _BLOCKS - 4:
+        if batch * wide <= 32 * 64 and outputs % wide == 0 and outputs // wide >= _ENOUGH_BLOCKS:
             columns = wide
     return _forward(batch, columns, inputs, outputs // columns, clusters)
 
@@ -66,7 +67,7 @@ def shape_backward(
 ) -> LayerShape:
     """Columns are of the inputs. Where no gradients are added up, blocks along y need no cluster."""
     wide = 64
-    columns = wide if batch <= 32 and inputs % wide == 0 and inputs // wide >= _BLOCKS - 4 else 32
+    columns = wide if batch <= 32 and inputs % wide == 0 and inputs // wide >= _ENOUGH_BLOCKS else 32
     blocks, tiles = inputs // columns, outputs // _TILE
     if propagates:
         split = _split(blocks, tiles) if clusters else 1

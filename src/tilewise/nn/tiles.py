@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["tile_halves", "tile_velocities", "untile_halves", "untile_velocities"]
+__all__ = ["tile_halves", "tile_velocities", "untile_gradients", "untile_halves", "untile_velocities"]
 
 _Array = npt.NDArray[Any]
 
@@ -39,3 +39,15 @@ def untile_velocities(tiles: _Array) -> _Array:
     """The matrix that :func:`tile_velocities` was given."""
     plain = tiles.transpose(0, 2, 4, 1, 5, 3, 6)
     return np.ascontiguousarray(plain).reshape(tiles.shape[0] * 16, tiles.shape[1] * 32)
+
+
+def untile_gradients(tiles: _Array) -> _Array:
+    """The matrix (samples, outputs) of gradients in tiles: (outputs / 16, samples, 16), of every eight rows' lower four
+    the two halves swapped.
+    """
+    outputs, batch, _ = tiles.shape
+    parts = tiles.reshape(outputs, batch // 8, 2, 4, 2, 8).copy()
+    parts[:, :, 1] = parts[:, :, 1, :, ::-1]
+    return np.ascontiguousarray(parts.reshape(outputs, batch, 16).transpose(1, 0, 2)).reshape(
+        batch, outputs * 16
+    )

@@ -7,7 +7,7 @@ which updates the weights that it reads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tilewise.kernel import BoundCall, Kernel
 from tilewise.nn.launch_shapes import THREADS, LayerShape, shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import FEATURES_PADDED, Layer, Network
 from tilewise.nn.options import CLASSES, TrainingOptions
-from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
+from tilewise.nn.tiles import tile_halves, tile_velocities, untile_gradients, untile_halves, untile_velocities
 
 __all__ = ["GRADIENT_SCALE", "Trainer", "order_samples"]
 
@@ -121,7 +121,7 @@ class Trainer:
         batch = self.options.batch
         # NOTE: set, as columns of padding are read and never written.
         self._outputs = [self._zeros(batch, layer.outputs) for layer in self._layers[:-1]]
-        self._gradients = [self._zeros(batch, layer.outputs) for layer in self._layers]
+        self._gradients = [self._zeros(layer.outputs // 16, batch, 16) for layer in self._layers]
 
     def _zeros(self, *shape: int) -> Array:
         return self.device.array(np.zeros(shape, np.float16))
@@ -129,6 +129,14 @@ class Trainer:
     def read_network(self) -> Network:
         """A copy of the network on the host."""
         return Network([layer.read() for layer in self._layers])
+
+    def read_outputs(self) -> list[_Host]:
+        """What each hidden layer made of the last batch."""
+        return [one.numpy() for one in self._outputs]
+
+    def read_gradients(self) -> list[_Host]:
+        """Of the last batch, the gradients of its loss by each layer's sums, times :data:`GRADIENT_SCALE`."""
+        return [untile_gradients(one.numpy()) for one in self._gradients]
 
     # ── launches ──
 
@@ -178,14 +186,14 @@ class Trainer:
         defines = {"HAS_MOMENTUM": int(momentum), "HAS_INPUT_GRADIENTS": int(not first)}
         return self._bind("backward", shape, not first, args, **defines)
 
-    def launches(self, graded: bool = True) -> list[tuple[str, Callable[[], None]]]:
+    def launches(self, graded: bool = True) -> list[tuple[str, BoundCall]]:
         """The launches of a batch, in order, each with a name; ``graded`` ones learn from it."""
         count = len(self._layers)
         named = [(f"forward {i + 1}", call) for i, call in enumerate(self._forward)]
         named.append((f"forward {count} and loss", self._classify[graded]))
         if graded:
             named += [(f"backward {count - i}", call) for i, call in enumerate(self._backward)]
-        return list(named)
+        return named
 
     def start(self, graded: bool = True) -> None:
         """Start the launches of a batch."""
