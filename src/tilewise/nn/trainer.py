@@ -62,9 +62,9 @@ class _DeviceLayer:
     def read(self) -> Layer:
         """A copy on the host."""
         found = {name: None if one is None else one.numpy() for name, one in self.arrays.items()}
-        for name, tiling in _UNTILING.items():
-            if found[name] is not None:
-                found[name] = tiling(found[name])
+        for name, untile in _UNTILING.items():
+            tiles = found[name]
+            found[name] = None if tiles is None else untile(tiles)
         return Layer(**found)  # type: ignore[arg-type]
 
 
