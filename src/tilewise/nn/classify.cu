@@ -33,6 +33,9 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float logits[TILE_BATCH][COLUMNS + 1];
+    __shared__ unsigned char batch_labels[TILE_BATCH];
+    const layer::Selection selection{order, step, first_row};
+    if (threadIdx.x < TILE_BATCH) batch_labels[threadIdx.x] = labels[selection.row<TILE_BATCH>(threadIdx.x)];
     layer::Sums<TILE_BATCH, COLUMNS> sums;
     layer::Forward<TILE_BATCH, COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth);
     product.run(inputs, depth, {nullptr, nullptr, 0}, false, sums);
@@ -42,7 +45,6 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
         logits[row][column + 2] = added.z, logits[row][column + 3] = added.w;
     });
     __syncthreads();
-    const layer::Selection selection{order, step, first_row};
     const unsigned rows = TILE_BATCH / gridDim.y, column = threadIdx.x % COLUMNS;
     for (unsigned i = 0; i < rows; i += GROUPS) {
         const unsigned within = i + threadIdx.x / COLUMNS, row = blockIdx.y * rows + within % rows;
@@ -54,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
         };
         const Likeliest best = over_row(own, likelier);
         const float part = counts ? exponential(logit - best.x) : 0;
-        const unsigned label = labels[selection.row<TILE_BATCH>(row)];
+        const unsigned label = batch_labels[row];
         // In y the one term that the label has.
         const float2 both = over_row(make_float2(part, column == label ? logit - best.x : 0),
                                      [](const float2 &a, const float2 &b) { return make_float2(a.x + b.x, a.y + b.y); });

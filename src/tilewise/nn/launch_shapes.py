@@ -15,7 +15,7 @@ THREADS = 32 * WARPS
 _CHUNK = 32  # of K: what a warp of the forward kernel takes at once
 _TILE = 16  # outputs: what a warp of the backward kernel takes at once
 _BLOCKS = 132  # that run side by side on the GPU that this is tuned for
-_ENOUGH_BLOCKS = 128  # of wide columns: with fewer, narrower ones
+_ENOUGH_BLOCKS = 128  # with fewer of wide columns, narrower ones are taken
 _CLUSTER_MOST = 8
 _STAGES_MOST = 4
 _SHARED_MOST = 227 * 1024
@@ -41,12 +41,13 @@ class LayerShape:
 
 
 def shape_forward(batch: int, inputs: int, outputs: int, clusters: bool) -> LayerShape:
-    """The widest columns that still give each multiprocessor a block."""
-    columns = 16
-    for wide in (32, 64):
-        if batch * wide <= 32 * 64 and outputs % wide == 0 and outputs // wide >= _ENOUGH_BLOCKS:
-            columns = wide
-    return _forward(batch, columns, inputs, outputs // columns, clusters)
+    """The widest columns of which there are enough blocks: inputs are read once for each block along x."""
+    for columns in (64, 32):
+        if batch * columns <= 32 * 64 and outputs % columns == 0:
+            found = _forward(batch, columns, inputs, outputs // columns, clusters)
+            if found.blocks * found.split >= _ENOUGH_BLOCKS:
+                return found
+    return _forward(batch, 16, inputs, outputs // 16, clusters)
 
 
 def shape_classify(batch: int, inputs: int, clusters: bool) -> LayerShape:
@@ -58,36 +59,38 @@ def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool)
     chunks = inputs // _CHUNK
     split = _split(blocks, chunks) if clusters else 1
     stage = (batch * (_CHUNK + 8) + columns * _CHUNK) * 2 * WARPS
-    stages = _stages(stage, 0, -(-chunks // (WARPS * split)))
+    stages = _stages(stage, _SHARED_MOST, -(-chunks // (WARPS * split)))
     return LayerShape(columns, stages, blocks, split, stages * stage)
 
 
 def shape_backward(
     batch: int, inputs: int, outputs: int, momentum: bool, propagates: bool, clusters: bool
 ) -> LayerShape:
-    """Columns are of the inputs. Where no gradients are added up, blocks along y need no cluster."""
-    wide = 64
-    columns = wide if batch <= 32 and inputs % wide == 0 and inputs // wide >= _ENOUGH_BLOCKS else 32
+    """Columns are of the inputs, two blocks for a multiprocessor; blocks that add up no gradients need no cluster."""
+    columns = 32
     blocks, tiles = inputs // columns, outputs // _TILE
     if propagates:
-        split = _split(blocks, tiles) if clusters else 1
+        split = _split(blocks, tiles, 2) if clusters else 1
     else:
-        split = max(1, min(_BLOCKS // blocks, -(-tiles // WARPS)))
+        split = max(1, min(2 * _BLOCKS // blocks, -(-tiles // WARPS)))
     halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
     stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
     own = batch * (columns + 8) * 2
-    stages = _stages(stage, own, -(-tiles // (WARPS * split)))
+    stages = _stages(stage, _SHARED_MOST // 2 - own, -(-tiles // (WARPS * split)))
     return LayerShape(columns, stages, blocks, split, own + stages * stage)
 
 
-def _split(blocks: int, parts: int) -> int:
-    """How many blocks of a cluster share out so many parts of a sum: while there is work for all of their warps."""
+def _split(blocks: int, parts: int, resident: int = 1) -> int:
+    """How many blocks of a cluster share out so many parts of a sum: while there is work for all of their warps.
+
+    ``resident``: how many blocks a multiprocessor is to have.
+    """
     split = 1
-    while split < _CLUSTER_MOST and blocks * split * 2 <= _BLOCKS and parts > WARPS * split:
+    while split < _CLUSTER_MOST and blocks * split * 2 <= _BLOCKS * resident and parts > WARPS * split:
         split *= 2
     return split
 
 
-def _stages(stage: int, own: int, rounds: int) -> int:
+def _stages(stage: int, shared: int, rounds: int) -> int:
     """No more than there is memory for, or use for."""
-    return max(2, min(_STAGES_MOST, (_SHARED_MOST - own) // stage, rounds + 1))
+    return max(2, min(_STAGES_MOST, shared // stage, rounds + 1))

@@ -17,6 +17,7 @@
 #include <tilewise/layer_sums.cuh>
 #include <tilewise/layer_tiles.cuh>
 #include <tilewise/split_weight.cuh>
+#include <tilewise/streaming.cuh>
 #include <tilewise/tensor_core.cuh>
 
 namespace layer {
@@ -90,13 +91,13 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         for (unsigned j = 0; j < TILES * 2; ++j) {
             const unsigned at = j / 2 * TILE + own_elements(j % 2);
             async_copy::start_16(halves(i) + at, own.weights + from + at, 16);
-            async_copy::start_16(rests(i) + at, own.rests + from + at, 16);
+            streaming::copy_16(rests(i) + at, own.rests + from + at);
         }
         if constexpr (HAS_VELOCITY)
 #pragma unroll
             for (unsigned j = 0; j < TILES * 4; ++j) {
                 const unsigned at = (j * LANES + lane) * 4;
-                async_copy::start_16(velocities(i) + at, own.velocities + from + at, 16);
+                streaming::copy_16(velocities(i) + at, own.velocities + from + at);
             }
     }
 
@@ -178,6 +179,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
     // Updates this lane's eight elements in half a tile, straight to memory.
     __device__ void update_eight(unsigned i, unsigned n, unsigned half, const float (&sums)[4][4], const Descent &descent)
     {
+        using Words = typename Neighbours<float, 8>::Words;
         const unsigned at = n * TILE + own_elements(half), velocity_at = n * TILE + half * TILE / 2 + lane * 4;
         const unsigned long long to = there(i);
         Neighbours<float16, 8> packed;
@@ -186,9 +188,9 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         packed.read(halves(i) + at);
         rest.read(rests(i) + at);
         if constexpr (HAS_VELOCITY) {
-            velocity.words[0] = *reinterpret_cast<const typename Neighbours<float, 8>::Words *>(velocities(i) + velocity_at);
-            velocity.words[1] =
-                *reinterpret_cast<const typename Neighbours<float, 8>::Words *>(velocities(i) + velocity_at + LANES * 4);
+            const float *from = velocities(i) + velocity_at;
+            velocity.words[0] = *reinterpret_cast<const Words *>(from);
+            velocity.words[1] = *reinterpret_cast<const Words *>(from + LANES * 4);
         }
 #pragma unroll
         for (unsigned j = 0; j < 4; ++j) {
@@ -200,11 +202,11 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
             rest.words[0].at[j] = split_weight::find_rests(weight, pair);
         }
         packed.write(own.weights + to + at);
-        rest.write(own.rests + to + at);
+        streaming::store_16(own.rests + to + at, rest.words[0].at);
         if constexpr (HAS_VELOCITY) {
-            float *from = own.velocities + to + velocity_at;
-            *reinterpret_cast<typename Neighbours<float, 8>::Words *>(from) = velocity.words[0];
-            *reinterpret_cast<typename Neighbours<float, 8>::Words *>(from + LANES * 4) = velocity.words[1];
+            float *into = own.velocities + to + velocity_at;
+            streaming::store_16(into, velocity.words[0].at);
+            streaming::store_16(into + LANES * 4, velocity.words[1].at);
         }
     }
 
@@ -222,7 +224,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         if constexpr (HAS_VELOCITY) own.bias_velocities[at] = velocity;
     }
 
-    // NOTE: the weights, and inputs that are no selection's, are read before the launch before this one has ended.
+    // NOTE: all but the gradients is read before the launch before this one has ended, as that one writes none of it.
     template <bool PROPAGATE>
     __device__ void run(float16 *shared, const float16 *data, unsigned pitch, const Selection &selection,
                         const Descent &descent, Sums<BATCH, COLUMNS> &sums)
@@ -230,10 +232,9 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
 #pragma unroll
         for (unsigned i = 0; i + 1 < STAGES; ++i)
             copy_weights(i);
-        if (!selection.order) copy_inputs(shared, data, pitch, selection);
+        copy_inputs(shared, data, pitch, selection);
         dependent_launch::wait_for_previous();
         dependent_launch::let_next_begin(); // NOTE: after the wait, so that the launch before the previous one is over
-        if (selection.order) copy_inputs(shared, data, pitch, selection);
 #pragma unroll
         for (unsigned i = 0; i + 1 < STAGES; ++i)
             copy_gradients(i);

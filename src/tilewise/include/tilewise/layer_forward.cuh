@@ -69,7 +69,6 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
             for (unsigned j = 0; j < BATCH / ROWS_AT_ONCE; ++j)
                 async_copy::start_16(ring + i % STAGES * STAGE + (j * ROWS_AT_ONCE + own_row()) * PITCH + own_column(),
                                      inputs[j] + k_of(i), 16);
-        async_copy::commit();
     }
 
     __device__ void multiply(unsigned i, Sums<BATCH, COLUMNS> &sums) const
@@ -94,26 +93,28 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
         }
     }
 
-    // NOTE: weights are read before the launch before this one has ended, unless it is that which `wait_first` says to
-    // write them.
-    __device__ void run(const float16 *data, unsigned pitch, const Selection &selection, bool wait_first,
+    // NOTE: what the launch before this one does not write is read before it has ended: the weights, or the inputs, as
+    // `inputs_early` says.
+    __device__ void run(const float16 *data, unsigned pitch, const Selection &selection, bool inputs_early,
                         Sums<BATCH, COLUMNS> &sums)
     {
-        if (wait_first) dependent_launch::wait_for_previous();
-#pragma unroll
-        for (unsigned i = 0; i + 1 < STAGES; ++i)
-            copy_weights(i);
-        if (!wait_first) dependent_launch::wait_for_previous();
-        dependent_launch::let_next_begin(); // NOTE: after the wait, so that the launch before the previous one is over
         find_inputs(data, pitch, selection);
 #pragma unroll
         for (unsigned i = 0; i + 1 < STAGES; ++i)
-            copy_inputs(i);
+            inputs_early ? copy_inputs(i) : copy_weights(i);
+        dependent_launch::wait_for_previous();
+        dependent_launch::let_next_begin(); // NOTE: after the wait, so that the launch before the previous one is over
+#pragma unroll
+        for (unsigned i = 0; i + 1 < STAGES; ++i) {
+            inputs_early ? copy_weights(i) : copy_inputs(i);
+            async_copy::commit();
+        }
         for (unsigned i = 0; i < chunks; ++i) {
             async_copy::wait<STAGES - 2>();
             __syncwarp();
             copy_weights(i + STAGES - 1);
             copy_inputs(i + STAGES - 1);
+            async_copy::commit();
             multiply(i, sums);
         }
     }
