@@ -9,13 +9,15 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
     backward(const float16 *gradients, const float16 *data, unsigned pitch, const int *order, const unsigned *step,
              int first_row, float16 *weights, short *rests, float *velocities, float *bias, float *bias_velocities,
              unsigned depth, unsigned outputs, float rate, float momentum, float decay, float scale,
+             unsigned weights_stay,
              float16 *input_gradients)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     using Product = layer::Backward<TILE_BATCH, TILE_COLUMNS, TILE_STAGES, HAS_MOMENTUM>;
     auto *inputs = reinterpret_cast<float16 *>(shared);
     layer::Sums<TILE_BATCH, TILE_COLUMNS> sums;
-    Product product(shared, gradients, {weights, rests, velocities, bias, bias_velocities}, depth, outputs);
+    Product product(shared, gradients, {weights, rests, velocities, bias, bias_velocities}, depth, outputs,
+                    weights_stay);
     product.run<HAS_INPUT_GRADIENTS>(inputs, data, pitch, {order, step, first_row}, {rate, momentum, decay, scale}, sums);
     if constexpr (HAS_INPUT_GRADIENTS) {
         const unsigned first = blockIdx.x * TILE_COLUMNS;

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
     const layer::Selection selection{order, step, first_row};
     if (threadIdx.x < TILE_BATCH) batch_labels[threadIdx.x] = labels[selection.row<TILE_BATCH>(threadIdx.x)];
     layer::Sums<TILE_BATCH, COLUMNS> sums;
-    layer::Forward<TILE_BATCH, COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth);
+    layer::Forward<TILE_BATCH, COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth, true);
     product.run(inputs, depth, {nullptr, nullptr, 0}, false, sums);
     layer::add_up(sums, reinterpret_cast<float *>(shared), [&](unsigned row, unsigned column, float4 sum) {
         const float4 added = layer::add(sum, *reinterpret_cast<const float4 *>(&bias[column]));

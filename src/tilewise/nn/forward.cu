@@ -4,12 +4,12 @@
 
 extern "C" __global__ void __launch_bounds__(layer::THREADS)
     forward(const float16 *data, unsigned pitch, const int *order, const unsigned *step, int first_row,
-            const float16 *weights, const float *bias, unsigned depth, unsigned inputs_early, float16 *outputs,
-            unsigned *count)
+            const float16 *weights, const float *bias, unsigned depth, unsigned inputs_early, unsigned weights_stay,
+            float16 *outputs, unsigned *count)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     layer::Sums<TILE_BATCH, TILE_COLUMNS> sums;
-    layer::Forward<TILE_BATCH, TILE_COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth);
+    layer::Forward<TILE_BATCH, TILE_COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth, weights_stay);
     product.run(data, pitch, {order, step, first_row}, inputs_early, sums);
     if (count && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) ++*count; // that this batch has begun
     const unsigned first = blockIdx.x * TILE_COLUMNS, width = gridDim.x * TILE_COLUMNS;

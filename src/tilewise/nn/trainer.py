@@ -158,7 +158,10 @@ class Trainer:
         # The second layer counts the batch, when the first has read which one it is.
         count = self._step if number == 1 else None
         args = [source, layer.inputs, *selection, layer.weights, layer.bias, layer.inputs]
-        return self._bind("forward", shape, True, [*args, int(first), self._outputs[number], count])
+        # The backward pass begins with the layers that the forward pass ends with.
+        stays = number + 2 >= len(self._layers)
+        args += [int(first), int(stays), self._outputs[number], count]
+        return self._bind("forward", shape, True, args)
 
     def _bind_classify(self, graded: bool) -> BoundCall:
         layer = self._layers[-1]
@@ -182,7 +185,9 @@ class Trainer:
         args += self._counted() if first else [None, None, 0]
         args += [layer.weights, layer.rests, layer.velocities, layer.bias, layer.bias_velocities]
         args += [layer.inputs, layer.outputs, options.rate, options.momentum, options.decay]
-        args += [1 / (GRADIENT_SCALE * options.batch), None if first else self._gradients[number - 1]]
+        # The next forward pass begins with the layers that the backward pass ends with.
+        args += [1 / (GRADIENT_SCALE * options.batch), int(number < 2)]
+        args.append(None if first else self._gradients[number - 1])
         defines = {"HAS_MOMENTUM": int(momentum), "HAS_INPUT_GRADIENTS": int(not first)}
         return self._bind("backward", shape, not first, args, **defines)
 

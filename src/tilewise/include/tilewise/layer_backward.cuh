@@ -52,11 +52,14 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
     unsigned char *ring; // this warp's
     const float16 *gradients;
     Parameters own;
+    streaming::Policy once, weights_policy;
     unsigned lane, first, tiles, depth; // tiles: of 16 rows, how many this warp has; first: its first one
 
+    // `weights_stay`: whether the weights are read again soon.
     __device__ Backward(unsigned char *shared, const float16 *gradients, const Parameters &parameters, unsigned depth,
-                        unsigned outputs)
-        : gradients(gradients), own(parameters), lane(threadIdx.x % LANES), depth(depth)
+                        unsigned outputs, bool weights_stay)
+        : gradients(gradients), own(parameters), once(streaming::policy(false)),
+          weights_policy(streaming::policy(weights_stay)), lane(threadIdx.x % LANES), depth(depth)
     {
         const unsigned warp = threadIdx.x / LANES, all = outputs / TILE_OUTPUTS, every = WARPS * gridDim.y;
         ring = shared + INPUTS + warp * STAGES * STAGE;
@@ -90,14 +93,14 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
 #pragma unroll
         for (unsigned j = 0; j < TILES * 2; ++j) {
             const unsigned at = j / 2 * TILE + own_elements(j % 2);
-            async_copy::start_16(halves(i) + at, own.weights + from + at, 16);
-            streaming::copy_16(rests(i) + at, own.rests + from + at);
+            streaming::copy_16(halves(i) + at, own.weights + from + at, weights_policy);
+            streaming::copy_16(rests(i) + at, own.rests + from + at, once);
         }
         if constexpr (HAS_VELOCITY)
 #pragma unroll
             for (unsigned j = 0; j < TILES * 4; ++j) {
                 const unsigned at = (j * LANES + lane) * 4;
-                streaming::copy_16(velocities(i) + at, own.velocities + from + at);
+                streaming::copy_16(velocities(i) + at, own.velocities + from + at, once);
             }
     }
 
@@ -201,12 +204,12 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
             pair = narrow_pair<float16>(weight);
             rest.words[0].at[j] = split_weight::find_rests(weight, pair);
         }
-        packed.write(own.weights + to + at);
-        streaming::store_16(own.rests + to + at, rest.words[0].at);
+        streaming::store_16(own.weights + to + at, packed.words[0].at, weights_policy);
+        streaming::store_16(own.rests + to + at, rest.words[0].at, once);
         if constexpr (HAS_VELOCITY) {
             float *into = own.velocities + to + velocity_at;
-            streaming::store_16(into, velocity.words[0].at);
-            streaming::store_16(into + LANES * 4, velocity.words[1].at);
+            streaming::store_16(into, velocity.words[0].at, once);
+            streaming::store_16(into + LANES * 4, velocity.words[1].at, once);
         }
     }
 

@@ -10,6 +10,7 @@
 #include <tilewise/layer_rows.cuh>
 #include <tilewise/layer_sums.cuh>
 #include <tilewise/layer_tiles.cuh>
+#include <tilewise/streaming.cuh>
 #include <tilewise/tensor_core.cuh>
 
 namespace layer {
@@ -25,10 +26,12 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
 
     float16 *ring; // this warp's
     const float16 *inputs[BATCH / ROWS_AT_ONCE], *weights;
+    streaming::Policy policy;
     unsigned lane, first, chunks, depth; // chunks: how many this warp has; first: its first one
 
-    __device__ Forward(float16 *shared, const float16 *weights, unsigned depth)
-        : lane(threadIdx.x % LANES), depth(depth)
+    // `weights_stay`: whether the weights are read again soon.
+    __device__ Forward(float16 *shared, const float16 *weights, unsigned depth, bool weights_stay)
+        : policy(streaming::policy(weights_stay)), lane(threadIdx.x % LANES), depth(depth)
     {
         const unsigned warp = threadIdx.x / LANES, all = depth / CHUNK, every = WARPS * gridDim.y;
         ring = shared + warp * STAGES * STAGE;
@@ -58,8 +61,8 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
         for (unsigned n = 0; n < TILES; ++n)
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half)
-                async_copy::start_16(to + n * TILE + half * TILE / 2,
-                                     weights + tile_at(n * TILE_OUTPUTS, k_of(i), depth) + half * TILE / 2, 16);
+                streaming::copy_16(to + n * TILE + half * TILE / 2,
+                                   weights + tile_at(n * TILE_OUTPUTS, k_of(i), depth) + half * TILE / 2, policy);
     }
 
     __device__ void copy_inputs(unsigned i)
