@@ -407,10 +407,11 @@ def _train(parser: argparse.ArgumentParser) -> None:
 def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
-        choices=["toolchain", "emulator", "dispatch", "gemm", "plans"],
+        choices=["toolchain", "emulator", "dispatch", "gemm", "plans", "train"],
         help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
         "simulator; compile times, launches, memory. dispatch: what a warm tw.matmul costs the host. "
-        "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU",
+        "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU. "
+        "train: a step of training beside PyTorch's on a GPU",
     )
     parser.add_argument(
         "--arch", action="append", metavar="ARCH", help="toolchain: compile for this one; may be repeated"
@@ -423,10 +424,15 @@ def _bench(parser: argparse.ArgumentParser) -> None:
         type=_at_least(1),
         default=5,
         metavar="N",
-        help="runs a median is of (%(default)s; dispatch and gemm take 15 or more)",
+        help="runs a median is of (%(default)s; dispatch, gemm and train take 15 or more)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the result file as well")
     _gemm(parser.add_argument_group("gemm"))
+    train = parser.add_argument_group("train")
+    train.add_argument(
+        "--hidden", action="append", default=[], type=int, metavar="H", help="measure this H; may be repeated"
+    )
+    train.add_argument("--momentum", type=float, metavar="X", help="with this momentum (default: 0.9)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     _finish(parser, "bench")
 
