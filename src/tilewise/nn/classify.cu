@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
     __shared__ float logits[TILE_BATCH][COLUMNS + 1];
     __shared__ unsigned char batch_labels[TILE_BATCH];
     const layer::Selection selection{order, step, first_row};
-    if (threadIdx.x < TILE_BATCH) batch_labels[threadIdx.x] = labels[selection.row<TILE_BATCH>(threadIdx.x)];
+    const unsigned first_slot = selection.first_slot<TILE_BATCH>();
+    if (threadIdx.x < TILE_BATCH) batch_labels[threadIdx.x] = labels[selection.row(first_slot, threadIdx.x)];
     layer::Sums<TILE_BATCH, COLUMNS> sums;
     layer::Forward<TILE_BATCH, COLUMNS, TILE_STAGES> product(reinterpret_cast<float16 *>(shared), weights, depth, true);
     product.run(inputs, depth, {nullptr, nullptr, 0}, false, sums);
@@ -61,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
         const float2 both = over_row(make_float2(part, column == label ? logit - best.x : 0),
                                      [](const float2 &a, const float2 &b) { return make_float2(a.x + b.x, a.y + b.y); });
         if (within >= rows) continue;
-        const unsigned slot = selection.slot<TILE_BATCH>(row);
+        const unsigned slot = first_slot + row;
         if (column == 0) {
             losses[slot] = both;
             classes[slot] = best.y;

@@ -124,14 +124,15 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
     __device__ static void copy_inputs(float16 *shared, const float16 *data, unsigned pitch, const Selection &selection)
     {
         constexpr unsigned PER_ROW = COLUMNS / 8;
+        const unsigned slot = selection.first_slot<BATCH>();
         for (unsigned i = threadIdx.x; i < BATCH * PER_ROW; i += THREADS) {
             const unsigned row = i / PER_ROW, column = i % PER_ROW * 8;
-            const float16 *from = data + static_cast<unsigned long long>(selection.row<BATCH>(row)) * pitch;
-            Neighbours<float16, 8> eight;
-            eight.read(&from[blockIdx.x * COLUMNS + column]);
+            const float16 *from = data + static_cast<unsigned long long>(selection.row(slot, row)) * pitch;
+            const uint4 eight = read_16_fresh(&from[blockIdx.x * COLUMNS + column]);
+            const unsigned pairs[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
             for (unsigned j = 0; j < 4; ++j)
-                *reinterpret_cast<unsigned *>(&shared[row * PITCH + dealt(column + j * 2)]) = eight.words[0].at[j];
+                *reinterpret_cast<unsigned *>(&shared[row * PITCH + dealt(column + j * 2)]) = pairs[j];
         }
     }
 

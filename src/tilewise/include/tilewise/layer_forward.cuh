@@ -46,9 +46,10 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
 
     __device__ void find_inputs(const float16 *data, unsigned pitch, const Selection &selection)
     {
+        const unsigned slot = selection.first_slot<BATCH>();
 #pragma unroll
         for (unsigned i = 0; i < BATCH / ROWS_AT_ONCE; ++i) {
-            const unsigned row = selection.row<BATCH>(i * ROWS_AT_ONCE + own_row());
+            const unsigned row = selection.row(slot, i * ROWS_AT_ONCE + own_row());
             inputs[i] = data + static_cast<unsigned long long>(row) * pitch + own_column();
         }
     }
