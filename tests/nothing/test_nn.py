@@ -14,6 +14,7 @@ import pytest
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.nn.digit_strokes import make_digits
+from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
 
@@ -120,3 +121,17 @@ def test_tiles_are_there_and_back() -> None:
     assert list(halves.reshape(-1)[3 * 512 + 256 + (3 * 4 + (1 ^ 1)) * 8 :][:8]) == list(
         matrix[16 + 8 + 3, 8:16]
     )
+
+
+@pytest.mark.parametrize("batch", [16, 32, 64])
+@pytest.mark.parametrize("hidden", [32, 160, 1024, 4096, 16384])
+def test_every_launch_fits_a_multiprocessor(batch: int, hidden: int) -> None:
+    shapes = [
+        shape_classify(batch, hidden, True),
+        *(shape_forward(batch, inputs, hidden, clusters) for inputs in (800, hidden) for clusters in (True, False)),
+        *(shape_backward(batch, hidden, outputs, momentum, True, True) for outputs in (16, hidden) for momentum in (True, False)),
+        shape_backward(batch, 800, hidden, True, False, False),
+    ]  # fmt: skip
+    for shape in shapes:
+        assert shape.shared <= 227 * 1024 and shape.stages >= 2 and batch % shape.split % 2 == 0
+        assert shape.shared >= 8 * batch * (shape.columns + 8) * 4

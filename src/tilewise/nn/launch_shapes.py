@@ -60,7 +60,7 @@ def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool)
     split = _split(blocks, chunks) if clusters else 1
     stage = (batch * (_CHUNK + 8) + columns * _CHUNK) * 2 * WARPS
     stages = _stages(stage, _SHARED_MOST, -(-chunks // (WARPS * split)))
-    return LayerShape(columns, stages, blocks, split, stages * stage)
+    return LayerShape(columns, stages, blocks, split, max(stages * stage, _sums(batch, columns)))
 
 
 def shape_backward(
@@ -77,7 +77,13 @@ def shape_backward(
     stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
     own = batch * (columns + 8) * 2
     stages = _stages(stage, _SHARED_MOST // 2 - own, -(-tiles // (WARPS * split)))
-    return LayerShape(columns, stages, blocks, split, own + stages * stage)
+    shared = own + max(stages * stage, _sums(batch, columns))
+    return LayerShape(columns, stages, blocks, split, shared)
+
+
+def _sums(batch: int, columns: int) -> int:
+    """Bytes of all warps' sums, which take the place of the ring (see layer_sums.cuh)."""
+    return WARPS * batch * (columns + 8) * 4
 
 
 def _split(blocks: int, parts: int, resident: int = 1) -> int:

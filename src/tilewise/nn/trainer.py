@@ -223,6 +223,12 @@ class Trainer:
         for _ in range(batches):
             self.start(graded)
 
+    def prepare(self) -> None:
+        """Capture what a GPU replays, so that the first batches take no longer than others."""
+        if isinstance(self.device, GpuDevice):
+            for graded in (True, False):
+                self.graph(graded).upload()
+
     def graph(self, graded: bool = True, batches: int = _STEPS_IN_GRAPH) -> Graph:
         """The launches of so many batches, captured once. On a GPU alone."""
         found = self._graphs.get((graded, batches))

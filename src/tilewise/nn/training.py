@@ -131,6 +131,7 @@ def train(
     samples = np.concatenate([digits.samples, digits.test_samples])
     labels = np.concatenate([digits.labels, digits.test_labels])
     trainer = Trainer(network, options, samples, labels, where)
+    trainer.prepare()
     for epoch in range(len(epochs), options.epochs):
         epochs.append(_train_epoch(trainer, digits, epoch, report))
         if folder is not None:

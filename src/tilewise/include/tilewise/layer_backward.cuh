@@ -47,7 +47,6 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
     static constexpr unsigned STAGE = 2 * HALVES + VELOCITIES + BATCH * TILE_OUTPUTS * 2;
     static constexpr unsigned PITCH = COLUMNS + 8;        // elements of a row of inputs in shared memory
     static constexpr unsigned INPUTS = BATCH * PITCH * 2; // bytes
-    static_assert(Sums<BATCH, COLUMNS>::BYTES <= WARPS * STAGES * STAGE, "sums take the ring's place");
 
     unsigned char *ring; // this warp's
     const float16 *gradients;

@@ -22,7 +22,6 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES> struct Forward {
     static constexpr unsigned TILES = COLUMNS / TILE_OUTPUTS;
     static constexpr unsigned STAGE = BATCH * PITCH + TILES * TILE; // elements
     static constexpr unsigned ROWS_AT_ONCE = LANES / (CHUNK / PER_COPY); // that a warp copies by one instruction
-    static_assert(Sums<BATCH, COLUMNS>::BYTES <= WARPS * STAGES * STAGE * sizeof(float16), "sums take the ring's place");
 
     float16 *ring; // this warp's
     const float16 *inputs[BATCH / ROWS_AT_ONCE], *weights;

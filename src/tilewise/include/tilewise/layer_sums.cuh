@@ -13,11 +13,11 @@ constexpr unsigned WARPS = 8, LANES = 32, THREADS = WARPS * LANES;
 // Sums of ROWS × COLUMNS elements, as the tensor core leaves them in a warp.
 template <unsigned ROWS, unsigned COLUMNS> struct Sums {
     static constexpr unsigned PITCH = COLUMNS + 8; // floats of a row in shared memory: neighbours fall on other banks
-    static constexpr unsigned BYTES = WARPS * ROWS * PITCH * sizeof(float);
 
     float at[ROWS / 16][COLUMNS / 8][4] = {};
 
-    // Leaves this warp's sums in shared memory. NOTE: all warps must be done with what lay there.
+    // Leaves this warp's sums in shared memory, which has ROWS × PITCH floats for each. NOTE: all warps must be done with
+    // what lay there.
     __device__ void put(float *shared) const
     {
         const unsigned lane = threadIdx.x % LANES;
