@@ -20,7 +20,7 @@ from tilewise.toolchain import cache
 
 __all__ = ["train_mnist"]
 
-GOOD = 0
+GOOD, FAILED = 0, 1
 _EMULATED = {"hidden": 64, "epochs": 2, "limit": 2000}  # defaults where a CPU does the work
 
 
@@ -39,7 +39,7 @@ def train_mnist(args: Namespace) -> int:
         draw.write_json_line("train", {**figures.to_dict(), **compared})
     else:
         _print_figures(figures, curves, pictures)
-    return GOOD
+    return GOOD if curves is None or curves.ok else FAILED
 
 
 def _read_options(args: Namespace, on_gpu: bool) -> TrainingOptions:
@@ -99,7 +99,11 @@ def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures
     draw.table(columns, rows, right=columns)
     draw.line()
     if curves is not None:
-        draw.line(f"{len(curves.here)} steps beside float64: losses at most {curves.farthest:.2g} apart")
+        verdict = "yes" if curves.ok else "NO"
+        draw.line(
+            f"{len(curves.here)} steps beside float64, with the same weights: {verdict}, at most {curves.share:.2f} of what "
+            f"rounding allows; with weights of their own the curves are at most {curves.farthest:.2g} apart"
+        )
     for name in pictures:
         draw.line(f"drawn: {name}")
     if pictures:

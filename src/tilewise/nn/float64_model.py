@@ -101,18 +101,28 @@ def _rounding_variance(values: _Array) -> _Array:
 
 @dataclass(frozen=True, slots=True)
 class LossCurves:
-    """The loss of each step, here and in float64, from the same beginning by the same batches."""
+    """The loss of each step, here and in float64, from the same beginning by the same batches.
+
+    ``share``: how far a sample's loss was, at most, from that of float64 with the weights that the step began with, of
+    how far rounding may put it.
+    """
 
     here: list[float]
     float64: list[float]
+    share: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every loss was within its bound."""
+        return self.share <= 1
 
     @property
     def farthest(self) -> float:
-        """The greatest distance of the two."""
+        """The greatest distance of the two curves, whose weights part more and more."""
         return float(np.abs(np.subtract(self.here, self.float64)).max())
 
     def to_dict(self) -> dict[str, Any]:
-        return {"here": self.here, "float64": self.float64, "farthest": self.farthest}
+        return {"here": self.here, "float64": self.float64, "share": self.share, "farthest": self.farthest}
 
 
 def compare_curves(
@@ -124,7 +134,14 @@ def compare_curves(
         raise ArgumentError("compare", f"must be at most the {len(rows)} steps of an epoch", steps)
     network = Network.begin(options)
     trainer = Trainer(network, options, digits.samples, digits.labels, device)
-    here = trainer.train(rows.reshape(-1))[0].reshape(rows.shape).mean(1)
     model = Float64Model(network, options)
-    there = [float(model.step(digits.samples[batch], digits.labels[batch]).mean()) for batch in rows]
-    return LossCurves([float(loss) for loss in here], there)
+    here, there, shares = [], [], []
+    for batch in rows:
+        samples, labels = digits.samples[batch], digits.labels[batch]
+        same = Float64Model(trainer.read_network(), options)
+        losses = trainer.train(batch)[0]
+        apart = np.abs(losses - same.losses(samples, labels)) / same.loss_bounds(samples, labels)
+        shares.append(float(np.max(np.where(np.isnan(apart), np.inf, apart))))
+        here.append(float(losses.mean()))
+        there.append(float(model.step(samples, labels).mean()))
+    return LossCurves(here, there, max(shares))
