@@ -99,10 +99,10 @@ def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures
     draw.table(columns, rows, right=columns)
     draw.line()
     if curves is not None:
-        verdict = "yes" if curves.ok else "NO"
+        verdict = "within" if curves.ok else "NOT within"
         draw.line(
-            f"{len(curves.here)} steps beside float64, with the same weights: {verdict}, at most {curves.share:.2f} of what "
-            f"rounding allows; with weights of their own the curves are at most {curves.farthest:.2g} apart"
+            f"{len(curves.here)} steps beside float64: with the same weights every loss is {verdict} its bound (at most "
+            f"{curves.share:.2f} of it); with weights of their own the curves are at most {curves.farthest:.2g} apart"
         )
     for name in pictures:
         draw.line(f"drawn: {name}")
