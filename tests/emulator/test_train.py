@@ -101,6 +101,26 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "rate must be 0.02, as in the run that is resumed, not 0.5" in capsys.readouterr().err
 
 
+def test_wrong_samples_are_named() -> None:
+    network, samples, labels = (
+        tw.nn.Network.begin(SMALL),
+        np.zeros((16, 784), np.float16),
+        np.zeros(16, np.uint8),
+    )
+    for wrong, rule in (
+        ((samples[:, 1:], labels), "samples must be rows of 784 features, not (16, 783)"),
+        ((samples, labels[1:]), "labels must be 16 whole numbers"),
+        ((samples, labels + 10), "labels must be from 0 to 9"),
+    ):
+        with pytest.raises(ArgumentError) as refused:
+            tw.nn.Trainer(network, SMALL, *wrong, "emulator")
+        assert rule in str(refused.value)
+    trainer = tw.nn.Trainer(network, SMALL, samples, labels, "emulator")
+    for rows in (np.arange(17), np.array([-1]), np.array([16])):
+        with pytest.raises(ArgumentError, match="rows must be"):
+            trainer.train(rows)
+
+
 def test_weights_that_run_away_are_reported() -> None:
     options = replace(SMALL, rate=1e6, epochs=1)
     with pytest.raises(DeviceError, match="lower the rate"):

@@ -101,8 +101,8 @@ def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures
     if curves is not None:
         verdict = "within" if curves.ok else "NOT within"
         draw.line(
-            f"{len(curves.here)} steps beside float64: with the same weights every loss is {verdict} its bound (at most "
-            f"{curves.share:.2f} of it); with weights of their own the curves are at most {curves.farthest:.2g} apart"
+            f"{len(curves.here)} steps beside float64: with the same weights every loss is {verdict} its bound "
+            f"(at most {curves.share:.2f} of it); with weights of their own the curves are at most {curves.farthest:.2g} apart"
         )
     for name in pictures:
         draw.line(f"drawn: {name}")

@@ -21,7 +21,7 @@ from tilewise.gpus import arch_capability
 from tilewise.kernel import BoundCall, Kernel
 from tilewise.nn.launch_shapes import THREADS, LayerShape, shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import FEATURES_PADDED, Layer, Network
-from tilewise.nn.options import CLASSES, TrainingOptions
+from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_gradients, untile_halves, untile_velocities
 
 __all__ = ["GRADIENT_SCALE", "Trainer", "order_samples"]
@@ -107,6 +107,15 @@ class Trainer:
     # ── memory ──
 
     def _place_samples(self, samples: _Host, labels: _Host) -> None:
+        if samples.ndim != 2 or samples.shape[1] != FEATURES or not len(samples):
+            raise ArgumentError("samples", f"must be rows of {FEATURES} features", samples.shape)
+        if labels.shape != samples.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+            rule = f"must be {len(samples)} whole numbers, one for each of the samples"
+            raise ArgumentError("labels", rule, f"{labels.dtype} of shape {labels.shape}")
+        if labels.min() < 0 or labels.max() >= CLASSES:
+            raise ArgumentError(
+                "labels", f"must be from 0 to {CLASSES - 1}", f"{labels.min()} to {labels.max()}"
+            )
         padded = np.zeros((len(samples), FEATURES_PADDED), np.float16)
         padded[:, : samples.shape[1]] = samples
         self._samples = self.device.array(padded)
@@ -209,7 +218,13 @@ class Trainer:
 
     def select(self, rows: _Host) -> None:
         """Say which samples the batches from here on have, one after another."""
-        order = np.zeros(self._order.shape[0], np.int32)
+        count = self._order.shape[0]
+        if len(rows) > count:
+            raise ArgumentError("rows", f"must be at most {count:,}, as many as samples", len(rows))
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self._labels.shape[0]:
+            rule = f"must be from 0 to {self._labels.shape[0] - 1}"
+            raise ArgumentError("rows", rule, f"{rows.min()} to {rows.max()}")
+        order = np.zeros(count, np.int32)
         order[: len(rows)] = rows
         self._order.fill(order)
         self._step.fill(np.zeros(1, np.uint32))
