@@ -113,7 +113,7 @@ def test_wrong_samples_are_named() -> None:
         ((samples, labels + 10), "labels must be from 0 to 9"),
     ):
         with pytest.raises(ArgumentError) as refused:
-            tw.nn.Trainer(network, SMALL, *wrong, "emulator")
+            tw.nn.Trainer(network, SMALL, wrong[0], wrong[1], "emulator")
         assert rule in str(refused.value)
     trainer = tw.nn.Trainer(network, SMALL, samples, labels, "emulator")
     for rows in (np.arange(17), np.array([-1]), np.array([16])):

@@ -100,10 +100,11 @@ def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures
     draw.line()
     if curves is not None:
         verdict = "within" if curves.ok else "NOT within"
+        count, share = len(curves.here), f"at most {curves.share:.2f} of it"
         draw.line(
-            f"{len(curves.here)} steps beside float64: with the same weights every loss is {verdict} its bound "
-            f"(at most {curves.share:.2f} of it); with weights of their own the curves are at most {curves.farthest:.2g} apart"
+            f"{count} steps beside float64: with the same weights every loss is {verdict} its bound ({share});"
         )
+        draw.line(f"with weights of their own the curves are at most {curves.farthest:.2g} apart")
     for name in pictures:
         draw.line(f"drawn: {name}")
     if pictures:
