@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewise import errors, gpus, reference
+    from tilewise import errors, gpus, nn, reference
     from tilewise.batched_matmul import batched_matmul
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
@@ -53,6 +53,7 @@ __all__ = [
     "ladder",
     "linear",
     "matmul",
+    "nn",
     "occupancy",
     "plan",
     "profile",

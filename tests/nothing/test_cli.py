@@ -49,6 +49,7 @@ commands:
   plan       choose how to multiply on a GPU that need not be here, and say why
   profile    count what a launch does, in the terms of ncu
   check      find races, unset memory, bad accesses and unsafe copies in a launch
+  train      train a network that recognises digits, by fused kernels
   doctor     what is here, what is missing, and what to do about it
   bench      measure: what a call costs, how long compiling takes, how fast the emulator is
 

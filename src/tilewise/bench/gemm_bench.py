@@ -25,7 +25,7 @@ from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.errors import TilewiseError, ToolError
 from tilewise.reference import Comparison
 
-__all__ = ["LEAST_ROUNDS", "bench_gemm", "measure_cases"]
+__all__ = ["LEAST_ROUNDS", "bench_gemm", "find_torch", "measure_cases", "torch_versions"]
 
 LEAST_ROUNDS = 15
 _SHARE_OF_MEMORY = 0.85  # of what is free, for buffers: copies, workspaces and compiled code need some, too
@@ -44,7 +44,7 @@ def bench_gemm(
     from tilewise.devices import gpu
 
     device = gpu.open(0)  # says why, where there is none
-    torch = _find_torch()
+    torch = find_torch()
     properties = torch.cuda.get_device_properties(device.ordinal)
     uuid = f"GPU-{properties.uuid}"
     stage = CudaStage(torch, device, GpuMonitor(uuid) if sustained else None)
@@ -58,7 +58,7 @@ def bench_gemm(
         gpu=device.title,
         dtype=dtype,
         seed=seed,
-        versions=_versions(torch, uuid),
+        versions=torch_versions(torch, uuid),
         machine=here.machine(),
         clocks={"before": before, "after": query(uuid, _CLOCK_FIELDS)},
         protocol=_protocol(torch, stage, rounds, sustained),
@@ -67,7 +67,7 @@ def bench_gemm(
     )
 
 
-def _find_torch() -> Any:
+def find_torch() -> Any:
     """PyTorch that reaches the GPU, or an error that says what to install."""
     if importlib.util.find_spec("torch") is None:
         raise ToolError(
@@ -80,7 +80,8 @@ def _find_torch() -> Any:
     return torch
 
 
-def _versions(torch: Any, uuid: str) -> dict[str, str | None]:
+def torch_versions(torch: Any, uuid: str) -> dict[str, str | None]:
+    """What is installed, and the driver of a GPU."""
     driver = query(uuid, ("driver_version",)) or {}
     return {
         **here.versions(),

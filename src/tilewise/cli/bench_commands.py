@@ -1,13 +1,14 @@
-"""``tilewise bench dispatch`` and ``tilewise bench plans``: what a call costs the host, and how good choices are."""
+"""``tilewise bench dispatch``, ``plans`` and ``train``: what a call costs, how good choices are, training steps."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
 from tilewise.bench.dispatch import BUDGETS, DispatchTimes, bench_dispatch
+from tilewise.bench.gemm_figures import OURS
 from tilewise.cli import draw
 
-__all__ = ["dispatch", "plans"]
+__all__ = ["dispatch", "plans", "train"]
 
 GOOD, FAILED = 0, 1
 _ROUNDS_LEAST = 15
@@ -65,6 +66,37 @@ def plans(args: Namespace) -> int:
         if times.wrong:
             draw.line(f"WRONG: {times.wrong} plans", "bold red")
     return FAILED if times.wrong else GOOD
+
+
+def train(args: Namespace) -> int:
+    """``tilewise bench train``: needs a GPU, and PyTorch."""
+    from tilewise.bench.train_bench import SIZES, bench_train
+
+    momentum = 0.9 if args.momentum is None else args.momentum
+    with draw.progress("bench") as progress:
+        figures = bench_train(
+            args.hidden or SIZES, momentum, max(args.repeats, _ROUNDS_LEAST), progress=progress
+        )
+    if draw.write_result(args, figures.to_dict()):
+        return GOOD
+    names = [name for name in figures.rows[0].times if name != OURS]
+    draw.heading(
+        f"a step of 784-H-H-H-10, momentum {momentum:g}, on {figures.gpu}, beside {', '.join(names)}"
+    )
+    columns = ["H", "ours µs", *(column for name in names for column in (f"{name} µs", "ratio"))]
+    rows = []
+    for row in figures.rows:
+        cells = [str(row.hidden), f"{row.times[OURS].median * 1e6:.2f}"]
+        for name in names:
+            cells += [f"{row.times[name].median * 1e6:.2f}", f"{row.ratios[name]:.2f}"]
+        rows.append(cells)
+    draw.table(columns, rows, right=columns)
+    for row in figures.rows:
+        apart = ", ".join(f"{name} {distance:.2g}" for name, distance in row.farthest.items())
+        draw.line(f"H = {row.hidden}: first losses at most so far from ours: {apart}")
+        for note in row.notes:
+            draw.line(f"  {note}")
+    return GOOD
 
 
 def _print_times(times: DispatchTimes) -> None:

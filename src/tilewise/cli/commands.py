@@ -22,7 +22,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
 
-__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run"]
+__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run", "train"]
 
 GOOD, FAILED = 0, 1
 
@@ -212,6 +212,13 @@ def profile(args: Namespace) -> int:
     return profile_command.profile(args)
 
 
+def train(args: Namespace) -> int:
+    """``tilewise train``"""
+    from tilewise.cli import train_command
+
+    return train_command.train_mnist(args)
+
+
 def doctor(args: Namespace) -> int:
     """``tilewise doctor``"""
     report = examine(args.clear_cache)
@@ -267,6 +274,8 @@ def bench(args: Namespace) -> int:
         ("--shape", args.shape, "gemm"),
         ("--dtype", args.dtype, "gemm"),
         ("--sustained", args.sustained, "gemm"),
+        ("--hidden", args.hidden, "train"),
+        ("--momentum", args.momentum is not None, "train"),
     ):
         if given and args.what != owner:
             raise ArgumentError(option, f"is for {owner}", fix=f"leave it out, or measure {owner}")
@@ -276,10 +285,11 @@ def bench(args: Namespace) -> int:
         from tilewise.cli.gemm_command import gemm
 
         return gemm(args)
-    if args.what in ("dispatch", "plans"):
+    if args.what in ("dispatch", "plans", "train"):
         from tilewise.cli import bench_commands
 
-        return bench_commands.dispatch(args) if args.what == "dispatch" else bench_commands.plans(args)
+        code: int = getattr(bench_commands, args.what)(args)
+        return code
     return _bench_emulator(args) if args.what == "emulator" else _bench_toolchain(args)
 
 

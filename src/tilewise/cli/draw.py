@@ -32,6 +32,7 @@ __all__ = [
     "table",
     "width",
     "write_json",
+    "write_json_line",
     "write_result",
 ]
 
@@ -248,6 +249,12 @@ def write_json(command: str, data: Mapping[str, Any]) -> None:
     """
     whole = {"schema": SCHEMA, "command": command, **data}
     print(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
+
+
+def write_json_line(command: str, data: Mapping[str, Any]) -> None:
+    """The same on one line."""
+    whole = {"schema": SCHEMA, "command": command, **data}
+    print(json.dumps(_finite(whole), ensure_ascii=False))
 
 
 def write_result(

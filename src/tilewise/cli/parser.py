@@ -19,6 +19,7 @@ COMMANDS = {
     "plan": "choose how to multiply on a GPU that need not be here, and say why",
     "profile": "count what a launch does, in the terms of ncu",
     "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
+    "train": "train a network that recognises digits, by fused kernels",
     "doctor": "what is here, what is missing, and what to do about it",
     "bench": "measure: what a call costs, how long compiling takes, how fast the emulator is",
 }
@@ -360,13 +361,57 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "doctor")
 
 
+def _train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=["mnist"], help="mnist: handwritten digits of 28 × 28 pixels")
+    network = parser.add_argument_group("the network, 784-H-H-H-10, and how it is trained")
+    for option, about in (
+        ("--hidden", "H: units of a hidden layer, a multiple of 32 (default: 512; on the emulator 64)"),
+        ("--epochs", "passes over the samples (default: 5; on the emulator 2)"),
+        ("--batch", "samples a step: 16, 32 or 64 (default: 32)"),
+        ("--limit", "take so many samples at most (default: all; on the emulator 2000)"),
+    ):
+        network.add_argument(option, type=int, metavar="N", help=about)
+    for options, name, about in (
+        (("--rate", "--lr"), "rate", "of a step down the gradient (default: 0.02)"),
+        (("--momentum",), "momentum", "share of the last step that goes on (default: 0.9)"),
+        (
+            ("--decay", "--weight-decay"),
+            "decay",
+            "share of a weight that counts as gradient (default: 0.0001)",
+        ),
+    ):
+        network.add_argument(*options, dest=name, type=float, metavar="X", help=about)
+    network.add_argument(
+        "--seed", type=int, metavar="N", help="of weights, order and made digits (default: 0)"
+    )
+    _device(parser)
+    parser.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="with MNIST's files (default: those downloaded before, else made digits)",
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch MNIST's files (11 MB) into that folder, or the cache"
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="write a checkpoint and pictures of the curves there")
+    parser.add_argument("--resume", metavar="FILE", help="go on from this checkpoint, up to --epochs in all")
+    parser.add_argument(
+        "--compare",
+        type=_at_least(1),
+        metavar="STEPS",
+        help="train so many steps in float64 as well, to compare",
+    )
+    _finish(parser, "train")
+
+
 def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
-        choices=["toolchain", "emulator", "dispatch", "gemm", "plans"],
+        choices=["toolchain", "emulator", "dispatch", "gemm", "plans", "train"],
         help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
         "simulator; compile times, launches, memory. dispatch: what a warm tw.matmul costs the host. "
-        "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU",
+        "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU. "
+        "train: a step of training beside PyTorch's on a GPU",
     )
     parser.add_argument(
         "--arch", action="append", metavar="ARCH", help="toolchain: compile for this one; may be repeated"
@@ -379,10 +424,15 @@ def _bench(parser: argparse.ArgumentParser) -> None:
         type=_at_least(1),
         default=5,
         metavar="N",
-        help="runs a median is of (%(default)s; dispatch and gemm take 15 or more)",
+        help="runs a median is of (%(default)s; dispatch, gemm and train take 15 or more)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the result file as well")
     _gemm(parser.add_argument_group("gemm"))
+    train = parser.add_argument_group("train")
+    train.add_argument(
+        "--hidden", action="append", default=[], type=int, metavar="H", help="measure this H; may be repeated"
+    )
+    train.add_argument("--momentum", type=float, metavar="X", help="with this momentum (default: 0.9)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     _finish(parser, "bench")
 
@@ -417,6 +467,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "plan": _plan,
     "profile": _profile,
     "check": _check,
+    "train": _train,
     "doctor": _doctor,
     "bench": _bench,
 }

@@ -1,0 +1,102 @@
+"""How the layers of a network are launched: tiles, rings and clusters, by sizes alone.
+
+NOTE: nothing here asks the device for more than whether it has clusters, so that sums are added in one order
+wherever a network is trained: an emulator gives a GPU's bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LayerShape", "shape_backward", "shape_classify", "shape_forward"]
+
+WARPS = 8
+THREADS = 32 * WARPS
+_CHUNK = 32  # of K: what a warp of the forward kernel takes at once
+_TILE = 16  # outputs: what a warp of the backward kernel takes at once
+_BLOCKS = 132  # that run side by side on the GPU that this is tuned for
+_ENOUGH_BLOCKS = 128  # with fewer of wide columns, narrower ones are taken
+_CLUSTER_MOST = 8
+_STAGES_MOST = 4
+_SHARED_MOST = 227 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """A launch of a layer: blocks along x have ``columns`` each, ``split`` of them along y share out a sum."""
+
+    columns: int
+    stages: int
+    blocks: int
+    split: int
+    shared: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.blocks, self.split, 1
+
+    @property
+    def defines(self) -> dict[str, int]:
+        return {"TILE_COLUMNS": self.columns, "TILE_STAGES": self.stages}
+
+
+def shape_forward(batch: int, inputs: int, outputs: int, clusters: bool) -> LayerShape:
+    """The widest columns of which there are enough blocks: inputs are read once for each block along x."""
+    for columns in (64, 32):
+        if batch * columns <= 32 * 64 and outputs % columns == 0:
+            found = _forward(batch, columns, inputs, outputs // columns, clusters)
+            if found.blocks * found.split >= _ENOUGH_BLOCKS:
+                return found
+    return _forward(batch, 16, inputs, outputs // 16, clusters)
+
+
+def shape_classify(batch: int, inputs: int, clusters: bool) -> LayerShape:
+    """One block of 16 columns, or one cluster."""
+    return _forward(batch, 16, inputs, 1, clusters)
+
+
+def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool) -> LayerShape:
+    chunks = inputs // _CHUNK
+    split = _split(blocks, chunks) if clusters else 1
+    stage = (batch * (_CHUNK + 8) + columns * _CHUNK) * 2 * WARPS
+    stages = _stages(stage, _SHARED_MOST, -(-chunks // (WARPS * split)))
+    return LayerShape(columns, stages, blocks, split, max(stages * stage, _sums(batch, columns)))
+
+
+def shape_backward(
+    batch: int, inputs: int, outputs: int, momentum: bool, propagates: bool, clusters: bool
+) -> LayerShape:
+    """Columns are of the inputs, two blocks for a multiprocessor; blocks that add up no gradients need no cluster."""
+    columns = 32
+    blocks, tiles = inputs // columns, outputs // _TILE
+    if propagates:
+        split = _split(blocks, tiles, 2) if clusters else 1
+    else:
+        split = max(1, min(2 * _BLOCKS // blocks, -(-tiles // WARPS)))
+    halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
+    stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
+    own = batch * (columns + 8) * 2
+    stages = _stages(stage, _SHARED_MOST // 2 - own, -(-tiles // (WARPS * split)))
+    shared = own + max(stages * stage, _sums(batch, columns))
+    return LayerShape(columns, stages, blocks, split, shared)
+
+
+def _sums(batch: int, columns: int) -> int:
+    """Bytes of all warps' sums, which take the place of the ring (see layer_sums.cuh)."""
+    return WARPS * batch * (columns + 8) * 4
+
+
+def _split(blocks: int, parts: int, resident: int = 1) -> int:
+    """How many blocks of a cluster share out so many parts of a sum: while there is work for all of their warps.
+
+    ``resident``: how many blocks a multiprocessor is to have.
+    """
+    split = 1
+    while split < _CLUSTER_MOST and blocks * split * 2 <= _BLOCKS * resident and parts > WARPS * split:
+        split *= 2
+    return split
+
+
+def _stages(stage: int, shared: int, rounds: int) -> int:
+    """No more than there is memory for, or use for."""
+    return max(2, min(_STAGES_MOST, shared // stage, rounds + 1))

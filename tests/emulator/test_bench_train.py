@@ -1,0 +1,69 @@
+"""``tilewise bench train`` without a GPU: everything but the clock, on the emulator and PyTorch for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.bench import train_bench
+from tilewise.bench.gemm_figures import OURS, Timing
+from tilewise.bench.torch_training import KINDS, TorchTraining
+from tilewise.bench.train_bench import TrainFigures, measure_row
+from tilewise.cli.main import main
+
+torch: Any = pytest.importorskip("torch")
+
+OPTIONS = tw.nn.TrainingOptions(hidden=288, batch=16, rate=0.005)
+
+
+class PretendStage:
+    """A stage on the CPU, whose clock says that each contender takes a microsecond more than the one before."""
+
+    torch, place = torch, "cpu"
+
+    @property
+    def device(self) -> Any:
+        return tw.device("emulator")
+
+    def capture(self, start: Callable[[int], Any], launches: int, sets: int) -> Any:
+        assert np.isfinite(float(start(0)))
+        return start
+
+    def measure(self, graphs: Mapping[str, Any], launches: int, rounds: int) -> Timing:
+        return Timing({name: [1e-6 * (i + 1)] * rounds for i, name in enumerate(graphs)})
+
+
+def test_losses_fall_alike_and_ratios_are_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("there is no Triton\nhere")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    monkeypatch.setattr(train_bench, "stage_steps", lambda trainer, count: trainer)
+    monkeypatch.setattr(train_bench, "_COMPARED", 10)
+    stage: Any = PretendStage()
+    row = measure_row(stage, OPTIONS, tw.nn.load_digits(limit=160), 3)
+    assert set(row.losses) == {OURS, *KINDS} and all(0.5 < loss < 4 for loss in row.losses.values())
+    assert all(distance < 0.05 for distance in row.farthest.values())
+    assert list(row.ratios.values()) == pytest.approx([1 / 3, 2 / 3])
+    assert row.notes == [f"{name}: no torch.compile: there is no Triton" for name in KINDS]
+    figures = TrainFigures("2000-01-01", "a GPU", {}, 3, 1.0, [row]).to_dict()
+    assert figures["rows"][0]["microseconds"][OURS] == [3.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("kept", KINDS.values())
+def test_the_rival_goes_back_to_where_it_began(kept: str) -> None:
+    network, digits = tw.nn.Network.begin(OPTIONS), tw.nn.load_digits(limit=16)
+    rival = TorchTraining(torch, "cpu", network, OPTIONS, kept, compiled=False)
+    first = [rival.train(digits.samples, digits.labels) for _ in range(3)]
+    rival.begin(network)
+    assert [rival.train(digits.samples, digits.labels) for _ in range(3)] == first
+    assert first[2] < first[0]
+
+
+def test_options_of_another_measurement_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "gemm", "--hidden", "128"]) == 2
+    assert "--hidden is for train" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""Training on the emulator: each launch beside float64, the same bits every time, and nothing for the checker to find."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.training import begin, check_step, same_network
+from tilewise.cli.main import main
+from tilewise.errors import ArgumentError, DeviceError
+from tilewise.instruments.checking import Checker
+from tilewise.nn import launch_shapes
+from tilewise.nn.checkpoint import load_checkpoint
+from tilewise.nn.float64_model import compare_curves
+
+LATE = tw.device("emulator", order="late")
+# NOTE: one size for most of the tests, as compiling takes longer than they do: its launches have clusters, each of them.
+SMALL = tw.nn.TrainingOptions(hidden=288, batch=16, epochs=2, limit=80, seed=3, rate=0.01)
+
+
+def test_a_step_is_that_of_float64() -> None:
+    """Small blocks, all of which are shared out: clusters of every launch, and velocities."""
+    check_step(replace(SMALL, decay=0.01), LATE)
+
+
+def test_a_step_in_wide_columns_is_that_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many columns a block as large layers have."""
+    monkeypatch.setattr(launch_shapes, "_ENOUGH_BLOCKS", 1)
+    check_step(tw.nn.TrainingOptions(hidden=128, batch=32, decay=0.01, momentum=0.0), LATE)
+
+
+@pytest.mark.parametrize("order", ["late", 1])
+def test_nothing_is_wrong_with_a_step(order: str | int) -> None:
+    trainer, samples, _ = begin(SMALL, "emulator", count=2)
+    trainer.select(np.arange(len(samples)))
+    checker = Checker(order)
+    for name, launch in trainer.launches():
+        found = checker.check(launch.bound, {})
+        assert not found, f"{name}\n" + "\n".join(map(str, found))
+
+
+def test_bits_are_the_same_in_every_order() -> None:
+    options, digits = SMALL, tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed)
+    runs = [
+        tw.nn.train(options, digits, tw.device("emulator", order=order, threads=threads))
+        for order, threads in (("eager", 1), ("late", 2), (7, 1))
+    ]
+    for other in runs[1:]:
+        same_network(runs[0].network, other.network)
+        assert [one.curve for one in runs[0].epochs] == [one.curve for one in other.epochs]
+
+
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
+    digits = tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed)
+    whole = tw.nn.train(SMALL, digits, "emulator")
+    tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
+    resumed = tw.nn.train(SMALL, digits, "emulator", resume=tmp_path / "checkpoint.npz", out=tmp_path)
+    same_network(whole.network, resumed.network)
+    assert [(one.loss, one.curve) for one in whole.epochs] == [
+        (one.loss, one.curve) for one in resumed.epochs
+    ]
+    same_network(whole.network, load_checkpoint(tmp_path / "checkpoint.npz").network)
+    for change, argument in (({"rate": 0.02}, "rate"), ({"epochs": 2}, "epochs"), ({"seed": 4}, "seed")):
+        with pytest.raises(ArgumentError) as refused:
+            tw.nn.train(replace(SMALL, **change), digits, "emulator", resume=tmp_path / "checkpoint.npz")
+        assert refused.value.argument == argument
+    other = tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed + 1)
+    with pytest.raises(ArgumentError, match="data must be the samples"):
+        tw.nn.train(replace(SMALL, epochs=3), other, "emulator", resume=tmp_path / "checkpoint.npz")
+
+
+def test_the_loss_falls_as_in_float64() -> None:
+    options = replace(SMALL, limit=320, rate=0.005)
+    curves = compare_curves(options, tw.nn.load_digits(limit=320), "emulator", 20)
+    assert np.mean(curves.float64[-3:]) < 0.8 * np.mean(curves.float64[:3])
+    assert curves.ok, curves.share
+    assert curves.farthest <= 0.02  # of 2.5: rounding once a step, which later steps make larger
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "mnist", "--device", "emulator", "--hidden", "288", "--batch", "16", "--limit", "80"]
+    assert main([*command, "--epochs", "1", "--compare", "2", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "" and "digits made by strokes" in printed.out
+    for name in ("learning.svg", "comparison.svg"):
+        picture = ElementTree.parse(tmp_path / name).getroot()
+        lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+        assert lines and "nan" not in ElementTree.tostring(picture, "unicode")
+    resumed = ["train", "mnist", "--device", "emulator", "--resume", str(tmp_path / "checkpoint.npz")]
+    assert main([*resumed, "--epochs", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["steps"] == 10 and 0 < found["loss"] < 10 and 0 <= found["accuracy"] <= 1
+    assert found["seconds_per_step"] > 0 and found["options"]["hidden"] == 288
+    assert main([*resumed, "--epochs", "2", "--rate", "0.5", "--json"]) == 2
+    assert "rate must be 0.02, as in the run that is resumed, not 0.5" in capsys.readouterr().err
+
+
+def test_wrong_samples_are_named() -> None:
+    network, samples, labels = (
+        tw.nn.Network.begin(SMALL),
+        np.zeros((16, 784), np.float16),
+        np.zeros(16, np.uint8),
+    )
+    for wrong, rule in (
+        ((samples[:, 1:], labels), "samples must be rows of 784 features, not (16, 783)"),
+        ((samples, labels[1:]), "labels must be 16 whole numbers"),
+        ((samples, labels + 10), "labels must be from 0 to 9"),
+    ):
+        with pytest.raises(ArgumentError) as refused:
+            tw.nn.Trainer(network, SMALL, wrong[0], wrong[1], "emulator")
+        assert rule in str(refused.value)
+    trainer = tw.nn.Trainer(network, SMALL, samples, labels, "emulator")
+    for rows in (np.arange(17), np.array([-1]), np.array([16])):
+        with pytest.raises(ArgumentError, match="rows must be"):
+            trainer.train(rows)
+
+
+def test_weights_that_run_away_are_reported() -> None:
+    options = replace(SMALL, rate=1e6, epochs=1)
+    with pytest.raises(DeviceError, match="lower the rate"):
+        tw.nn.train(options, tw.nn.load_digits(limit=80), "emulator")

@@ -1,0 +1,137 @@
+"""What training needs besides a device: samples, options, how weights are kept."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilewise as tw
+from tilewise.errors import ArgumentError
+from tilewise.nn.digit_strokes import make_digits
+from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
+from tilewise.nn.network import join_halves, split_weights
+from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
+
+Array = npt.NDArray[Any]
+
+
+def write_idx(path: Path, array: Array) -> None:
+    content = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def write_folder(folder: Path) -> tuple[Array, Array]:
+    images, labels = make_digits(20, 1, False)
+    write_idx(folder / "train-images-idx3-ubyte.gz", images)
+    write_idx(folder / "train-labels-idx1-ubyte", labels)
+    write_idx(folder / "t10k-images-idx3-ubyte", images[:5])
+    write_idx(folder / "t10k-labels-idx1-ubyte.gz", labels[:5])
+    return images, labels
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    images, labels = write_folder(tmp_path)
+    digits = tw.nn.load_digits(tmp_path, limit=10)
+    assert digits.samples.shape == (10, 784) and digits.test_samples.shape == (5, 784)
+    want = (images[:10].reshape(10, 784) / 255 - 0.1307) / 0.3081
+    assert np.array_equal(digits.samples, want.astype(np.float16))
+    assert np.array_equal(digits.labels, labels[:10])
+    assert not digits.made and digits.source == f"the files in {tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 19)) + bytes(19), "as many labels as images"),
+        ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 20)) + bytes([10] * 20), "labels below 10"),
+        ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 20)) + bytes(19), "the 20 bytes that it says"),
+        ("train-labels-idx1-ubyte", b"", "must begin as an IDX file of bytes with 1 axes"),
+        ("t10k-labels-idx1-ubyte.gz", b"no gzip", "must be readable"),
+        ("t10k-images-idx3-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 1, 2, 2) + bytes(4), "shape (28, 28)"),
+        ("t10k-images-idx3-ubyte", None, "must hold t10k-images-idx3-ubyte, or that with .gz"),
+    ],
+    ids=["count", "class", "short", "empty", "gzip", "shape", "missing"],
+)  # fmt: skip
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes | None, rule: str) -> None:
+    write_folder(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ArgumentError) as refused:
+        tw.nn.load_digits(tmp_path)
+    assert rule in str(refused.value) and refused.value.argument.startswith("data")
+
+
+def test_made_digits_are_the_same_each_time() -> None:
+    images, labels = make_digits(30, 5, False)
+    again, _ = make_digits(10, 5, False)
+    test, _ = make_digits(10, 5, True)
+    assert np.array_equal(images[:10], again) and not np.array_equal(images[:10], test)
+    assert images.shape == (30, 28, 28) and set(labels) == set(range(10))
+    assert (images.reshape(30, -1).max(1) > 200).all() and images.mean() < 80
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hidden", 0),
+        ("hidden", 100),
+        ("hidden", 32768),
+        ("hidden", 64.0),
+        ("epochs", 0),
+        ("batch", 48),
+        ("limit", 31),
+        ("rate", float("nan")),
+        ("rate", float("inf")),
+        ("rate", True),
+        ("momentum", 1.0),
+        ("decay", -1.0),
+        ("seed", -1),
+    ],
+)
+def test_a_wrong_option_is_named(name: str, value: object) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        tw.nn.TrainingOptions(**{name: value})  # type: ignore[arg-type]
+    assert refused.value.argument == name
+
+
+def test_two_halves_are_the_weight() -> None:
+    random = np.random.default_rng()
+    signs = random.choice([-1.0, 1.0], 100_000)
+    whole = (signs * 2.0 ** random.uniform(-16.99, 15, 100_000)).astype(np.float32)
+    assert np.array_equal(join_halves(*split_weights(whole)), whole)
+    assert np.array_equal(split_weights(whole)[0], whole.astype(np.float16))
+    tiny = (signs * 2.0 ** random.uniform(-60, -17, 100_000)).astype(np.float32)
+    assert (np.abs(join_halves(*split_weights(tiny)) - tiny) <= 2.0**-25).all()
+
+
+def test_tiles_are_there_and_back() -> None:
+    matrix = np.arange(48 * 96).reshape(48, 96)
+    halves, velocities = tile_halves(matrix), tile_velocities(matrix)
+    assert np.array_equal(untile_halves(halves), matrix)
+    assert np.array_equal(untile_velocities(velocities), matrix)
+    # The second tile down, the first across; of its lower half row 3, the elements from 8 on, mixed with row 3 // 2.
+    assert list(halves.reshape(-1)[3 * 512 + 256 + (3 * 4 + (1 ^ 1)) * 8 :][:8]) == list(
+        matrix[16 + 8 + 3, 8:16]
+    )
+
+
+@pytest.mark.parametrize("batch", [16, 32, 64])
+@pytest.mark.parametrize("hidden", [32, 160, 1024, 4096, 16384])
+def test_every_launch_fits_a_multiprocessor(batch: int, hidden: int) -> None:
+    shapes = [
+        shape_classify(batch, hidden, True),
+        *(shape_forward(batch, inputs, hidden, clusters) for inputs in (800, hidden) for clusters in (True, False)),
+        *(shape_backward(batch, hidden, outputs, momentum, True, True) for outputs in (16, hidden) for momentum in (True, False)),
+        shape_backward(batch, 800, hidden, True, False, False),
+    ]  # fmt: skip
+    for shape in shapes:
+        assert shape.shared <= 227 * 1024 and shape.stages >= 2 and batch % shape.split % 2 == 0
+        assert shape.shared >= 8 * batch * (shape.columns + 8) * 4

@@ -1,0 +1,103 @@
+"""A step of training held against float64, on any device: what tests of the emulator and of a GPU share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilewise as tw
+from tilewise.devices import Device
+from tilewise.nn.float64_model import Float64Model
+from tilewise.nn.trainer import GRADIENT_SCALE, Trainer
+
+Array = npt.NDArray[Any]
+
+
+def begin(
+    options: tw.nn.TrainingOptions, device: Device | str, count: int = 3
+) -> tuple[Trainer, Array, Array]:
+    """A trainer of samples that are mostly 0, as images are, with biases and velocities that are not."""
+    random = np.random.default_rng()
+    samples = random.standard_normal((count * options.batch, 784)).astype(np.float16)
+    samples[random.random(samples.shape) < 0.7] = 0
+    labels = random.integers(0, 10, len(samples)).astype(np.uint8)
+    network = tw.nn.Network.begin(options)
+    for layer in network.layers[:-1]:
+        layer.bias[:] = random.standard_normal(layer.bias.shape) * 0.1
+        layer.bias_velocities[:] = random.standard_normal(layer.bias.shape) * 0.01
+        if layer.velocities is not None:
+            layer.velocities[:] = random.standard_normal(layer.velocities.shape) * 0.01
+    return Trainer(network, options, samples, labels, device), samples, labels
+
+
+def check_step(options: tw.nn.TrainingOptions, device: Device | str) -> None:
+    """Hold what each launch of a step writes against float64, made of what the launch read."""
+    trainer, samples, labels = begin(options, device)
+    before = trainer.read_network()
+    model = Float64Model(before, options)
+    rows = np.random.default_rng().permutation(len(samples))[: options.batch]
+    losses, classes = trainer.train(rows)
+    x, y = samples[rows].astype(np.float64), labels[rows]
+    assert (np.abs(losses - model.losses(x, y)) <= model.loss_bounds(x, y)).all()
+
+    outputs = [np.pad(x, ((0, 0), (0, 16))), *(one.astype(np.float64) for one in trainer.read_outputs())]
+    gradients = [one.astype(np.float64) for one in trainer.read_gradients()]
+    halves = [layer.weights.astype(np.float64) for layer in before.layers]
+    for number, (weights, layer) in enumerate(zip(halves, before.layers, strict=True)):
+        sums = outputs[number] @ weights.T + layer.bias
+        room = 2.0**-20 * (np.abs(outputs[number]) @ np.abs(weights.T) + 1)
+        if number < 3:
+            made = np.maximum(sums, 0)
+            assert (np.abs(outputs[number + 1] - made) <= room + 2.0**-11 * made + 2.0**-24).all()
+        else:
+            shares = np.exp(sums[:, :10] - sums[:, :10].max(1, keepdims=True))
+            shares /= shares.sum(1, keepdims=True)
+            slope = np.zeros_like(sums)
+            slope[:, :10] = shares
+            slope[np.arange(len(y)), y] -= 1
+            assert (np.abs(gradients[3] / GRADIENT_SCALE - slope) <= 2.0**-11 * np.abs(slope) + 1e-5).all()
+            top = np.sort(sums[:, :10])
+            clear = top[:, -1] - top[:, -2] > 1e-3
+            assert (classes == sums[:, :10].argmax(1))[clear].all()
+    for number in (1, 2, 3):
+        made = (gradients[number] @ halves[number]) * (outputs[number] > 0)
+        room = 2.0**-20 * (np.abs(gradients[number]) @ np.abs(halves[number])) + 2.0**-24
+        assert (np.abs(gradients[number - 1] - made) <= room + 2.0**-11 * np.abs(made)).all()
+    check_update(options, before, trainer.read_network(), outputs, gradients)
+
+
+def check_update(
+    options: tw.nn.TrainingOptions,
+    before: tw.nn.Network,
+    after: tw.nn.Network,
+    outputs: list[Array],
+    gradients: list[Array],
+) -> None:
+    scale = 1 / (GRADIENT_SCALE * options.batch)
+    for number, (old, new) in enumerate(zip(before.layers, after.layers, strict=True)):
+        assert np.array_equal(new.weights, new.master.astype(np.float16))
+        weights, slope = old.master.astype(np.float64), gradients[number] * scale
+        gradient = slope.T @ outputs[number] + options.decay * weights
+        size = np.abs(slope.T) @ np.abs(outputs[number]) + options.decay * np.abs(weights)
+        velocities = 0.0 if old.velocities is None else old.velocities.astype(np.float64)
+        made = options.momentum * velocities + gradient
+        size = 2.0**-20 * (size + np.abs(velocities))
+        if new.velocities is not None:
+            assert (np.abs(new.velocities - made) <= size + 1e-12).all()
+        # NOTE: a weight near 0 is kept in steps of 2^-25 (see split_weight.cuh).
+        stepped = weights - options.rate * made
+        kept = np.where(
+            np.abs(stepped) < 2.0**-16, 2.0**-24, 2.0**-23 * np.maximum(abs(weights), abs(stepped))
+        )
+        assert (np.abs(new.master - stepped) <= options.rate * size + kept + 1e-12).all()
+        bias = slope.sum(0) + options.decay * old.bias + options.momentum * old.bias_velocities
+        room = 2.0**-19 * (np.abs(slope).sum(0) + np.abs(old.bias) + np.abs(old.bias_velocities)) + 1e-12
+        assert (np.abs(new.bias - (old.bias - options.rate * bias)) <= room).all()
+
+
+def same_network(one: tw.nn.Network, other: tw.nn.Network) -> None:
+    arrays, others = one.to_arrays(), other.to_arrays()
+    assert arrays.keys() == others.keys()
+    assert all(array.tobytes() == others[name].tobytes() for name, array in arrays.items())
