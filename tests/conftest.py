@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -23,6 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
             os.environ.pop(name, None)
         os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
+
+
+def pytest_collection_finish() -> None:
+    """Set aside what lives until the end: the garbage collector would go through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
