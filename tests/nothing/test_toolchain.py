@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -205,12 +206,36 @@ def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
     assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
 
 
-def test_what_costs_most_of_the_speed_is_a_warning() -> None:
-    """The assembler calls it information."""
-    told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
-    assert diagnostics.warnings(f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n") == (
-        f"warning: {told} [C7510]",
+PRODUCTS = """extern "C" __global__ void products(float *out, unsigned long long a, unsigned long long b)
+{
+    float d[4] = {};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int i = 0; i < 2; ++i) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+        // between
+    }
+    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
+}
+"""
+
+
+def test_warpgroup_instructions_that_are_serialised_are_a_warning_at_their_line() -> None:
+    """The assembler calls it information, and names a line of the PTX: a sum is touched before the wait for it."""
+    assert Kernel(PRODUCTS, "products", "sm_90a").warnings == ()
+    touched = PRODUCTS.replace("// between", "d[0] *= 2;")
+    (warning,) = Kernel(touched, "products", "sm_90a").warnings
+    assert warning.startswith("kernel.cu:6: warning: Potential Performance Loss: wgmma.mma_async")
+    assert re.search(
+        r"serialized .*\(PTX line \d+: wgmma\.mma_async.*\[C75\d\d\]\n 6 \|  +asm volatile", warning
     )
+
+
+def test_what_costs_most_of_the_speed_is_a_warning_without_a_line_too() -> None:
+    told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
+    log = f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n"
+    assert diagnostics.warnings(log, "", "", "kernel.cu") == (f"warning: {told} [C7510]",)
 
 
 def test_a_warning_is_kept_with_its_line() -> None:
