@@ -232,6 +232,18 @@ def test_warpgroup_instructions_that_are_serialised_are_a_warning_at_their_line(
     )
 
 
+def test_a_warning_about_a_header_is_at_the_line_that_calls_it() -> None:
+    touched = PRODUCTS.replace("// between", "d[0] *= 2;")
+    header = touched.replace(
+        'extern "C" __global__ void products', "__device__ __forceinline__ void multiply"
+    )
+    head, rest = PRODUCTS.split("\n", 1)[0], "{\n    multiply(out, a, b);\n}\n"
+    source = f'#include "multiply.h"\n{head}\n{rest}'
+    (warning,) = Kernel(source, "products", "sm_90a", headers={"multiply.h": "\n" * 9 + header}).warnings
+    assert warning.startswith("kernel.cu:4: warning: Potential")
+    assert "\n 4 |     multiply(out, a, b);\n" in warning
+
+
 def test_what_costs_most_of_the_speed_is_a_warning_without_a_line_too() -> None:
     told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
     log = f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n"
