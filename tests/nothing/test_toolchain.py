@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -432,3 +433,23 @@ def test_no_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file"))
     assert compiled("__global__ void f(float *x) { *x = 3; }").cubin
     assert "file" in (cache.default().problem or "")
+
+
+def test_constant_memory_of_a_kernel_is_that_of_all_its_banks() -> None:
+    """In an ELF file of a table of names and sections, each with its size; those of other kernels are apart."""
+    sizes = {
+        ".nv.constant0.f": 400,
+        ".nv.constant2.f": 24,
+        ".nv.constant0.ff": 8,
+        ".nv.constant3": 99,
+        ".text.f": 7,
+    }
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in sizes)
+    begins = [names.index(name.encode() + b"\0") for name in sizes]
+    sections = [(0, len(names)), *zip(begins, sizes.values(), strict=True)]
+    head = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", 64 + len(names))
+    head = head.ljust(58, b"\0") + struct.pack("<HHH", 64, len(sections), 0)
+    table = b"".join(
+        struct.pack("<IIQQQQ", name, 1, 0, 0, 64, size).ljust(64, b"\0") for name, size in sections
+    )
+    assert constant_bytes(head + names + table) == {"f": 424, "ff": 8}
