@@ -27,7 +27,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Set aside what lives until the end: the garbage collector would go through all of it again and again."""
+    _set_aside()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        _set_aside()
+
+
+def _set_aside() -> None:
+    """Keep the garbage collector from what lives on: it would go through all of that again and again."""
     gc.collect()
     gc.freeze()
 
