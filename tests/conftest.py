@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -23,6 +24,21 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
             os.environ.pop(name, None)
         os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
+
+
+def pytest_collection_finish() -> None:
+    _set_aside()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        _set_aside()
+
+
+def _set_aside() -> None:
+    """Keep the garbage collector from what lives on: it would go through all of that again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

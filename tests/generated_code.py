@@ -32,6 +32,7 @@ GOLDEN = Path(__file__).parent / "golden" / "code"
 COMMAND = "python -m tests.generated_code"
 FOLDERS = (Path(tw.__file__).parent / "include", Path(tw.__file__).parent / "kernels" / "gemm")
 PRECISE = re.compile(r"(?:LD|ST|RED|ATOM|UTMA|UBLKCP|SYNCS|\w*MMA|HFMA2|FFMA2)")  # kept with all modifiers
+_REGISTER = re.compile(r"\bR(\d+)\b")
 _TARGET = re.compile(r"`\((\S+)\)")
 
 
@@ -307,6 +308,12 @@ def at_fault(instructions: Iterable[MachineInstruction]) -> str:
         calls = f", called at {_place(one.callers[-1])}" if one.callers else ""
         places.setdefault(_place(one.cuda) + calls, []).append(one)
     return "".join(f"\n  {where}: {len(some)} × {some[0].text}" for where, some in places.items())
+
+
+def beyond(instructions: Iterable[MachineInstruction], threads: int, blocks: int) -> list[MachineInstruction]:
+    """Those that use registers which a thread must not have where an SM is to hold so many blocks."""
+    most = 65_536 // (threads * blocks) // 8 * 8
+    return [one for one in instructions if any(int(number) >= most for number in _REGISTER.findall(one.text))]
 
 
 def _place(where: SourceLine | None) -> str:

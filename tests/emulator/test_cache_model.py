@@ -200,6 +200,14 @@ def test_what_was_touched_long_ago_is_pushed_out_first() -> None:
     assert (found.requested, found.l1_read) == (2048, 512 + 256 + 256)
 
 
+def test_what_shared_memory_takes_the_l1_has_not() -> None:
+    """2,048 sectors are 64 KiB, read twice: they stay in 228 KiB, and not in the 28 KiB beside 200 of shared memory."""
+    sectors = np.tile(np.arange(2048), 2)
+    trace = Trace({0: (sectors, np.full(sectors.size, READ, np.int8))})
+    assert traffic(trace, "h200").l1_read == 2048
+    assert traffic(trace, "h200", shared_bytes=200 << 10).l1_read > 3000
+
+
 def test_what_is_written_goes_to_memory_once() -> None:
     sectors = np.tile(np.arange(64), 3)
     kinds = np.repeat(np.array([READ, WRITE, WRITE], np.int8), 64)

@@ -9,6 +9,7 @@ import pytest
 
 import tilewise as tw
 from tests.fuzz.programs import TooLong, check, make
+from tilewise.emulator import native
 
 ORDERS: list[str | int] = ["eager", "late", 1, 2, 3]
 EMULATORS = [tw.device("emulator", order=order, threads=2) for order in ORDERS]
@@ -33,6 +34,26 @@ def test_random_programs_do_what_single_threads_do() -> None:
 def test_programs_that_were_wrong_once(seed: int) -> None:
     """910321: a choice by a constant, under a mask, in a loop, which LLVM's AVX-512 instruction got wrong."""
     check(make(random.Random(seed).randint))
+
+
+@pytest.mark.parametrize(
+    ("code", "doubtful"),
+    [
+        ("62 f3 75 49 25 c2 ca", True),  # vpternlogd zmm0 {k1}, zmm1, zmm2, 0xca
+        ("62 f3 75 48 25 c2 ca", False),  # not masked
+        ("62 f3 75 49 25 c2 96", False),  # no choice, but exclusive or
+        ("62 f2 75 49 25 c2 ca", False),  # another instruction
+        ("62 f3 75 49 25 40 01 ca", True),  # from memory, 1 byte of displacement
+        ("62 f3 75 49 25 44 24 01 ca", True),  # and a second byte of addressing
+        ("62 f3 75 49 25 04 24 ca", True),  # no displacement
+        ("62 f3 75 49 25 80 00 01 00 00 ca", True),  # 4 bytes of it
+        ("62 f3 75 49 25 05 00 01 00 00 ca", True),  # relative to the instruction
+        ("62 f3 75 49 25 80 ca ca 00 00 96", False),
+    ],
+)
+def test_what_llvm_may_have_got_wrong_is_seen_in_the_machine_code(code: str, doubtful: bool) -> None:
+    """It is compiled again without AVX-512: a masked choice of bits, in every form of address."""
+    assert native._doubtful(b"\x90" * 3 + bytes.fromhex(code) + b"\x90" * 8) == doubtful
 
 
 def compiled(body: str, name: str = "k", arch: str = "sm_80") -> tw.Kernel:

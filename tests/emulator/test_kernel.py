@@ -232,3 +232,15 @@ def test_headers_of_a_folder(tmp_path: Path) -> None:
     x = ones()
     kernel(1, 32, [x, 32], device="emulator")
     assert (x == 7).all()
+
+
+def test_a_build_is_of_one_shape_of_block() -> None:
+    """The same PTX for other blocks is built anew, and not found where the first build is kept."""
+    source = """extern "C" __global__ void place(unsigned *x)
+    { unsigned i = threadIdx.x + blockDim.x * threadIdx.y; x[i] = 256 * threadIdx.y + threadIdx.x; }"""
+    for block in ((64,), (32, 2), (2, 32), (96,)):
+        count = int(np.prod(block))
+        x = np.zeros(count, np.uint32)
+        tw.Kernel(source, "place", "sm_80")(1, block, [x], device=tw.device("emulator"))
+        i = np.arange(count)
+        assert np.array_equal(x, 256 * (i // block[0]) + i % block[0])

@@ -12,6 +12,7 @@ import tilewise as tw
 from tests.nothing.test_rungs_simt import sums_in_order
 from tests.rungs import Placed, place_steps
 from tilewise.devices.emulated import open_emulator
+from tilewise.emulator.running.block_order import MOST_PERMUTED, count_interleaved, order_clusters
 from tilewise.kernels import RUNGS
 from tilewise.reference import compare, poisoned
 
@@ -253,3 +254,26 @@ def test_a_seed_may_be_a_text(text: str) -> None:
 def test_other_texts_are_no_seeds(text: str) -> None:
     with pytest.raises(tw.TilewiseError, match=r"order '.* is not known"):
         tw.device(order=text)
+
+
+def test_the_order_of_clusters_is_as_it_says() -> None:
+    """Each once; the last first, or drawn, with cluster 0 last for a seed that 4 divides; odd seeds take turns."""
+    assert (
+        order_clusters("eager", 9)
+        is order_clusters("late", 1)
+        is order_clusters(4, MOST_PERMUTED + 1)
+        is None
+    )
+    late = order_clusters("late", 9)
+    assert late is not None and late.tolist() == [*range(8, -1, -1)]
+    firsts: dict[int, set[int]] = {}
+    for seed in range(80):
+        drawn = order_clusters(seed, 9)
+        assert drawn is not None and sorted(drawn.tolist()) == [*range(9)]
+        firsts.setdefault(seed % 4, set()).add(int(drawn[-1]))
+    assert firsts[0] == {0} and all(len(firsts[rest]) > 3 for rest in (1, 2, 3))
+    most = order_clusters(1, MOST_PERMUTED)
+    assert most is not None and len(most) == MOST_PERMUTED
+    assert [count_interleaved(order, 20) for order in ("eager", "late", 0, 6)] == [1] * 4
+    assert {count_interleaved(seed, 20) for seed in range(1, 99, 2)} == {2, 3, 4, 6, 8}
+    assert {count_interleaved(seed, 3) for seed in range(1, 99, 2)} == {2, 3}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
 from tilewise.planner import choose, operands_of, target_of
 from tilewise.planner.constants import Constants, UnitCost
-from tilewise.planner.cost import estimate, predict_work
+from tilewise.planner.cost import estimate, predict, predict_work
 from tilewise.planner.target import Target
 from tilewise.problem import Tile
 
@@ -73,6 +75,21 @@ def test_copies_and_partial_sums_together_may_be_the_bound() -> None:
     ):
         found = predict_work(work, operands, operands, sources, target)
         assert (found.seconds, found.bound) == (seconds, bound)
+
+
+def test_partial_sums_are_written_and_read_and_added_up_by_a_launch_for_each() -> None:
+    down, across = np.zeros(96, np.float32), np.zeros(192, np.float32)
+    epilogue = tw.epilogue("column_sums(down, acc) + row_sums(across, acc)", down=down, across=across)
+    spec, target = KERNELS["general"], target_of("h200")
+    operands = operands_of(192, 96, 64, dtype="float32", epilogue=epilogue)
+    settings = spec.complete({**spec.for_types(operands), "partition": "64x64x16"})
+    alone = predict_work(spec.work(operands, settings), operands, operands, operands, target)
+    found = predict(spec, operands, settings, operands, target)
+    of_column, of_row = spec.sum_slots(operands, settings)
+    moved = 4 * (of_column * 96 + of_row * 192)
+    more = 2 * target.constants.pass_seconds + 2 * moved / target.constants.workspace_bandwidth
+    assert found.terms["passes"] - alone.terms["passes"] == pytest.approx(more, rel=1e-9)
+    assert found.seconds - alone.seconds == pytest.approx(more, rel=1e-6)
 
 
 def test_the_first_reason_against_a_kernel_is_told() -> None:

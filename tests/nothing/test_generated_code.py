@@ -7,9 +7,20 @@ import difflib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.generated_code import CASES, COMMAND, GOLDEN, Case, at_fault, generate, golden_of, main_loop
+from tests.generated_code import (
+    CASES,
+    COMMAND,
+    GOLDEN,
+    Case,
+    at_fault,
+    beyond,
+    generate,
+    golden_of,
+    main_loop,
+)
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
 from tilewise.toolchain.lines import MachineInstruction, SourceLine
@@ -26,7 +37,7 @@ def test_the_code_is_as_meant(case: Case) -> None:
     assert not local and not resources.stack_bytes + resources.spills, f"local memory at{at_fault(local)}"
     assert found.warnings == (), "\n".join(
         found.warnings
-    )  # C7510: wgmma that were serialised, with their line
+    )  # such as wgmma that were serialised, with their line
     assert found.loop, (
         f"no loop has {case.math}: {at_fault(one for one in found.code if one.family in case.math)}"
     )
@@ -43,7 +54,8 @@ def test_the_code_is_as_meant(case: Case) -> None:
     assert not narrow or not case.wide, f"loads of less than 16 bytes at{at_fault(narrow)}"
     assert found.fits.blocks >= found.planned, (
         f"{found.planned} blocks are planned on an SM, and it holds {found.fits.blocks} of {resources.registers} registers "
-        f"a thread: {dict(found.fits.limits)}"
+        f"a thread: {dict(found.fits.limits)}; more registers than that leaves are used at"
+        f"{at_fault(beyond(found.code, int(np.prod(found.step.launch.block)), found.planned))}"
     )
 
 
@@ -110,3 +122,12 @@ def test_a_fault_is_shown_where_the_source_has_it() -> None:
     assert "1 × STL [R1], R2" in at_fault([one]) and "no line" in at_fault(
         [MachineInstruction(0, "STL", None)]
     )
+
+
+def test_registers_that_an_occupancy_forbids_are_shown_where_they_are_used() -> None:
+    """Two blocks of 256 threads leave a thread 128 registers, three 80: R0 to R79."""
+    texts = ("FFMA R79, R2, R3, R79", "FFMA R3, R127, R3, RZ", "@P80 IADD3 R4, UR99, R80.reuse, RZ", "EXIT")
+    code = [MachineInstruction(16 * i, text, SourceLine("general.cu", i + 1)) for i, text in enumerate(texts)]
+    assert beyond(code, 256, 2) == []
+    assert beyond(code, 256, 3) == code[1:3]
+    assert "general.cu:2 `" in at_fault(beyond(code, 256, 3))

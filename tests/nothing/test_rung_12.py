@@ -53,7 +53,7 @@ def product(a: Array, b: Array, spec: Any = SPEC, result: str = "float32", **how
     variant=st.sampled_from(VARIANTS),
     stages=st.sampled_from((3, 4)),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_shape_and_alignment(
     m: int, n: int, k: int, lies: tuple[Lie, Lie, Lie], variant: tuple[str, str, str], stages: int
 ) -> None:

@@ -176,7 +176,7 @@ def test_whole_multiples(
     assert same_bits(multiply("07_tiled_exact", a, b, places, chosen={"tile": tile}), sums_in_order(a, b))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     m=near(128, 256), n=near(128, 256), k=near(8, 16), places=PLACES, arch=st.sampled_from(ARCHS), seed=SEEDS
 )
@@ -187,7 +187,7 @@ def test_register_tiled(
     assert same_bits(multiply("08_register_tiled", a, b, places, arch), sums_in_order(a, b))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     m=near(16, 128),
     n=near(16, 128),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -205,12 +207,48 @@ def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
     assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
 
 
-def test_what_costs_most_of_the_speed_is_a_warning() -> None:
-    """The assembler calls it information."""
-    told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
-    assert diagnostics.warnings(f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n") == (
-        f"warning: {told} [C7510]",
+PRODUCTS = """extern "C" __global__ void products(float *out, unsigned long long a, unsigned long long b)
+{
+    float d[4] = {};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int i = 0; i < 2; ++i) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+        // between
+    }
+    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];
+}
+"""
+
+
+def test_warpgroup_instructions_that_are_serialised_are_a_warning_at_their_line() -> None:
+    """The assembler calls it information, and names a line of the PTX: a sum is touched before the wait for it."""
+    assert Kernel(PRODUCTS, "products", "sm_90a").warnings == ()
+    touched = PRODUCTS.replace("// between", "d[0] *= 2;")
+    (warning,) = Kernel(touched, "products", "sm_90a").warnings
+    assert warning.startswith("kernel.cu:6: warning: Potential Performance Loss: wgmma.mma_async")
+    assert re.search(
+        r"serialized .*\(PTX line \d+: wgmma\.mma_async.*\[C75\d\d\]\n 6 \|  +asm volatile", warning
     )
+
+
+def test_a_warning_about_a_header_is_at_the_line_that_calls_it() -> None:
+    touched = PRODUCTS.replace("// between", "d[0] *= 2;")
+    header = touched.replace(
+        'extern "C" __global__ void products', "__device__ __forceinline__ void multiply"
+    )
+    head, rest = PRODUCTS.split("\n", 1)[0], "{\n    multiply(out, a, b);\n}\n"
+    source = f'#include "multiply.h"\n{head}\n{rest}'
+    (warning,) = Kernel(source, "products", "sm_90a", headers={"multiply.h": "\n" * 9 + header}).warnings
+    assert warning.startswith("kernel.cu:4: warning: Potential")
+    assert "\n 4 |     multiply(out, a, b);\n" in warning
+
+
+def test_what_costs_most_of_the_speed_is_a_warning_without_a_line_too() -> None:
+    told = "Potential Performance Loss: wgmma.mma_async instructions are serialized"
+    log = f"ptxas info    : (C7510) {told}\nptxas info    : 65 bytes gmem\n"
+    assert diagnostics.warnings(log, "", "", "kernel.cu") == (f"warning: {told} [C7510]",)
 
 
 def test_a_warning_is_kept_with_its_line() -> None:
@@ -395,3 +433,23 @@ def test_no_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file"))
     assert compiled("__global__ void f(float *x) { *x = 3; }").cubin
     assert "file" in (cache.default().problem or "")
+
+
+def test_constant_memory_of_a_kernel_is_that_of_all_its_banks() -> None:
+    """In an ELF file of a table of names and sections, each with its size; those of other kernels are apart."""
+    sizes = {
+        ".nv.constant0.f": 400,
+        ".nv.constant2.f": 24,
+        ".nv.constant0.ff": 8,
+        ".nv.constant3": 99,
+        ".text.f": 7,
+    }
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in sizes)
+    begins = [names.index(name.encode() + b"\0") for name in sizes]
+    sections = [(0, len(names)), *zip(begins, sizes.values(), strict=True)]
+    head = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", 64 + len(names))
+    head = head.ljust(58, b"\0") + struct.pack("<HHH", 64, len(sections), 0)
+    table = b"".join(
+        struct.pack("<IIQQQQ", name, 1, 0, 0, 64, size).ljust(64, b"\0") for name, size in sections
+    )
+    assert constant_bytes(head + names + table) == {"f": 424, "ff": 8}

@@ -40,6 +40,10 @@ def nearest(value: Fraction, kind: str, mode: str) -> int:
     w = width(kind)
     size, infinity = abs(value), (2 * top + 1) << (precision - 1)
     low, high = 0, infinity  # patterns of non-negative floats are ordered as their values
+    near = size.numerator.bit_length() - size.denominator.bit_length() + top  # one exponent of two or three
+    for pattern in ((near + step) << (precision - 1) for step in (-1, 0, 1)):
+        if low < pattern < high:
+            low, high = (pattern, high) if exact(pattern, kind) <= size else (low, pattern)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if exact(middle, kind) <= size else (low, middle)

@@ -104,7 +104,7 @@ def build_kernel(
         text = _text(lowering)
         build = _describe(program, lowering, target)
         build.mode, build.sums = mode, sums
-        build.object = native.assemble(text, target, brief=_compiles_briefly(lowering))
+        build.object = native.assemble(text, target, _effort(lowering))
         if store:
             store.put("emulated", key, _written(build))
     _support(store)
@@ -130,27 +130,26 @@ def build_general(build: Build, store: Store | None) -> None:
         program = make_program(parse(build.ptx), build.entry, build.block)
         lowering = Lowering(program, True, f"{build.symbol}g", build.mode, build.sums)
         text = _text(lowering)
-        parts = {"object": native.assemble(text, build.target, brief=_compiles_briefly(lowering))}
+        parts = {"object": native.assemble(text, build.target, _effort(lowering))}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.symbol + "g")
 
 
-_LITTLE = 0.2  # of the instructions: so few in loops make a launch no faster by being compiled better
+_LITTLE = 0.2  # of the instructions: so few in loops make a launch hardly faster by being compiled better
 
 
-def _compiles_briefly(lowering: Lowering) -> bool:
-    """Whether LLVM's full pipeline takes longer than its better code saves.
+def _effort(lowering: Lowering) -> native.Effort:
+    """Whether good machine code saves as much time as it takes to make.
 
-    It pays off in loops of plain code only: what watches a launch costs the same after either, and code outside
-    of loops runs once for each warp.
+    It does in loops of plain code only: what watches a launch costs the same in either, and code outside of
+    loops runs once for each warp.
     """
-    if lowering.cut.pieces or lowering.watcher is not None:
-        return True
     flow = lowering.program.flow
     looped = set[int]().union(*flow.loops)
     counts = [len(block.instructions) for block in flow.blocks]
-    return sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
+    seldom = sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
+    return "brief" if seldom or lowering.watcher is not None else "good"
 
 
 def _key(

@@ -11,19 +11,35 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
 from tilewise.emulator.support.text import support_text
 
-__all__ = ["Code", "CpuTarget", "assemble", "host_cpu", "is_supported", "load", "offer_support", "support"]
+__all__ = [
+    "Code",
+    "CpuTarget",
+    "Effort",
+    "assemble",
+    "host_cpu",
+    "is_supported",
+    "load",
+    "offer_support",
+    "support",
+]
 
 # LLVM's global state: targets, symbols, engines. A fork waits until no thread is in there: in the child,
 # LLVM would be for ever where that thread had left it.
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+# How hard LLVM tries. "best" is its own pipeline, which pays off in text written by hand. Kernels lowered from PTX
+# run as fast after a few passes ("good"); "brief" also chooses instructions and registers in a third of the time,
+# and that code runs up to three times as long.
+Effort = Literal["best", "good", "brief"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +75,39 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-def _machine(target: CpuTarget) -> Any:
+def _machine(target: CpuTarget, effort: Effort = "good") -> Any:
     """NOTE: an engine frees the machine that it was made with, so each has one of its own."""
     _initialize()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small"
+        cpu=target.cpu,
+        features=target.features,
+        opt=0 if effort == "brief" else 1,
+        reloc="pic",
+        codemodel="small",
     )
 
 
-def assemble(text: str, target: CpuTarget, brief: bool = False) -> bytes:
-    """Compile LLVM text to an object file; ``brief`` leaves out what does little for code without hot loops."""
+def assemble(text: str, target: CpuTarget, effort: Effort = "best") -> bytes:
+    """Compile LLVM text to an object file."""
     with _LOCK:
-        code = _assemble(text, target, brief)  # NOTE: a function of its own, so that its modules end in here
+        code = _assemble(text, target, effort)  # NOTE: a function of its own, so that its modules end in here
         if "+avx512f" in target.features and _doubtful(code):
-            code = _assemble(text, CpuTarget(target.cpu, f"{target.features},-avx512f"), brief)
+            code = _assemble(text, CpuTarget(target.cpu, f"{target.features},-avx512f"), effort)
         return code
 
 
-def _assemble(text: str, target: CpuTarget, brief: bool) -> bytes:
-    machine = _machine(target)
+def _assemble(text: str, target: CpuTarget, effort: Effort) -> bytes:
+    machine = _machine(target, effort)
     module = llvm.parse_assembly(text)
     module.verify()
     module.data_layout = str(machine.target_data)
     module.triple = llvm.get_default_triple()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
-    (_brief_passes() if brief else builder.getModulePassManager()).run(module, builder)
+    (builder.getModulePassManager() if effort == "best" else _few_passes()).run(module, builder)
     return bytes(machine.emit_object(module))
 
 
-def _brief_passes() -> Any:
+def _few_passes() -> Any:
     """Registers out of memory, one round of folding, and no blocks without need."""
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()

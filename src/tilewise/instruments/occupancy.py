@@ -114,7 +114,7 @@ class Occupancy:
         """The most bytes of shared memory a block may have for one more block to fit; None if none helps."""
         unit = find(self.gpu).limits.shared_unit
         for shared in range(self.shared // unit * unit, -1, -unit):
-            if shared < self.shared and self._with(self.registers, shared).blocks > self.blocks:
+            if self._with(self.registers, shared).blocks > self.blocks:
                 return shared
         return None
 

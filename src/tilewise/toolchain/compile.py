@@ -36,7 +36,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>[^;{}()]*__global__[^;{}]*?(\w+)\s*\([^()]*\)\s*[{;]")
 _ARCH = "--gpu-architecture="
 _NUMBERED_ARCH = re.compile(r"(?:sm|compute)_(\d+)")
-_FORMAT = "5"  # of a cached binary
+_FORMAT = "6"  # of a cached binary
 # Fixed options: C++17; line tables for the profiler; the resource report in the log.
 # NOTE: NVRTC has a cache of its own, where there is a driver; what comes from it comes without the report.
 _OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache")
@@ -254,7 +254,7 @@ def _compile(
         ptx = ptx.replace(f'"{Path.cwd()}{os.sep}', '"')
     report = read_report(output.log, output.cubin)
     entries = {name: replace(entry, resources=report.get(name)) for name, entry in read_entries(ptx).items()}
-    found = diagnostics.warnings(output.log)
+    found = diagnostics.warnings(output.log, ptx, source, filename)
     return Binary(arch, ptx, output.cubin, entries, found, output.lowered or {})
 
 

@@ -70,7 +70,10 @@ def read_log(log: str) -> list[Diagnostic]:
             kind = "warning" if match["kind"] == "warning" else "error"
             found.append(Diagnostic(kind, match["text"].strip()))
         elif match := _SLOW.match(line):  # the assembler calls it information; it costs most of the speed
-            found.append(Diagnostic("warning", " ".join(match["text"].split()), code=match["code"]))
+            text, _, number = match["text"].rpartition(" in line ")
+            file, number = ("PTX", number) if number.isdecimal() else ("", "0")
+            text = " ".join((text if file else match["text"]).split())
+            found.append(Diagnostic("warning", text, file, int(number), code=match["code"]))
         elif match := re.match(r"^(?:error|nvrtc: error): (.*)$", line):
             found.append(Diagnostic("error", match[1]))
     return found
@@ -98,9 +101,10 @@ def _continued(lines: list[str], start: int) -> str:
     return text
 
 
-def warnings(log: str) -> tuple[str, ...]:
-    """The warnings of a log as texts with their excerpts."""
-    return tuple(str(item) for item in read_log(log) if item.kind == "warning")
+def warnings(log: str, ptx: str, source: str, filename: str) -> tuple[str, ...]:
+    """The warnings of a log as texts with their excerpts; the assembler's at the CUDA line that its line came from."""
+    found = [item for item in read_log(log) if item.kind == "warning"]
+    return tuple(str(_traced(item, ptx, source, filename) if item.file == "PTX" else item) for item in found)
 
 
 def failure(log: str, source: str, filename: str, arch: str, ptx: Callable[[], str]) -> CompileError:
@@ -150,7 +154,8 @@ def _traced(item: Diagnostic, ptx: str, source: str, filename: str) -> Diagnosti
     """An assembler's message at the CUDA line that its PTX line came from."""
     lines = ptx.splitlines()
     if not 0 < item.line <= len(lines):
-        return Diagnostic(item.kind, f"{item.text} (line {item.line} of the PTX)", filename)
+        text = f"{item.text} (line {item.line} of the PTX)"
+        return Diagnostic(item.kind, text, filename, code=item.code)
     instruction = lines[item.line - 1].strip()
     text = f"{item.text} (PTX line {item.line}: {instruction})"
     for line in reversed(lines[: item.line]):
@@ -158,7 +163,8 @@ def _traced(item: Diagnostic, ptx: str, source: str, filename: str) -> Diagnosti
         if match and int(match[1]) == 1 and int(match[2]) > 0:
             number, own = int(match[2]), source.splitlines()
             shown = own[number - 1] if number <= len(own) else ""
-            return Diagnostic(item.kind, text, filename, number, shown, int(match[3]) if shown else 0)
+            column = int(match[3]) if shown else 0
+            return Diagnostic(item.kind, text, filename, number, shown, column, item.code)
         if line.startswith("{"):
             break
-    return Diagnostic(item.kind, text)
+    return Diagnostic(item.kind, text, code=item.code)
