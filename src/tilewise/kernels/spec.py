@@ -99,7 +99,7 @@ class Work:
     shared_bytes: int = (
         0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them
     )
-    shared_turns: int = 0  # of shared memory that a step takes, 128 bytes each; 0: not counted
+    shared_reads: int = 0  # turns of shared memory that the warps of a step read in; 0: not counted
 
 
 def access_bytes(*operands: Operand) -> int:

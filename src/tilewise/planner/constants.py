@@ -34,10 +34,8 @@ class UnitCost:
     memory_share: float = 0.7
     """Of the memory's bandwidth, as the kernels of this unit read."""
     joules_per_mac: float = 0.0
-    shared_turn_clocks: float = 0.0
-    """Of a turn of shared memory, where they are counted."""
-    reads_beside: bool = False
-    """Whether those go on while it multiplies, as the tensor cores read what they multiply by themselves."""
+    shared_read_clocks: float = 0.0
+    """Of a turn that a warp reads shared memory in, where they are counted."""
     element_clocks: float = 0.0
     """Of an element that a block brings on its way to registers and shared memory."""
     memory_latency_clocks: float = 0.0
@@ -50,10 +48,6 @@ class UnitCost:
     """Of a sum that something happens to before it is stored, and as many for each element of another array."""
     idle_memory: float = 0.0
     """The share of a block's start and end in which memory is idle."""
-    crowding: float = 0.0
-    """How much longer memory takes for every further block that wants the same bytes at the same time."""
-    store_beside: float = 0.0
-    """The share of storing a tile that runs beside loading the next one."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
@@ -96,10 +90,10 @@ class Constants:
 _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 
 _WGMMA = UnitCost(
-    1600, 1.828, 1372, 8.667, 206.8, 300.6,
-    stores_per_clock=2.385, memory_share=0.895, joules_per_mac=6.411e-13,
-    split_clocks=1702, outside=3.575e-05, epilogue_clocks=0.3, idle_memory=0.8611,
-    crowding=0.06471, store_beside=0.272, shared_turn_clocks=1.0, reads_beside=True, memory_latency_clocks=35.93,
+    1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
+    stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
+    split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
+    memory_latency_clocks=113.82,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
@@ -113,8 +107,8 @@ FITTED: Mapping[str, Constants] = {
         launch=0.5e-6,
         pass_seconds=1.75e-6,
         workspace_bandwidth=5.2e12,
-        add_seconds=1.056e-06,
-        part_seconds=3.396e-08,
+        add_seconds=1.3366e-06,
+        part_seconds=2.2609e-08,
         copied_per_clock=1.76,
         units={
             "thread": UnitCost(18.4, 11.4, 11, 7, 396, 1.09, memory_share=0.63),
@@ -143,22 +137,22 @@ FITTED: Mapping[str, Constants] = {
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
-                shared_turn_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
+                shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
             ),
             "general64": UnitCost(
                 64, 0, 1530, 23, 394, memory_share=0.9,
-                shared_turn_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
+                shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
             "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
         },
-        l2_bytes_per_clock=76.97,
-        straddling=1.782,
+        l2_bytes_per_clock=65.842,
+        straddling=0.93254,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=232.9,
-        cluster_step_clocks=29.81,
+        cluster_start_clocks=747.53,
+        cluster_step_clocks=20.991,
         watts=600,
-        joules_per_l2_byte=1.356e-11,
+        joules_per_l2_byte=9.1928e-12,
     )
 }  # fmt: skip
 
@@ -188,8 +182,8 @@ EMULATOR = Constants(
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
-        "general": UnitCost(4.5, 0, 4_000, 4, shared_turn_clocks=7, element_clocks=6),
-        "general64": UnitCost(2.5, 0, 4_000, 4, shared_turn_clocks=8, element_clocks=10),
+        "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
+        "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
         "vector_rows": UnitCost(2.1, 90, 20_000, 4),
     },

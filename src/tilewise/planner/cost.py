@@ -41,7 +41,6 @@ __all__ = ["Prediction", "count_resident", "estimate", "predict", "predict_work"
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
 _LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
-_MOST_CROWDED = 4  # blocks besides, of those that want the same bytes
 _LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
 
 
@@ -145,10 +144,9 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         terms["passes"] += unit.split_clocks * longer / constants.clock
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     share = unit.memory_share * (1 - unit.outside * outside)
-    # Blocks that want the same bytes at the same time all wait for memory.
-    crowd = unit.crowding * min(1 / cold - 1, _MOST_CROWDED) if cold else 0.0
-    moved = read_bytes * (1 + crowd) + batch * stored * m * n + operands.extra_bytes
-    memory = moved / (constants.memory_bandwidth * share)
+    memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
+        constants.memory_bandwidth * share
+    )
     # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
     memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
@@ -211,8 +209,7 @@ def _spend(
     # What one block's step takes of an SM, in clocks, by each of what it needs.
     macs, warps = block.m * block.n * block.k, work.threads / 32
     math = macs / unit.macs_per_clock + warps * unit.warp_clocks
-    turns = work.shared_turns * unit.shared_turn_clocks
-    math = _overlap(math, turns) if unit.reads_beside else math + turns
+    math += work.shared_reads * unit.shared_read_clocks
     math += block.k * (block.m + block.n) * unit.element_clocks
     latency = unit.latency_clocks + macs / warps / unit.warp_macs_per_clock + unit.waits * math
     latency += cold * unit.memory_latency_clocks
@@ -226,8 +223,7 @@ def _spend(
     store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
     if work.store_bytes < 16:
         # Of warpgroups that have tiles of their own one stores alone.
-        alone = 1 if work.pingpong else work.storers
-        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * 2 / alone
+        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
     if not operands.epilogue.is_plain:
         arrays = sum(one.by_row and one.by_column for one in operands.epilogue.arrays)
         store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers
@@ -250,10 +246,8 @@ def _spend(
         clocks["narrow loads"] += loops * loading
         clocks["latency"] += loops * (slowest - busy - loading)
         clocks["fill"] += count * start
-        # A block's last tile is stored when nothing else is left to do; the others while the next one is loaded, or
-        # multiplied if warpgroups take turns.
-        between = (1 - unit.store_beside) * resident * store - (steps * busy if work.pingpong else 0.0)
-        clocks["store"] += count * (resident * store + (work.tiles - 1) * max(between, 0.0))
+        hidden = steps * busy * (work.tiles - 1) / work.tiles if work.pingpong else 0.0
+        clocks["store"] += count * work.tiles * max(resident * store - hidden, resident * store / work.tiles)
     return clocks
 
 

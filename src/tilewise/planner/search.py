@@ -26,17 +26,12 @@ NAMES = (
     *(f"{UNIT}.{name}" for name in (
         "macs_per_clock", "warp_clocks", "start_clocks", "store_bytes_per_clock", "latency_clocks",
         "warp_macs_per_clock", "stores_per_clock", "memory_share", "joules_per_mac", "split_clocks", "outside",
-        "idle_memory", "memory_latency_clocks", "crowding", "store_beside",
+        "idle_memory", "memory_latency_clocks",
     )),
     "l2_bytes_per_clock", "straddling", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
     "add_seconds", "part_seconds",
 )  # fmt: skip
-MOST = {
-    f"{UNIT}.memory_share": 0.97,
-    f"{UNIT}.idle_memory": 1.2,
-    f"{UNIT}.store_beside": 1.0,
-    f"{UNIT}.outside": 1.2,
-}
+MOST = {f"{UNIT}.memory_share": 0.97, f"{UNIT}.idle_memory": 1.2, f"{UNIT}.outside": 1.2}
 STEPS = (0.03, 0.1, 0.3)  # of a logarithm
 NEAR, FAR = 1.05, 1.12  # a chosen plan's time over the best one's: good, and bad
 CLOSE, WORTH = 1.25, 1.7  # plans whose times are to be right, and those that could be chosen
@@ -64,7 +59,7 @@ def loss(problems: Problems, target: Target) -> float:
         best = min(one.seconds for one in plans)
         predicted = [(one.predict(target), one.seconds) for one in plans]
         ratio = min(predicted)[1] / best
-        total += max(math.log(ratio) - 0.01, 0.0) + 1.5 * max(ratio - FAR, 0.0)
+        total += max(math.log(ratio) - 0.01, 0.0) + 0.6 * max(ratio - FAR, 0.0)
         total += 0.15 * min(max(20 * (ratio - NEAR), 0.0), 1.0)
         close = [abs(math.log(guess / spent)) for guess, spent in predicted if spent <= CLOSE * best]
         total += 0.12 * sum(close) / len(close)

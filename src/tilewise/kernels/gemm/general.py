@@ -128,7 +128,7 @@ def work(_operands: Operands, settings: Settings) -> Work:
         shape.threads,
         resident=shape.resident,
         stages=2,
-        shared_turns=shape.threads // 32 * shape.block.k * (rows + columns),
+        shared_reads=shape.threads // 32 * shape.block.k * (rows + columns),
     )
 
 

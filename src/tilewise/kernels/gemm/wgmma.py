@@ -426,16 +426,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
         straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
-        shared_turns=_shared_turns(shape),
     )
-
-
-def _shared_turns(shape: Shape) -> int:
-    """Turns of 128 bytes of shared memory in a step: rows that arrive there, and those that instructions read.
-
-    Each instruction reads its 64 rows of A, and all of B.
-    """
-    return shape.m + shape.loaded_columns + shape.m // 64 * (64 + shape.n)
 
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
