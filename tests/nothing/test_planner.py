@@ -98,6 +98,15 @@ def test_choices_among_tensor_core_kernels_are_near_the_best(
     assert sum(ratio <= 1.05 for ratio in first.values()) >= 0.9 * most
 
 
+def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
+    """Clusters for stacks are not chosen well: a step there waits for blocks that want the same bytes."""
+    quality = judge(read(RESULTS / "plans-2026-11-23-stacks.json"), H200)
+    assert len(quality.ratios) == 17
+    assert quality.within(1.05) >= 0.7 and quality.worst <= 1.2
+    doubles = [ratio for (_, problem), ratio in quality.ratios.items() if problem.a == "float64"]
+    assert len(doubles) == 5 and max(doubles) <= 1.07
+
+
 def _is_first(problem: Problem) -> bool:
     rows = problem.a_layout == problem.b_layout == "row"
     return (
