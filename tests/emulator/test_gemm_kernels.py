@@ -122,6 +122,11 @@ def built(file: str, entry: str, arch: str, defines: tuple[tuple[str, object], .
     return tw.Kernel(text, entry, arch, dict(defines), filename=f"{file}.cu")
 
 
+def even_stack(inner_count: int) -> bytes:
+    """EvenStack: matrices one step from each to the next."""
+    return struct.pack("<I", inner_count)
+
+
 def launch(kernel: tw.Kernel, blocks: int, threads: int, args: list[Any], check: bool) -> None:
     if check:
         assert kernel.check(blocks, threads, args) == []
@@ -155,7 +160,9 @@ def general(
     outer, inner, m, n = c.view.shape
     blocks = ceil_div(m, block_m) * ceil_div(n, block_n) * outer * inner
     if blocks:
-        launch(kernel, blocks, threads, [a.strided(), b.strided(), c.strided(), inner, PLAIN], check)
+        launch(
+            kernel, blocks, threads, [a.strided(), b.strided(), c.strided(), even_stack(inner), PLAIN], check
+        )
     return c.read()
 
 
@@ -258,7 +265,7 @@ def vector(
     matrix, other = (b.transposed(), a.transposed()) if row else (a.strided(), b.strided())
     result = c.transposed() if row else c.strided()
     if blocks:
-        launch(kernel, blocks, warps * 32, [matrix, other, result, inner, PLAIN], check)
+        launch(kernel, blocks, warps * 32, [matrix, other, result, even_stack(inner), PLAIN], check)
     return c.read()
 
 

@@ -44,9 +44,9 @@ def test_conflicts_are_named_with_their_line() -> None:
     (conflicts,) = (gain for gain in verdict.gains if gain.what == "shared bank conflicts")
     assert conflicts is verdict.gains[0] and 5 < conflicts.times < 9
     assert conflicts.where.startswith("rung_05_tiled_conflicted.cu:36  sum += a_tile")
-    # Rung 04 is the same without them, and reads four words of a row at once.
+    # Rung 04 has none, and reads four words of a row at once besides.
     without = tw.ladder["04_tiled"].profile(512, 512, 64, gpu="h200", sample=1).roofline.seconds
-    assert without < conflicts.seconds < 1.4 * without
+    assert without < conflicts.seconds < 2 * without
     assert "shared bank conflicts" in str(verdict) and json.dumps(profile.to_dict()["verdict"])
 
 
