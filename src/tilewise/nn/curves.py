@@ -101,10 +101,11 @@ def _draw_panel(title: str, across: str, along: str, lines: Sequence[_Line], dow
                 f'<circle cx="{at.partition(",")[0]}" cy="{at.partition(",")[2]}" r="3" fill="{colour}"/>'
                 for at in finite
             ]
-        right, below = _WIDTH - _RIGHT - 8, down + _TOP + 14 + 16 * number
-        drawn.append(
-            f'<text x="{right}" y="{below}" text-anchor="end" fill="{colour}">{escape(line.name)}</text>'
-        )
+        if len(lines) > 1:  # else the axis says what it is
+            right, below = _WIDTH - _RIGHT - 8, down + _TOP + 14 + 16 * number
+            drawn.append(
+                f'<text x="{right}" y="{below}" text-anchor="end" fill="{colour}">{escape(line.name)}</text>'
+            )
     return drawn
 
 
