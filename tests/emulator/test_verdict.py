@@ -40,7 +40,7 @@ def test_no_rung_is_faster_than_its_bound(rung: str) -> None:
 def test_conflicts_are_named_with_their_line() -> None:
     profile = tw.ladder["05_tiled_conflicted"].profile(512, 512, 64, gpu="h200", sample=1)
     verdict = profile.verdict
-    assert verdict.bound == "L1 and shared memory" and verdict.idle_sms == 0
+    assert verdict is not None and verdict.bound == "L1 and shared memory" and verdict.idle_sms == 0
     (conflicts,) = (gain for gain in verdict.gains if gain.what == "shared bank conflicts")
     assert conflicts is verdict.gains[0] and 5 < conflicts.times < 9
     assert conflicts.where.startswith("rung_05_tiled_conflicted.cu:36  sum += a_tile")
@@ -54,7 +54,7 @@ def test_idle_multiprocessors_are_named() -> None:
     """32 blocks on 132 SMs: each of those that have one has as much to do as on a GPU of 32."""
     profile = tw.ladder["09_warp_tiled"].profile(1024, 1024, 64, gpu="h200", sample=1)
     verdict = profile.verdict
-    assert (verdict.idle_sms, verdict.sms) == (100, 132)
+    assert verdict is not None and (verdict.idle_sms, verdict.sms) == (100, 132)
     assert verdict.gains[0].what.startswith("idle SMs")
     assert verdict.gains[0].times == pytest.approx(132 / 32, rel=0.01)
     assert "100 of 132 SMs have no block" in str(verdict)
@@ -76,6 +76,7 @@ def test_scattered_loads_are_named(apart: int) -> None:
     profile = tw.Kernel(LOADS, "sum", "sm_90").profile(132, 32, args, gpu="h200")
     cycles = {bound.name: bound.amount for bound in profile.roofline.bounds}["L1 and shared memory"]
     assert cycles == 132 * 64 * {1: 1, 32: 32, 33: 8}[apart]
+    assert profile.verdict is not None
     named = [gain for gain in profile.verdict.gains if gain.what == "uncoalesced global access"]
     if apart == 1:
         assert not named
@@ -94,4 +95,13 @@ def test_local_memory_is_named() -> None:
     }"""
     args: list[Any] = [3, np.ones(32, np.float32)]
     verdict = tw.Kernel(source, "k", "sm_90").profile(1, 32, args, gpu="h200").verdict
+    assert verdict is not None
     assert any(gain.what.startswith("local memory") for gain in verdict.gains), verdict
+
+
+def test_foreign_ptx_has_no_verdict() -> None:
+    """Nothing here assembles it, so that what was issued is not known."""
+    ptx = tw.Kernel(LOADS, "sum", "sm_90").ptx
+    args: list[Any] = [np.ones(4096, np.float32), np.zeros(32, np.float32), 1, 64]
+    profile = tw.Kernel.from_ptx(ptx, "sum").profile(1, 32, args, gpu="h200")
+    assert profile.verdict is None and profile.to_dict()["verdict"] is None

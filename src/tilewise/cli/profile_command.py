@@ -189,10 +189,11 @@ def _print(args: Namespace, found: Profile, patterns: Sequence[str] | None) -> N
 def _print_verdicts(found: Profile, seconds: float | None) -> None:
     """What binds each launch, before all figures."""
     for item in found.all:
-        if not item.machine.ran:
+        verdict = item.verdict
+        if verdict is None:
             continue
         draw.heading(f"verdict on {item.kernel}")
-        for text in item.verdict.lines():
+        for text in verdict.lines():
             draw.line(text, hanging=4)
         if seconds is not None and item is found:
             draw.line(f"{item.roofline.reached(seconds):.1%} of that is reached in {draw.duration(seconds)}")

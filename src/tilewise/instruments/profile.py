@@ -123,8 +123,11 @@ class Profile(Mapping[str, float]):
         return roofline(self.machine, self, self.gpu)
 
     @property
-    def verdict(self) -> Verdict:
-        """What binds the launch, and what would be gained without each thing that is known to hold it up."""
+    def verdict(self) -> Verdict | None:
+        """What binds the launch, and what would be gained without each thing that is known to hold it up.
+
+        None for foreign PTX, of which there is no machine code.
+        """
         return judge_launch(self.machine, self.roofline, self.gpu, self.binary)
 
     @property
@@ -287,6 +290,7 @@ class Profile(Mapping[str, float]):
     def to_dict(self, patterns: Sequence[str] | None = None) -> dict[str, Any]:
         """All of it as plain data: metrics, lines, occupancy, roofline, and the model of the caches."""
         self.chosen(patterns)
+        verdict = self.verdict
         return {
             "kernel": self.kernel,
             "gpu": self.gpu.name,
@@ -301,7 +305,7 @@ class Profile(Mapping[str, float]):
             "opcodes": self.opcodes,
             "occupancy": self.occupancy.to_dict() if self.occupancy else None,
             "spills": self.spills.to_dict() if self.spills else None,
-            "verdict": self.verdict.to_dict() if self.machine.ran else None,
+            "verdict": verdict.to_dict() if verdict else None,
             "roofline": self.roofline.to_dict() if self.machine.ran else None,
             "levels": [asdict(level) for level in self.levels],
             "traffic": asdict(self.traffic) if self.traffic else None,

@@ -6,12 +6,13 @@ one for the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tilewise.emulator.profiling.accesses import BANKS, WORD_BYTES
 from tilewise.gpus import Gpu
 from tilewise.instruments.line_figures import SourceFinder
 from tilewise.instruments.machine import Machine, MachineAccess
@@ -22,7 +23,7 @@ from tilewise.toolchain.binary import Binary
 __all__ = ["Gain", "Verdict", "judge_launch"]
 
 LEAST_GAIN = 1.03  # of the bound: what is worth saying
-_BANK_BYTES = 128  # that all banks give at once
+_BANK_BYTES = BANKS * WORD_BYTES  # that all banks give at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,10 @@ class Verdict:
         return "\n".join(self.lines())
 
 
-def judge_launch(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> Verdict:
-    """The verdict on a launch whose figures these are."""
+def judge_launch(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> Verdict | None:
+    """The verdict on a launch whose figures these are; None without machine code, which tells what was issued."""
+    if not machine.ran:
+        return None
     rest = [bound for bound in roofline.bounds if bound is not roofline.binding]
     after = max(rest, key=lambda bound: bound.seconds, default=roofline.binding)
     issued = sum((item.runs for item in machine.ran), np.zeros(gpu.sms))
@@ -113,7 +116,7 @@ def _gains(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> It
         spared = sum((_excess(access) for access in accesses), np.zeros(1))
         if float(spared.sum()):
             changed = _less(roofline, MEMORY_CYCLES, float(spared.sum()))
-            yield gain(what, changed, _worst(accesses, _excess, find), remedy)
+            yield gain(what, changed, _worst(accesses, find), remedy)
     local = [item for item in machine.ran if item.instruction.family in LOCAL]
     if spent := sum(float(item.runs.sum()) for item in local):
         changed = _less(roofline, ISSUING, spent)
@@ -146,14 +149,12 @@ def _less(roofline: Roofline, name: str, spared: float) -> Roofline:
     return replace(roofline, bounds=tuple(bounds))
 
 
-def _worst(
-    accesses: Sequence[MachineAccess], excess: Callable[[MachineAccess], Any], find: SourceFinder
-) -> str:
-    """The line that does most of it."""
+def _worst(accesses: Sequence[MachineAccess], find: SourceFinder) -> str:
+    """The line whose accesses take the most cycles beyond what they would take side by side."""
     by_line: dict[str, float] = {}
     for access in accesses:
         place = find.describe(access.instruction.ptx)
-        by_line[place] = by_line.get(place, 0.0) + float(excess(access).sum())
+        by_line[place] = by_line.get(place, 0.0) + float(_excess(access).sum())
     return max(by_line, key=by_line.__getitem__, default="")
 
 

@@ -186,21 +186,30 @@ def _count_pattern() -> Routine:
             waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
-        put(Figure.GLOBAL, one)
-        touched = {}
-        for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
-            by = r.const("i32", shift)
-            touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], mask, by)
-            put(figure, r.wide(touched[figure]))
-        asked = r.op("mul", r.intrinsic("llvm.ctpop", mask), size)
-        least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
-        put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
-        with r.unless(each):
-            tags = r.op("udiv", r.op("add", touched[Figure.LINES], TAGS - 1), TAGS)
-            put(Figure.TURNS, r.wide(r.intrinsic("llvm.umax", _turns(r), tags)))
-        with r.when(each):
-            put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], mask)))
+        _count_outside(r, each)
     return r
+
+
+def _count_outside(r: Routine, each: Value) -> None:
+    """What the access comes to in global memory. ``each``: lanes do not share there."""
+
+    def put(figure: int, value: Value) -> None:
+        r.put(r["figures"], 8 * figure, value, 8)
+
+    put(Figure.GLOBAL, r.const("i64", 1))
+    touched = {}
+    for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
+        by = r.const("i32", shift)
+        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], by)
+        put(figure, r.wide(touched[figure]))
+    asked = r.op("mul", r.intrinsic("llvm.ctpop", r["mask"]), r["size"])
+    least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
+    put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
+    with r.unless(each):
+        tags = r.op("udiv", r.op("add", touched[Figure.LINES], TAGS - 1), TAGS)
+        put(Figure.TURNS, r.wide(r.intrinsic("llvm.umax", _turns(r), tags)))
+    with r.when(each):
+        put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], r["mask"])))
 
 
 def _turns(r: Routine) -> Value:
