@@ -20,6 +20,8 @@ from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS_OF, TILES, Shape
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
 from tilewise.planner import operands_of
+from tilewise.planner.choose import choose
+from tilewise.planner.target import target_of
 from tilewise.reference import compare
 
 SPEC = KERNELS["wgmma"]
@@ -66,6 +68,23 @@ def test_any_tile_is_right(element: str) -> None:
     check(
         size if alone else (size[1], size[0], size[2]), element, layout, partition=name, tiles=2, **exchanged
     )
+
+
+@pytest.mark.parametrize(("element", "arithmetic"), [*ARITHMETIC.items(), ("bfloat16", None)])
+def test_any_tile_can_be_asked_for_with_operands_exchanged(element: str, arithmetic: str | None) -> None:
+    """However they lie: also a tile that is not proposed for such a problem."""
+    for name, tile in PARTITIONS_OF[element].items():
+        for layout in LAYOUTS:
+            size = tile.n + 24, tile.m + 9, 3 * tile.k + 7
+            operands = operands_of(*size, dtype=element, layout=layout, arithmetic=arithmetic)
+            for more in ({}, {"tiles": 2}):
+                found = choose(
+                    operands,
+                    target_of("h200"),
+                    specs=[SPEC],
+                    given={"partition": name, "exchanged": 1, **more},
+                )
+                assert found.settings["partition"] == name and found.settings["exchanged"]
 
 
 SCHEDULES: tuple[dict[str, int | str], ...] = (

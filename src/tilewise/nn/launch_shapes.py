@@ -18,6 +18,7 @@ _BLOCKS = 132  # that run side by side on the GPU that this is tuned for
 _ENOUGH_BLOCKS = 128  # with fewer of wide columns, narrower ones are taken
 _CLUSTER_MOST = 8
 _STAGES_MOST = 4
+_BACKWARD_STAGES = 2  # two blocks on a multiprocessor have enough under way; with more it is slower
 _SHARED_MOST = 227 * 1024
 
 
@@ -76,9 +77,8 @@ def shape_backward(
     halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
     stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
     own = batch * (columns + 8) * 2
-    stages = _stages(stage, _SHARED_MOST // 2 - own, -(-tiles // (WARPS * split)))
-    shared = own + max(stages * stage, _sums(batch, columns))
-    return LayerShape(columns, stages, blocks, split, shared)
+    shared = own + max(_BACKWARD_STAGES * stage, _sums(batch, columns))
+    return LayerShape(columns, _BACKWARD_STAGES, blocks, split, shared)
 
 
 def _sums(batch: int, columns: int) -> int:

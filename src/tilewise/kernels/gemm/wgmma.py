@@ -106,6 +106,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         yield from _grouped(operands, lies, sms)
         return
     stacked = {"stacked": int(operands.batch > 1)}
+    if settings["exchanged"]:  # asked for, with a tile that is not proposed below, perhaps
+        yield {**settings, **types, **stacked, **_lie(operands, 1)}
     for tile in (*TILES, *_least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue

@@ -1,0 +1,1 @@
+"""Explanations of a launch: a verdict in text, figures, and a page that needs no network."""
