@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tilewise.optimisers import adam, sgd
     from tilewise.planner import Plan, plan
     from tilewise.problem import Epilogue, Problem, Tile
-    from tilewise.verbs import check, profile
+    from tilewise.verbs import check, profile, record
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,7 @@ __all__ = [
     "occupancy",
     "plan",
     "profile",
+    "record",
     "reference",
     "sgd",
 ]
@@ -83,6 +84,7 @@ _HOMES = {
     "occupancy": "instruments.occupancy",
     "plan": "planner",
     "profile": "verbs",
+    "record": "verbs",
     "sgd": "optimisers",
 }
 

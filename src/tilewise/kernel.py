@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tilewise.instruments.findings import Finding
     from tilewise.instruments.occupancy import Occupancy
     from tilewise.instruments.profile import Profile
+    from tilewise.instruments.recording import Recording
 
 __all__ = ["BoundCall", "Kernel"]
 
@@ -255,6 +256,46 @@ class Kernel:
         profile = profile_bound(bound, {}, chosen, cache=cache, sample=blocks, timeout=timeout)
         packed.copy_back()
         return profile
+
+    def record(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any] = (),
+        shared: int = 0,
+        cluster: int | Sequence[int] | None = None,
+        gpu: str | Gpu | None = None,
+        timeout: float | None = None,
+        *,
+        blocks: Sequence[int] = (0,),
+        element: tuple[str, int, int] | None = None,
+        cooperative: bool = False,
+    ) -> Recording:
+        """Everything that some blocks of a launch do, on the emulator, as a recording; arguments stay as they are.
+
+        Arrays of two axes are what addresses are named by: ``"a"`` is A[row, column] of the argument that C++ calls a.
+        ``element``, such as ``("c", 3, 2)``, records the blocks that write it in place of ``blocks``; to find them
+        takes a run of the whole grid.
+
+        >>> import numpy as np, tilewise as tw
+        >>> k = tw.Kernel('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }', "twice", "sm_75")
+        >>> recording = k.record(1, 32, [np.ones((4, 8), "float32")])
+        >>> [what.name for what in recording.kinds], recording.matrices["x"].rows
+        (['LOAD', 'STORE'], 4)
+        """
+        from tilewise.instruments.profile_launch import find_gpu
+        from tilewise.instruments.record_launch import name_arguments, record_bound
+
+        _check_timeout(timeout)
+        chosen = find_gpu(gpu, self._module.arch)
+        bound, packed = self._bind(
+            grid, block, args, shared, cluster, "emulator", chosen.arch, cooperative=cooperative, gpu=chosen
+        )
+        launch = bound.launches[0]
+        matrices = name_arguments(self._entry(launch.binary).parameters, args, packed.parts)
+        return record_bound(
+            bound, launch, packed.parts, chosen, matrices, blocks=blocks, element=element, timeout=timeout
+        )
 
     def occupancy(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from tilewise.bound import Bound
     from tilewise.instruments.findings import Finding
     from tilewise.instruments.profile import Profile
+    from tilewise.instruments.recording import NamedMatrix, Recording
 
-__all__ = ["check", "profile"]
+__all__ = ["check", "profile", "record"]
 
 
 def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Profile:
@@ -71,6 +73,53 @@ def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> 
     return check_bound(bound, addresses, order)
 
 
+def record(plan: Plan, *, blocks: Sequence[int] = (0,), element: tuple[int, int] | None = None) -> Recording:
+    """Everything that some blocks of a plan's first launch do, on the emulator, with names for what they touch.
+
+    ``element``, a row and a column of C, records the blocks that write it in place of ``blocks``; to find them takes a
+    run of the whole product.
+
+    >>> import tilewise as tw
+    >>> recording = tw.record(tw.ladder["04_tiled"].plan(64, 64, 64, gpu="h200"))
+    >>> recording.blocks, recording.lost
+    ([0], 0)
+    """
+    from tilewise.instruments.profile_launch import DEFAULT_GPU
+    from tilewise.instruments.record_launch import record_bound
+
+    _check_plan(plan)
+    gpu = find(plan.gpu if plan.gpu in GPUS else DEFAULT_GPU)
+    bound = _bind_dense(plan, gpu.arch)
+    if not bound.launches:
+        rule = "must have a launch, and a product without elements has none"
+        raise ArgumentError("plan", rule, str(plan.problem))
+    arrays = _make_arrays(plan, bound, np.zeros)
+    addresses = _addresses(plan, arrays)
+    launch, packed = list(bound.packed(addresses))[len(bound.copies)]
+    wanted = None if element is None else ("c", *element)
+    matrices = _name_matrices(plan, bound, addresses)
+    return record_bound(bound, launch, packed, gpu, matrices, blocks=blocks, element=wanted)
+
+
+def _name_matrices(plan: Plan, bound: Bound, addresses: Mapping[str, int]) -> list[NamedMatrix]:
+    """The matrices that the plan's kernel reads and writes: A and B as copied, where they are copied first."""
+    from tilewise.instruments.recording import NamedMatrix
+
+    read = _read_operands(plan)
+    found = []
+    for one in (*read[:3], *read.extras):
+        address = addresses.get(one.name, 0) or addresses["workspace"] + bound.regions[one.name]
+        steps, count = [step for step in one.stack if step], math.prod(read.stack_of(one))
+        stack = (count, min(steps)) if steps else (1, 0)
+        found.append(
+            NamedMatrix(
+                one.name.removeprefix("copy_"), address + one.offset, one.rows, one.columns, one.row_stride,
+                one.column_stride, one.dtype, one.itemsize, *stack,
+            )
+        )  # fmt: skip
+    return found
+
+
 def _check_plan(plan: Plan) -> None:
     if not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
@@ -79,9 +128,14 @@ def _check_plan(plan: Plan) -> None:
 def _bind_dense(plan: Plan, arch: str | None) -> Bound:
     """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
     spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
+    return bind(spec, spec.settings_of(plan), operands, _read_operands(plan), open_emulator(), arch)
+
+
+def _read_operands(plan: Plan) -> Operands:
+    """The operands as the kernel reads them: after the copies."""
+    spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
     _, needed = readable(spec, operands)
-    read = with_copies(spec, operands, (*needed, *plan.copies))
-    return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
+    return with_copies(spec, operands, (*needed, *plan.copies))
 
 
 def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any]]) -> dict[str, Array]:

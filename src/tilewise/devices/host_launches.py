@@ -126,9 +126,9 @@ class HostLauncher:
     ) -> None:
         """Run a launch to its end.
 
-        ``mode`` is the build that runs: ``"plain"``, ``"counted"``, ``"traced"`` or ``"checked"``. Of the last three,
-        ``watch`` makes the memory that they write to. ``chosen`` are the numbers of the clusters to run (of the
-        blocks, where there are no clusters), if not all of the grid.
+        ``mode`` is the build that runs: ``"plain"``, ``"counted"``, ``"traced"``, ``"recorded"`` or ``"checked"``. Of
+        all but the first, ``watch`` makes the memory that they write to. ``chosen`` are the numbers of the clusters to
+        run (of the blocks, where there are no clusters), if not all of the grid.
         """
         from tilewise import emulator
 

@@ -303,6 +303,4 @@ GENERIC_LOCAL = 1 << 57
 GENERIC_CONST = 1 << 58
 GENERIC_PARAM = 1 << 59
 WINDOW = 1 << 32
-# An address of shared memory with a rank: (rank + 1) << RANK_SHIFT, and where in that block's memory.
-RANK_SHIFT = 24
 RANK_SHIFT = 24  # shared addresses of a cluster's blocks have the block's rank + 1 from this bit on

@@ -1,7 +1,7 @@
 """What a panel of an explanation is: a question, its answer, a figure that says it, and the numbers behind it.
 
-Panels are made by Python, complete: figure and numbers stand before any script runs. ``data`` is for the panel's script,
-which makes the figure answer to a pointer and to keys.
+Panels are made by Python, complete: figure and numbers stand before any script runs. ``data`` is for the panel's
+script, which makes the figure answer to a pointer and to keys.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 __all__ = ["LABELS", "Fact", "Panel", "Table"]
 
 LABELS = ("exact", "model", "order", "measured")
-"""What a number is worth: counted or derived without loss; of a model; an order of events without time; timed on a GPU."""
+"""What a number is worth: counted or derived without loss; of a model; an order without time; timed on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number that a panel prints. ``name`` is unique on a page; ``code`` is the line of Python that gives it again."""
+    """A number that a panel prints. ``name`` is unique on a page; ``code``, a line of Python, gives it again."""
 
     name: str
     what: str  # in a few words, as it stands before the number
@@ -41,8 +41,7 @@ class Panel:
     """One question and its answer.
 
     ``key`` names the figure on the command line, the panel's place in the page's address, and its script,
-    ``scripts/KEY.js``, if there is one. ``figure`` is a whole SVG. ``data`` is plain data for JSON; bytes in it are packed
-    arrays.
+    ``scripts/KEY.js``, if there is one. ``figure`` is a whole SVG. ``data`` is plain data for JSON, and NumPy arrays.
     """
 
     key: str

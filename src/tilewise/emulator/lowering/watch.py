@@ -1,6 +1,6 @@
 """What a build does beside running a kernel: it may count, or check, what the kernel does.
 
-There are three builds of one lowering. The *plain* one only runs. The *counted* and the *checked* one have a
+The *plain* build of a lowering only runs. The others (``MODES``: counted, traced, recorded, checked) have a
 watcher, which is called while code is made: at every block, before and after every instruction, where warps
 wait. It emits code of its own there. What that code writes down lies in memory that belongs to the launch
 (``LAUNCH.WATCH``) or to one of its workers (``WORKER_WATCH`` in the worker's memory, so that no two threads
@@ -22,12 +22,13 @@ from tilewise.emulator.ptx.types import TYPE_BYTES
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "Watcher", "touches", "watcher_for"]
+__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "Watcher", "access_at", "touches", "watcher_for"]
 
 MODES = {
     "counted": "tilewise.emulator.profiling.counting",
     "checked": "tilewise.emulator.checking.watcher",
     "traced": "tilewise.emulator.profiling.tracing",
+    "recorded": "tilewise.emulator.profiling.recording",
 }
 WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
@@ -131,8 +132,8 @@ def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
     if opcode == "cp" and parts[:2] in (("async", "ca"), ("async", "cg")):
         size = operands[2].value if isinstance(operands[2], Immediate) else 4
         return [
-            _touch(e, "copy", _plain(e, instruction, operands[1], Space.GLOBAL, size)),
-            _touch(e, "fill", _plain(e, instruction, operands[0], Space.SHARED, size)),
+            _touch(e, "copy", access_at(e, instruction, operands[1], Space.GLOBAL, size)),
+            _touch(e, "fill", access_at(e, instruction, operands[0], Space.SHARED, size)),
         ]
     return []
 
@@ -141,7 +142,10 @@ def _touch(e: Lowering, action: str, access: MemoryAccess) -> Touch:
     return Touch(action, access, every_address(e, access), access.size, access.width)
 
 
-def _plain(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> MemoryAccess:
+def access_at(
+    e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int
+) -> MemoryAccess:
+    """Memory of so many bytes a lane at an address that an instruction names."""
     if not isinstance(operand, Address):
         raise PtxError(instruction.line, f"{instruction.name}: an address in brackets expected")
     base, lanes = take_address(e, operand)
@@ -154,7 +158,7 @@ def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAc
     space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
     if "global" in instruction.parts:
         space = Space.GLOBAL
-    access = _plain(e, instruction, operand, space, 1)
+    access = access_at(e, instruction, operand, space, 1)
     known = type_ if type_ in TYPE_BYTES else "b32"
     return access._replace(type=known, elements=count)
 
@@ -162,4 +166,4 @@ def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAc
 def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     """Of ``ldmatrix`` and ``stmatrix``: every lane names a row of 16 bytes; of .x1 and .x2 not all do."""
     space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
-    return _plain(e, instruction, operand, space, 16)
+    return access_at(e, instruction, operand, space, 16)

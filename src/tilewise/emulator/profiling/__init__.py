@@ -1,1 +1,1 @@
-"""The counted and the traced build: what a launch does, in figures."""
+"""The counted, the traced and the recorded build: what a launch does, in figures and event by event."""

@@ -36,6 +36,7 @@ _ROUTINES = (
     "tilewise.emulator.profiling.support",
     "tilewise.emulator.profiling.slow_path_counts",
     "tilewise.emulator.profiling.tracing",
+    "tilewise.emulator.profiling.recording",
     "tilewise.emulator.profiling.copies",
     "tilewise.emulator.support.bulk_requests",
     "tilewise.emulator.support.tensor_plan",

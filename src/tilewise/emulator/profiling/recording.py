@@ -1,0 +1,313 @@
+"""The recorded build: everything that some blocks did, in order: accesses lane by lane, copies, barriers, products.
+
+It is for pictures and explanations of a block or two. Each event is a row of numbers of one length, so that a
+recording is read without a loop: what, by which warp of which block, by which lanes, and an address for each of these.
+A log that is full takes no more, and says how much it lacks.
+
+The order is one that the hardware could have: that of the emulator, which runs a warp until it has to wait. It says
+nothing of time.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.layout import BLOCK, WARP, Space
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.lowering.memory import every_address
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, access_at, touches
+from tilewise.emulator.profiling.copies import way_of
+from tilewise.emulator.ptx.syntax import Address, Instruction, Vector
+from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
+
+if TYPE_CHECKING:
+    from tilewise.emulator.build import Build
+    from tilewise.emulator.lowering.lower import Lowering
+
+__all__ = ["Events", "PlaceNote", "Recorder", "What", "routines", "watcher"]
+
+_USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
+_HEADER = 64
+_LANES = 32
+_ROW = (
+    3 + _LANES
+)  # words of an event: place and mask; block and warp; what, space and size; one for each lane
+_ROW_BYTES = 8 * _ROW
+_GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
+
+
+class What(IntEnum):
+    """What an event is."""
+
+    LOAD = 0
+    STORE = 1
+    ATOMIC = 2
+    COPY = 3  # the reading half of cp.async
+    FILL = 4  # its writing half
+    BULK = 5  # a bulk or tensor copy: in place of addresses, the numbers of REQUEST; one event a lane
+    PRODUCT = 6  # of tensor cores; of wgmma with the descriptor of an operand in shared memory, size 0 for A, 1 for B
+    ARRIVE = 7  # at an mbarrier
+    AWAIT = 8  # of an mbarrier: asked whether its phase is complete
+    WAIT = 9  # came to a barrier, and waits
+    THROUGH = 10  # and was let through
+    CLOSE = 11  # a group of copies or products is closed
+    DRAIN = 12  # waited until but some groups were done
+
+
+_ACTIONS = {
+    "load": What.LOAD,
+    "store": What.STORE,
+    "atomic": What.ATOMIC,
+    "copy": What.COPY,
+    "fill": What.FILL,
+}
+_TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
+_ARRIVING = ("arrive", "arrive_drop", "expect_tx", "complete_tx")
+_ASKING = ("test_wait", "try_wait")
+
+
+class PlaceNote(NamedTuple):
+    """An instruction of the PTX that makes events."""
+
+    line: int
+    name: str
+
+
+class Events(NamedTuple):
+    """The events of a launch in order: arrays with an element, or a row of 32, for each."""
+
+    what: npt.NDArray[np.uint8]
+    place: npt.NDArray[np.int32]
+    block: npt.NDArray[np.int64]
+    warp: npt.NDArray[np.uint8]
+    mask: npt.NDArray[np.uint32]
+    size: npt.NDArray[np.int32]  # bytes of a lane
+    space: npt.NDArray[np.uint8]
+    addresses: npt.NDArray[np.int64]
+
+
+class Recording(Watcher):
+    """Emits code that writes down what a kernel does."""
+
+    def __init__(self, e: Lowering) -> None:
+        super().__init__(e)
+        self._places: dict[int, int] = {}
+        for block in e.program.flow.blocks:
+            end = block.terminator.instruction
+            for instruction in (*block.instructions, *([end] if end is not None else [])):
+                if id(instruction) not in self._places:
+                    self._places[id(instruction)] = len(self.notes)
+                    self.notes.append(tuple(PlaceNote(instruction.line, instruction.name)))
+
+    def before(self, instruction: Instruction) -> Any:
+        e, opcode, parts = self.e, instruction.opcode, instruction.parts
+        if opcode in _TOUCHING and not way_of(instruction):
+            if opcode in ("ld", "ldu", "st") and {"param", "const", "local"} & {*parts}:
+                return None
+            return touches(e, instruction)
+        if opcode == "mbarrier" and parts and parts[0] in (*_ARRIVING, *_ASKING):
+            return self._mbarrier(instruction)
+        return self._descriptors(instruction) if opcode == "wgmma" and "mma_async" in parts[0] else None
+
+    def after(self, instruction: Instruction, seen: Any) -> None:
+        opcode, parts = instruction.opcode, instruction.parts
+        if way_of(instruction):
+            self._bulk(instruction)
+        elif opcode == "mma" or (opcode == "wmma" and parts[0] == "mma"):
+            self._write(instruction, What.PRODUCT)
+        elif opcode == "wgmma" and seen is not None:
+            for which, value in seen:
+                self._write(instruction, What.PRODUCT, int(Space.SHARED), which, value)
+        elif opcode == "mbarrier" and seen is not None:
+            what = What.ARRIVE if parts[0] in _ARRIVING else What.AWAIT
+            self._write(instruction, what, int(Space.SHARED), 8, seen)
+        elif opcode in ("cp", "wgmma") and {"commit_group", "mbarrier"} & {*parts}:
+            self._write(instruction, What.CLOSE)
+        elif opcode == "cp" and {"wait_group", "wait_all"} & {*parts}:
+            self._write(instruction, What.DRAIN)
+        elif opcode in _TOUCHING:
+            for touch in seen or ():
+                if touch.access.space in (*_GENERIC, Space.OWN):
+                    space = int(touch.access.space)
+                    self._write(instruction, _ACTIONS[touch.action], space, touch.size, touch.addresses)
+
+    def wait(self, instruction: Instruction) -> None:
+        if instruction.opcode != "wgmma":
+            self._write(instruction, What.WAIT)
+
+    def through(self, instruction: Instruction) -> None:
+        if instruction.opcode == "wgmma":
+            if "wait_group" in instruction.parts:
+                self._write(instruction, What.DRAIN)
+        elif "warp" not in instruction.parts:  # lanes of one warp: nobody else is waited for
+            self._write(instruction, What.THROUGH)
+
+    # -- code -----------------------------------------------------------------------------------
+    def _mbarrier(self, instruction: Instruction) -> Value | None:
+        operand = next((item for item in instruction.operands if isinstance(item, Address)), None)
+        if operand is None:
+            return None
+        space = (
+            Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
+        )
+        return every_address(self.e, access_at(self.e, instruction, operand, space, 8))
+
+    def _descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
+        """Those of the operands that a product reads from shared memory: A's with number 0, B's with 1."""
+        given = enumerate(instruction.operands[1:3])
+        return [(i, self.e.read(item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
+
+    def _bulk(self, instruction: Instruction) -> None:
+        e = self.e
+        log, number, warp = self._who()
+        place = e.const("i64", self._places[id(instruction)])
+        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), Value("ptr", e.columns()))
+
+    def _write(
+        self,
+        instruction: Instruction,
+        what: What,
+        space: int = 0,
+        size: int = 0,
+        addresses: Value | None = None,
+    ) -> None:
+        e = self.e
+        given = Value("ptr", "null")
+        if addresses is not None:
+            buffer, _ = e.buffers()
+            e.store(addresses, buffer, 64)
+            given = Value("ptr", buffer)
+        log, number, warp = self._who()
+        place = e.const("i64", self._places[id(instruction)])
+        about = e.const("i64", int(what) | space << 8 | size << 32)
+        e.call("tw_record", "void", log, place, number, warp, e.mask(), about, given)
+
+    def _who(self) -> tuple[Value, Value, Value]:
+        e = self.e
+        log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
+        warp = e.resize(e.load("i32", e.offset("%warp", WARP.INDEX), 4), "i64", False)
+        return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
+
+
+def watcher(e: Lowering) -> Recording:
+    """The watcher of a recorded build."""
+    return Recording(e)
+
+
+_WHO = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
+
+
+def routines() -> list[Routine]:
+    return [_record(), _record_bulk()]
+
+
+def _row(r: Routine, mask: Value, about: Value) -> Value:
+    """The place of a new event, its first words written; leaves the routine if the log is full."""
+    used = r.field(r["log"], _USED, "i64", 8)
+    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
+        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+        r.give()
+    row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
+    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)), 8)
+    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]), 8)
+    r.put(row, 16, about, 8)
+    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    return row
+
+
+def _record() -> Routine:
+    """Write down an event; one that has no addresses given has room for them all the same."""
+    r = Routine("tw_record", "void", **_WHO, about="i64", addresses="ptr")
+    with r.when(r.compare("icmp eq", r["mask"], 0)):
+        r.give()
+    only = r.compare("icmp ne", r.field(r["log"], _ONLY, "i64", 8), 0)
+    with r.when(only):
+        _leave_unless_wanted(r)
+    row = _row(r, r["mask"], r["about"])
+    with r.unless(r.compare("icmp eq", r["addresses"], Value("ptr", "null"))), r.each_lane(r["mask"]) as lane:
+        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        r.put(r.item(r.at(row, 24), lane, 8), 0, address, 8)
+    return r
+
+
+def _leave_unless_wanted(r: Routine) -> None:
+    """Only stores to addresses in a window are wanted."""
+    with r.unless(r.compare("icmp eq", r.op("and", r["about"], 0xFF), int(What.STORE))):
+        r.give()
+    low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
+    found = r.variable("i1", 0)
+    with r.each_lane(r["mask"]) as lane:
+        first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        end = r.op("add", first, r.op("lshr", r["about"], 32))
+        inside = r.both(r.compare("icmp ult", first, high), r.compare("icmp ugt", end, low))
+        found.put(r.op("or", found.get(), inside))
+    with r.unless(found.get()):
+        r.give()
+
+
+def _record_bulk() -> Routine:
+    """Write down the copies of a bulk instruction, one for each lane."""
+    r = Routine("tw_record_bulk", "void", **_WHO, columns="ptr")
+    with r.each_lane(r["mask"]) as lane:
+        one = r.op("shl", r.const("i32", 1), r.resize(lane, "i32", False))
+        row = _row(r, one, r.const("i64", int(What.BULK)))
+        with r.count(REQUEST.COLUMNS) as column:
+            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"), 8)
+    return r
+
+
+class Recorder:
+    """Memory for the log of each worker of one launch.
+
+    ``window``: record nothing but stores that touch a byte of it, from its first to before its second address, and
+    bulk copies.
+    """
+
+    def __init__(self, build: Build, most: int, window: tuple[int, int] | None = None) -> None:
+        self._places = [PlaceNote(*note) for note in build.notes]
+        self._most, self._window = most, window
+        self._logs: list[npt.NDArray[np.int64]] = []
+
+    @property
+    def launch(self) -> int:
+        return 0
+
+    def worker(self, number: int) -> int:
+        log = np.zeros(_HEADER // 8 + self._most * _ROW, np.int64)
+        log[_CAPACITY // 8] = self._most
+        if self._window:
+            log[_LOW // 8], log[_HIGH // 8], log[_ONLY // 8] = *self._window, 1
+        self._logs.append(log)
+        return int(log.ctypes.data)
+
+    @property
+    def places(self) -> list[PlaceNote]:
+        """By the number of a place: its instruction."""
+        return self._places
+
+    @property
+    def lost(self) -> int:
+        """Events that did not fit into the logs."""
+        return sum(int(log[_LOST // 8]) for log in self._logs)
+
+    def events(self) -> Events:
+        """All that was written down; blocks of different workers one after another."""
+        parts = [log[_HEADER // 8 :][: int(log[0]) * _ROW].reshape(-1, _ROW) for log in self._logs]
+        rows = np.concatenate(parts) if parts else np.zeros((0, _ROW), np.int64)
+        first, who, about = rows[:, 0], rows[:, 1], rows[:, 2]
+        return Events(
+            (about & 0xFF).astype(np.uint8),
+            (first >> 32).astype(np.int32),
+            who >> 8,
+            (who & 0xFF).astype(np.uint8),
+            (first & 0xFFFF_FFFF).astype(np.uint32),
+            (about >> 32).astype(np.int32),
+            (about >> 8 & 0xFF).astype(np.uint8),
+            rows[:, 3:].copy(),
+        )

@@ -1,0 +1,166 @@
+"""A bound → a recording of some of its blocks."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices.host_launches import HostLauncher
+from tilewise.emulator.profiling.recording import Recorder, What
+from tilewise.errors import ArgumentError
+from tilewise.gpus import Gpu
+from tilewise.instruments.profile_launch import check_on_host, modules_of
+from tilewise.instruments.recording import NamedMatrix, Recording
+from tilewise.instruments.sample import clusters_of
+from tilewise.instruments.tensor_boxes import TensorBoxes, read_map
+from tilewise.launch import Launch, Parameter
+
+__all__ = ["MOST_EVENTS", "find_roles", "name_arguments", "record_bound"]
+
+MOST_EVENTS = 1 << 18  # what does not fit is counted, and said
+_LAST_WORD = re.compile(r"(\w+)\W*$")  # of a declaration: the parameter's name
+
+
+def record_bound(
+    bound: Bound,
+    launch: BoundLaunch,
+    packed: list[bytes],
+    gpu: Gpu,
+    matrices: Sequence[NamedMatrix],
+    *,
+    blocks: Sequence[int] = (0,),
+    element: tuple[str, int, int] | None = None,
+    order: str | int = "eager",
+    most: int = MOST_EVENTS,
+    timeout: float | None = None,
+) -> Recording:
+    """Record some blocks of one launch of a bound, whole clusters of them; memory is as before at the end.
+
+    ``element`` is of a matrix, row and column: then the blocks that write it are recorded, which takes a run of the
+    whole grid to find them.
+    """
+    check_on_host(bound)
+    modules = modules_of(bound)
+    launcher = HostLauncher(order, multiprocessors=gpu.sms, modules=modules)
+    run = _RecordedLaunch(launch, packed, launcher, list(matrices), timeout)
+    with modules.apart(bound.binaries, {}):
+        if element is not None:
+            blocks = run.find_writers(*element)
+        return run.record(run.clusters(blocks), most)
+
+
+class _RecordedLaunch:
+    """Records one launch."""
+
+    def __init__(
+        self,
+        launch: BoundLaunch,
+        packed: list[bytes],
+        launcher: HostLauncher,
+        matrices: list[NamedMatrix],
+        timeout: float | None,
+    ) -> None:
+        self.launch, self.packed, self.launcher, self.timeout = launch, packed, launcher, timeout
+        self.matrices = {matrix.name: matrix for matrix in matrices}
+        self.whole = launcher.resolve_clusters(launch.binary, launch.entry, launch.launch)
+
+    def clusters(self, blocks: Sequence[int]) -> list[int]:
+        """The numbers of the clusters (of the blocks, where there are none) that have these blocks."""
+        count = math.prod(self.whole.grid)
+        for block in blocks:
+            if not 0 <= block < count:
+                raise ArgumentError("blocks", f"must be from 0 to {count - 1:,}, as the grid has them", block)
+        if self.whole.cooperative:
+            return list(range(count))  # its blocks wait for one another
+        owners = clusters_of(self.whole.grid, self.whole.cluster or (1, 1, 1))
+        return sorted({int(owners[block]) for block in blocks})
+
+    def record(
+        self, chosen: Sequence[int] | None, most: int, window: tuple[int, int] | None = None
+    ) -> Recording:
+        """Run them in the recorded build. ``window``: nothing but stores that touch it, and bulk copies."""
+        made: list[Recorder] = []
+        maps: dict[int, TensorBoxes] = {}
+
+        def watch(build: Any, _launch: Launch, _reachable: Any) -> Recorder:
+            made.append(Recorder(build, most, window))
+            for (offset, _), raw in zip(build.parameters, self.packed, strict=False):
+                boxes = read_map(raw)
+                if boxes is not None:
+                    maps[offset] = boxes
+            return made[-1]
+
+        bound = self.launch
+        with self.launcher.undo_changes():
+            self.launcher.run(
+                bound.binary, bound.entry, bound.launch, self.packed, self.timeout, "recorded", watch, chosen
+            )
+        events = made[0].events()
+        blocks = [int(block) for block in np.unique(events.block)]
+        found = Recording(
+            bound.name, self.whole, bound.binary, events, made[0].places, blocks, made[0].lost, self.matrices,
+            maps=maps,
+        )  # fmt: skip
+        return replace(found, roles=find_roles(found))
+
+    def find_writers(self, name: str, row: int, column: int) -> list[int]:
+        """The blocks that write an element of a matrix."""
+        matrix = self.matrices.get(name)
+        if matrix is None:
+            known = ", ".join(self.matrices) or "no matrix is known"
+            raise ArgumentError("element", f"must be of one of the matrices ({known})", name)
+        if not (0 <= row < matrix.rows and 0 <= column < matrix.columns):
+            rule = f"must lie in {name}, which is {matrix.rows}×{matrix.columns}"
+            raise ArgumentError("element", rule, f"{row}, {column}")
+        at = matrix.address + (row * matrix.row_stride + column * matrix.column_stride) * matrix.itemsize
+        recording = self.record(None, MOST_EVENTS, (at, at + matrix.itemsize))
+        moves = recording.touched(name, What.STORE, What.ATOMIC)
+        mine = (moves.row == row) & (moves.column == column) & (moves.stack == 0)
+        blocks = [int(block) for block in np.unique(recording.events.block[moves.event[mine]])]
+        if not blocks:
+            raise ArgumentError(
+                "element", f"must be one that the launch writes of {name}", f"{row}, {column}"
+            )
+        return blocks
+
+
+def find_roles(recording: Recording) -> dict[str, str]:
+    """Which matrices are those of a product: C is stored to, A and B are read, and their sizes go together."""
+    if {"a", "b", "c"} <= {*recording.matrices}:
+        return {name: name for name in "abc"}
+    stored = {name: len(recording.extents(name, What.STORE, What.ATOMIC)) for name in recording.matrices}
+    read = [name for name in recording.matrices if len(recording.extents(name, What.LOAD, What.COPY))]
+    for c in sorted((name for name, count in stored.items() if count), key=lambda name: -stored[name]):
+        rows, columns = recording.matrices[c].rows, recording.matrices[c].columns
+        for a in read:
+            for b in read:
+                left, right = recording.matrices[a], recording.matrices[b]
+                if a != b and left.rows == rows and right.columns == columns and left.columns == right.rows:
+                    return {"a": a, "b": b, "c": c}
+        return {"c": c}
+    return {}
+
+
+def name_arguments(
+    parameters: Sequence[Parameter], args: Sequence[Any], packed: Sequence[bytes]
+) -> list[NamedMatrix]:
+    """The arguments that are arrays of two axes (of one: a single row), by the names that C++ or PTX has for them."""
+    found = []
+    for number, (parameter, given, raw) in enumerate(zip(parameters, args, packed, strict=False)):
+        shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
+        if not shape or dtype is None or len(shape) > 2 or len(raw) != struct.calcsize("P"):
+            continue
+        rows, columns = shape if len(shape) == 2 else (1, shape[0])
+        if rows * columns:
+            word = _LAST_WORD.search(parameter.declared)
+            name = word[1] if word else f"args[{number}]"
+            address, itemsize = struct.unpack("P", raw)[0], int(getattr(dtype, "itemsize", 1))
+            found.append(NamedMatrix(name, address, rows, columns, columns, 1, str(dtype), itemsize))
+    return found

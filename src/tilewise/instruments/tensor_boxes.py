@@ -1,0 +1,77 @@
+"""Boxes that the copy engine moves: which elements of an array, and where each lies in shared memory.
+
+For maps of tiled copies without interleave or steps; a box by any other is not told apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, MAGIC, MAP, MODES
+
+__all__ = ["TensorBoxes", "read_map"]
+
+Numbers = npt.NDArray[np.int64]
+_ROW = 16  # bytes that a swizzle leaves together
+_LINE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBoxes:
+    """What a tensor map says of its boxes. Axes come innermost first; strides are bytes."""
+
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    itemsize: int
+    swizzle: int  # so many rows of 16 bytes change places: 1, 2, 4 or 8
+
+    def elements(
+        self, coordinates: tuple[int, ...], shared: int, corners: bool = False
+    ) -> tuple[Numbers, Numbers]:
+        """Of a box at these coordinates and this shared address: the address of each element within the array, and
+        where it lies in shared memory; of ``corners`` alone, the outermost that are within the array."""
+        axes = [np.arange(length, dtype=np.int64) for length in self.box]
+        if corners:
+            axes = [
+                np.unique(np.clip([0, length - 1], -at, max(size - 1 - at, -at)))
+                for length, at, size in zip(self.box, coordinates, self.sizes, strict=True)
+            ]
+        grids = np.meshgrid(*reversed(axes), indexing="ij")[::-1]
+        inside = np.ones(grids[0].shape, bool)
+        place = np.full(grids[0].shape, self.address, np.int64)
+        at, step = np.full(grids[0].shape, shared, np.int64), self.itemsize
+        for axis, grid in enumerate(grids):
+            index = grid + coordinates[axis]
+            inside &= (index >= 0) & (index < self.sizes[axis])
+            place += index * self.strides[axis]
+            at += grid * step
+            step *= self.box[axis]
+        # Rows of 16 bytes change places by the number of the line of 128 bytes that they are in.
+        turned = at // _LINE % self.swizzle * _ROW
+        return place[inside], (at ^ turned)[inside]
+
+
+def read_map(raw: bytes) -> TensorBoxes | None:
+    """The boxes of a tensor map as the emulator lays it out; None for what is no map, or one of another kind."""
+    if len(raw) < MAP.UPPER or struct.unpack_from("<Q", raw, MAP.MAGIC)[0] != MAGIC:
+        return None
+    rank = raw[MAP.RANK]
+    steps = raw[MAP.STEPS : MAP.STEPS + AXES]
+    if raw[MAP.MODE] != MODES["tiled"] or raw[MAP.INTERLEAVE] or any(step > 1 for step in steps[:rank]):
+        return None
+    itemsize = ELEMENT_SIZES[raw[MAP.ELEMENT]]
+    outer = struct.unpack_from("<4Q", raw, MAP.STRIDES)[: rank - 1]
+    return TensorBoxes(
+        struct.unpack_from("<Q", raw, MAP.ADDRESS)[0],
+        struct.unpack_from("<5Q", raw, MAP.SIZES)[:rank],
+        (itemsize, *outer),
+        struct.unpack_from("<5H", raw, MAP.BOX)[:rank],
+        itemsize,
+        1 << raw[MAP.SWIZZLE],
+    )

@@ -1,0 +1,159 @@
+"""Recordings: what a block did, event by event, with names for what it touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.emulator.profiling.recording import What
+from tilewise.errors import ArgumentError
+from tilewise.instruments.block_views import find_owners, find_steps, list_patterns, machine_widths
+from tilewise.instruments.recording import Recording
+
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+NAIVE = """extern "C" __global__ void mm(const float*A, const float *B, float *C, int n, int k) {
+    int r = blockIdx.y * 16 + threadIdx.y, c = blockIdx.x * 16 + threadIdx.x;
+    float s = 0;
+    for (int i = 0; i < k; ++i) s += A[r * k + i] * B[i * n + c];
+    C[r * n + c] = s;
+}"""
+
+
+def rung(name: str, m: int, n: int, k: int, **given: Any) -> Recording:
+    return tw.record(tw.ladder[name].plan(m, n, k, gpu="h200"), **given)
+
+
+@pytest.mark.parametrize(
+    ("plan", "tile", "step"),
+    [
+        (lambda: tw.ladder["04_tiled"].plan(64, 64, 96, gpu="h200"), (32, 32), 32),
+        (lambda: tw.ladder["09_warp_tiled"].plan(256, 512, 64, gpu="h200"), (128, 256), 8),
+        (lambda: tw.ladder["12_multistage"].plan(256, 256, 128, gpu="h200"), (64, 64), 32),
+        (lambda: tw.ladder["13_warp_specialised"].plan(256, 256, 256, gpu="h200"), (128, 128), 64),
+        (lambda: tw.plan(512, 512, 256, dtype="float16", gpu="h200"), (64, 64), 64),
+        (lambda: tw.plan(300, 300, 300, dtype="float16", gpu="h200"), (64, 64), 64),  # read from copies
+    ],
+)  # fmt: skip
+def test_the_first_tile_is_written_once_and_read_step_by_step(plan: Any, tile: Any, step: int) -> None:
+    made = plan()
+    recording = tw.record(made)
+    owners = find_owners(recording)
+    assert recording.lost == 0 and owners is not None
+    assert (owners.rows, owners.columns) == tile and (owners.lane >= 0).all() and (owners.warp >= 0).all()
+    steps = find_steps(recording, owners)
+    k = made.problem.k
+    assert [(one.first, one.end) for one in steps] == [(at, min(at + step, k)) for at in range(0, k, step)]
+    for one in steps:
+        assert one.a_rows == (owners.first_row, owners.first_row + owners.rows)
+        assert one.b_columns == (owners.first_column, owners.first_column + owners.columns)
+    if k != 300:  # every thread has as many elements, unless rows end inside of what a thread stores
+        assert len({*np.unique(owners.warp * 32 + owners.lane, return_counts=True)[1].tolist()}) == 1
+
+
+def test_tensor_cores_leave_elements_where_their_instruction_says() -> None:
+    """A warp's 16 rows of wgmma: row g and g + 8 of lanes 4·g, pairs of columns; through stmatrix and the copy engine."""
+    owners = find_owners(rung("13_warp_specialised", 128, 128, 64))
+    assert owners is not None and owners.by_engine
+    rows, columns = np.meshgrid(np.arange(128), np.arange(128), indexing="ij")
+    assert (owners.lane == rows % 8 * 4 + columns % 8 // 2).all()
+    assert (owners.warp == rows // 16).all()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([(1, 4), (2, 2), (4, 1)]), st.integers(1, 9))
+def test_owners_are_those_that_the_kernel_says(seed: int, shape: tuple[int, int], rows: int) -> None:
+    """Each thread writes one element of its own of a shuffled matrix."""
+    columns = 32 * shape[0] * shape[1]
+    count = rows * columns
+    source = """extern "C" __global__ void put(const int *where, float *out) {
+        int i = (blockIdx.x * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+        out[where[i]] = i;
+    }"""
+    where = np.random.default_rng(seed).permutation(count).astype("int32")
+    out = np.zeros((rows, columns), "float32")
+    kernel = tw.Kernel(source, "put", "sm_90")
+    block = (32 * shape[0], shape[1])
+    recording = kernel.record(rows, block, [where, out], blocks=range(rows))
+    owners = find_owners(recording)
+    assert owners is not None and recording.roles == {"c": "out"} and not out.any()
+    thread = np.argsort(where).reshape(rows, columns)
+    assert (owners.block == thread // columns).all()
+    assert (owners.warp == thread % columns // 32).all() and (owners.lane == thread % 32).all()
+    (element,) = owners.elements(0, 0, 5)
+    assert owners.at(*element) == (0, 0, 5) and where[5] == element[0] * columns + element[1]
+
+
+@pytest.mark.parametrize("element", [(0, 0), (20, 40), (63, 63)])
+def test_the_block_of_an_element_is_found(element: tuple[int, int]) -> None:
+    arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 64), (64, 64))]
+    kernel = tw.Kernel(NAIVE, "mm", "sm_90")
+    recording = kernel.record((4, 4), (16, 16), [*arrays, 64, 48], element=("C", *element))
+    row, column = element
+    assert recording.roles == {"a": "A", "b": "B", "c": "C"}
+    assert recording.blocks == [row // 16 * 4 + column // 16]
+    owners = find_owners(recording, element)
+    assert owners is not None
+    assert owners.at(*element) == (recording.blocks[0], row % 16 // 2, row % 2 * 16 + column % 16)
+    assert len(find_steps(recording, owners)) == 48
+
+
+def test_the_element_of_a_plan_is_found_in_its_tile() -> None:
+    recording = rung("13_warp_specialised", 256, 256, 64, element=(200, 130))
+    owners = find_owners(recording, (200, 130))
+    assert owners is not None and owners.has(200, 130) and not owners.has(0, 0)
+    assert recording.blocks == [owners.at(200, 130)[0]]
+
+
+@pytest.mark.parametrize("name", ["04_tiled", "05_tiled_conflicted", "08_register_tiled", "12_multistage"])
+def test_patterns_times_their_runs_are_the_profile_s_figures(name: str) -> None:
+    """Of a launch of one block, all of which is recorded."""
+    size = {"04_tiled": (32, 32, 64), "05_tiled_conflicted": (32, 32, 64)}.get(name, (64, 64, 64))
+    plan = tw.ladder[name].plan(*size, gpu="h200")
+    recording = tw.record(plan)
+    (profile,) = [one for one in tw.profile(plan).all if one.kernel == recording.kernel]
+    assert len(recording.blocks) == profile.launch.blocks == 1
+    patterns = list_patterns(recording, machine_widths(profile))
+    for op, what in (("ld", What.LOAD), ("st", What.STORE)):
+        found = sum(
+            (one.wavefronts - one.phases) * one.runs
+            for one in patterns if one.shared and one.what == what and one.width
+        )  # fmt: skip
+        assert found == profile[CONFLICTS.format(op)]
+    sectors = sum(one.sectors * one.runs for one in patterns if not one.shared and one.what in (What.LOAD, What.COPY))
+    assert sectors == profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+
+
+@pytest.mark.parametrize("name", ["04_tiled", "09_warp_tiled", "12_multistage", "13_warp_specialised"])
+@pytest.mark.parametrize("what", ["eager", 7])
+def test_who_waits_at_a_barrier_comes_through(name: str, what: Any) -> None:
+    recording = rung(name, 256, 256, 64)
+    for warp in np.unique(recording.events.warp):
+        mine = recording.events.what[recording.events.warp == warp]
+        met = mine[np.isin(mine, (What.WAIT, What.THROUGH))]
+        assert (met[::2] == What.WAIT).all() and (met[1::2] == What.THROUGH).all() and len(met) % 2 == 0
+
+
+def test_a_full_recording_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewise.instruments import record_launch
+
+    arrays = [np.ones((16, 16), "float32") for _ in range(3)]
+    kernel = tw.Kernel(NAIVE, "mm", "sm_90")
+    whole = kernel.record(1, (16, 16), [*arrays, 16, 16])
+    monkeypatch.setitem(record_launch.record_bound.__kwdefaults__ or {}, "most", 100)
+    short = kernel.record(1, (16, 16), [*arrays, 16, 16])
+    assert len(short) == 100 and short.lost == len(whole) - 100
+
+
+def test_what_cannot_be_recorded_is_told() -> None:
+    plan = tw.ladder["04_tiled"].plan(64, 64, 32, gpu="h200")
+    with pytest.raises(ArgumentError, match="blocks must be from 0 to 3"):
+        tw.record(plan, blocks=[4])
+    with pytest.raises(ArgumentError, match="element must lie in c, which is 64×64"):
+        tw.record(plan, element=(64, 0))
+    with pytest.raises(ArgumentError, match="plan must be a Plan"):
+        tw.record("04_tiled")  # type: ignore[arg-type]
