@@ -21,6 +21,7 @@ from tilewise.kernel import BoundCall, Kernel
 from tilewise.toolchain.signature import read_entries
 
 if TYPE_CHECKING:
+    from tilewise.explain.explanation import Explanation
     from tilewise.instruments.findings import Finding
     from tilewise.instruments.profile import Profile
 
@@ -110,6 +111,23 @@ class FileLaunch:
                 *self._call(made), gpu, timeout, cache, sample, cooperative=self.cooperative
             )
         return found, [] if sample else list_unwritten(made, find_unwritten(made, patterns))
+
+    def explain(
+        self, gpu: str | None = None, *, element: tuple[int, int] | None = None, timeout: float | None = None
+    ) -> Explanation:
+        """What binds the launch, and pictures of what it does. See :func:`tilewise.explain`."""
+        from tilewise.explain.explanation import explain
+
+        made = self.make_arguments(open_emulator())
+        with self.rename_errors():
+            return explain(
+                self.kernel,
+                *self._call(made),
+                gpu=gpu,
+                element=element,
+                timeout=timeout,
+                cooperative=self.cooperative,
+            )
 
     def check(
         self,

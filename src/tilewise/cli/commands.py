@@ -22,7 +22,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
 
-__all__ = ["bench", "check", "demo", "doctor", "ladder", "plan", "profile", "run", "train"]
+__all__ = ["bench", "check", "demo", "doctor", "explain", "ladder", "plan", "profile", "run", "train"]
 
 GOOD, FAILED = 0, 1
 
@@ -189,6 +189,13 @@ def _print_trial(trial: Trial) -> None:
             "seed": str(trial.seed),
         }
     )
+
+
+def explain(args: Namespace) -> int:
+    """``tilewise explain``"""
+    from tilewise.cli import explain_command
+
+    return explain_command.explain(args)
 
 
 def check(args: Namespace) -> int:

@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "multiply with one rung and check the result, or run a kernel out of a file",
     "plan": "choose how to multiply on a GPU that need not be here, and say why",
     "profile": "count what a launch does, in the terms of ncu",
+    "explain": "say what binds a launch, and draw what it does: tiles, lanes, banks, order",
     "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
     "train": "train a network that recognises digits, by fused kernels",
     "doctor": "what is here, what is missing, and what to do about it",
@@ -334,6 +335,38 @@ def _profile(parser: argparse.ArgumentParser) -> None:
     _finish(parser, "profile")
 
 
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(compare=None)
+    parser.add_argument(
+        "target",
+        help="a rung, such as 05_tiled_conflicted; a product, such as 4096x4096x4096; a plan, such as plan.json; or a "
+        ".cu or .ptx file",
+    )
+    _rung(parser)
+    parser.add_argument("--dtype", help="of a product: the type of A and B (default: bfloat16)")
+    parser.add_argument("--gpu", metavar="NAME", help="of the GPU table (default: one that runs the kernel)")
+    asked = parser.add_argument_group("what to say, in place of everything")
+    asked.add_argument("--element", metavar="R,C", help="who computes this element of C")
+    asked.add_argument("--thread", metavar="B,T", help="which elements thread T of block B computes")
+    asked.add_argument(
+        "--line", type=_at_least(1), metavar="N", help="which lane touches which address, line or bank there"
+    )
+    written = parser.add_argument_group("what to write")
+    written.add_argument(
+        "--figure", metavar="NAME", help="a picture, as SVG: tiles, owner, levels, load, banks, …"
+    )
+    written.add_argument(
+        "-o", "--output", dest="picture", metavar="FILE", help="where the picture goes (default: NAME.svg)"
+    )
+    written.add_argument("--html", metavar="FILE", help="all of it as a page that needs no network")
+    written.add_argument(
+        "--trace", metavar="FILE", help="the order of events, for Perfetto; in steps, not in time"
+    )
+    _launch(parser)
+    _file(parser)
+    _finish(parser, "explain")
+
+
 def _check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(compare=None)
     parser.add_argument("target", help="a rung, such as 12_multistage, or a .cu or .ptx file")
@@ -466,6 +499,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "run": _run,
     "plan": _plan,
     "profile": _profile,
+    "explain": _explain,
     "check": _check,
     "train": _train,
     "doctor": _doctor,

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewise.explain.svg import Drawing
+
 __all__ = ["LABELS", "Fact", "Panel", "Table"]
 
 LABELS = ("exact", "model", "order", "measured")
@@ -41,13 +43,13 @@ class Panel:
     """One question and its answer.
 
     ``key`` names the figure on the command line, the panel's place in the page's address, and its script,
-    ``scripts/KEY.js``, if there is one. ``figure`` is a whole SVG. ``data`` is plain data for JSON, and NumPy arrays.
+    ``scripts/KEY.js``, if there is one. ``figure`` is the first frame. ``data`` is for JSON, but for its NumPy arrays.
     """
 
     key: str
     question: str
     answer: str
-    figure: str
+    figure: Drawing
     facts: Sequence[Fact] = ()
     table: Table | None = None
     data: Mapping[str, Any] = field(default_factory=dict)

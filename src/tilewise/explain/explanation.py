@@ -1,0 +1,263 @@
+"""tw.explain: what binds a launch, and pictures of what it does, from running it on the emulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from html import escape
+from typing import Any
+
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.explain.page import make_page
+from tilewise.explain.panel import Panel
+from tilewise.explain.panels.banks import make_banks
+from tilewise.explain.panels.code import make_code
+from tilewise.explain.panels.levels import make_levels
+from tilewise.explain.panels.limits import make_limits
+from tilewise.explain.panels.load import make_load, table_of_lanes
+from tilewise.explain.panels.order import make_order
+from tilewise.explain.panels.overlap import make_overlap
+from tilewise.explain.panels.owner import describe_element, describe_thread, make_owner
+from tilewise.explain.panels.residency import make_residency
+from tilewise.explain.panels.spaces import make_spaces
+from tilewise.explain.panels.tiles import make_tiles
+from tilewise.explain.subject import Subject
+from tilewise.explain.trace import make_trace
+from tilewise.kernel import Kernel
+from tilewise.plan import Plan
+from tilewise.verbs import profile, record
+
+__all__ = ["FIGURES", "Explanation", "explain"]
+
+FIGURES: Mapping[str, Callable[[Subject], Panel | None]] = {
+    "tiles": make_tiles,
+    "owner": make_owner,
+    "levels": make_levels,
+    "load": make_load,
+    "banks": make_banks,
+    "order": make_order,
+    "overlap": make_overlap,
+    "residency": make_residency,
+    "limits": make_limits,
+    "code": make_code,
+    "spaces": make_spaces,
+}
+"""The figures by name, in the order of the page."""
+
+_COUNTED_WHOLE = 2**28  # multiply-adds up to which every block is counted, not some of each kind
+
+
+class Explanation:
+    """What :func:`explain` found; printed, it is a text of 80 columns.
+
+    >>> import tilewise as tw
+    >>> found = tw.explain(tw.ladder["04_tiled"].plan(64, 64, 64, gpu="h200"))
+    >>> print(found.element(40, 3).splitlines()[0])
+    C[40, 3] is written by lane 3 of warp 8 of block 2
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._panels: dict[str, Panel | None] = {}
+
+    @property
+    def verdict(self) -> list[str]:
+        """What binds the launch, and what would move that; without machine code, that there is none."""
+        found = self.subject.profile.verdict
+        if found is not None:
+            return found.lines()
+        return ["no verdict: of foreign PTX there is no machine code, and figures are those of the PTX"]
+
+    @property
+    def text(self) -> str:
+        """The answer first, then what each figure says."""
+        found = [self.subject.title, "", *self.verdict, ""]
+        found += [f"{panel.key:<10} {panel.answer}" for panel in self.panels]
+        found += ["", *self.about, f"look       {self.subject.call}.html()"]
+        return "\n".join(found)
+
+    @property
+    def about(self) -> list[str]:
+        """What the pictures are of, and what they leave out."""
+        recording, counted = self.subject.recording, self.subject.profile
+        blocks = ", ".join(str(block) for block in recording.blocks[:8])
+        more = " …" if len(recording.blocks) > 8 else ""
+        found = [
+            f"recorded on the emulator: {len(recording):,} events of blocks {blocks}{more}, "
+            f"of {recording.launch.blocks:,}"
+        ]
+        if recording.lost:
+            found.append(f"{recording.lost:,} events more did not fit, and are in no picture")
+        return [*found, *counted.notes, *self.subject.notes]
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        """Every panel that there is for this launch."""
+        made = [self._panel(name) for name in FIGURES]
+        return [panel for panel in made if panel is not None]
+
+    def _panel(self, name: str) -> Panel | None:
+        if name not in self._panels:
+            self._panels[name] = FIGURES[name](self.subject)
+        return self._panels[name]
+
+    def figure(self, name: str) -> str:
+        """A picture as SVG, by one of the names in :data:`FIGURES`."""
+        if name not in FIGURES:
+            raise UnknownNameError("figure", name, FIGURES)
+        panel = self._panel(name)
+        if panel is None:
+            raise ArgumentError(
+                "figure",
+                "must be one that this launch has",
+                name,
+                f"it has {', '.join(one.key for one in self.panels)}",
+            )
+        return panel.figure.to_svg()
+
+    def element(self, row: int, column: int) -> str:
+        """Who computes an element of C: of the tile that was recorded."""
+        return "\n".join(describe_element(self.subject, row, column))
+
+    def thread(self, block: int, thread: int) -> str:
+        """Which elements of C a thread of a block writes, in the tile that was recorded."""
+        return "\n".join(describe_thread(self.subject, block, thread))
+
+    def line(self, number: int) -> str:
+        """How lanes touch memory in a line of the source (of the PTX, where there is no other)."""
+        finder = self.subject.finder
+        found = []
+        for pattern in self.subject.patterns:
+            place = finder.place(pattern.line)
+            if (place[1] if place else pattern.line) == number:
+                found.append(pattern)
+        if not found:
+            known = sorted(
+                {
+                    (place[1] if (place := finder.place(one.line)) else one.line)
+                    for one in self.subject.patterns
+                }
+            )
+            listed = ", ".join(str(line) for line in known[:20])
+            raise ArgumentError("line", f"must be one that touches memory ({listed})", number)
+        worst = max(found, key=lambda one: (one.wavefronts if one.shared else one.sectors) * one.runs)
+        head = [
+            finder.describe(worst.line),
+            f"{len(found)} patterns of lanes; the one that costs most, of {worst.runs} runs:",
+        ]
+        return "\n".join([*head, *table_of_lanes(self.subject, worst)])
+
+    def html(self) -> str:
+        """The page: one file that needs no network."""
+        return make_page(self.subject.title, self.verdict, self.panels, self.subject.call, self.about)
+
+    def trace(self) -> str:
+        """The order of events as JSON that Perfetto opens; its units are steps, not time."""
+        return json.dumps(make_trace(self.subject))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same facts as plain data."""
+        found = self.subject.profile.verdict
+        return {
+            "title": self.subject.title,
+            "verdict": found.to_dict() if found else None,
+            "blocks": list(self.subject.recording.blocks),
+            "events": len(self.subject.recording),
+            "lost": self.subject.recording.lost,
+            "figures": {
+                panel.key: {
+                    "question": panel.question,
+                    "answer": panel.answer,
+                    "facts": {
+                        fact.name: {
+                            "what": fact.what,
+                            "value": fact.value,
+                            "unit": fact.unit,
+                            "label": fact.label,
+                        }
+                        for fact in panel.facts
+                    },
+                }
+                for panel in self.panels
+            },
+            "notes": self.about,
+        }
+
+    def _repr_html_(self) -> str:
+        """A notebook shows the page in a frame of its own."""
+        title, page = escape(self.subject.title), escape(self.html())
+        return f'<iframe title="{title}" width="100%" height="900" srcdoc="{page}"></iframe>'
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<tilewise.Explanation of {self.subject.title}>"
+
+
+def explain(
+    what: Plan | Kernel,
+    grid: int | Sequence[int] | None = None,
+    block: int | Sequence[int] | None = None,
+    args: Sequence[Any] = (),
+    shared: int = 0,
+    cluster: int | Sequence[int] | None = None,
+    *,
+    gpu: str | None = None,
+    element: tuple[int, int] | None = None,
+    timeout: float | None = None,
+    cooperative: bool = False,
+) -> Explanation:
+    """Explain a plan, or a launch of a kernel of your own, by running it on the emulator.
+
+    ``element``, a row and a column of C, has the block recorded that computes it, in place of the first. Of a kernel,
+    the arguments are those of a call; arrays of two axes are the matrices that pictures speak of.
+
+    >>> import tilewise as tw
+    >>> found = tw.explain(tw.ladder["05_tiled_conflicted"].plan(64, 64, 64, gpu="h200"))
+    >>> found.verdict[1]
+    'shared bank conflicts: 0.9164 µs without, 6.61 times less'
+    """
+    if isinstance(what, Plan):
+        return Explanation(_explain_plan(what, element))
+    if not isinstance(what, Kernel):
+        raise ArgumentError(
+            "what", "must be a Plan or a Kernel", type(what).__name__, "tw.plan(m, n, k) makes a plan"
+        )
+    if grid is None or block is None:
+        raise ArgumentError("grid and block", "must be given for a kernel")
+    launch = (grid, block, args, shared, cluster, gpu, timeout)
+    # NOTE: first, as a profile changes the arrays, and a recording does not.
+    recording = what.record(*launch, cooperative=cooperative)
+    if element is not None:
+        role = recording.roles.get("c")
+        if role is None:
+            raise ArgumentError(
+                "element", "must be of a matrix that the kernel writes; none is known", element
+            )
+        recording = what.record(*launch, cooperative=cooperative, element=(role, *element))
+    counted = what.profile(*launch, cooperative=cooperative)
+    title = (
+        f"{what.name}, grid {recording.launch.grid}, block {recording.launch.block}, on {counted.gpu.title}"
+    )
+    return Explanation(
+        Subject(title, f"tw.explain(kernel, {grid}, {block}, args)", counted, recording, None, element)
+    )
+
+
+def _explain_plan(plan: Plan, element: tuple[int, int] | None) -> Subject:
+    problem = plan.problem
+    recording = record(plan, element=element)
+    whole = problem.m * problem.n * problem.k * problem.batch <= _COUNTED_WHOLE
+    counted = profile(plan, sample=None if whole else 1)
+    (own,) = [one for one in counted.all if one.kernel == recording.kernel][:1] or [counted]
+    notes = [
+        f"another launch of the product, {one.kernel}, is not shown" for one in counted.all if one is not own
+    ]
+    title = f"{plan.kernel}: {problem} on {own.gpu.title}"
+    sizes = f"{problem.m}, {problem.n}, {problem.k}"
+    call = f'tw.explain(tw.ladder["{plan.kernel}"].plan({sizes}, gpu="{plan.gpu}"))'
+    if not plan.kernel[:1].isdigit():
+        call = f'tw.explain(tw.plan({sizes}, dtype="{problem.a}", gpu="{plan.gpu}"))'
+    return Subject(title, call, own, recording, plan, element, notes)

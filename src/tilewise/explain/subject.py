@@ -1,0 +1,93 @@
+"""What is explained: a launch, profiled and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilewise.errors import ArgumentError
+from tilewise.instruments.block_views import (
+    Owners,
+    Pattern,
+    Step,
+    find_owners,
+    find_steps,
+    list_patterns,
+    machine_widths,
+)
+from tilewise.instruments.line_figures import SourceFinder
+from tilewise.instruments.profile import Profile
+from tilewise.instruments.recording import NamedMatrix, Recording
+from tilewise.plan import Plan
+
+__all__ = ["Subject"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A launch with its profile, and a recording of the block that is looked at.
+
+    ``call`` is a line of Python that makes the explanation again, ``element`` the element of C that was asked for.
+    """
+
+    title: str
+    call: str
+    profile: Profile
+    recording: Recording
+    plan: Plan | None = None
+    element: tuple[int, int] | None = None
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @cached_property
+    def owners(self) -> Owners | None:
+        """Who writes the elements of the tile; None where nothing of C is written."""
+        return find_owners(self.recording, self.element)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The steps in which the tile is built; none where A and B are not known."""
+        return find_steps(self.recording, self.owners) if self.owners else []
+
+    @cached_property
+    def patterns(self) -> list[Pattern]:
+        """The patterns in which lanes touch memory, as the machine code has them."""
+        return list_patterns(self.recording, machine_widths(self.profile))
+
+    @cached_property
+    def finder(self) -> SourceFinder:
+        """Finds lines of the source by those of the PTX."""
+        return SourceFinder(self.profile.binary)
+
+    def where(self, line: int) -> str:
+        """File and line of the source that a line of the PTX comes from."""
+        return self.finder.describe(line).partition("  ")[0]
+
+    def matrix(self, role: str) -> NamedMatrix | None:
+        """A, B or C, if it is known which matrix that is."""
+        name = self.recording.roles.get(role)
+        return self.recording.matrices[name] if name else None
+
+    @property
+    def sizes(self) -> tuple[int, int, int] | None:
+        """m, n and k, if A, B and C are known."""
+        a, c = self.matrix("a"), self.matrix("c")
+        return (c.rows, c.columns, a.columns) if a and c and self.matrix("b") else None
+
+    def name_address(self, address: int) -> str:
+        """An address as an element, such as "a[3, 0]"; empty for one of no matrix that is known."""
+        import numpy as np
+
+        for matrix in self.recording.matrices.values():
+            row, column, which = (int(found[0]) for found in matrix.find(np.array([address])))
+            if row >= 0:
+                stack = f"{which}, " if matrix.count > 1 else ""
+                return f"{matrix.name}[{stack}{row}, {column}]"
+        return ""
+
+    def check_owned(self, row: int, column: int) -> Owners:
+        """The owners of the tile that has an element, or an error."""
+        owners = self.owners
+        if owners is None or not owners.has(row, column):
+            raise ArgumentError("element", "must be one that the recorded blocks write", f"{row}, {column}")
+        return owners
