@@ -1,5 +1,6 @@
 # make demo       see it work: on a GPU if there is one, on the CPU otherwise
 # make test       the tests that need no GPU
+# make test-browser  the tests of pages in a browser; installs what they need, but for the browser
 # make test-peers the emulator beside Triton and under NVIDIA's libraries, which it downloads (1 GB on the disk)
 # make check      format, lint, types, architecture
 # make format     put the format right
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 TORCH := 2.13.0
 
-.PHONY: demo test test-peers check format docs clean help
+.PHONY: demo test test-browser test-peers check format docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +25,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS)
+
+test-browser: $(VENV)/.installed-browser
+	@$(BIN)/pytest -m browser tests/browser
 
 test-peers: $(VENV)/.installed-dev $(VENV)/peers/.installed
 	@PYTHONPATH=$(VENV)/peers $(BIN)/pytest -m peers tests/peers
@@ -58,6 +62,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 		--index-url https://download.pytorch.org/whl/cpu torch==$(TORCH) 2> /dev/null || true
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@echo "Installing playwright into $(VENV) (once; about 50 MB to download) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
 
 # Triton lies beside the environment, not in it: nothing else sees it.
 $(VENV)/peers/.installed: $(VENV)/.installed-dev

@@ -41,6 +41,18 @@ def _set_aside() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it where there is no browser: then the pages were not tried."""
+    skipped = [
+        report for report in terminalreporter.stats.get("skipped", []) if "tests/browser" in report.nodeid
+    ]
+    if skipped:
+        reasons = {str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped}
+        terminalreporter.write_line(
+            f"{len(skipped)} tests in a browser were skipped: {'; '.join(sorted(reasons))}"
+        )
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _MADE in config.stash:
         shutil.rmtree(config.stash[_MADE], ignore_errors=True)

@@ -105,7 +105,7 @@ def _name_matrices(plan: Plan, bound: Bound, addresses: Mapping[str, int]) -> li
     """The matrices that the plan's kernel reads and writes: A and B as copied, where they are copied first."""
     from tilewise.instruments.recording import NamedMatrix
 
-    read = _read_operands(plan)
+    read = _read_operands(plan, Operands.of(plan.problem))
     found = []
     for one in (*read[:3], *read.extras):
         address = addresses.get(one.name, 0) or addresses["workspace"] + bound.regions[one.name]
@@ -128,12 +128,13 @@ def _check_plan(plan: Plan) -> None:
 def _bind_dense(plan: Plan, arch: str | None) -> Bound:
     """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
     spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
-    return bind(spec, spec.settings_of(plan), operands, _read_operands(plan), open_emulator(), arch)
+    read = _read_operands(plan, operands)
+    return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
 
 
-def _read_operands(plan: Plan) -> Operands:
-    """The operands as the kernel reads them: after the copies."""
-    spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
+def _read_operands(plan: Plan, operands: Operands) -> Operands:
+    """The operands as the plan's kernel reads them: after the copies."""
+    spec = KERNELS[plan.kernel]
     _, needed = readable(spec, operands)
     return with_copies(spec, operands, (*needed, *plan.copies))
 

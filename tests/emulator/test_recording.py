@@ -124,7 +124,9 @@ def test_patterns_times_their_runs_are_the_profile_s_figures(name: str) -> None:
             for one in patterns if one.shared and one.what == what and one.width
         )  # fmt: skip
         assert found == profile[CONFLICTS.format(op)]
-    sectors = sum(one.sectors * one.runs for one in patterns if not one.shared and one.what in (What.LOAD, What.COPY))
+    sectors = sum(
+        one.sectors * one.runs for one in patterns if not one.shared and one.what in (What.LOAD, What.COPY)
+    )
     assert sectors == profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
 
 

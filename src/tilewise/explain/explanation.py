@@ -82,10 +82,11 @@ class Explanation:
         """What the pictures are of, and what they leave out."""
         recording, counted = self.subject.recording, self.subject.profile
         blocks = ", ".join(str(block) for block in recording.blocks[:8])
-        more = " …" if len(recording.blocks) > 8 else ""
+        which = (
+            f"block{'s' * (len(recording.blocks) > 1)} {blocks}{' …' if len(recording.blocks) > 8 else ''}"
+        )
         found = [
-            f"recorded on the emulator: {len(recording):,} events of blocks {blocks}{more}, "
-            f"of {recording.launch.blocks:,}"
+            f"recorded on the emulator: {len(recording):,} events of {which} of {recording.launch.blocks:,}"
         ]
         if recording.lost:
             found.append(f"{recording.lost:,} events more did not fit, and are in no picture")

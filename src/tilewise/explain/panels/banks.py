@@ -63,7 +63,7 @@ def make_banks(subject: Subject) -> Panel | None:
             f"{chosen.runs} times in the recorded blocks ({subject.where(chosen.line)})."
         )
     else:
-        answer = f"No: loads and stores take no more wavefronts than they need; {chosen.name} takes {chosen.wavefronts}."
+        answer = f"No: no load or store takes more wavefronts than it needs; {chosen.name} takes {chosen.wavefronts}."
         copies = subject.profile.metrics.get(_COPIES)
         if copies is not None and copies.value:
             answer += f" The {copies.value:,.0f} that are counted are of asynchronous copies, which wait at both ends."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewise.explain.svg import WIDTH
 
-__all__ = ["Corner", "counted", "runs_text", "split_runs"]
+__all__ = ["Corner", "counted", "places_text", "runs_text", "split_runs"]
 
 _GAP, _LEFT, _TOP = 18.0, 34.0, 34.0
 _TALLEST, _LEAST = 440.0, 56.0
@@ -82,6 +82,12 @@ def split_runs(numbers: list[int]) -> list[tuple[int, int]]:
 def counted(count: int, what: str) -> str:
     """A number of things: "1 element", "2 elements"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def places_text(rows: list[int], columns: list[int]) -> str:
+    """Rows and columns in words: "row 3, columns 0–3 and 32–35"."""
+    pairs = (("row", rows), ("column", columns))
+    return ", ".join(f"{what}{'s' * (len({*numbers}) > 1)} {runs_text(numbers)}" for what, numbers in pairs)
 
 
 def runs_text(numbers: list[int], most: int = 4) -> str:

@@ -144,8 +144,10 @@ def make_overlap(subject: Subject) -> Panel | None:
         answer = f"Warps have roles: {fetch} tiles, {multiply}; they wait for one another by mbarriers alone."
     elif fetching:
         answer = "Every warp starts copies for later steps before it reads and multiplies those of this one."
+    elif waits:
+        answer = "Nothing is fetched ahead: a warp loads, waits for the others at a barrier, and goes on."
     else:
-        answer = "Nothing is fetched ahead: a warp loads, waits for the others at a barrier, and multiplies."
+        answer = "No warp waits for another: each goes through on its own."
     facts = [
         Fact(
             "overlap.warps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.explain.panel import Fact, Panel, Table
-from tilewise.explain.panels.layout import counted, runs_text
+from tilewise.explain.panels.layout import counted, places_text
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
 from tilewise.instruments.block_views import Owners
@@ -54,8 +54,8 @@ def describe_element(subject: Subject, row: int, column: int) -> list[str]:
         f"  blockIdx ({bx}, {by}, {bz}), threadIdx ({tx}, {ty}, {tz})",
         f"  in the tile of rows {owners.first_row} to {owners.first_row + owners.rows - 1}, columns "
         f"{owners.first_column} to {owners.first_column + owners.columns - 1}",
-        f"  that thread has {counted(len(mine), 'element')} there: rows {runs_text([r for r, _ in mine])}, columns "
-        f"{runs_text([c for _, c in mine])}",
+        f"  that thread has {counted(len(mine), 'element')} there: "
+        f"{places_text([r for r, _ in mine], [c for _, c in mine])}",
     ]
     line = subject.recording.places[
         subject.recording.events.place[owners.event[row - owners.first_row, column - owners.first_column]]
@@ -73,11 +73,10 @@ def describe_thread(subject: Subject, block: int, thread: int) -> list[str]:
     head = f"thread {thread} of block {block} (warp {warp}, lane {lane}, threadIdx {thread_index(subject, warp, lane)})"
     if not mine:
         return [f"{head} writes nothing of C in this tile"]
-    rows, columns = [row for row, _ in mine], [column for _, column in mine]
     listed = ", ".join(f"[{r}, {c}]" for r, c in mine[:8]) + (" …" if len(mine) > 8 else "")
     return [
         f"{head} writes {counted(len(mine), 'element')} of C",
-        f"  rows {runs_text(rows)}, columns {runs_text(columns)}",
+        f"  {places_text([row for row, _ in mine], [column for _, column in mine])}",
         f"  {listed}",
     ]
 
@@ -130,10 +129,10 @@ def _panel(subject: Subject, owners: Owners, drawing: Drawing, place: tuple[floa
     first = _first(owners)
     block, warp, lane = owners.at(*first)
     mine = owners.elements(block, warp, lane)
-    rows, columns = runs_text([r for r, _ in mine]), runs_text([c for _, c in mine])
+    places = places_text([r for r, _ in mine], [c for _, c in mine])
     how = " It puts them into shared memory, and the copy engine stores them." if owners.by_engine else ""
     many = counted(len(mine), "element")
-    answer = f"Thread {warp * 32 + lane} of block {block} writes {many}: rows {rows}, columns {columns}.{how}"
+    answer = f"Thread {warp * 32 + lane} of block {block} writes {many}: {places}.{how}"
     warps = sorted({int(one) for one in np.unique(owners.warp) if one >= 0})
     listed = []
     for one in warps[:32]:
