@@ -98,10 +98,10 @@ const tilewise = (() => {
     button(panel.controls, "←", () => go(at - 1)).setAttribute("aria-label", "a step back");
     button(panel.controls, "→", () => go(at + 1)).setAttribute("aria-label", "a step on");
     const scrub = slider(panel.controls, {label: "step", min: 0, max: steps - 1, value: 0, on: (value) => go(value)});
-    const go = (step) => {
+    const go = (step, told = true) => {
       at = Math.max(0, Math.min(steps - 1, step));
       scrub.set(at);
-      guard(() => on(at));
+      guard(() => on(at, told));
     };
     const stop = () => { cancelAnimationFrame(timer); timer = 0; play.textContent = "play"; };
     const frame = (now) => {
@@ -130,13 +130,13 @@ const tilewise = (() => {
     const group = svg("g", {role: "grid", tabindex: 0, "aria-label": label, "aria-rowcount": rows, "aria-colcount": columns}, panel.svg);
     const area = svg("rect", {x, y, width, height, class: "grid-area"}, group);
     const row = svg("g", {role: "row"}, group);
-    const cell = svg("rect", {role: "gridcell", id, class: "none s-text thick", width: width / columns, height: height / rows, visibility: "hidden"}, row);
+    const cell = svg("rect", {role: "gridcell", id, class: "none s-text thick", width: width / columns, height: height / rows, opacity: 0}, row);
     let at = [0, 0];
     const show = (r, c, tell = true) => {
       at = [Math.max(0, Math.min(rows - 1, r)), Math.max(0, Math.min(columns - 1, c))];
       cell.setAttribute("x", x + at[1] * width / columns);
       cell.setAttribute("y", y + at[0] * height / rows);
-      cell.setAttribute("visibility", "visible");
+      cell.setAttribute("opacity", 1);
       cell.setAttribute("aria-label", describe(...at));
       group.setAttribute("aria-activedescendant", id);
       if (tell) guard(() => on(...at));
@@ -154,7 +154,7 @@ const tilewise = (() => {
       event.stopPropagation();
       show(at[0] + moves[event.key][0], at[1] + moves[event.key][1]);
     });
-    return {show, hide: () => cell.setAttribute("visibility", "hidden")};
+    return {show, hide: () => cell.setAttribute("opacity", 0)};
   };
 
   // -- the page

@@ -19,7 +19,7 @@
       return {move: (step) => { mark.setAttribute("x", x + (i ? toy.first * toy.cell : step * size)); mark.setAttribute("y", y + (i ? step * size : toy.first * toy.cell)); }};
     });
     marks.forEach((mark) => mark.move(0));
-    const player = tilewise.player(panel, {steps: steps.length + 1, rate: Math.max(4, steps.length / 8), on: (step) => {
+    const player = tilewise.player(panel, {steps: steps.length + 1, rate: Math.max(4, steps.length / 8), on: (step, told) => {
       const [first, end] = steps[Math.min(step, steps.length - 1)];
       const [ax, ay, aw, ah] = boxes.a, [bx, by, bw, bh] = boxes.b;
       set(a, [ax + first / k * aw, ay + rows[0] / m * ah, (end - first) / k * aw, (rows[1] - rows[0]) / m * ah]);
@@ -30,8 +30,8 @@
       marks.forEach((mark) => mark.move(Math.min(by_hand, 1)));
       panel.root.dataset.step = step;
       panel.say(step < steps.length ? `step ${step + 1} of ${steps.length}: k from ${first} to ${end - 1}` : "all steps are done: the tile of C is complete");
-      if (panel.selection.get().step !== step) panel.selection.set({step});
+      if (told) panel.selection.set({step});
     }});
-    panel.selection.on((state) => { if (state.step !== null && state.step !== player.step()) player.go(state.step); });
+    panel.selection.on((state) => { if (state.step !== null && state.step !== player.step()) player.go(state.step, false); });
   });
 })();
