@@ -48,6 +48,7 @@ commands:
   run        multiply with one rung and check the result, or run a kernel out of a file
   plan       choose how to multiply on a GPU that need not be here, and say why
   profile    count what a launch does, in the terms of ncu
+  explain    say what binds a launch, and draw what it does: tiles, lanes, banks, order
   check      find races, unset memory, bad accesses and unsafe copies in a launch
   train      train a network that recognises digits, by fused kernels
   doctor     what is here, what is missing, and what to do about it

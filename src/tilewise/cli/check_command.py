@@ -55,7 +55,7 @@ def check(args: Namespace) -> int:
 
 
 def _rung(args: Namespace, order: str | int) -> _Checked:
-    m, n, k = rung_size(args, _EXAMPLE)
+    m, n, k = rung_size(args, args.target, _EXAMPLE)
     rung = ladder[args.target]
     seed = fresh_seed() if args.seed is None else args.seed
     found = rung.check(m, n, k, order=order, seed=seed, **settings(args.set))

@@ -93,7 +93,7 @@ def _explain(args: Namespace, element: tuple[int, int] | None) -> Explanation:
             element=element,
         )  # fmt: skip
     if not is_file(target):
-        m, n, k = rung_size(args, _EXAMPLE)
+        m, n, k = rung_size(args, target, _EXAMPLE)
         rung = ladder[target]
         gpu = find_gpu(args.gpu or DEFAULT_GPU, rung.spec.needs)
         return explain_plan(rung.plan(m, n, k, gpu=gpu, **settings(args.set)), element=element)

@@ -9,6 +9,8 @@ from typing import Any
 from tilewise.bench.file_run import OutputSpec
 from tilewise.bench.launch_spec import LaunchSpec
 from tilewise.errors import ArgumentError
+from tilewise.ladder import Rung, ladder
+from tilewise.planner.listing import operands_of
 
 __all__ = ["is_file", "launch_spec", "output_spec", "refuse_file_options", "rung_size", "settings"]
 
@@ -61,13 +63,23 @@ def refuse_file_options(args: Namespace) -> None:
     _refuse(args, _FILE_OPTIONS, "is for files", "a rung has its own; it takes -m, -n, -k and --set")
 
 
-def rung_size(args: Namespace, default: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The size that a rung is launched with; options that belong to files alone are refused."""
+def rung_size(args: Namespace, name: str, default: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The size that a rung is launched with; options that belong to files alone are refused.
+
+    Rows and columns that are not given are halved where the rung takes no more.
+    """
     if not args.compare:
         refuse_file_options(args)
-    given = (args.m, args.n, args.k)
-    m, n, k = (size or usual for size, usual in zip(given, default, strict=True))
-    return m, n, k
+    m, n, k = default
+    while max(m, n) > 1 and not _takes(ladder[name], args.m or m, args.n or n, args.k or k):
+        m, n = max(m // 2, 1), max(n // 2, 1)
+    return args.m or m, args.n or n, args.k or k
+
+
+def _takes(rung: Rung, m: int, n: int, k: int) -> bool:
+    """Whether a rung multiplies so large matrices. Whatever else is wrong is for the launch to say."""
+    operands = operands_of(m, n, k, dtype=rung.spec.element(rung.spec.complete({})))
+    return rung.spec.refuse(operands, rung.spec.complete({})) is None
 
 
 def _refuse(args: Namespace, names: Sequence[str], rule: str, fix: str) -> None:

@@ -123,7 +123,7 @@ def _patterns(words: Sequence[str]) -> list[str] | None:
 
 def _profile(args: Namespace, name: str) -> _Profiled:
     if not is_file(name):
-        m, n, k = rung_size(args, _EXAMPLE)
+        m, n, k = rung_size(args, name, _EXAMPLE)
         if args.seed is not None and not args.compare:
             raise ArgumentError("--seed", "is for files: a rung is profiled on zeros", fix="leave it out")
         rung = ladder[name]
@@ -291,7 +291,7 @@ def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None
     if is_file(args.target):
         what: LaunchSpec | RungLaunch = replace(launch_spec(args, args.target), seed=profiled.seed)
     else:
-        what = RungLaunch(args.target, rung_size(args, _EXAMPLE), settings(args.set))
+        what = RungLaunch(args.target, rung_size(args, args.target, _EXAMPLE), settings(args.set))
     names = [metric.name for metric in found.chosen(patterns)]
     measured = measure(what, names)
     rows = beside(found, measured, names)

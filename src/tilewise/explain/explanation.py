@@ -19,6 +19,7 @@ from tilewise.explain.panels.load import make_load, table_of_lanes
 from tilewise.explain.panels.order import make_order
 from tilewise.explain.panels.overlap import make_overlap
 from tilewise.explain.panels.owner import describe_element, describe_thread, make_owner
+from tilewise.explain.panels.placement import make_placement
 from tilewise.explain.panels.residency import make_residency
 from tilewise.explain.panels.spaces import make_spaces
 from tilewise.explain.panels.tiles import make_tiles
@@ -36,6 +37,7 @@ FIGURES: Mapping[str, Callable[[Subject], Panel | None]] = {
     "levels": make_levels,
     "load": make_load,
     "banks": make_banks,
+    "placement": make_placement,
     "order": make_order,
     "overlap": make_overlap,
     "residency": make_residency,

@@ -8,7 +8,7 @@ from tilewise.explain.svg import WIDTH, Drawing
 
 __all__ = ["make_limits", "show_time"]
 
-_LEFT, _TOP, _STEP = 206.0, 56.0, 30.0
+_LEFT, _TOP, _STEP = 236.0, 56.0, 30.0
 _WIDE = WIDTH - _LEFT - 130
 
 
