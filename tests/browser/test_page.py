@@ -319,3 +319,19 @@ def test_a_fault_in_one_panel_leaves_the_others(browser: Any, tmp_path: Path) ->
     page.wait_for_function(READY)
     assert page.inner_text("#two .say") == "here"
     page.close()
+
+
+def test_a_line_that_is_chosen_is_shown_by_loads_and_banks(open_page: Open, explanation: Explanation) -> None:
+    page = open_page()
+    (code,) = (panel for panel in explanation.panels if panel.key == "code")
+    lines = {row["line"] for row in code.data["rows"]}
+    for line in sorted(lines):
+        page.evaluate("line => tilewise.selection.set({line})", line)
+        assert f":{line}: " in page.inner_text("#code .say")
+        for key, wanted in (("load", False), ("banks", True)):
+            touched = [one for one in explanation.subject.patterns if one.shared == wanted]
+            if any(explanation.subject.where(one.line).endswith(f":{line}") for one in touched):
+                assert f":{line}: " in page.inner_text(f"#{key} .say")
+    page.locator("#code [role=grid]").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("location.hash").startswith("#n=")

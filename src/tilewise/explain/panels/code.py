@@ -68,10 +68,23 @@ def make_code(subject: Subject) -> Panel | None:
         )
         for line in lines[:_LISTED]
     ]
+    data = {
+        "rows": [
+            {"where": f"{line.file}:{line.line}", "line": line.line, "text": _cut(line.text, 100), "says": _say(line)}
+            for line in shown
+        ],
+        "place": [8, _TOP - 6, WIDTH - 16, _ROW],
+    }  # fmt: skip
     return Panel(
         "code", "Where in the code?", answer, drawing, facts,
-        Table(("line", "instructions", "conflicts", "sectors", "text"), rows),
+        Table(("line", "instructions", "conflicts", "sectors", "text"), rows), data,
     )  # fmt: skip
+
+
+def _say(line: LineFigures) -> str:
+    """What a line does, in words."""
+    counts = [(_value(line, name), name) for _, name, _ in _COLUMNS]
+    return ", ".join(f"{value:,.0f} {name}" for value, name in counts if value)
 
 
 def _value(line: LineFigures, name: str) -> float:

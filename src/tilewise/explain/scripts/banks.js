@@ -17,12 +17,11 @@
       panel.say(upTo < 0 ? head : `${head}. Turn ${upTo + 1} of the banks, of ${turns()}`);
     };
     const turns = () => 1 + Math.max(...patterns[chosen].words.map((word) => word[2]));
-    let player = null;
-    tilewise.choice(panel.controls, {label: "access", options: patterns.map((one) => `${one.where}: ${one.name}, ${one.wavefronts} wavefronts (${one.phases})`), on: (index) => { chosen = index; upTo = -1; draw(); }});
+    const choose = (index) => { chosen = index; upTo = -1; draw(); };
+    const access = tilewise.choice(panel.controls, {label: "access", options: patterns.map((one) => `${one.where}: ${one.name}, ${one.wavefronts} wavefronts (${one.phases})`), on: choose});
     const most = 1 + Math.max(...patterns.flatMap((one) => one.words.map((word) => word[2])));
-    if (most > 1) player = tilewise.player(panel, {steps: most, rate: 6, on: (step) => { upTo = Math.min(step, turns() - 1); draw(); }});
-    upTo = -1;
+    if (most > 1) tilewise.player(panel, {steps: most, rate: 6, on: (step) => { upTo = Math.min(step, turns() - 1); draw(); }});
     draw();
-    return player;
+    tilewise.onLine(panel, patterns, (index) => { access.set(index); choose(index); });
   });
 })();

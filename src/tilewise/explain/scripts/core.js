@@ -204,5 +204,14 @@ const tilewise = (() => {
     }
     document.documentElement.dataset.ready = "yes";
   };
-  return {panel: (key, maker) => { makers[key] = maker; }, start: () => guard(start), svg, button, slider, choice, player, grid, panels, selection};
+  // Calls with the index of the pattern of the line that is chosen, whenever another line is.
+  const onLine = (panel, patterns, show) => {
+    let last = null;
+    panel.selection.on(({line}) => {
+      const index = line === last ? -1 : patterns.findIndex((one) => one.where.endsWith(`:${line}`));
+      last = line;
+      if (index >= 0) show(index);
+    });
+  };
+  return {panel: (key, maker) => { makers[key] = maker; }, start: () => guard(start), svg, button, slider, choice, player, grid, onLine, panels, selection};
 })();

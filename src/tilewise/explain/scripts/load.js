@@ -28,7 +28,8 @@
       if (touched.length > shown.length) add("text", {x: WIDTH - LEFT, y: 236, class: "small muted", "text-anchor": "end"}, `and ${touched.length - shown.length} lines more`);
       panel.say(`${one.where}: ${one.sectors} sectors, ${one.least} would do; ${one.runs} times`);
     };
-    tilewise.choice(panel.controls, {label: "access", options: patterns.map((one) => `${one.where}: ${one.name}, ${one.sectors} sectors (least ${one.least})`), on: draw});
+    const access = tilewise.choice(panel.controls, {label: "access", options: patterns.map((one) => `${one.where}: ${one.name}, ${one.sectors} sectors (least ${one.least})`), on: draw});
     draw(0);
+    tilewise.onLine(panel, patterns, (index) => { access.set(index); draw(index); });
   });
 })();
