@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.epilogue import epilogue
     from tilewise.errors import TilewiseError
-    from tilewise.explain.explanation import explain
+    from tilewise.explain.explain import explain
     from tilewise.grouped_matmul import grouped_matmul
     from tilewise.instruments.occupancy import occupancy
     from tilewise.kernel import Kernel
@@ -79,7 +79,7 @@ _HOMES = {
     "check": "verbs",
     "device": "devices",
     "epilogue": "epilogue",
-    "explain": "explain.explanation",
+    "explain": "explain.explain",
     "grouped_matmul": "grouped_matmul",
     "ladder": "ladder",
     "linear": "linear",

@@ -115,6 +115,14 @@ class Rung:
 
         return check(self.plan(m, n, k, gpu="emulator", **settings), order, seed=seed)
 
+    def fitting_size(self, size: tuple[int, int, int]) -> tuple[int, int, int]:
+        """m, n and k that the rung takes: those given, or m and n halved as often as it needs."""
+        m, n, k = size
+        complete = self.spec.complete({})
+        while max(m, n) > 1 and self.spec.refuse(self._operands(m, n, k, {}), complete) is not None:
+            m, n = max(m // 2, 1), max(n // 2, 1)
+        return m, n, k
+
     def _operands(self, m: int, n: int, k: int, settings: Mapping[str, Any]) -> Operands:
         m, n, k = (integer(name, size, least=1) for name, size in (("m", m), ("n", n), ("k", k)))
         complete = self.spec.complete(settings)

@@ -116,7 +116,7 @@ class FileLaunch:
         self, gpu: str | None = None, *, element: tuple[int, int] | None = None, timeout: float | None = None
     ) -> Explanation:
         """What binds the launch, and pictures of what it does. See :func:`tilewise.explain`."""
-        from tilewise.explain.explanation import explain
+        from tilewise.explain.explain import explain
 
         made = self.make_arguments(open_emulator())
         with self.rename_errors():

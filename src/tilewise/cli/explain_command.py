@@ -14,8 +14,8 @@ from tilewise.bench.launch_spec import open_launch
 from tilewise.cli import draw
 from tilewise.cli.launch_options import is_file, launch_spec, refuse_file_options, rung_size, settings
 from tilewise.errors import ArgumentError
-from tilewise.explain.explanation import Explanation
-from tilewise.explain.explanation import explain as explain_plan
+from tilewise.explain.climb import Climb, explain_ladder
+from tilewise.explain.explanation import Explanation, explain_plan
 from tilewise.gpus import find
 from tilewise.instruments.profile_launch import DEFAULT_GPU, find_gpu
 from tilewise.ladder import ladder
@@ -24,12 +24,15 @@ from tilewise.planner import plan as make_plan
 
 __all__ = ["explain"]
 
+LADDER = "ladder"
 _EXAMPLE = (512, 512, 256)
 _PRODUCT = re.compile(r"\d+[x×]\d+")
 
 
 def explain(args: Namespace) -> int:
     """``tilewise explain``"""
+    if args.target == LADDER:
+        return _climb(args)
     element, thread = _pair("--element", args.element), _pair("--thread", args.thread)
     if args.picture and not args.figure:
         raise ArgumentError(
@@ -58,6 +61,35 @@ def explain(args: Namespace) -> int:
             draw.line(text, hanging=4)
     elif not files:
         _print(found)
+    for file in files:
+        draw.line(f"wrote {file}")
+    return 0
+
+
+def _climb(args: Namespace) -> int:
+    """All rungs: a line each, the picture, or the page."""
+    refuse_file_options(args)
+    for option in ("m", "n", "k", "set", "dtype", "seed", "element", "thread", "line", "trace"):
+        if getattr(args, option) not in (None, []):
+            dashes = "-" if len(option) == 1 else "--"
+            raise ArgumentError(
+                f"{dashes}{option}", "is for one launch", fix="name a rung in place of the ladder"
+            )
+    with draw.progress("explain") as progress:
+        found = explain_ladder(args.gpu or DEFAULT_GPU, progress)
+        files = _write(args, found)
+    if args.json:
+        draw.write_json("explain", found.to_dict() | {"files": files})
+    elif not files:
+        draw.heading(found.title)
+        for line in found.verdict:
+            draw.line(line, hanging=4)
+        draw.line()
+        draw.table(*found.table, right=["at most", "measured", "of it"])
+        draw.line()
+        for line in found.about:
+            draw.line(line, hanging=4)
+        draw.line("more: --html FILE for the page, --figure climb for the picture", hanging=4)
     for file in files:
         draw.line(f"wrote {file}")
     return 0
@@ -112,14 +144,14 @@ def _pair(option: str, word: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _write(args: Namespace, found: Explanation) -> list[str]:
+def _write(args: Namespace, found: Explanation | Climb) -> list[str]:
     """Write what was asked for; the names of the files."""
     files = []
     if args.figure:
         files.append(_write_file(args.picture or f"{args.figure}.svg", found.figure(args.figure)))
     if args.html:
         files.append(_write_file(args.html, found.html()))
-    if args.trace:
+    if args.trace and isinstance(found, Explanation):
         files.append(_write_file(args.trace, found.trace()))
     return files
 

@@ -9,8 +9,7 @@ from typing import Any
 from tilewise.bench.file_run import OutputSpec
 from tilewise.bench.launch_spec import LaunchSpec
 from tilewise.errors import ArgumentError
-from tilewise.ladder import Rung, ladder
-from tilewise.planner.listing import operands_of
+from tilewise.ladder import ladder
 
 __all__ = ["is_file", "launch_spec", "output_spec", "refuse_file_options", "rung_size", "settings"]
 
@@ -66,20 +65,12 @@ def refuse_file_options(args: Namespace) -> None:
 def rung_size(args: Namespace, name: str, default: tuple[int, int, int]) -> tuple[int, int, int]:
     """The size that a rung is launched with; options that belong to files alone are refused.
 
-    Rows and columns that are not given are halved where the rung takes no more.
+    What is not given is ``default``, or less where the rung takes no more.
     """
     if not args.compare:
         refuse_file_options(args)
-    m, n, k = default
-    while max(m, n) > 1 and not _takes(ladder[name], args.m or m, args.n or n, args.k or k):
-        m, n = max(m // 2, 1), max(n // 2, 1)
+    m, n, k = ladder[name].fitting_size(default)
     return args.m or m, args.n or n, args.k or k
-
-
-def _takes(rung: Rung, m: int, n: int, k: int) -> bool:
-    """Whether a rung multiplies so large matrices. Whatever else is wrong is for the launch to say."""
-    operands = operands_of(m, n, k, dtype=rung.spec.element(rung.spec.complete({})))
-    return rung.spec.refuse(operands, rung.spec.complete({})) is None
 
 
 def _refuse(args: Namespace, names: Sequence[str], rule: str, fix: str) -> None:

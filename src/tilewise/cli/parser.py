@@ -339,8 +339,8 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(compare=None)
     parser.add_argument(
         "target",
-        help="a rung, such as 05_tiled_conflicted; a product, such as 4096x4096x4096; a plan, such as plan.json; or a "
-        ".cu or .ptx file",
+        help="a rung, such as 05_tiled_conflicted; ladder, for all of them; a product, such as 4096x4096x4096; a plan, "
+        "such as plan.json; or a .cu or .ptx file",
     )
     _rung(parser)
     parser.add_argument("--dtype", help="of a product: the type of A and B (default: bfloat16)")

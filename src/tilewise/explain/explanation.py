@@ -1,9 +1,9 @@
-"""tw.explain: what binds a launch, and pictures of what it does, from running it on the emulator."""
+"""An explanation: what binds a launch, and pictures of what it does, from running it on the emulator."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -25,11 +25,10 @@ from tilewise.explain.panels.spaces import make_spaces
 from tilewise.explain.panels.tiles import make_tiles
 from tilewise.explain.subject import Subject
 from tilewise.explain.trace import make_trace
-from tilewise.kernel import Kernel
 from tilewise.plan import Plan
 from tilewise.verbs import profile, record
 
-__all__ = ["FIGURES", "Explanation", "explain"]
+__all__ = ["FIGURES", "Explanation", "explain_plan"]
 
 FIGURES: Mapping[str, Callable[[Subject], Panel | None]] = {
     "tiles": make_tiles,
@@ -61,7 +60,7 @@ class Explanation:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._panels: dict[str, Panel | None] = {}
+        self._made: dict[str, Panel | None] = {}
 
     @property
     def verdict(self) -> list[str]:
@@ -97,19 +96,20 @@ class Explanation:
     @cached_property
     def panels(self) -> list[Panel]:
         """Every panel that there is for this launch."""
-        made = [self._panel(name) for name in FIGURES]
+        made = [self.panel(name) for name in FIGURES]
         return [panel for panel in made if panel is not None]
 
-    def _panel(self, name: str) -> Panel | None:
-        if name not in self._panels:
-            self._panels[name] = FIGURES[name](self.subject)
-        return self._panels[name]
+    def panel(self, name: str) -> Panel | None:
+        """One of :data:`FIGURES` with its words and numbers; None where this launch has none."""
+        if name not in self._made:
+            self._made[name] = FIGURES[name](self.subject)
+        return self._made[name]
 
     def figure(self, name: str) -> str:
         """A picture as SVG, by one of the names in :data:`FIGURES`."""
         if name not in FIGURES:
             raise UnknownNameError("figure", name, FIGURES)
-        panel = self._panel(name)
+        panel = self.panel(name)
         if panel is None:
             raise ArgumentError(
                 "figure",
@@ -199,57 +199,8 @@ class Explanation:
         return f"<tilewise.Explanation of {self.subject.title}>"
 
 
-def explain(
-    what: Plan | Kernel,
-    grid: int | Sequence[int] | None = None,
-    block: int | Sequence[int] | None = None,
-    args: Sequence[Any] = (),
-    shared: int = 0,
-    cluster: int | Sequence[int] | None = None,
-    *,
-    gpu: str | None = None,
-    element: tuple[int, int] | None = None,
-    timeout: float | None = None,
-    cooperative: bool = False,
-) -> Explanation:
-    """Explain a plan, or a launch of a kernel of your own, by running it on the emulator.
-
-    ``element``, a row and a column of C, has the block recorded that computes it, in place of the first. Of a kernel,
-    the arguments are those of a call; arrays of two axes are the matrices that pictures speak of.
-
-    >>> import tilewise as tw
-    >>> found = tw.explain(tw.ladder["05_tiled_conflicted"].plan(64, 64, 64, gpu="h200"))
-    >>> found.verdict[1]
-    'shared bank conflicts: 0.9164 µs without, 6.61 times less'
-    """
-    if isinstance(what, Plan):
-        return Explanation(_explain_plan(what, element))
-    if not isinstance(what, Kernel):
-        raise ArgumentError(
-            "what", "must be a Plan or a Kernel", type(what).__name__, "tw.plan(m, n, k) makes a plan"
-        )
-    if grid is None or block is None:
-        raise ArgumentError("grid and block", "must be given for a kernel")
-    launch = (grid, block, args, shared, cluster, gpu, timeout)
-    # NOTE: first, as a profile changes the arrays, and a recording does not.
-    recording = what.record(*launch, cooperative=cooperative)
-    if element is not None:
-        role = recording.roles.get("c")
-        if role is None:
-            raise ArgumentError(
-                "element", "must be of a matrix that the kernel writes; none is known", element
-            )
-        recording = what.record(*launch, cooperative=cooperative, element=(role, *element))
-    counted = what.profile(*launch, cooperative=cooperative)
-    title = (
-        f"{what.name}, grid {recording.launch.grid}, block {recording.launch.block}, on {counted.gpu.title}"
-    )
-    return Explanation(
-        Subject(title, f"tw.explain(kernel, {grid}, {block}, args)", counted, recording, None, element)
-    )
-
-
-def _explain_plan(plan: Plan, element: tuple[int, int] | None) -> Subject:
+def explain_plan(plan: Plan, element: tuple[int, int] | None = None) -> Explanation:
+    """Explain a plan; see :func:`explain`."""
     problem = plan.problem
     recording = record(plan, element=element)
     whole = problem.m * problem.n * problem.k * problem.batch <= _COUNTED_WHOLE
@@ -263,4 +214,4 @@ def _explain_plan(plan: Plan, element: tuple[int, int] | None) -> Subject:
     call = f'tw.explain(tw.ladder["{plan.kernel}"].plan({sizes}, gpu="{plan.gpu}"))'
     if not plan.kernel[:1].isdigit():
         call = f'tw.explain(tw.plan({sizes}, dtype="{problem.a}", gpu="{plan.gpu}"))'
-    return Subject(title, call, own, recording, plan, element, notes)
+    return Explanation(Subject(title, call, own, recording, plan, element, notes))

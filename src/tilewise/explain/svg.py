@@ -116,6 +116,15 @@ class Drawing:
         yield
         self._parts.append("</g>")
 
+    def place(self, other: Drawing, x: float, y: float) -> None:
+        """Another picture as a part of this one."""
+        self._parts.append(f'<g transform="translate({_number(x)} {_number(y)})">{other.body}</g>')
+
+    @property
+    def body(self) -> str:
+        """What is drawn, without what a picture has around it."""
+        return "\n".join(self._parts)
+
     def cells(
         self, x: float, y: float, width: float, height: float, values: Sequence[Sequence[int]],
         classes: Mapping[int, str],
@@ -156,8 +165,7 @@ class Drawing:
         told = (
             f'<title id="{ids[0]}">{escape(self.title)}</title><desc id="{ids[1]}">{escape(self.desc)}</desc>'
         )
-        body = "\n".join(self._parts)
-        return f"{head}{told}{style}{ground if standalone else ''}\n{body}\n</svg>\n"
+        return f"{head}{told}{style}{ground if standalone else ''}\n{self.body}\n</svg>\n"
 
     def _add(self, opening: str, tag: str, tip: str) -> None:
         self._parts.append(f"{opening}><title>{escape(tip)}</title></{tag}>" if tip else f"{opening}/>")
