@@ -6,7 +6,16 @@ from argparse import Namespace
 
 from tilewise.cli import draw
 from tilewise.plan import Plan
-from tilewise.planner import Refusal, choose, list_plans, operands_of, plan_rows, target_of
+from tilewise.planner import (
+    PlanVerdict,
+    Refusal,
+    choose,
+    judge_plan,
+    list_plans,
+    operands_of,
+    plan_rows,
+    target_of,
+)
 
 __all__ = ["plan"]
 
@@ -29,21 +38,28 @@ def plan(args: Namespace) -> int:
         choose(operands, target, copy=copy)  # says why
     if args.save:
         plans[0].save(args.save)
+    verdict = judge_plan(operands, target, copy=copy)
     if args.json:
         draw.write_json(
             "plan",
             {
+                "verdict": verdict.to_dict(),
                 "plans": [one.to_dict() for one in plans[: args.most]],
                 "refused": [{"kernel": one.kernel, "why": str(one.error)} for one in refusals],
             },
         )
     else:
-        _print(plans, refusals, args.most)
+        _print(verdict, plans, refusals, args.most)
     return 0
 
 
-def _print(plans: list[Plan], refusals: list[Refusal], most: int) -> None:
-    draw.heading(str(plans[0]))
+def _print(verdict: PlanVerdict, plans: list[Plan], refusals: list[Refusal], most: int) -> None:
+    first, *more = verdict.lines()
+    draw.heading(first)
+    for line in more:
+        draw.line(line, hanging=4)
+    draw.line()
+    draw.line(str(plans[0]))
     draw.line()
     draw.heading(f"the plans considered, the fastest first ({min(most, len(plans))} of {len(plans)})")
     rows = [
