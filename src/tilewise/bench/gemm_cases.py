@@ -88,15 +88,15 @@ SUITES: Mapping[str, tuple[GemmCase, ...]] = {
 _SHAPE = re.compile(r"(?:(\d+)[x×])?(\d+)[x×](\d+)[x×](\d+)(?::([nt]{2}))?")
 
 
-def parse_shape(text: str) -> GemmCase:
+def parse_shape(text: str, argument: str = "--shape") -> GemmCase:
     """A product from its sizes, MxNxK or BATCHxMxNxK, and its layout behind a colon if it is not nn."""
     found = _SHAPE.fullmatch(text.strip())
     if found is None:
         rule = "must be MxNxK or BATCHxMxNxK"
-        raise ArgumentError("--shape", rule, text, "write 4096x4096x4096, or 64x512x512x512:nt with a layout")
+        raise ArgumentError(argument, rule, text, "write 4096x4096x4096, or 64x512x512x512:nt with a layout")
     batch, m, n, k = (int(size or 1) for size in found.groups()[:4])
     if not batch * m * n * k:
-        raise ArgumentError("--shape", "must have sizes of at least 1", text)
+        raise ArgumentError(argument, "must have sizes of at least 1", text)
     return GemmCase(GIVEN, m, n, k, found[5] or "nn", batch)
 
 

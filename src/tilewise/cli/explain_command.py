@@ -116,7 +116,7 @@ def _explain(args: Namespace, element: tuple[int, int] | None) -> Explanation:
         return explain_plan(Plan.load(target), element=element)
     if _PRODUCT.match(target):
         refuse_file_options(args)
-        case = parse_shape(target)
+        case = parse_shape(target, "a product")
         return explain_plan(
             make_plan(
                 case.m, case.n, case.k, dtype=args.dtype or "bfloat16", batch=case.batch, layout=case.layout,

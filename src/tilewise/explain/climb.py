@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from importlib import resources
@@ -97,9 +97,10 @@ class Climb:
             name: [panel for key in FIGURES_BESIDE if (panel := one.panel(key)) is not None]
             for name, one in self.explanations.items()
         }
+        first = _FIRST if {*_FIRST} <= {*pictures} else tuple(pictures)[:2]
         return [
             make_climb(list(self.rungs.values()), self.gpu.title, self._source),
-            make_beside(pictures, _FIRST, "banks"),
+            make_beside(pictures, first),
         ]
 
     def figure(self, name: str) -> str:
@@ -140,12 +141,18 @@ class Climb:
         return f"<tilewise.Climb of {len(self.rungs)} rungs on {self.gpu.title}>"
 
 
-def explain_ladder(gpu: str | Gpu = "h200", progress: Progress | None = None) -> Climb:
-    """Explain every rung that a GPU runs. ``progress`` is called with how many are done, of how many, and the next."""
+def explain_ladder(
+    gpu: str | Gpu = "h200", progress: Progress | None = None, *, rungs: Sequence[str] | None = None
+) -> Climb:
+    """Explain every rung that a GPU runs, or those of ``rungs``: two at least.
+
+    ``progress`` is called with how many are done, of how many, and the name of the next.
+    """
     found = find(gpu) if isinstance(gpu, str) else gpu
-    chosen = [rung for rung in ladder.values() if rung.spec.runs_on(found.arch)]
-    if len(chosen) < len(_FIRST):
-        raise ArgumentError("gpu", "must be one that rungs run on", found.name)
+    given = ladder.values() if rungs is None else [ladder[name] for name in rungs]
+    chosen = [rung for rung in given if rung.spec.runs_on(found.arch)]
+    if len(chosen) < 2:
+        raise ArgumentError("gpu", "must be one that two rungs run on", found.name)
     climbers, explanations = {}, {}
     for i, rung in enumerate(chosen):
         if progress:

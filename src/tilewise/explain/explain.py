@@ -9,6 +9,7 @@ from tilewise.errors import ArgumentError
 from tilewise.explain.climb import Climb, explain_ladder
 from tilewise.explain.explanation import Explanation, explain_plan
 from tilewise.explain.subject import Subject
+from tilewise.instruments.recording import Recording
 from tilewise.kernel import Kernel
 from tilewise.ladder import Ladder
 from tilewise.plan import Plan
@@ -63,10 +64,14 @@ def explain(
     >>> found.verdict[1]
     'shared bank conflicts: 0.9164 µs without, 6.61 times less'
     """
-    if isinstance(what, Ladder):
+    if isinstance(what, Ladder | Plan):
+        if grid is not None or block is not None or args or shared or cluster is not None:
+            raise ArgumentError(
+                "grid, block, args, shared and cluster", "must be left out: they are of kernels"
+            )
+        if isinstance(what, Plan):
+            return explain_plan(what, element)
         return explain_ladder(gpu or "h200")
-    if isinstance(what, Plan):
-        return explain_plan(what, element)
     if not isinstance(what, Kernel):
         raise ArgumentError(
             "what",
@@ -76,20 +81,27 @@ def explain(
         )
     if grid is None or block is None:
         raise ArgumentError("grid and block", "must be given for a kernel")
-    launch = (grid, block, args, shared, cluster, gpu, timeout)
-    # NOTE: first, as a profile changes the arrays, and a recording does not.
-    recording = what.record(*launch, cooperative=cooperative)
-    if element is not None:
+    return _explain_launch(what, (grid, block, args, shared, cluster, gpu, timeout), cooperative, element)
+
+
+def _explain_launch(
+    kernel: Kernel, launch: tuple[Any, ...], cooperative: bool, element: tuple[int, int] | None
+) -> Explanation:
+    # NOTE: the recording comes first, as a profile changes the arrays, and a recording does not.
+    recording = kernel.record(*launch, cooperative=cooperative)
+
+    def record_again(blocks: Sequence[int], wanted: tuple[int, int] | None) -> Recording:
         role = recording.roles.get("c")
+        if wanted is None:
+            return kernel.record(*launch, cooperative=cooperative, blocks=blocks)
         if role is None:
-            raise ArgumentError(
-                "element", "must be of a matrix that the kernel writes; none is known", element
-            )
-        recording = what.record(*launch, cooperative=cooperative, element=(role, *element))
-    counted = what.profile(*launch, cooperative=cooperative)
-    title = (
-        f"{what.name}, grid {recording.launch.grid}, block {recording.launch.block}, on {counted.gpu.title}"
-    )
-    return Explanation(
-        Subject(title, f"tw.explain(kernel, {grid}, {block}, args)", counted, recording, None, element)
-    )
+            rule = "must be of a matrix that the kernel writes; none is known"
+            raise ArgumentError("element", rule, wanted)
+        return kernel.record(*launch, cooperative=cooperative, element=(role, *wanted))
+
+    shown = recording if element is None else record_again((), element)
+    counted = kernel.profile(*launch, cooperative=cooperative)
+    grid, block = recording.launch.grid, recording.launch.block
+    title = f"{kernel.name}, grid {grid}, block {block}, on {counted.gpu.title}"
+    call = f"tw.explain(kernel, {launch[0]}, {launch[1]}, args)"
+    return Explanation(Subject(title, call, counted, shown, record_again, None, element))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -25,6 +25,7 @@ from tilewise.explain.panels.spaces import make_spaces
 from tilewise.explain.panels.tiles import make_tiles
 from tilewise.explain.subject import Subject
 from tilewise.explain.trace import make_trace
+from tilewise.instruments.recording import Recording
 from tilewise.plan import Plan
 from tilewise.verbs import profile, record
 
@@ -120,11 +121,11 @@ class Explanation:
         return panel.figure.to_svg()
 
     def element(self, row: int, column: int) -> str:
-        """Who computes an element of C: of the tile that was recorded."""
+        """Who computes an element of C."""
         return "\n".join(describe_element(self.subject, row, column))
 
     def thread(self, block: int, thread: int) -> str:
-        """Which elements of C a thread of a block writes, in the tile that was recorded."""
+        """Which elements of C a thread of a block writes, in the first tile of its block."""
         return "\n".join(describe_thread(self.subject, block, thread))
 
     def line(self, number: int) -> str:
@@ -214,4 +215,8 @@ def explain_plan(plan: Plan, element: tuple[int, int] | None = None) -> Explanat
     call = f'tw.explain(tw.ladder["{plan.kernel}"].plan({sizes}, gpu="{plan.gpu}"))'
     if not plan.kernel[:1].isdigit():
         call = f'tw.explain(tw.plan({sizes}, dtype="{problem.a}", gpu="{plan.gpu}"))'
-    return Explanation(Subject(title, call, own, recording, plan, element, notes))
+
+    def record_again(blocks: Sequence[int], wanted: tuple[int, int] | None) -> Recording:
+        return record(plan, blocks=blocks, element=wanted)
+
+    return Explanation(Subject(title, call, own, recording, record_again, plan, element, notes))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewise.errors import ArgumentError
@@ -29,12 +30,14 @@ class Subject:
     """A launch with its profile, and a recording of the block that is looked at.
 
     ``call`` is a line of Python that makes the explanation again, ``element`` the element of C that was asked for.
+    ``record_again`` records other blocks of the same launch: those given by number, or those that write an element.
     """
 
     title: str
     call: str
     profile: Profile
     recording: Recording
+    record_again: Callable[[Sequence[int], tuple[int, int] | None], Recording]
     plan: Plan | None = None
     element: tuple[int, int] | None = None
     notes: Sequence[str] = field(default_factory=tuple)
@@ -85,9 +88,20 @@ class Subject:
                 return f"{matrix.name}[{stack}{row}, {column}]"
         return ""
 
-    def check_owned(self, row: int, column: int) -> Owners:
-        """The owners of the tile that has an element, or an error."""
-        owners = self.owners
-        if owners is None or not owners.has(row, column):
-            raise ArgumentError("element", "must be one that the recorded blocks write", f"{row}, {column}")
-        return owners
+    def showing_element(self, row: int, column: int) -> Subject:
+        """The same launch, with a recording of the blocks that write an element of C."""
+        if self.owners is not None and self.owners.has(row, column):
+            return self
+        found = replace(self, recording=self.record_again((), (row, column)), element=(row, column))
+        if found.owners is None or not found.owners.has(row, column):
+            raise ArgumentError("element", "must be one that the launch writes", f"{row}, {column}")
+        return found
+
+    def showing_thread(self, block: int, thread: int) -> Subject:
+        """The same launch, with a recording of the block that has a thread."""
+        threads = math.prod(self.recording.launch.block)
+        if not 0 <= thread < threads:
+            raise ArgumentError("thread", f"must be from 0 to {threads - 1:,}, as a block has them", thread)
+        if block in self.recording.blocks:
+            return self
+        return replace(self, recording=self.record_again((block,), None), element=None)

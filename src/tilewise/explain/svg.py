@@ -36,7 +36,8 @@ def _rules() -> str:
         "font-variant-numeric:tabular-nums}",
         ".fig .small{font-size:12px}.fig .large{font-size:18px}.fig .bold{font-weight:600}",
         ".fig .mono{font-family:ui-monospace,'SF Mono',Consolas,monospace;font-size:13px}",
-        ".fig .muted{fill:var(--muted)}.fig .dash{stroke-dasharray:4 3}.fig .thick{stroke-width:2.5}",
+        ".fig .muted{fill:var(--muted)}.fig .dash{stroke-dasharray:4 3}",
+        ".fig .mid{stroke-width:1.6}.fig .thick{stroke-width:2.5}",
         ".fig .none{fill:none}.fig .faint{fill-opacity:.18}.fig .half{fill-opacity:.5}",
         ".fig .round{stroke-linejoin:round;stroke-linecap:round}",
     ]

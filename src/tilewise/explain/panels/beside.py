@@ -12,10 +12,13 @@ __all__ = ["make_beside"]
 _HEAD = 40.0
 
 
-def make_beside(rungs: Mapping[str, Sequence[Panel]], first: tuple[str, str], key: str) -> Panel:
-    """The panel: the figures of all rungs, of which any two can be chosen; drawn are those of ``first``."""
+def make_beside(rungs: Mapping[str, Sequence[Panel]], first: Sequence[str]) -> Panel:
+    """The panel: the figures of all rungs, of which any two can be chosen; drawn are the banks of ``first``, or what
+    both have."""
     panels = {name: {panel.key: panel for panel in listed} for name, listed in rungs.items()}
     questions = {panel.key: panel.question for listed in rungs.values() for panel in listed}
+    both = [key for key in questions if all(key in panels[name] for name in first)]
+    key = "banks" if "banks" in both else both[0]
     above, below = (panels[name][key] for name in first)
     drawing = Drawing(
         f"{first[0]} and {first[1]}",

@@ -75,15 +75,16 @@ def draw_climb(climbers: Sequence[Climber], gpu: str) -> Drawing:
         x = place(one.rate)
         if one.measured_rate:
             drawing.line(place(one.measured_rate), y, x, y, "s-block")
+        drawing.circle(x, y, 7, "f-bg s-block thick", f"at most: {show_rate(one.rate)}")
+        if one.measured_rate:
             drawing.circle(
-                place(one.measured_rate), y, 6, "f-block", f"measured: {show_rate(one.measured_rate)}"
+                place(one.measured_rate), y, 4, "f-block", f"measured: {show_rate(one.measured_rate)}"
             )
-        drawing.circle(x, y, 6, "f-bg s-block thick", f"at most: {show_rate(one.rate)}")
         shown = show_rate(one.measured_rate or one.rate)
         drawing.text(x + 14, y + 5, shown, "small bold" if one.measured_rate else "small")
-    drawing.circle(_LEFT + 6, foot + 24, 6, "f-block")
+    drawing.circle(_LEFT + 6, foot + 24, 4, "f-block")
     drawing.text(_LEFT + 20, foot + 29, "measured", "small")
-    drawing.circle(_LEFT + 116, foot + 24, 6, "f-bg s-block thick")
+    drawing.circle(_LEFT + 116, foot + 24, 7, "f-bg s-block thick")
     drawing.text(_LEFT + 130, foot + 29, "at most: the part of the GPU that is busy longest binds", "small")
     return drawing
 

@@ -39,7 +39,9 @@ def thread_index(subject: Subject, warp: int, lane: int) -> tuple[int, int, int]
 
 def describe_element(subject: Subject, row: int, column: int) -> list[str]:
     """Who computes an element of C, in lines of text."""
-    owners = subject.check_owned(row, column)
+    subject = subject.showing_element(row, column)
+    owners = subject.owners
+    assert owners is not None  # as it shows the element
     block, warp, lane = owners.at(row, column)
     bx, by, bz = block_index(subject, block)
     tx, ty, tz = thread_index(subject, warp, lane)
@@ -65,6 +67,7 @@ def describe_element(subject: Subject, row: int, column: int) -> list[str]:
 
 def describe_thread(subject: Subject, block: int, thread: int) -> list[str]:
     """Which elements of C a thread of a block writes."""
+    subject = subject.showing_thread(block, thread)
     owners = subject.owners
     if owners is None:
         return ["nothing of C is written by the blocks that were recorded"]
