@@ -103,6 +103,11 @@ class Climb:
             make_beside(pictures, first),
         ]
 
+    @property
+    def facts(self) -> dict[str, float | int | str]:
+        """Every number that the panels print, by name."""
+        return {fact.name: fact.value for panel in self.panels for fact in panel.facts}
+
     def figure(self, name: str) -> str:
         """A picture as SVG: "climb" or "beside"."""
         for panel in self.panels:

@@ -100,6 +100,11 @@ class Explanation:
         made = [self.panel(name) for name in FIGURES]
         return [panel for panel in made if panel is not None]
 
+    @property
+    def facts(self) -> dict[str, float | int | str]:
+        """Every number that the panels print, by name."""
+        return {fact.name: fact.value for panel in self.panels for fact in panel.facts}
+
     def panel(self, name: str) -> Panel | None:
         """One of :data:`FIGURES` with its words and numbers; None where this launch has none."""
         if name not in self._made:
@@ -130,24 +135,15 @@ class Explanation:
 
     def line(self, number: int) -> str:
         """How lanes touch memory in a line of the source (of the PTX, where there is no other)."""
-        finder = self.subject.finder
-        found = []
-        for pattern in self.subject.patterns:
-            place = finder.place(pattern.line)
-            if (place[1] if place else pattern.line) == number:
-                found.append(pattern)
+        number_of = self.subject.number_of
+        found = [pattern for pattern in self.subject.patterns if number_of(pattern.line) == number]
         if not found:
-            known = sorted(
-                {
-                    (place[1] if (place := finder.place(one.line)) else one.line)
-                    for one in self.subject.patterns
-                }
-            )
-            listed = ", ".join(str(line) for line in known[:20])
+            known = sorted({number_of(pattern.line) for pattern in self.subject.patterns})
+            listed = ", ".join(map(str, known[:20]))
             raise ArgumentError("line", f"must be one that touches memory ({listed})", number)
         worst = max(found, key=lambda one: (one.wavefronts if one.shared else one.sectors) * one.runs)
         head = [
-            finder.describe(worst.line),
+            self.subject.finder.describe(worst.line),
             f"{len(found)} patterns of lanes; the one that costs most, of {worst.runs} runs:",
         ]
         return "\n".join([*head, *table_of_lanes(self.subject, worst)])

@@ -72,7 +72,7 @@ def make_page(
 <p class="kicker">tilewise explain <button type="button" id="theme" hidden>dark</button></p>
 <h1>{escape(title)}</h1>
 <div class="verdict">{"".join(_verdict_line(line) for line in verdict)}</div>
-<p class="call"><code>{escape(call)}</code></p>
+<p class="call"><code>explanation = {escape(call)}</code></p>
 <nav aria-label="Sections"><ol>{links}</ol></nav>
 </header>
 <main>
@@ -157,11 +157,8 @@ def _section(panel: Panel, number: int) -> str:
 
 def _fact(fact: Fact) -> str:
     shown = f"{fact.value:,}" if isinstance(fact.value, int) else str(fact.value)
-    again = (
-        f"<details><summary>get this number</summary><code>{escape(fact.code)}</code></details>"
-        if fact.code
-        else ""
-    )
+    code = fact.code or f'explanation.facts["{fact.name}"]'
+    again = f"<details><summary>get this number</summary><code>{escape(code)}</code></details>"
     unit = f" {escape(fact.unit)}" if fact.unit else ""
     return (
         f"<div><dt>{escape(fact.what)}</dt><dd>"

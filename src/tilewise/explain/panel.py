@@ -20,7 +20,10 @@ LABELS = ("exact", "model", "order", "measured")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number that a panel prints. ``name`` is unique on a page; ``code``, a line of Python, gives it again."""
+    """A number that a panel prints. ``name`` is unique on a page.
+
+    ``code``, a line of Python, gives it again; without it, what an explanation has under its name does.
+    """
 
     name: str
     what: str  # in a few words, as it stands before the number

@@ -66,6 +66,11 @@ class Subject:
         """File and line of the source that a line of the PTX comes from."""
         return self.finder.describe(line).partition("  ")[0]
 
+    def number_of(self, line: int) -> int:
+        """The number of the source's line that a line of the PTX comes from; its own where it comes from none."""
+        place = self.finder.place(line)
+        return place[1] if place else line
+
     def matrix(self, role: str) -> NamedMatrix | None:
         """A, B or C, if it is known which matrix that is."""
         name = self.recording.roles.get(role)

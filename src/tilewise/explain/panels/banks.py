@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewise.explain.panel import Fact, Panel, Table
+from tilewise.explain.panels.layout import times_text
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
 from tilewise.instruments.block_views import Pattern
@@ -60,7 +61,7 @@ def make_banks(subject: Subject) -> Panel | None:
     if spoilt:
         answer = (
             f"Yes: {chosen.name} takes {chosen.wavefronts} wavefronts where {chosen.phases} would do, "
-            f"{chosen.runs} times in the recorded blocks ({subject.where(chosen.line)})."
+            f"{times_text(chosen.runs)} in the recorded blocks ({subject.where(chosen.line)})."
         )
     else:
         answer = f"No: no load or store takes more wavefronts than it needs; {chosen.name} takes {chosen.wavefronts}."
@@ -72,7 +73,6 @@ def make_banks(subject: Subject) -> Panel | None:
             "banks.wavefronts",
             "wavefronts of this access",
             chosen.wavefronts,
-            code=f"explanation.line({chosen.line})",
         ),
         Fact("banks.without", "without conflicts", chosen.phases),
     ]

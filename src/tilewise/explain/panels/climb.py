@@ -99,9 +99,8 @@ def make_climb(climbers: Sequence[Climber], gpu: str, source: str) -> Panel:
         answer += f"; measured, the last rung is {reached:,.0f} times as fast as the first"
     facts = []
     for one in (first, last):
-        code = f'climb.rungs["{one.name}"].rate'
         rate = f"{one.rate / 1e12:.4g}"
-        facts.append(Fact(f"climb.{one.name}", f"{one.name}, at most", rate, "TFLOP/s", "model", code))
+        facts.append(Fact(f"climb.{one.name}", f"{one.name}, at most", rate, "TFLOP/s", "model"))
         if one.measured_rate:
             rate = f"{one.measured_rate / 1e12:.4g}"
             facts.append(Fact(f"climb.{one.name}.measured", one.name, rate, "TFLOP/s", "measured"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewise.explain.svg import WIDTH
 
-__all__ = ["Corner", "counted", "places_text", "runs_text", "split_runs"]
+__all__ = ["Corner", "counted", "places_text", "runs_text", "split_runs", "times_text"]
 
 _GAP, _LEFT, _TOP = 18.0, 34.0, 34.0
 _TALLEST, _LEAST = 440.0, 56.0
@@ -82,6 +82,11 @@ def split_runs(numbers: list[int]) -> list[tuple[int, int]]:
 def counted(count: int, what: str) -> str:
     """A number of things: "1 element", "2 elements"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def times_text(count: int) -> str:
+    """How often: "once", "2 times"."""
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def places_text(rows: list[int], columns: list[int]) -> str:

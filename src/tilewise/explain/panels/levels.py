@@ -45,15 +45,14 @@ def make_levels(subject: Subject) -> Panel | None:
     depth = subject.steps[0].end - subject.steps[0].first if subject.steps else 0
     inner = " a part that is not in one piece" if not whole else f"{size[0]}×{size[1]}"
     warps = len(np.unique(owners.warp[owners.warp >= 0]))
+    whose = f"each of its {warps} warps" if warps > 1 else "its one warp that writes"
     answer = (
-        f"A block has {owners.rows}×{owners.columns} elements of C, each of its {warps} warps {inner}, and a thread "
+        f"A block has {owners.rows}×{owners.columns} elements of C, {whose} {inner}, and a thread "
         f"{len(mine)}: {pieces[0]} {_pieces(pieces[0])} of rows by {pieces[1]} of columns."
     )
     tiles = -(-c.rows // owners.rows) * -(-c.columns // owners.columns)
     facts = [
-        Fact(
-            "levels.block", "block tile", f"{owners.rows}×{owners.columns}", code="explanation.subject.owners"
-        ),
+        Fact("levels.block", "block tile", f"{owners.rows}×{owners.columns}"),
         Fact("levels.warp", "warp tile", f"{size[0]}×{size[1]}" if whole else f"{len(of_warp)} elements"),
         Fact("levels.thread", "elements of a thread", len(mine)),
         Fact("levels.tiles", "tiles of C", tiles),

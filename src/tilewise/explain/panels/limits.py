@@ -83,7 +83,7 @@ def make_limits(subject: Subject) -> Panel | None:
             round(most * 1e6, 4),
             "µs",
             "model",
-            "explanation.subject.profile.roofline.seconds",
+            "round(explanation.subject.profile.roofline.seconds * 1e6, 4)",
         ),
         Fact(
             "limits.flops",

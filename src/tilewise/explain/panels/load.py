@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewise.explain.panel import Fact, Panel, Table
+from tilewise.explain.panels.layout import times_text
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
 from tilewise.instruments.block_views import Pattern
@@ -45,13 +46,12 @@ def make_load(subject: Subject) -> Panel | None:
         if chosen.sectors > chosen.least_sectors
         else f"Nothing moves in vain: {chosen.name} touches {chosen.sectors} sectors, and no fewer would do"
     )
-    answer += f", {chosen.runs} times in the recorded blocks ({subject.where(chosen.line)})."
+    answer += f", {times_text(chosen.runs)} in the recorded blocks ({subject.where(chosen.line)})."
     facts = [
         Fact(
             "load.sectors",
             "sectors that are touched",
             chosen.sectors,
-            code=f"explanation.line({chosen.line})",
         ),
         Fact("load.least", "that would do", chosen.least_sectors),
         Fact("load.moved", "sectors, all patterns", moved),

@@ -68,7 +68,7 @@ def make_order(subject: Subject) -> Panel | None:
         )
     )
     facts = [
-        Fact("order.flight", "blocks in flight", flight, code="explanation.subject.profile.occupancy"),
+        Fact("order.flight", "blocks in flight", flight),
         Fact("order.read", "elements read for each k", int(own), label="model"),
         Fact(
             "order.column",
@@ -76,7 +76,6 @@ def make_order(subject: Subject) -> Panel | None:
             int(example["column"]),
             "for each k",
             "model",
-            'waves(ORDERS["column"], 64, 64, 256, 128, 64)[0]',
         ),
         Fact("order.square", "64 blocks in a square of 8×8", square, "for each k", "model"),
         Fact(

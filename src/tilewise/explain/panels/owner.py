@@ -154,7 +154,7 @@ def _panel(subject: Subject, owners: Owners, drawing: Drawing, place: tuple[floa
             "owner.elements",
             "elements of a thread",
             len(mine),
-            code=f"explanation.thread({block}, {warp * 32 + lane})",
+            code=f"len(explanation.subject.owners.elements({block}, {warp}, {lane}))",
         ),
         Fact("owner.warps", "warps that write", len(warps)),
         Fact("owner.row", "the row of b44", 3, code="1 * 2 + 1"),

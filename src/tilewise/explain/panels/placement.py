@@ -43,8 +43,7 @@ def make_placement(subject: Subject) -> Panel | None:
     facts = [
         Fact(
             f"placement.{role.lower()}", f"groups of banks of eight {_vectors(pieces)} of {role}", spread[role],
-            code=f'find_pieces(explanation.subject.recording, "{pieces.name}").groups({_first(pieces)})',
-        )
+                    )
         for role, pieces in found
     ]  # fmt: skip
     rows = [

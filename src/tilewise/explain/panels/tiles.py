@@ -42,7 +42,7 @@ def make_tiles(subject: Subject) -> Panel | None:
         Fact(
             "tiles.steps", "steps along K", len(steps), label="exact", code="len(explanation.subject.steps)"
         ),
-        Fact("tiles.depth", "of K in a step", depth, "elements", code="explanation.subject.steps[0]"),
+        Fact("tiles.depth", "of K in a step", depth, "elements"),
         Fact("tiles.read", "read of A and B in a step", reads, "elements"),
         Fact("tiles.products", "multiply-adds in a step", depth * owners.rows * owners.columns),
         Fact("tiles.reuse", "uses of an element that was read", f"{owners.columns} of A, {owners.rows} of B"),
