@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.explain.climb import explain_ladder
 from tilewise.explain.explanation import Explanation
 from tilewise.explain.page import make_page
 from tilewise.explain.panel import Fact, Panel, Table
@@ -36,6 +37,24 @@ def page(explanation: Explanation, tmp_path_factory: pytest.TempPathFactory) -> 
     file: Path = tmp_path_factory.mktemp("page") / "page.html"
     file.write_text(explanation.html(), encoding="utf-8")
     return file
+
+
+@pytest.fixture(scope="module")
+def climb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a ladder of three rungs, one of them without shared memory."""
+    file: Path = tmp_path_factory.mktemp("climb") / "climb.html"
+    names = ["03_simple", "04_tiled", "05_tiled_conflicted"]
+    file.write_text(explain_ladder("t4", rungs=names).html(), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def pages(page: Path, climb: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Pages of all kinds: a rung's, that of a plan with copies by an engine, and a ladder's."""
+    file: Path = tmp_path_factory.mktemp("plan") / "plan.html"
+    plan = tw.plan(512, 384, 256, dtype="bfloat16", gpu="h200")
+    file.write_text(tw.explain(plan).html(), encoding="utf-8")
+    return [page, file, climb]
 
 
 @pytest.fixture
@@ -211,17 +230,22 @@ def test_banks_are_those_of_the_pattern(open_page: Open, explanation: Explanatio
     {"viewport": {"width": 390, "height": 800}}, {"viewport": {"width": 820, "height": 800}, "color_scheme": "dark"},
     {"viewport": {"width": 1280, "height": 800}, "forced_colors": "active"},
 ])  # fmt: skip
-def test_it_fits(open_page: Open, options: dict[str, Any]) -> None:
-    page = open_page(**options)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    outside = page.evaluate(
+def test_it_fits(open_page: Open, pages: list[Path], options: dict[str, Any]) -> None:
+    for file in pages:
+        page = open_page(file=file, **options)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert _texts_outside(page) == []
+
+
+def _texts_outside(page: Any) -> Any:
+    """Texts of figures that are not within them."""
+    return page.evaluate(
         """() => [...document.querySelectorAll('figure > svg')].flatMap(svg => {
             const box = svg.viewBox.baseVal;
             return [...svg.querySelectorAll('text')].filter(text => { const b = text.getBBox();
                 return b.width && (b.x < -1 || b.y < -1 || b.x + b.width > box.width + 1 || b.y + b.height > box.height + 1); }).map(text => text.textContent);
         })"""
     )
-    assert outside == []
 
 
 def test_print_and_no_script_show_everything(open_page: Open, explanation: Explanation) -> None:
@@ -292,18 +316,19 @@ def test_hostile_texts_stay_texts(open_page: Open, tmp_path: Path) -> None:
     assert page.inner_text("#made .say") == hostile and page.inner_text("h1") == hostile
 
 
-def test_axe_finds_nothing(open_page: Open) -> None:
+def test_axe_finds_nothing(open_page: Open, pages: list[Path]) -> None:
     """axe-core, where its file is at hand: in both themes."""
     axe = os.environ.get("TILEWISE_AXE")
     if not axe:
         pytest.skip("needs axe-core's axe.min.js, its place in TILEWISE_AXE")
-    for scheme in ("light", "dark"):
-        page = open_page(color_scheme=scheme)
+    for scheme, file in ((scheme, file) for scheme in ("light", "dark") for file in pages):
+        page = open_page(file=file, color_scheme=scheme)
         page.evaluate(Path(axe).read_text(encoding="utf-8"))
         found = page.evaluate("axe.run()")
-        assert [
+        faults = [
             (one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]
-        ] == []
+        ]
+        assert faults == []
 
 
 def test_a_fault_in_one_panel_leaves_the_others(browser: Any, tmp_path: Path) -> None:
@@ -335,3 +360,39 @@ def test_a_line_that_is_chosen_is_shown_by_loads_and_banks(open_page: Open, expl
     page.locator("#code [role=grid]").focus()
     page.keyboard.press("ArrowDown")
     assert page.evaluate("location.hash").startswith("#n=")
+
+
+def test_any_two_rungs_stand_side_by_side(open_page: Open, climb: Path) -> None:
+    page = open_page(file=climb)
+    above, below, figure = (page.locator("#beside select").nth(i) for i in range(3))
+    shown = page.inner_html("#beside svg")
+    assert "04_tiled" in shown and "05_tiled_conflicted" in shown
+    for chosen in range(figure.locator("option").count()):
+        figure.select_option(str(chosen))
+        above.select_option("0")
+        below.select_option("2")
+        said = page.inner_text("#beside .say")
+        assert said.startswith("03_simple: ") and " 05_tiled_conflicted: " in said
+        assert _texts_outside(page) == []
+        assert ("there is no such figure" in said) == (
+            figure.input_value() == _index(page, "Do banks collide?")
+        )
+    assert page.locator("#beside svg script, #beside svg style").count() == 0
+
+
+def _index(page: Any, text: str) -> str:
+    listed = page.locator("#beside select").nth(2).locator("option").all_inner_texts()
+    return str(listed.index(text))
+
+
+def test_the_placement_of_pieces_follows_the_slider(open_page: Open, pages: list[Path]) -> None:
+    page = open_page(file=pages[1])
+    for piece in (0, 3, 7):
+        page.evaluate(
+            "v => { const s = document.querySelector('#placement input'); s.value = v; s.dispatchEvent(new Event('input')); }",
+            piece,
+        )
+        groups = [piece ^ row for row in range(8)]
+        assert f"A, piece {piece} of 8 rows: groups {', '.join(map(str, groups))}" in page.inner_text(
+            "#placement .say"
+        )
