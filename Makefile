@@ -4,7 +4,7 @@
 # make test-peers the emulator beside Triton and under NVIDIA's libraries, which it downloads (1 GB on the disk)
 # make check      format, lint, types, architecture
 # make format     put the format right
-# make docs       write the generated tables of docs/ anew
+# make docs       write the generated tables and pictures of docs/ anew
 # make clean      remove what the others made
 #
 # The first call makes .venv and needs the network; later ones do not. PYTHON=… chooses another Python.

@@ -205,7 +205,12 @@ def test_files_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert code == 2 and "none.cu" in err
 
 
-def test_the_climb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_has_the_picture() -> None:
+    found = tw.explain(tw.ladder["05_tiled_conflicted"].plan(512, 512, 256)).figure("banks")
+    assert (ROOT / "docs/images/banks.svg").read_text("utf-8") == found, "stale: make docs"
+
+
+def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
     """Limits are those of the picture that is kept; measured times those of the results."""
     seen: list[tuple[int, int, str]] = []
     names = ["02_one_block", "04_tiled", "05_tiled_conflicted"]

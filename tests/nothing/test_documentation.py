@@ -15,6 +15,7 @@ import pytest
 from tests.fake_device import FakeDevice
 from tilewise import devices
 from tilewise.bench import toolchain
+from tilewise.bench.gemm_picture import draw_gemm
 from tilewise.bench.rung_cards import ARCHS
 from tilewise.bench.rung_cards import markdown as resources
 from tilewise.cli.parser import parse
@@ -132,6 +133,19 @@ def test_the_resource_table_is_what_the_compiler_says() -> None:
 
 def newest(results: list[Path]) -> Path:
     return max(results, key=lambda path: path.name)
+
+
+def test_pictures_are_those_of_the_newest_results() -> None:
+    newest = max((ROOT / "docs/results").glob("gemm-*.json"), key=lambda file: file.name)
+    drawn = draw_gemm(json.loads(newest.read_text(encoding="utf-8"))).to_svg()
+    kept = (ROOT / "docs/images/gemm.svg").read_text(encoding="utf-8")
+    assert kept == drawn, "stale: make docs"
+    newest = max((ROOT / "docs/results").glob("rung-times-*.json"), key=lambda file: file.name)
+    shipped = json.loads((ROOT / "src/tilewise/explain/rung_times.json").read_text(encoding="utf-8"))
+    times = [[name, m, time] for name, m, n, k, time in shipped["rungs"] if m == n == k == 2048]
+    results = json.loads(newest.read_text(encoding="utf-8"))
+    assert times == [row for row in results["rungs"] if row[1] == 2048]
+    assert shipped["driver"] == results["driver"] and shipped["date"].startswith(results["date"])
 
 
 def test_the_compile_times_are_those_of_the_kept_result() -> None:

@@ -19,7 +19,16 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
-from tilewise.planner import choose, list_candidates, list_plans, operands_of, plan, plan_rows, target_of
+from tilewise.planner import (
+    choose,
+    judge_plan,
+    list_candidates,
+    list_plans,
+    operands_of,
+    plan,
+    plan_rows,
+    target_of,
+)
 from tilewise.planner.constants import EMULATOR, ESTIMATED, FITTED, Constants
 from tilewise.planner.cost import estimate
 from tilewise.planner.fit import Measured, fit, judge, read
@@ -455,3 +464,23 @@ def test_errors_name_the_argument(arguments: dict[str, object], message: str) ->
 def test_an_unknown_gpu_suggests_one() -> None:
     with pytest.raises(UnknownNameError, match="h200"):
         plan(8, 8, 8, gpu="h20O")
+
+
+def test_the_verdict_names_what_was_tried() -> None:
+    """What would be gained is the best plan with that one thing changed, and nothing is named that gains nothing."""
+    odd = operands_of(1021, 1021, 1021, dtype="bfloat16")
+    verdict = judge_plan(odd, H200)
+    best = choose(odd, H200)
+    assert (verdict.kernel, verdict.seconds) == (best.spec.name, best.prediction.seconds)
+    assert all(best.prediction.terms[name] == seconds for name, seconds in verdict.terms)
+    (rows,) = (gain for gain in verdict.gains if gain.what.startswith("rows that begin"))
+    even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
+    assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
+    single = judge_plan(operands_of(2048, 2048, 2048), H200)
+    (tf32,) = single.gains
+    wide = choose(operands_of(2048, 2048, 2048, arithmetic="tf32"), H200)
+    assert tf32.what == 'arithmetic="tf32"' and tf32.seconds == wide.prediction.seconds
+    assert judge_plan(operands_of(2048, 2048, 2048), target_of("t4")).gains == ()  # which has no tf32
+    even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
+    assert even_verdict.gains == () and "bound by" in str(even_verdict)
+    assert judge_plan(operands_of(0, 4, 4), H200).rate == 0
