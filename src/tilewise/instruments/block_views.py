@@ -196,7 +196,8 @@ def find_steps(recording: Recording, owners: Owners) -> list[Step]:
     """The steps in which a tile of C is built: parts of K that are read together, in the order in which they are."""
     if not {"a", "b"} <= {*recording.roles}:
         return []
-    a, b = (recording.extents(recording.roles[name], *_READS) for name in "ab")
+    stored = int(owners.event.max())  # what is read later is for other tiles
+    a, b = (recording.extents(recording.roles[name], *_READS, before=stored) for name in "ab")
     last_row, last_column = owners.first_row + owners.rows, owners.first_column + owners.columns
     a = a.chosen((a.last_row >= owners.first_row) & (a.first_row < last_row))
     b = b.chosen((b.last_column >= owners.first_column) & (b.first_column < last_column))

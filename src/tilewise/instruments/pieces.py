@@ -20,6 +20,7 @@ PIECE = 16  # bytes that lie together: a row of eight values of 16 bits, which m
 Numbers = npt.NDArray[np.int64]
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE = 128
+_MOST_COPIES, _MOST_BOXES = 1 << 14, 64  # that are looked at: what comes later overwrites the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _copied(recording: Recording, matrix: NamedMatrix) -> tuple[Numbers, Numbers
         tuple(part[events.block[reads[0]] == blocks[0]] for part in pair) if len(pair[0]) else pair
         for pair in found
     ]
-    for event in bulks[events.block[bulks] == blocks[0]]:
+    for event in bulks[events.block[bulks] == blocks[0]][:_MOST_BOXES]:
         places = recording.bulk_places(int(event))
         if places is not None and places[2]:
             found.append(places[:2])
@@ -88,7 +89,7 @@ def _copied(recording: Recording, matrix: NamedMatrix) -> tuple[Numbers, Numbers
 def _lanes(recording: Recording, what: What) -> tuple[Numbers, Numbers]:
     """Every lane of the events of a kind, with its address; the two halves of a copy come in the same order."""
     events = recording.events
-    chosen = np.flatnonzero(events.what == what)
+    chosen = np.flatnonzero(events.what == what)[:_MOST_COPIES]
     order = np.lexsort((chosen, events.place[chosen], events.warp[chosen], events.block[chosen]))
     chosen = chosen[order]
     active = (events.mask[chosen][:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)

@@ -175,11 +175,15 @@ class Recording:
         order = np.argsort(joined[0][inside], kind="stable")
         return Moves(*(array[inside][order] for array in joined))
 
-    def extents(self, name: str, *kinds: What) -> Extents:
-        """Of every event that touches a matrix so: its first and last row and column. Cheaper than the elements."""
+    def extents(self, name: str, *kinds: What, before: int | None = None) -> Extents:
+        """Of every event that touches a matrix so: its first and last row and column. Cheaper than the elements.
+
+        ``before``: the events up to one alone.
+        """
         matrix, events = self.matrices[name], self.events
+        known = np.arange(len(self)) < (len(self) if before is None else before)
         reads = What.STORE not in kinds
-        found = self._elements(matrix, np.flatnonzero(np.isin(events.what, kinds) & ~self.in_shared))
+        found = self._elements(matrix, np.flatnonzero(known & np.isin(events.what, kinds) & ~self.in_shared))
         inside = found[2] >= 0
         event, row, column = found[0][inside], found[2][inside], found[3][inside]
         order = np.argsort(event, kind="stable")
@@ -192,7 +196,7 @@ class Recording:
                 for least_or_most in (np.minimum, np.maximum)
             ]
             rows.append([event[order][starts], *ends])
-        for number in np.flatnonzero(events.what == What.BULK):
+        for number in np.flatnonzero(known & (events.what == What.BULK)):
             places = self.bulk_places(int(number), corners=True)
             if places is None or places[2] != reads or not len(places[0]):
                 continue
