@@ -148,7 +148,7 @@ def _section(panel: Panel, number: int) -> str:
 <h2 id="{panel.key}-question"><span class="number">{number}</span> {escape(panel.question)}</h2>
 {guess}
 <p class="answer">{escape(panel.answer)}</p>
-<figure>{panel.figure.to_svg(standalone=False, name=panel.key)}
+<figure><div class="picture">{panel.figure.to_svg(standalone=False, name=panel.key)}</div>
 <div class="controls"></div><p class="say" aria-live="polite"></p></figure>
 <dl class="facts">{facts}</dl>
 {_table(panel.table) if panel.table else ""}

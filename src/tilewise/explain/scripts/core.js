@@ -199,8 +199,13 @@ const tilewise = (() => {
     for (const [key, maker] of Object.entries(makers)) {
       const root = document.getElementById(key), line = root.querySelector(".say");
       const say = (text) => { line.textContent = text; };
-      panels[key] = {key, root, svg: root.querySelector("figure > svg"), data: data[key], controls: root.querySelector(".controls"), say, selection, reduced, keys: {}};
+      panels[key] = {key, root, svg: root.querySelector("figure svg"), data: data[key], controls: root.querySelector(".controls"), say, selection, reduced, keys: {}};
       guard(() => maker(panels[key]));
+    }
+    for (const picture of document.querySelectorAll(".picture")) {
+      if (picture.scrollWidth <= picture.clientWidth) continue;
+      const about = {tabindex: 0, role: "region", "aria-label": `${picture.closest("section").querySelector("h2").textContent} The figure`};
+      Object.entries(about).forEach(([name, value]) => picture.setAttribute(name, value));
     }
     document.documentElement.dataset.ready = "yes";
   };
