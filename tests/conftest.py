@@ -23,6 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker inherits what its parent set
         for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
             os.environ.pop(name, None)
+        os.environ["TILEWISE_ASSEMBLER"] = (
+            "off"  # what is installed is not to decide what tests see; some turn it on
+        )
         os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
 
 

@@ -65,6 +65,12 @@ def profiled(made: Compiled, run: Run, gpu: str, timeout: float = 120) -> Any:
     return kernel.profile(grid, block, args, shared=made.shared, gpu=gpu, timeout=timeout)
 
 
+def explained(made: Compiled, run: Run, gpu: str | None = None) -> Any:
+    """The same launch, explained."""
+    kernel, grid, block, args = _call(made, run)
+    return tw.explain(kernel, grid, block, args, made.shared, gpu=gpu)
+
+
 def check(made: Compiled, run: Run, timeout: float = 120) -> list[Any]:
     """What is wrong with a launch."""
     kernel, grid, block, args = _call(made, run)

@@ -25,6 +25,7 @@ VARIABLES = {
     "TILEWISE_THREADS": "the emulator's CPU threads",
     "TILEWISE_SUMS": "how the emulator's tensor cores add: fast, or hardware for a GPU's bits",
     "TILEWISE_STUB": "0 turns the compiled warm call off",
+    "TILEWISE_ASSEMBLER": "off: other people's PTX is profiled without machine code",
     "CUDA_VISIBLE_DEVICES": "the GPUs that the driver shows",
     "CUDA_HOME": "a CUDA toolkit, for headers that NVRTC lacks",
     "LD_LIBRARY_PATH": "where libraries are searched first",

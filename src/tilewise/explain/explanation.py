@@ -69,7 +69,9 @@ class Explanation:
         found = self.subject.profile.verdict
         if found is not None:
             return found.lines()
-        return ["no verdict: of foreign PTX there is no machine code, and figures are those of the PTX"]
+        return [
+            "no verdict: of foreign PTX there is no machine code here; pip install nvidia-nvjitlink assembles it"
+        ]
 
     @property
     def text(self) -> str:

@@ -69,7 +69,7 @@ def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures
     lines, text = _Lines(), binary.ptx.split("\n")
 
     def at(line: int) -> LineFigures:
-        return lines.at(binary.filename if binary.cubin is None else "PTX", line, text[line - 1].strip())
+        return lines.at(binary.filename if binary.is_foreign else "PTX", line, text[line - 1].strip())
 
     for item in counts.executed():
         at(item.line).instructions += float(item.runs.sum())
@@ -127,7 +127,7 @@ class SourceFinder:
     """Where lines of the PTX come from: the source, and the headers that came with it."""
 
     def __init__(self, binary: Binary) -> None:
-        self.locations = ptx_locations(binary.ptx) if binary.cubin is not None else {}
+        self.locations = {} if binary.is_foreign else ptx_locations(binary.ptx)
         self._ptx = (binary.filename, binary.ptx.split("\n"))
         self._files = {binary.filename: binary.source.split("\n")}
         self._files |= {name: text.split("\n") for name, text in own_headers().items()}

@@ -66,32 +66,33 @@ def find_pieces(recording: Recording, name: str) -> Pieces | None:
 def _copied(recording: Recording, matrix: NamedMatrix) -> tuple[Numbers, Numbers]:
     """Global addresses that copies read, each with its place in shared memory: of the first block that copies."""
     events = recording.events
-    reads, fills = (_lanes(recording, what) for what in (What.COPY, What.FILL))
-    found = [(np.zeros(0, np.int64),) * 2]
-    if len(reads[0]) == len(fills[0]):
-        found.append((reads[1], fills[1] & _OFFSETS))
+    event, places, offsets = _pairs(recording)
     bulks = np.flatnonzero(events.what == What.BULK)
-    blocks = np.concatenate([events.block[bulks], events.block[reads[0]]])
+    blocks = np.concatenate([events.block[bulks], events.block[event]])
     if not len(blocks):
-        return found[0]
-    found = [
-        tuple(part[events.block[reads[0]] == blocks[0]] for part in pair) if len(pair[0]) else pair
-        for pair in found
-    ]
-    for event in bulks[events.block[bulks] == blocks[0]][:_MOST_BOXES]:
-        places = recording.bulk_places(int(event))
-        if places is not None and places[2]:
-            found.append(places[:2])
+        return places, offsets
+    own = events.block[event] == blocks[0]
+    found = [(places[own], offsets[own])]
+    for number in bulks[events.block[bulks] == blocks[0]][:_MOST_BOXES]:
+        moved = recording.bulk_places(int(number))
+        if moved is not None and moved[2]:
+            found.append(moved[:2])
     joined = [np.concatenate(part) for part in zip(*found, strict=True)]
     return joined[0], joined[1]
 
 
-def _lanes(recording: Recording, what: What) -> tuple[Numbers, Numbers]:
-    """Every lane of the events of a kind, with its address; the two halves of a copy come in the same order."""
+def _pairs(recording: Recording) -> tuple[Numbers, Numbers, Numbers]:
+    """Of asynchronous copies, lane by lane: the event, the global address and the place in shared memory.
+
+    A lane that reads nothing has no global address, and is left out.
+    """
     events = recording.events
-    chosen = np.flatnonzero(events.what == what)[:_MOST_COPIES]
-    order = np.lexsort((chosen, events.place[chosen], events.warp[chosen], events.block[chosen]))
-    chosen = chosen[order]
-    active = (events.mask[chosen][:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
+    chosen = np.flatnonzero(np.isin(events.what, (What.COPY, What.FILL)))[:_MOST_COPIES]
+    chosen = chosen[np.lexsort((chosen, events.place[chosen], events.warp[chosen], events.block[chosen]))]
+    # What is filled follows at once what is read by the same warp at the same place.
+    second = np.flatnonzero((events.what[chosen][:-1] == What.COPY) & (events.what[chosen][1:] == What.FILL))
+    read, fill = chosen[second], chosen[second + 1]
+    active = (events.mask[read] & events.mask[fill])[:, None] >> np.arange(32, dtype=np.uint32) & 1
     index, lane = np.nonzero(active)
-    return chosen[index], events.addresses[chosen[index], lane]
+    offsets = events.addresses[fill[index], lane] & _OFFSETS
+    return read[index], events.addresses[read[index], lane], offsets

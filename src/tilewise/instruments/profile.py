@@ -126,7 +126,7 @@ class Profile(Mapping[str, float]):
     def verdict(self) -> Verdict | None:
         """What binds the launch, and what would be gained without each thing that is known to hold it up.
 
-        None for foreign PTX, of which there is no machine code.
+        None for foreign PTX that nothing here assembles.
         """
         return judge_launch(self.machine, self.roofline, self.gpu, self.binary)
 
@@ -210,7 +210,7 @@ class Profile(Mapping[str, float]):
     def _accesses_of(self, line: int) -> list[AccessCounts]:
         from tilewise.toolchain.lines import ptx_locations
 
-        known = ptx_locations(self.binary.ptx) if self.binary.cubin is not None else {}
+        known = {} if self.binary.is_foreign else ptx_locations(self.binary.ptx)
         name = self.binary.filename
         found = [
             place

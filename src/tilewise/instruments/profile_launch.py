@@ -12,7 +12,7 @@ from tilewise.devices.host_launches import HostLauncher, Watch
 from tilewise.devices.host_modules import HostModules
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, ToolError
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
 from tilewise.instruments.bulk_accesses import accesses_in_bulk, more_sectors
 from tilewise.instruments.cache_model import Trace, traffic
@@ -25,6 +25,8 @@ from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
 from tilewise.launch import Launch
+from tilewise.toolchain.assemble import assemble, assembler_version, has_assembler
+from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.lines import line_table
 
 __all__ = ["DEFAULT_GPU", "check_on_host", "find_gpu", "launch_figures", "modules_of", "profile_bound"]
@@ -99,18 +101,21 @@ class _CountedLaunch:
         self.binary, self.entry, self.launch, self.packed = bound.binary, bound.entry, bound.launch, packed
         self.name, self.resources = bound.name, bound.resources
         self.gpu, self.launcher, self.timeout = gpu, launcher, timeout
+        self.code, self.notes = _with_machine_code(bound.binary, gpu)
+        if self.code is not bound.binary:
+            self.resources = self.code.entries[bound.entry].resources
 
     def profile(self, cache: bool, sample: int | None) -> Profile:
         """Run the launch in the counted build and say what it did."""
-        gpu, launch, binary = self.gpu, self.launch, self.binary
+        gpu, launch, binary = self.gpu, self.launch, self.code
         trace = None
         if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
-            with self.launcher.undo_changes(), self.launcher.modules.apart([binary], {}):
+            with self.launcher.undo_changes(), self.launcher.modules.apart([self.binary], {}):
                 trace = self._trace()
         counts, static, ran = self._count(sample)
         machine = self._machine(counts)
         filled = self._occupancy(static)
-        notes = [*machine.notes, *unclassified_opcode_notes(machine.ran, machine.capability)]
+        notes = [*self.notes, *machine.notes, *unclassified_opcode_notes(machine.ran, machine.capability)]
         if binary.cubin is not None and arch_capability(binary.arch) != gpu.capability:
             notes.append(f"the machine code is that of {binary.arch}; {gpu.title} would run other code")
         if counts.has_library_calls:
@@ -163,11 +168,11 @@ class _CountedLaunch:
         return self.launcher.resolve_clusters(self.binary, self.entry, self.launch)
 
     def _machine(self, counts: Counts) -> Machine:
-        if self.binary.cubin is None:
-            machine = predict(self.binary.ptx, self.entry, counts)
+        if self.code.cubin is None:
+            machine = predict(self.code.ptx, self.entry, counts)
         else:
-            lines = line_table(self.binary.cubin, self.entry)
-            machine = join_machine_code(lines, counts, arch_capability(self.binary.arch))
+            lines = line_table(self.code.cubin, self.entry)
+            machine = join_machine_code(lines, counts, arch_capability(self.code.arch))
         code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
         machine.accesses += accesses_in_bulk(counts, code)
         return machine
@@ -183,6 +188,21 @@ class _CountedLaunch:
             grid=self.launch.blocks,
             barriers=self.resources.barriers,
         )
+
+
+def _with_machine_code(binary: Binary, gpu: Gpu) -> tuple[Binary, list[str]]:
+    """The binary, and notes; of foreign PTX one with machine code for the GPU, if there is an assembler for it."""
+    if binary.cubin is not None or not has_assembler():
+        return binary, []
+    own = arch_capability(binary.arch)
+    fits = gpu.capability >= own if binary.arch[-1].isdigit() else gpu.arch == binary.arch
+    try:
+        found = assemble(binary, gpu.arch if fits else binary.arch)
+    except ToolError as error:
+        return binary, [str(error)]
+    return found, [
+        f"machine code by nvJitLink {assembler_version()}; a driver may assemble the PTX otherwise"
+    ]
 
 
 def _add_traffic(found: Profile, trace: Trace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import struct
@@ -17,7 +18,7 @@ from tilewise.emulator.profiling.recording import Recorder, What
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
 from tilewise.instruments.profile_launch import check_on_host, modules_of
-from tilewise.instruments.recording import NamedMatrix, Recording
+from tilewise.instruments.recording import Extents, NamedMatrix, Recording
 from tilewise.instruments.sample import clusters_of
 from tilewise.instruments.tensor_boxes import TensorBoxes, read_map
 from tilewise.launch import Launch, Parameter
@@ -108,7 +109,9 @@ class _RecordedLaunch:
             bound.name, self.whole, bound.binary, events, made[0].places, blocks, made[0].lost, self.matrices,
             maps=maps,
         )  # fmt: skip
-        return replace(found, roles=find_roles(found))
+        roles = find_roles(found)
+        named = {**found.matrices, **{one.name: one for one in roles.values()}}
+        return replace(found, matrices=named, roles={role: one.name for role, one in roles.items()})
 
     def find_writers(self, name: str, row: int, column: int) -> list[int]:
         """The blocks that write an element of a matrix."""
@@ -131,21 +134,44 @@ class _RecordedLaunch:
         return blocks
 
 
-def find_roles(recording: Recording) -> dict[str, str]:
-    """Which matrices are those of a product: C is stored to, A and B are read, and their sizes go together."""
-    if {"a", "b", "c"} <= {*recording.matrices}:
-        return {name: name for name in "abc"}
-    stored = {name: len(recording.extents(name, What.STORE, What.ATOMIC)) for name in recording.matrices}
-    read = [name for name in recording.matrices if len(recording.extents(name, What.LOAD, What.COPY))]
-    for c in sorted((name for name, count in stored.items() if count), key=lambda name: -stored[name]):
-        rows, columns = recording.matrices[c].rows, recording.matrices[c].columns
-        for a in read:
-            for b in read:
-                left, right = recording.matrices[a], recording.matrices[b]
-                if a != b and left.rows == rows and right.columns == columns and left.columns == right.rows:
-                    return {"a": a, "b": b, "c": c}
-        return {"c": c}
+def find_roles(recording: Recording) -> dict[str, NamedMatrix]:
+    """Which matrices are those of a product: C is stored to, A and B are read, and their sizes go together.
+
+    Where sizes do not, as of arrays that are wider than their matrices, what is touched of them does. A and B may be
+    transposes of what the arguments are.
+    """
+    matrices = recording.matrices
+    if {"a", "b", "c"} <= {*matrices}:
+        return {name: matrices[name] for name in "abc"}
+    stores = {name: recording.extents(name, What.STORE, What.ATOMIC) for name in matrices}
+    loads = {name: recording.extents(name, What.LOAD, What.COPY) for name in matrices}
+    read = [name for name, extents in loads.items() if len(extents)]
+    for c in sorted(
+        (name for name, found in stores.items() if len(found)), key=lambda name: -len(stores[name])
+    ):
+        sizes: dict[str, tuple[Any, Any]] = {name: (one.rows, one.columns) for name, one in matrices.items()}
+        touched: dict[str, tuple[Any, Any]] = {name: _touched(loads[name]) for name in read}
+        touched[c] = _touched(stores[c])
+        for known, turn_a, turn_b in itertools.product((sizes, touched), (False, True), (False, True)):
+            for first, second in itertools.permutations(read, 2):
+                (rows, k), (other_k, columns) = _turned(known[first], turn_a), _turned(known[second], turn_b)
+                if (rows, columns) == known[c] and k == other_k:
+                    a, b = matrices[first], matrices[second]
+                    return {
+                        "a": a.transposed() if turn_a else a, "b": b.transposed() if turn_b else b, "c": matrices[c]
+                    }  # fmt: skip
+        return {"c": matrices[c]}
     return {}
+
+
+def _turned(sizes: tuple[Any, Any], turn: bool) -> tuple[Any, Any]:
+    return sizes[::-1] if turn else sizes
+
+
+def _touched(found: Extents) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first and the last row, and the first and the last column."""
+    rows = int(found.first_row.min()), int(found.last_row.max())
+    return rows, (int(found.first_column.min()), int(found.last_column.max()))
 
 
 def name_arguments(

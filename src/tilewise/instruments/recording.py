@@ -8,7 +8,7 @@ order of different warps, which is one of those that may be.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -46,6 +46,17 @@ class NamedMatrix:
     itemsize: int
     count: int = 1
     stack_stride: int = 0
+
+    def transposed(self) -> NamedMatrix:
+        """The same memory as its transpose, with a name that says so."""
+        return replace(
+            self,
+            name=f"{self.name}ᵀ",
+            rows=self.columns,
+            columns=self.rows,
+            row_stride=self.column_stride,
+            column_stride=self.row_stride,
+        )
 
     @property
     def bytes(self) -> int:

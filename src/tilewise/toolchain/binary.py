@@ -63,6 +63,11 @@ class Binary:
     origin: str = ""  # the same without the arch: equal ones mean one module, with one set of variables
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether PTX is what it was made from: no source of ours is behind its lines."""
+        return self.source == self.ptx
+
+    @property
     def module_key(self) -> str:
         """What the module is known by, on a device that runs it: its content, whatever the arch."""
         return self.origin or self.key or self.ptx

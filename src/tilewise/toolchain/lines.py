@@ -32,9 +32,11 @@ __all__ = [
 ]
 
 _KIND = "lines"  # in the cache
-_FORMAT = "2"  # of what is cached
+_FORMAT = "3"  # of what is cached
 _TIMEOUT = 120  # seconds; a kernel of 4,000 instructions takes half a second
-_PTX_FILE = ".nv_debug_ptx_txt"  # what nvdisasm calls the PTX inside the machine code
+_PTX_FILE = (
+    ".nv_debug_ptx_txt"  # what nvdisasm calls the PTX inside the machine code, with or without a number
+)
 
 # What nvdisasm prints.
 _SECTION = re.compile(r"\t\.section\t\.text\.([^,\s]+)")
@@ -321,7 +323,7 @@ def _read_listing(listing: str) -> dict[str, list[MachineInstruction]]:
             instructions.append(MachineInstruction(int(found[1], 16), text, cuda, callers, ptx, label))
             label = ""
         elif found := _PLACE.fullmatch(line):
-            if found[1] == _PTX_FILE:
+            if found[1].startswith(_PTX_FILE):
                 ptx = int(found[2]) or None
             else:
                 call = SourceLine(_listed_name(found[3]), int(found[4])) if found[3] else None

@@ -19,7 +19,7 @@ from tilewise.emulator.support.flights import COPY_PLACES, COPY_READS, COPY_SIZE
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["issue", "set_off", "wait_groups"]
+__all__ = ["bytes_to_read", "issue", "set_off", "wait_groups"]
 
 _WORDS = {
     "async",
@@ -131,7 +131,7 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
     size = operands[2].value
     source = _access(e, instruction, operands[1], Space.GLOBAL, size)
     target = _access(e, instruction, operands[0], Space.SHARED, size)
-    bytes_read = _bytes_read(e, operands[3] if len(operands) > 3 else None, size)
+    bytes_read = bytes_to_read(e, operands[3] if len(operands) > 3 else None, size)
     now, later, done = e.label("now"), e.label("later"), e.label("done")
     e.branch(_is_eager(e), now, later, likely=True)
     e.place(now)
@@ -195,7 +195,7 @@ def _access(e: Lowering, instruction: Instruction, operand: Operand, space: Spac
     return MemoryAccess(space, "b32", size // 4, lanes, base, False, instruction.line)
 
 
-def _bytes_read(e: Lowering, operand: Operand | None, size: int) -> Value:
+def bytes_to_read(e: Lowering, operand: Operand | None, size: int) -> Value:
     """How many bytes each lane reads; a predicate says to read none."""
     if operand is None:
         return e.const(vector("i32"), size)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, access_at, touches
 from tilewise.emulator.profiling.copies import way_of
-from tilewise.emulator.ptx.syntax import Address, Instruction, Vector
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
 if TYPE_CHECKING:
@@ -133,8 +134,9 @@ class Recording(Watcher):
         elif opcode in _TOUCHING:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):
-                    space = int(touch.access.space)
-                    self._write(instruction, _ACTIONS[touch.action], space, touch.size, touch.addresses)
+                    about = _ACTIONS[touch.action], int(touch.access.space), touch.size
+                    mask = self._copying(instruction) if touch.action == "copy" else None
+                    self._write(instruction, *about, touch.addresses, mask)
 
     def wait(self, instruction: Instruction) -> None:
         if instruction.opcode != "wgmma":
@@ -175,6 +177,7 @@ class Recording(Watcher):
         space: int = 0,
         size: int = 0,
         addresses: Value | None = None,
+        mask: Value | None = None,
     ) -> None:
         e = self.e
         given = Value("ptr", "null")
@@ -185,7 +188,15 @@ class Recording(Watcher):
         log, number, warp = self._who()
         place = e.const("i64", self._places[id(instruction)])
         about = e.const("i64", int(what) | space << 8 | size << 32)
-        e.call("tw_record", "void", log, place, number, warp, e.mask(), about, given)
+        e.call("tw_record", "void", log, place, number, warp, mask or e.mask(), about, given)
+
+    def _copying(self, instruction: Instruction) -> Value | None:
+        """The lanes of an asynchronous copy that read; others fill with zeros alone. None where all of them do."""
+        e, operands = self.e, instruction.operands
+        if len(operands) < 4 or not isinstance(operands[2], Immediate):
+            return None
+        read = bytes_to_read(e, operands[3], int(operands[2].value))
+        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", read, e.const(read, 0))))
 
     def _who(self) -> tuple[Value, Value, Value]:
         e = self.e

@@ -43,7 +43,7 @@ def make_levels(subject: Subject) -> Panel | None:
     _draw_warp(drawing, owners, low, high)
     _draw_thread(drawing, owners, warp, lane, low, high)
     depth = subject.steps[0].end - subject.steps[0].first if subject.steps else 0
-    inner = " a part that is not in one piece" if not whole else f"{size[0]}×{size[1]}"
+    inner = "a part that is not in one piece" if not whole else f"{size[0]}×{size[1]}"
     warps = len(np.unique(owners.warp[owners.warp >= 0]))
     whose = f"each of its {warps} warps" if warps > 1 else "its one warp that writes"
     answer = (
