@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+__all__ = ["main"]
+
 
 def main(arch: str) -> int:
     """Assemble for ``arch``; the exit status says whether the assembler took it, 3 that there is none."""

@@ -102,7 +102,7 @@ def with_kernel(binary: Binary, name: str) -> Binary:
 
 
 def read_ptx(ptx: str, filename: str = "kernel.ptx") -> Binary:
-    """A binary of foreign PTX: no machine code and no report (``assemble.py`` adds those), but entries and parameters."""
+    """A binary of foreign PTX: entries and parameters; ``assemble.py`` adds machine code and a report."""
     target = read_target(ptx)
     return Binary(target, ptx, None, read_entries(ptx), (), {}, ptx, filename, cache.digest("ptx", ptx))
 
