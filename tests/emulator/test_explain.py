@@ -30,6 +30,38 @@ FAR = """extern "C" __global__ void mm(const float *A, const float *B, float *C,
     for (int i = 0; i < k; ++i) s += A[r * k + i] * B[i * n + c];
     C[r * n + c] = s;
 }"""
+COLUMN = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+    __shared__ float As[64 * 8], Bs[8 * 64];
+    int column = threadIdx.x % 64, group = threadIdx.x / 64, row0 = blockIdx.y * 64, column0 = blockIdx.x * 64;
+    float sums[8] = {};
+    for (int i = 0; i < k; i += 8) {
+        As[threadIdx.x] = A[(row0 + threadIdx.x / 8) * k + i + threadIdx.x % 8];
+        Bs[threadIdx.x] = B[(i + threadIdx.x / 64) * n + column0 + threadIdx.x % 64];
+        __syncthreads();
+        for (int j = 0; j < 8; ++j)
+            for (int r = 0; r < 8; ++r) sums[r] += As[(group * 8 + r) * 8 + j] * Bs[j * 64 + column];
+        __syncthreads();
+    }
+    for (int r = 0; r < 8; ++r) C[(row0 + group * 8 + r) * n + column0 + column] = sums[r];
+}"""
+SQUARE = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+    __shared__ float As[128 * 8], Bs[8 * 128];
+    int x = threadIdx.x % 16, y = threadIdx.x / 16, row0 = blockIdx.y * 128, column0 = blockIdx.x * 128;
+    float sums[8][8] = {};
+    for (int i = 0; i < k; i += 8) {
+        for (int at = threadIdx.x; at < 1024; at += 256) {
+            As[at] = A[(row0 + at / 8) * k + i + at % 8];
+            Bs[at] = B[(i + at / 128) * n + column0 + at % 128];
+        }
+        __syncthreads();
+        for (int j = 0; j < 8; ++j)
+            for (int r = 0; r < 8; ++r)
+                for (int c = 0; c < 8; ++c) sums[r][c] += As[(y * 8 + r) * 8 + j] * Bs[j * 128 + x * 8 + c];
+        __syncthreads();
+    }
+    for (int r = 0; r < 8; ++r)
+        for (int c = 0; c < 8; ++c) C[(row0 + y * 8 + r) * n + column0 + x * 8 + c] = sums[r][c];
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +74,7 @@ def test_published_figures(conflicted: Explanation) -> None:
     known = conflicted.facts
     assert (known["order.column"], known["order.square"]) == (16512, 3072)
     assert (known["load.example"], known["owner.row"], known["owner.column"]) == (4, 3, 2)
+    assert (known["residency.example_division"], known["residency.example"]) == (1638, 1024)
     plan = tw.ladder["05_tiled_conflicted"].plan(640, 352, 448, gpu="rtx-2060-super")
     assert tw.explain(plan).facts["banks.total"] == 28_188_160
 
@@ -227,3 +260,30 @@ def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ArgumentError, match="figure 'tiles' is not known"):
         climb.figure("tiles")
     assert run(capsys, "ladder", "-m", "3")[2].startswith("tilewise: error: -m is for one launch")
+
+
+@pytest.mark.parametrize(
+    ("source", "block", "tile", "thread", "depth", "says"),
+    [
+        (FAR, (16, 16), 16, 1, 64, "uncoalesced global access"),
+        (FAR.replace(".x", ".t").replace(".y", ".x").replace(".t", ".y"), (16, 16), 16, 1, 64, "idle SMs"),
+        (COLUMN, (512,), 64, 8, 8, "shared bank conflicts"),
+        (SQUARE, (256,), 128, 64, 8, "shared bank conflicts"),
+    ],
+    ids=["naive", "coalesced", "a column a thread", "a square a thread"],
+)  # fmt: skip
+def test_the_steps_that_everyone_takes(
+    source: str, block: tuple[int, ...], tile: int, thread: int, depth: int, says: str
+) -> None:
+    """The kernels of the accounts of how a fast product comes about, in words of our own: tile, elements, steps."""
+    rng = np.random.default_rng(1)
+    size = max(tile, 64)
+    a, b = (rng.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    c = np.zeros((size, size), np.float32)
+    kernel, grid, args = tw.Kernel(source, "mm", "sm_80"), (size // tile,) * 2, (a, b, c, size, size)
+    kernel(grid, block, args, device="emulator")
+    assert tw.reference.compare(c, a, b)
+    found = tw.explain(kernel, grid, block, args, gpu="a100")
+    assert found.facts["levels.block"] == f"{tile}×{tile}" and found.facts["levels.thread"] == thread
+    assert found.facts["tiles.steps"] == size // depth and found.facts["tiles.depth"] == depth
+    assert any(says in line for line in found.verdict)

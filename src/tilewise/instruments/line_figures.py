@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.instruments.machine import Machine, MachineAccess, Ran
@@ -131,6 +132,7 @@ class SourceFinder:
         self._ptx = (binary.filename, binary.ptx.split("\n"))
         self._files = {binary.filename: binary.source.split("\n")}
         self._files |= {name: text.split("\n") for name, text in own_headers().items()}
+        self._others: dict[str, list[str]] = {}
 
     def place(self, ptx: int | None) -> tuple[str, int, str] | None:
         """File, line and text of the source; None where the PTX does not say."""
@@ -139,9 +141,20 @@ class SourceFinder:
             return None
         file, line = found.source
         plain = file.replace("\\", "/")
-        name = next((name for name in self._files if plain.endswith(name)), file)
-        lines = self._files.get(name, [])
+        name = next((name for name in self._files if plain.endswith(name)), None)
+        lines = self._read(file) if name is None else self._files[name]
+        # Of a header that lies elsewhere, the end of its path says enough.
+        name = "/".join(plain.split("/")[-2:]) if name is None else name
         return name, line, lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def _read(self, file: str) -> list[str]:
+        """The lines of a file that is no header of ours; none if it cannot be read."""
+        if file not in self._others:
+            try:
+                self._others[file] = Path(file).read_text("utf-8", "replace").split("\n")
+            except (OSError, ValueError):
+                self._others[file] = []
+        return self._others[file]
 
     def describe(self, ptx: int | None) -> str:
         """The same as text; the line of the PTX where it does not say."""

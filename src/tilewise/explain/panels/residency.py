@@ -5,12 +5,14 @@ from __future__ import annotations
 from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
+from tilewise.gpus import find
 from tilewise.instruments.occupancy import Occupancy, occupancy
 
 __all__ = ["make_residency"]
 
 _LEFT, _TOP = 150.0, 58.0
 _WIDE = WIDTH - _LEFT - 150
+_EXAMPLE_GPU, _EXAMPLE = "rtx-2060-super", (256, 40)  # threads of a block, registers of a thread
 _STAIRS = (16, 256, 8)  # registers of a thread that the staircase tries
 
 
@@ -62,6 +64,7 @@ def make_residency(subject: Subject) -> Panel | None:
         f"{found.warps} of {found.warps_most} warps ({found.ratio:.0%}), limited by {rule}. Registers divided by those "
         f"of a thread say {found.threads_by_division:,} threads; an SM runs {found.threads_per_sm:,}, in whole blocks."
     )
+    example = occupancy(find(_EXAMPLE_GPU), *_EXAMPLE)
     facts = [
         Fact(
             "residency.blocks", "blocks of an SM", blocks, code="explanation.subject.profile.occupancy.blocks"
@@ -76,6 +79,14 @@ def make_residency(subject: Subject) -> Panel | None:
     less = found.next_registers
     if less:
         facts.append(Fact("residency.next", "registers of a thread for one block more", less))
+    facts += [
+        Fact(
+            "residency.example_division",
+            "RTX 2060 SUPER, 40 registers: by division",
+            example.threads_by_division,
+        ),
+        Fact("residency.example", "and that it runs", example.threads_per_sm),
+    ]
     rows = [(name, str(most), "yes" if name in found.binding else "") for name, most in limits]
     data = {"stairs": stairs, "registers": found.registers, "threads": found.threads}
     return Panel(
