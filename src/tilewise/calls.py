@@ -26,7 +26,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import EIGHT_BITS, Problem, resolve_arithmetic
+from tilewise.problem import EIGHT_BITS, INTEGERS, Problem, resolve_arithmetic
 from tilewise.slots import places_of
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _MOST = 512  # bounds that are remembered
-_WRITTEN = ("float16", "bfloat16", "float32", "float64", *EIGHT_BITS)
+_WRITTEN = ("float16", "bfloat16", "float32", "float64", "int32", "int64", *EIGHT_BITS)
 _MOST_WORK = 10_000  # steps of NumPy's search for an element that two arrays share
 
 
@@ -99,7 +99,7 @@ class Choice(NamedTuple):
         for name, value in self.settings:
             if name == "result":
                 return str(value)
-        return operand_type
+        return INTEGERS.get(operand_type, operand_type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,7 +301,7 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
     """
     if result.shape != shapes.result:
         raise ArgumentError("out", f"must have shape {shapes.result}", f"{result.shape} of {result.dtype}")
-    saturates = result.dtype in EIGHT_BITS and dtype != "float64"
+    saturates = result.dtype in EIGHT_BITS and dtype not in ("float64", *INTEGERS)
     if not saturates and not np.can_cast(
         interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"
     ):

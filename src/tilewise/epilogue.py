@@ -16,7 +16,7 @@ from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import EIGHT_BITS, Epilogue, EpilogueArray
+from tilewise.problem import EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, sum_type
 
 __all__ = [
     "ARRAY_TYPES",
@@ -245,7 +245,9 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
 
 def sums_of(dtype: str) -> str:
     """The type that sums of products are kept in, of operands of a type."""
-    return "float64" if dtype == "float64" else "float32"
+    if dtype in INTEGERS:
+        raise ArgumentError("an epilogue", "must be left out for integers", dtype, "do it to the result")
+    return sum_type(dtype)
 
 
 def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:

@@ -14,7 +14,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
-from tilewise.problem import EIGHT_BITS
+from tilewise.problem import EIGHT_BITS, INTEGERS
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -39,6 +39,8 @@ def needs_own_memory(result: View, left: View, choice: Choice) -> bool:
 def _needs_cast(result: View, left: View, choice: Choice) -> bool:
     if choice.settings or result.dtype == choice.result_type(left.dtype):
         return False
+    if left.dtype in INTEGERS:
+        return True
     if result.dtype in EIGHT_BITS and left.dtype != "float64":
         return choice.kernels is not None and not any(
             result.dtype in spec.settings.get("result", ()) for spec in choice.kernels

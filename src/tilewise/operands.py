@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tilewise.devices.tensor_map import TensorMap
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray, Layout, Problem
+from tilewise.problem import ELEMENT_BYTES, INTEGERS, Epilogue, EpilogueArray, Layout, Problem
 from tilewise.slots import Gap, MapSlot, Slot
 
 __all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
@@ -197,7 +197,9 @@ class Operands(NamedTuple):
     @property
     def accumulate(self) -> str:
         """The type that sums are kept in."""
-        return "float16" if self.arithmetic == "f16" else self.epilogue_type
+        if self.arithmetic == "f16":
+            return "float16"
+        return INTEGERS.get(self.a.dtype) or self.epilogue_type
 
     @property
     def epilogue_type(self) -> str:

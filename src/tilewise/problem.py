@@ -14,12 +14,14 @@ __all__ = [
     "ARITHMETICS",
     "EIGHT_BITS",
     "ELEMENT_BYTES",
+    "INTEGERS",
     "Epilogue",
     "EpilogueArray",
     "Layout",
     "Problem",
     "Tile",
     "resolve_arithmetic",
+    "sum_type",
 ]
 
 Layout = Literal["row", "column"]
@@ -43,6 +45,9 @@ ELEMENT_BYTES: Mapping[str, float] = {
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
+INTEGERS: Mapping[str, str] = {"int8": "int32", "int32": "int32", "int64": "int64"}
+"""Integers that are multiplied, and what they are summed in, modulo 2ⁿ as by NumPy: what a result holds."""
+
 ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
 """What operands may be asked to be multiplied in, instead of what their type says."""
 
@@ -52,6 +57,11 @@ _ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
     "float32": {"f32": None, "tf32": "tf32"},
     "float64": {"f64": None},
 }
+
+
+def sum_type(dtype: str) -> str:
+    """What products of a type are summed in, if no other arithmetic is asked for."""
+    return "float64" if dtype == "float64" else INTEGERS.get(dtype, "float32")
 
 
 def resolve_arithmetic(arithmetic: str | None, dtype: str) -> str | None:

@@ -97,9 +97,12 @@ def compare(
     arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
     sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
-    float16, any number passes, or the infinity of the right sign.
+    float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
+    2ⁿ of the result's type.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
+    if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
+        return _compare_integers(got, left, right)
     expected = multiply(left, right)
     if kept is not None and (epilogue is None or kept not in epilogue.expression.written):
         raise ArgumentError("kept", "must be a name that the epilogue keeps values in, or sums", kept)
@@ -130,6 +133,15 @@ def compare(
             return _judge_saturated(got.astype(np.float64), expected, errors, name)
         bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _compare_integers(got: npt.NDArray[Any], left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Comparison:
+    """Whether products of integers are what they are modulo 2ⁿ; NumPy's int64 wraps around as well."""
+    expected = (left.astype(np.int64) @ right.astype(np.int64)).astype(got.dtype)
+    if got.shape != expected.shape:
+        raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
+    different = np.asarray(got != expected, np.float64)
+    return _judge(different, np.zeros(expected.shape), np.full(expected.shape, 0.5), math.inf)
 
 
 def _rounded_to_tf32(left: npt.NDArray[Any], right: npt.NDArray[Any], sizes: npt.NDArray[np.float64]) -> Any:

@@ -511,8 +511,8 @@ READ_ONLY.setflags(write=False)
         ({"b": object()}, "b must be an array of NumPy, PyTorch, CuPy, JAX or tilewise"),
         ({"a": [[1.0], [1.0, 2.0]]}, "a must be convertible to an array"),
         (
-            {"a": np.zeros((2, 3), "int32"), "b": [[1], [2], [3]]},
-            "a and b must not both be integers, for the result would be, not 'int32 and int64'; convert one",
+            {"a": np.zeros((2, 3), "uint32"), "b": [[1], [2], [3]]},
+            "a and b must be integers that int8, int32 or int64 hold, if both are integers, not 'uint32 and int64'",
         ),
         ({"a": np.zeros((2, 3), "complex64")}, "a must be real, not 'complex64'; multiply a.real and a.imag"),
         ({"b": np.zeros((3, 4), "longdouble")}, "b must have a type of bfloat16, float16, float32, float64"),

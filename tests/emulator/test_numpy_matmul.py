@@ -26,11 +26,11 @@ REFUSED = {
     "V": "structures: they are no numbers",
     "g": "long double: no GPU has it",
 }
-# Those that are refused where both operands are of them; with floating-point numbers they are converted.
+# Those that are refused beside other integers; with floating-point numbers they are converted.
 INTEGERS = {
-    "b": "bool: no kernel multiplies them",
-    "i": "signed integers: nor these",
-    "u": "unsigned: nor these",
+    "bool": "no kernel multiplies them",
+    "uint32": "nor these: int32 and int64 are multiplied",
+    "uint64": "nor these",
 }
 # Errors that say the same in other words: our message, NumPy's class and words.
 WORDS: dict[str, tuple[type[Exception], str]] = {
@@ -69,8 +69,9 @@ NUMPYS = np.matmul
 
 def is_excluded(a: Any, b: Any) -> bool:
     """Whether the tables exclude a product of elements like these."""
-    kinds = {"g" if one.dtype == np.longdouble else one.dtype.kind for one in (np.asarray(a), np.asarray(b))}
-    return bool(kinds & REFUSED.keys()) or kinds <= INTEGERS.keys()
+    types = [np.asarray(one).dtype for one in (a, b)]
+    kinds = {"g" if one == np.longdouble else one.kind for one in types}
+    return bool(kinds & REFUSED.keys()) or (kinds <= {*"biu"} and any(one.name in INTEGERS for one in types))
 
 
 def matmul(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:

@@ -537,8 +537,8 @@ def test_an_exact_product_type_holds_every_value(a: str, b: str) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ("int8", "int32", r"^a and b must not both be integers.*int8 and int32.*exact up to 2\^53"),
-        ("bool", "bool", "^a and b must not both be integers"),
+        ("int8", "uint32", r"^a and b must be integers that int8.*int8 and uint32.*exact modulo 2\^64"),
+        ("bool", "bool", "^a and b must be integers that int8, int32 or int64 hold"),
         ("complex64", "float32", r"^a must be real, not 'complex64'; multiply a\.real and a\.imag"),
         ("float32", "complex128", r"^b must be real"),
         ("float8_e5m2", "float8_e5m2", "^a must have a type of bfloat16, .*float16 holds every value"),

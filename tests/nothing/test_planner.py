@@ -445,9 +445,9 @@ def test_a_product_with_nothing_to_do_has_a_plan(m: int, n: int, k: int) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dtype": "int8"}, "dtype must be one that a kernel has"),
+        ({"dtype": "uint8"}, "dtype must be one that a kernel has"),
         ({"dtype": "int4"}, "dtype 'int4' is not known"),
-        ({"result": "int32"}, "result must be one that a kernel has"),
+        ({"result": "uint8"}, "result must be one that a kernel has"),
         ({"layout": "nx"}, "layout 'nx' is not known"),
         ({"gpu": "h2000"}, "gpu 'h2000' is not known"),
         ({"m": -1}, "m must be at least 0"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.errors import ArgumentError
+from tilewise.problem import INTEGERS
 
 __all__ = ["element_type", "numpy_dtype", "result_type"]
 
@@ -63,16 +64,20 @@ def result_type(a: str, b: str, *, exact: bool = False, arguments: tuple[str, st
 
     It is NumPy's rule, to which bfloat16 is added: float16 with bfloat16 gives float32. A 64-bit integer
     with a floating-point type gives float64, as in NumPy, which rounds integers beyond 2^53; ``exact``
-    refuses that. Refused as well are products that no kernel here has: integers with integers, complex
-    numbers, and types that have no rule.
+    refuses that. Integers that int8, int32 or int64 hold are multiplied as such. Refused are other integers
+    with integers, complex numbers, and types that have no rule.
     """
-    if a == b and a in _FLOATS:
+    if a == b and (a in _FLOATS or a in INTEGERS):
         return a
     for argument, dtype in zip(arguments, (a, b), strict=True):
         _check_multiplied(argument, dtype)
     if a in _INTEGERS and b in _INTEGERS:
-        which, fix = " and ".join(arguments), "convert one: .astype('float64') is exact up to 2^53"
-        raise ArgumentError(which, "must not both be integers, for the result would be", f"{a} and {b}", fix)
+        wide = max(_INTEGERS[a], _INTEGERS[b])
+        if {a, b} & {"bool", "uint32", "uint64"}:
+            which, fix = " and ".join(arguments), "convert both: .astype('int64') is exact modulo 2^64"
+            rule = "must be integers that int8, int32 or int64 hold, if both are integers"
+            raise ArgumentError(which, rule, f"{a} and {b}", fix)
+        return "int64" if wide > _INTEGERS["int32"] else "int32"
     if exact:
         for argument, dtype in zip(arguments, (a, b), strict=True):
             if _INTEGERS.get(dtype, 0) > _FLOATS["float64"][0]:

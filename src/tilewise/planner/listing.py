@@ -13,7 +13,7 @@ from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.choose import Refusal, choose, list_candidates
 from tilewise.planner.target import Target, target_of
-from tilewise.problem import ELEMENT_BYTES, Layout, Problem
+from tilewise.problem import ELEMENT_BYTES, INTEGERS, Layout, Problem, sum_type
 
 __all__ = ["PlanRow", "list_plans", "operands_of", "plan", "plan_rows"]
 
@@ -137,11 +137,12 @@ def operands_of(
         _check_type("result", result, _result_types())
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
-    wide = "float64" if dtype == "float64" else "float16" if arithmetic == "f16" else "float32"
+    wide = "float16" if arithmetic == "f16" else sum_type(dtype)
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
         Problem(
-            m, n, k, batch, dtype, dtype, result or dtype, wide, a, b, "row", form, groups, arithmetic, pointers
+            m, n, k, batch, dtype, dtype, result or INTEGERS.get(dtype, dtype), wide, a, b, "row", form, groups,
+            arithmetic, pointers,
         )
     )  # fmt: skip
 

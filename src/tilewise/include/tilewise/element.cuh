@@ -6,16 +6,18 @@ enum class float16 : unsigned short {};  // the bits of an IEEE 754 binary16
 enum class bfloat16 : unsigned short {}; // the upper half of the bits of a float32
 using float32 = float;
 using float64 = double;
+using int32 = int;
+using int64 = long long;
 
 // What results alone may be, each a byte: the largest number stands for all beyond it, infinities among them.
 enum class float8_e4m3fn : unsigned char {}; // the bits: 4 of an exponent, 3 behind the point; up to 448
 enum class float8_e5m2 : unsigned char {};   // up to 57344
-enum class int8 : signed char {};            // whole numbers from -128 to 127
+enum class int8 : signed char {};            // whole numbers from -128 to 127; operands, too
 
 template <typename A, typename B> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
 
-// The element in the type that sums are kept in: float64 for itself, float32 for all others. Exact.
+// The element in the type that sums are kept in: float64 for itself, float32 for all other floating-point types. Exact.
 inline __device__ float32 widen(float16 element)
 {
     float32 wide;
@@ -42,9 +44,16 @@ inline __device__ float2 widen_pair(unsigned both)
 inline __device__ float32 widen(float32 element) { return element; }
 inline __device__ float64 widen(float64 element) { return element; }
 
+// Integers are multiplied and summed modulo 2ⁿ: without signs, as C++ leaves open what signed ones do beyond their range.
+inline __device__ unsigned widen(int8 element) { return static_cast<int>(element); }
+inline __device__ unsigned widen(int32 element) { return element; }
+inline __device__ unsigned long long widen(int64 element) { return element; }
+
 // The sum rounded to an element type: to the nearest, of two equally near ones to the even one.
 template <typename T> inline __device__ T narrow(float32 sum) { return sum; }
 template <typename T> inline __device__ T narrow(float64 sum) { return sum; }
+template <typename T> inline __device__ T narrow(unsigned sum) { return sum; }
+template <typename T> inline __device__ T narrow(unsigned long long sum) { return sum; }
 
 template <> inline __device__ float16 narrow<float16>(float32 sum)
 {

@@ -1,7 +1,7 @@
 // Products of matrices that lie in memory in any way, a whole stack of them in one launch: C[z] = A[z]·B[z].
 //
-// It serves what the faster kernels do not: any strides, any size, float64, short and long sums alike. Sums
-// are kept in float32 (float64 for float64) and run over k from first to last.
+// It serves what the faster kernels do not: any strides, any size, float64, integers, short and long sums alike.
+// Sums are kept in float32 (float64 for float64, 32 or 64 bits for integers) and run over k from first to last.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, thread THREAD_M×THREAD_N×1. A thread's rows are neighbours, which it
 // reads from shared memory at once and, lanes along N, mostly in common with its warp; its columns lie as far
 // apart as there are threads in a row, so that neighbouring lanes read and write neighbouring elements.
@@ -29,7 +29,7 @@
 #define THREAD_N 4
 #endif
 #ifndef ELEMENT
-#define ELEMENT float32 // or float16, bfloat16, float64
+#define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64
 #endif
 #ifndef RESULT
 #define RESULT ELEMENT

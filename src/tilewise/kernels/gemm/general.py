@@ -12,15 +12,16 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
-from tilewise.problem import EIGHT_BITS, Tile
+from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, INTEGERS, Tile, sum_type
 
 __all__ = ["SPEC"]
 
-_ELEMENTS = ("float32", "float64", "float16", "bfloat16")
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_ELEMENTS = (*_FLOATS, *INTEGERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def candidates(operands: Operands, settings: Settings, _sms: int) -> Iterator[Se
 def fits(settings: Settings) -> bool:
     """Whether the two stages of a block fit into the shared memory that needs no asking."""
     shape = shape_of(settings)
-    item = 8 if settings["element"] == "float64" else 4
+    item = int(ELEMENT_BYTES[sum_type(str(settings["element"]))])
     return 2 * (shape.block.m + 4 + shape.block.n + 4) * shape.block.k * item <= 48 * 1024
 
 
@@ -83,8 +84,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         blocks(operands.inner(STACK_AXES), settings)
     ):
         return error
-    if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
-        return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
+    if unfit := refuse_types(operands, settings):
+        return unfit
     if not fits(settings):
         return ArgumentError(
             "partition", f"must be a smaller one for {settings['element']}", settings["partition"]
@@ -117,7 +118,7 @@ def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
 
 def work(_operands: Operands, settings: Settings) -> Work:
     shape = shape_of(settings)
-    double = settings["element"] == "float64"
+    double = settings["element"] in ("float64", "int64")
     # For each k, a warp reads the rows of its threads, which have most of them in common, 16 bytes at once, and their
     # columns one by one: a turn of shared memory for each, two for columns of float64.
     rows = ceil_div(shape.thread.m * (8 if double else 4), 16)
@@ -155,7 +156,7 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(SHAPES),
         "element": _ELEMENTS,
-        "result": (*_ELEMENTS, *EIGHT_BITS),
+        "result": (*_FLOATS, "int32", "int64", *EIGHT_BITS),
         "a_along_k": (1, 0),
         "b_along_n": (1, 0),
         "grouped": (0, 1),
@@ -164,7 +165,7 @@ SPEC = KernelSpec(
     refuse=refuse,
     candidates=candidates,
     element_types=_ELEMENTS,
-    accumulate=lambda settings: "float64" if settings["element"] == "float64" else "float32",
+    accumulate=lambda settings: sum_type(str(settings["element"])),
     defines=defines,
     tiles=lambda settings: {"block": shape_of(settings).block, "thread": shape_of(settings).thread},
     raster="grouped",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tilewise.errors import LaunchError
+from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.spec import Settings
 from tilewise.operands import Operands
+from tilewise.problem import EIGHT_BITS, INTEGERS
 
-__all__ = ["STACK_AXES", "name_defines", "refuse_blocks", "refuse_sizes"]
+__all__ = ["STACK_AXES", "name_defines", "refuse_blocks", "refuse_sizes", "refuse_types"]
 
 STACK_AXES = 2  # of a stack that one launch takes
 _MOST_BLOCKS = 2**31 - 1
@@ -17,6 +18,21 @@ def refuse_sizes(operands: Operands, kernel: str, most: int = 2**31) -> LaunchEr
     for argument, size in zip("mnk", operands.sizes, strict=True):
         if size >= most:
             return LaunchError(argument, f"must be less than {most:,} for kernel {kernel}", f"{size:,}")
+    return None
+
+
+def refuse_types(operands: Operands, settings: Settings) -> ArgumentError | None:
+    """Refuse results that no sums of the elements become: integers are their sums, and nothing is done to those."""
+    element, result = str(settings["element"]), str(settings["result"])
+    if element in INTEGERS:
+        if result != INTEGERS[element]:
+            return ArgumentError("result", f"must be {INTEGERS[element]!r} for {element}", result)
+        if not operands.epilogue.is_plain:
+            return ArgumentError("epilogue", "must be left out for integers", operands.epilogue.expression)
+    elif result in INTEGERS.values() or (result in EIGHT_BITS and element == "float64"):
+        return ArgumentError(
+            "result", f"must be no type of 8 bits, and no other integer, for {element}", result
+        )
     return None
 
 

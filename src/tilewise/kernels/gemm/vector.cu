@@ -13,7 +13,7 @@
 #include <tilewise/strided.cuh>
 
 #ifndef ELEMENT
-#define ELEMENT float32 // or float16, bfloat16, float64
+#define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64
 #endif
 #ifndef RESULT
 #define RESULT ELEMENT

@@ -11,18 +11,19 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
-from tilewise.problem import EIGHT_BITS, Tile
+from tilewise.problem import EIGHT_BITS, INTEGERS, Tile, sum_type
 
 __all__ = ["SPEC"]
 
 WARPS = 8
 LANES = 32
-_ELEMENTS = ("float32", "float64", "float16", "bfloat16")
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_ELEMENTS = (*_FLOATS, *INTEGERS)
 
 
 def as_columns(operands: Operands) -> Operands:
@@ -59,8 +60,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         blocks(operands.inner(STACK_AXES), settings)
     ):
         return error
-    if settings["result"] in EIGHT_BITS and settings["element"] == "float64":
-        return ArgumentError("result", "must be no type of 8 bits of float64", settings["result"])
+    if unfit := refuse_types(operands, settings):
+        return unfit
     return None
 
 
@@ -114,13 +115,13 @@ SPEC = KernelSpec(
         "rows": (8, 4, 2, 1),
         "per_lane": (1, 2, 4),
         "element": _ELEMENTS,
-        "result": (*_ELEMENTS, *EIGHT_BITS),
+        "result": (*_FLOATS, "int32", "int64", *EIGHT_BITS),
         "pointers": TABLE_SIZES,
     },
     refuse=refuse,
     candidates=candidates,
     element_types=_ELEMENTS,
-    accumulate=lambda settings: "float64" if settings["element"] == "float64" else "float32",
+    accumulate=lambda settings: sum_type(str(settings["element"])),
     defines=defines,
     tiles=tiles,
     strided=True,
