@@ -68,8 +68,8 @@ def matmul(
     ``a`` and ``b`` are arrays of NumPy, PyTorch, CuPy, JAX, of anything with DLPack or the CUDA array interface, or
     tilewise's own, in float16, bfloat16, float32 or float64, int8, int32 or int64, of any sizes and strides. They may
     be of different libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as in
-    ``numpy.matmul``. 16-bit types are summed in float32, integers modulo 2ⁿ in int32 (int64
-    in int64), which is also what the result of int8 holds. The result is of the caller's kind, made by the caller's
+    ``numpy.matmul``. 16-bit types are summed in float32, integers modulo 2ⁿ in int32 (int64 in int64), which is also
+    what the result of int8 holds. The result is of the caller's kind, made by the caller's
     library, on its current stream; nothing waits for the GPU.
 
     ``arithmetic`` is what to multiply in, if not in what the operands' type says: "tf32" is for float32 on the tensor
