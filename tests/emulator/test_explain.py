@@ -265,10 +265,10 @@ def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("source", "block", "tile", "thread", "depth", "says"),
     [
-        (FAR, (16, 16), 16, 1, 64, "uncoalesced global access"),
-        (FAR.replace(".x", ".t").replace(".y", ".x").replace(".t", ".y"), (16, 16), 16, 1, 64, "idle SMs"),
-        (COLUMN, (512,), 64, 8, 8, "shared bank conflicts"),
-        (SQUARE, (256,), 128, 64, 8, "shared bank conflicts"),
+        (FAR, (16, 16), 16, 1, 1, "uncoalesced global access"),
+        (FAR.replace(".x", ".t").replace(".y", ".x").replace(".t", ".y"), (16, 16), 16, 1, 1, "global access in parts of lines"),
+        (COLUMN, (512,), 64, 8, 8, "bound by fp32 arithmetic"),
+        (SQUARE, (256,), 128, 64, 8, "bound by fp32 arithmetic"),
     ],
     ids=["naive", "coalesced", "a column a thread", "a square a thread"],
 )  # fmt: skip

@@ -113,6 +113,9 @@ def _gains(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> It
         ),
     ):
         accesses = [access for access in machine.accesses if access.space == space]
+        if space == "global" and not any((one.sectors > one.ideal_sectors).any() for one in accesses):
+            # No sector is in vain, and yet the L1 looks up more lines than the words would fill.
+            what, remedy = "global access in parts of lines", "have a warp read whole lines of 128 bytes"
         spared = sum((_excess(access) for access in accesses), np.zeros(1))
         if float(spared.sum()):
             changed = _less(roofline, MEMORY_CYCLES, float(spared.sum()))
