@@ -56,36 +56,6 @@ def make_banks(subject: Subject) -> Panel | None:
     with drawing.group("pattern"):
         _draw_pattern(drawing, chosen)
     _draw_counts(drawing, chosen, _TOP + 32 * _ROW + 14)
-    total = subject.profile.metrics.get(_TOTAL)
-    spoilt = chosen.wavefronts - chosen.phases
-    if spoilt:
-        answer = (
-            f"Yes: {chosen.name} takes {chosen.wavefronts} wavefronts where {chosen.phases} would do, "
-            f"{times_text(chosen.runs)} in the recorded blocks ({subject.where(chosen.line)})."
-        )
-    else:
-        answer = f"No: no load or store takes more wavefronts than it needs; {chosen.name} takes {chosen.wavefronts}."
-        copies = subject.profile.metrics.get(_COPIES)
-        if copies is not None and copies.value:
-            answer += f" The {copies.value:,.0f} that are counted are of asynchronous copies, which wait at both ends."
-    facts = [
-        Fact(
-            "banks.wavefronts",
-            "wavefronts of this access",
-            chosen.wavefronts,
-        ),
-        Fact("banks.without", "without conflicts", chosen.phases),
-    ]
-    if total is not None:
-        facts.append(
-            Fact(
-                "banks.total",
-                "bank conflicts of the launch",
-                int(total.value),
-                label="exact" if total.label == "exact" else "model",
-                code=f'explanation.subject.profile["{_TOTAL}"]',
-            )
-        )
     rows = [
         (
             subject.where(one.line),
@@ -110,9 +80,41 @@ def make_banks(subject: Subject) -> Panel | None:
         "place": [_LEFT, _TOP, _CELL, _ROW],
     }  # fmt: skip
     return Panel(
-        "banks", "Do banks collide?", answer, drawing, facts, table, data,
+        "banks", "Do banks collide?", _answer(subject, chosen), drawing, _list_facts(subject, chosen), table, data,
         guess="Every lane reads a word 128 bytes behind that of the lane before. How many wavefronts?",
     )  # fmt: skip
+
+
+def _answer(subject: Subject, chosen: Pattern) -> str:
+    if chosen.wavefronts > chosen.phases:
+        return (
+            f"Yes: {chosen.name} takes {chosen.wavefronts} wavefronts where {chosen.phases} would do, "
+            f"{times_text(chosen.runs)} in the recorded blocks ({subject.where(chosen.line)})."
+        )
+    answer = (
+        f"No: no load or store takes more wavefronts than it needs; {chosen.name} takes {chosen.wavefronts}."
+    )
+    copies = subject.profile.metrics.get(_COPIES)
+    if copies is not None and copies.value:
+        answer += (
+            f" The {copies.value:,.0f} that are counted are of asynchronous copies, which wait at both ends."
+        )
+    return answer
+
+
+def _list_facts(subject: Subject, chosen: Pattern) -> list[Fact]:
+    facts = [
+        Fact("banks.wavefronts", "wavefronts of this access", chosen.wavefronts),
+        Fact("banks.without", "without conflicts", chosen.phases),
+    ]
+    total = subject.profile.metrics.get(_TOTAL)
+    if total is not None:
+        label = "exact" if total.label == "exact" else "model"
+        code = f'explanation.subject.profile["{_TOTAL}"]'
+        facts.append(
+            Fact("banks.total", "bank conflicts of the launch", int(total.value), label=label, code=code)
+        )
+    return facts
 
 
 def _draw_pattern(drawing: Drawing, one: Pattern) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing
@@ -41,13 +43,8 @@ def make_order(subject: Subject) -> Panel | None:
     drawing.text(_LEFT, 46, f"blue: the {flight} blocks that are in flight first", "small muted")
     with drawing.group("tiles"):
         if drawn:
-            _draw_tiles(
-                drawing,
-                [order(block, rows, columns) for block in range(rows * columns)],
-                rows,
-                columns,
-                flight,
-            )
+            tiles = [order(block, rows, columns) for block in range(rows * columns)]
+            _draw_tiles(drawing, tiles, rows, columns, flight)
         else:
             drawing.text(_LEFT, _TOP + 20, f"{rows * columns:,} tiles: too many to draw", "muted")
     example = {name: _example(name) for name in ORDERS}
@@ -57,52 +54,51 @@ def make_order(subject: Subject) -> Panel | None:
         name: waves(ORDERS[name], rows, columns, owners.rows, owners.columns, flight)[0].total
         for name in ORDERS
     }
-    own = read[plan.raster]
-    best = min(read.values())
-    answer = (
-        f"{_NAMES[plan.raster].capitalize()}: {flight} blocks in flight read {own:,.0f} elements of A and B for each k"
-        + (
-            "; no order of these reads less."
-            if own <= best
-            else f"; {_NAMES[min(read, key=lambda name: read[name])]} would read {best:,.0f}."
-        )
-    )
     facts = [
         Fact("order.flight", "blocks in flight", flight),
-        Fact("order.read", "elements read for each k", int(own), label="model"),
-        Fact(
-            "order.column",
-            "64 blocks, column by column",
-            int(example["column"]),
-            "for each k",
-            "model",
-        ),
-        Fact("order.square", "64 blocks in a square of 8×8", square, "for each k", "model"),
-        Fact(
-            "order.hilbert", "64 blocks along Hilbert's curve", int(example["hilbert"]), "for each k", "model"
-        ),
+        Fact("order.read", "elements read for each k", int(read[plan.raster]), label="model"),
+        *_list_examples(example, square),
     ]
     table = Table(
         ("order", "elements for each k, here", "64 blocks of 256×128"),
         [(_NAMES[name], f"{read[name]:,.0f}", f"{example[name]:,.0f}") for name in ORDERS],
     )
-    tiles = [(row, column) for row in range(rows) for column in range(columns)] if drawn else []
+    count = rows * columns if drawn else 0
     data = {
         "rows": rows, "columns": columns, "flight": flight, "tile": [owners.rows, owners.columns],
         "names": [_NAMES[name] for name in ORDERS], "own": list(ORDERS).index(plan.raster),
         "place": [_LEFT, _TOP, _SIDE],
         "orders": [
-            [at for block in range(len(tiles)) for at in ORDERS[name](block, rows, columns)] for name in ORDERS if tiles
+            [at for block in range(count) for at in ORDERS[name](block, rows, columns)] for name in ORDERS if count
         ],
     }  # fmt: skip
     return Panel(
-        "order", "In which order?", answer, drawing, facts, table, data,
+        "order", "In which order?", _answer(read, plan.raster, flight), drawing, facts, table, data,
         guess="64 blocks go down a column of tiles of 256×128. How many elements of A and B do they read for each k?",
     )  # fmt: skip
 
 
 def _example(name: str) -> float:
     return waves(ORDERS[name], *_GRID, *_TILE, _FLIGHT)[0].total
+
+
+def _answer(read: Mapping[str, float], raster: str, flight: int) -> str:
+    """What the blocks in flight read, and which order would read less."""
+    name, own = _NAMES[raster].capitalize(), f"{read[raster]:,.0f}"
+    head = f"{name}: {flight} blocks in flight read {own} elements of A and B for each k"
+    best = min(read, key=lambda name: read[name])
+    if read[raster] <= read[best]:
+        return f"{head}; no order of these reads less."
+    return f"{head}; {_NAMES[best]} would read {read[best]:,.0f}."
+
+
+def _list_examples(example: Mapping[str, float], square: int) -> list[Fact]:
+    listed = (
+        ("order.column", "64 blocks, column by column", int(example["column"])),
+        ("order.square", "64 blocks in a square of 8×8", square),
+        ("order.hilbert", "64 blocks along Hilbert's curve", int(example["hilbert"])),
+    )
+    return [Fact(name, what, value, "for each k", "model") for name, what, value in listed]
 
 
 def _draw_tiles(drawing: Drawing, tiles: list[tuple[int, int]], rows: int, columns: int, flight: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +104,24 @@ def _mbarrier(recording: Recording, event: int) -> int:
     return int(row[recording.lanes(event)[0]]) & _OFFSETS
 
 
+def _count_waits(spans: Sequence[Span]) -> int:
+    return sum(span.count for span in spans if span.kind == "wait")
+
+
+def _answer(spans: Sequence[Span]) -> str:
+    """In words: who fetches, who multiplies, and whether anything is fetched ahead."""
+    fetching = {span.warp for span in spans if span.kind == "fetch"}
+    multiplying = {span.warp for span in spans if span.kind == "multiply"}
+    if multiplying and fetching and not fetching & multiplying:
+        fetch, multiply = _named(fetching, "fetch", "fetches"), _named(multiplying, "multiply", "multiplies")
+        return f"Warps have roles: {fetch} tiles, {multiply}; they wait for one another by mbarriers alone."
+    if fetching:
+        return "Every warp starts copies for later steps before it reads and multiplies those of this one."
+    if _count_waits(spans):
+        return "Nothing is fetched ahead: a warp loads, waits for the others at a barrier, and goes on."
+    return "No warp waits for another: each goes through on its own."
+
+
 def make_overlap(subject: Subject) -> Panel | None:
     """The panel; None for a recording without events."""
     recording = subject.recording
@@ -136,18 +155,6 @@ def make_overlap(subject: Subject) -> Panel | None:
     drawing.text(_LEFT, y, "order, not time →", "small muted")
     if most > _MOST_STEPS:
         drawing.text(WIDTH - 20, y, f"the first {_MOST_STEPS} of {most:,} steps", "small muted", "end")
-    fetching = {span.warp for span in spans if span.kind == "fetch"}
-    multiplying = {span.warp for span in spans if span.kind == "multiply"}
-    waits = sum(span.count for span in spans if span.kind == "wait")
-    if multiplying and fetching and not fetching & multiplying:
-        fetch, multiply = _named(fetching, "fetch", "fetches"), _named(multiplying, "multiply", "multiplies")
-        answer = f"Warps have roles: {fetch} tiles, {multiply}; they wait for one another by mbarriers alone."
-    elif fetching:
-        answer = "Every warp starts copies for later steps before it reads and multiplies those of this one."
-    elif waits:
-        answer = "Nothing is fetched ahead: a warp loads, waits for the others at a barrier, and goes on."
-    else:
-        answer = "No warp waits for another: each goes through on its own."
     facts = [
         Fact(
             "overlap.warps",
@@ -156,7 +163,7 @@ def make_overlap(subject: Subject) -> Panel | None:
             label="exact",
             code="len({*explanation.subject.recording.events.warp})",
         ),
-        Fact("overlap.waits", "times that warps wait", waits, label="order"),
+        Fact("overlap.waits", "times that warps wait", _count_waits(spans), label="order"),
         Fact("overlap.steps", "steps, one after another", most, label="order"),
     ]
     rows = [(str(span.warp), span.kind, str(span.start), str(span.count)) for span in spans[:80]]
@@ -170,7 +177,7 @@ def make_overlap(subject: Subject) -> Panel | None:
     return Panel(
         "overlap",
         "What overlaps?",
-        answer,
+        _answer(spans),
         drawing,
         facts,
         Table(("warp", "does", "step", "events"), rows),

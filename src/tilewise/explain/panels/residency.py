@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
@@ -35,26 +37,7 @@ def make_residency(subject: Subject) -> Panel | None:
         "bold",
     )
     limits = sorted(found.limits.items(), key=lambda pair: pair[1])
-    for i, (name, most) in enumerate(limits):
-        y = _TOP + i * 34
-        drawing.text(_LEFT - 12, y + 15, name, "", "end")
-        drawing.rect(_LEFT, y, _WIDE, 20, "f-panel s-rule")
-        if most:
-            part = _WIDE / most
-            for block in range(min(blocks, 64)):
-                drawing.rect(
-                    _LEFT + block * part + 1,
-                    y + 1,
-                    max(part - 2, 1),
-                    18,
-                    "f-block" if name in found.binding else "f-block half",
-                )
-        drawing.text(
-            _LEFT + _WIDE + 10,
-            y + 15,
-            f"room for {most}" + (": binds" if name in found.binding else ""),
-            "bold" if name in found.binding else "",
-        )
+    _draw_limits(drawing, limits, found)
     top = _TOP + len(limits) * 34 + 34
     stairs = _stairs(subject, found)
     _draw_stairs(drawing, stairs, found, top)
@@ -64,11 +47,33 @@ def make_residency(subject: Subject) -> Panel | None:
         f"{found.warps} of {found.warps_most} warps ({found.ratio:.0%}), limited by {rule}. Registers divided by those "
         f"of a thread say {found.threads_by_division:,} threads; an SM runs {found.threads_per_sm:,}, in whole blocks."
     )
-    example = occupancy(find(_EXAMPLE_GPU), *_EXAMPLE)
+    rows = [(name, str(most), "yes" if name in found.binding else "") for name, most in limits]
+    data = {"stairs": stairs, "registers": found.registers, "threads": found.threads}
+    return Panel(
+        "residency", "How full is the GPU?", answer, drawing, _list_facts(found),
+        Table(("limit", "blocks of an SM", "binds"), rows), data,
+        guess="An SM of an RTX 2060 SUPER has 65,536 registers. How many threads of 40 registers does it run?",
+    )  # fmt: skip
+
+
+def _draw_limits(drawing: Drawing, limits: Sequence[tuple[str, int]], found: Occupancy) -> None:
+    """What an SM has, each with the blocks that it holds, and room for as many as there would be."""
+    for i, (name, most) in enumerate(limits):
+        y, binds = _TOP + i * 34, name in found.binding
+        drawing.text(_LEFT - 12, y + 15, name, "", "end")
+        drawing.rect(_LEFT, y, _WIDE, 20, "f-panel s-rule")
+        part = _WIDE / max(most, 1)
+        for block in range(min(found.blocks, 64) if most else 0):
+            colour = "f-block" if binds else "f-block half"
+            drawing.rect(_LEFT + block * part + 1, y + 1, max(part - 2, 1), 18, colour)
+        shown = f"room for {most}" + (": binds" if binds else "")
+        drawing.text(_LEFT + _WIDE + 10, y + 15, shown, "bold" if binds else "")
+
+
+def _list_facts(found: Occupancy) -> list[Fact]:
+    code = "explanation.subject.profile.occupancy.blocks"
     facts = [
-        Fact(
-            "residency.blocks", "blocks of an SM", blocks, code="explanation.subject.profile.occupancy.blocks"
-        ),
+        Fact("residency.blocks", "blocks of an SM", found.blocks, code=code),
         Fact("residency.threads", "threads of an SM", found.threads_per_sm),
         Fact("residency.division", "by division of registers", found.threads_by_division),
         Fact("residency.registers", "registers of a thread", found.registers),
@@ -76,24 +81,15 @@ def make_residency(subject: Subject) -> Panel | None:
     ]
     if found.waves is not None:
         facts.append(Fact("residency.waves", "waves of blocks", round(found.waves, 4)))
-    less = found.next_registers
-    if less:
-        facts.append(Fact("residency.next", "registers of a thread for one block more", less))
-    facts += [
-        Fact(
-            "residency.example_division",
-            "RTX 2060 SUPER, 40 registers: by division",
-            example.threads_by_division,
-        ),
+    if found.next_registers:
+        what = "registers of a thread for one block more"
+        facts.append(Fact("residency.next", what, found.next_registers))
+    example, what = occupancy(find(_EXAMPLE_GPU), *_EXAMPLE), "RTX 2060 SUPER, 40 registers: by division"
+    return [
+        *facts,
+        Fact("residency.example_division", what, example.threads_by_division),
         Fact("residency.example", "and that it runs", example.threads_per_sm),
     ]
-    rows = [(name, str(most), "yes" if name in found.binding else "") for name, most in limits]
-    data = {"stairs": stairs, "registers": found.registers, "threads": found.threads}
-    return Panel(
-        "residency", "How full is the GPU?", answer, drawing, facts,
-        Table(("limit", "blocks of an SM", "binds"), rows), data,
-        guess="An SM of an RTX 2060 SUPER has 65,536 registers. How many threads of 40 registers does it run?",
-    )  # fmt: skip
 
 
 def _stairs(subject: Subject, found: Occupancy) -> list[tuple[int, int]]:
