@@ -41,6 +41,7 @@ def grouped_matmul(
     out: Any = None,
     *,
     epilogue: EpilogueCall | None = None,
+    arithmetic: str | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
 ) -> ArrayT:
@@ -56,7 +57,8 @@ def grouped_matmul(
     rows of ``a``, but no other memory is touched.
 
     ``epilogue`` is what happens to the sums, as in :func:`tilewise.matmul`, with arrays that broadcast to the result;
-    ``device`` is where host arrays are multiplied; ``plan``, made with ``groups``, is how.
+    ``arithmetic`` is what to multiply in, as there; ``device`` is where host arrays are multiplied; ``plan``, made with
+    ``groups``, is how.
 
     >>> import numpy as np, tilewise as tw
     >>> a, b = np.ones((5, 3), "float32"), np.stack([np.full((3, 2), g, "float32") for g in (1, 2, 4)])
@@ -67,7 +69,7 @@ def grouped_matmul(
         raise ArgumentError(
             "plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k, groups=…) makes one"
         )
-    choice = Choice(plan=plan)
+    choice = Choice(plan=plan, arithmetic=arithmetic)
     views = {
         name: interop.view(name, interop.as_array(name, value))
         for name, value in (("a", a), ("b", b), ("offsets", offsets))
@@ -141,7 +143,8 @@ def _offer(
 grouped_matmul_in_python = grouped_matmul  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(grouped_matmul)
 _SIGNATURE = (
-    "grouped_matmul($module, a, b, offsets, out=None, *, epilogue=None, device=None, plan=None)\n--\n\n"
+    "grouped_matmul($module, a, b, offsets, out=None, *, epilogue=None, arithmetic=None, device=None, "
+    "plan=None)\n--\n\n"
 )
 _DOC = _SIGNATURE + (grouped_matmul.__doc__ or "")
 _warm = WarmCalls("grouped_matmul", _DOC, _uncompiled) if can_compile() else None

@@ -29,6 +29,7 @@ def linear(
     activation: str | None = None,
     residual: Any = None,
     out: Any = None,
+    arithmetic: str | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
     copy: bool | None = None,
@@ -47,7 +48,7 @@ def linear(
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
-        operators.refuse(out=out, plan=plan, copy=copy)
+        operators.refuse(out=out, arithmetic=arithmetic, plan=plan, copy=copy)
         recorded: ArrayT = operators.linear(
             x, weight, bias, activation=activation, residual=residual, device=device
         )
@@ -69,7 +70,7 @@ def linear(
             given = arrays.a, weights, arrays.out  # the record is of the arrays that a call gives
             _warm.offer(made, given, has_out, where, describe_extras(arrays.fused, activation))
 
-    choice = Choice(plan=plan, copy=copy)
+    choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)
     return result
 
@@ -79,8 +80,8 @@ def linear(
 linear_in_python = linear  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(linear)
 _SIGNATURE = (
-    "linear($module, x, weight, bias=None, *, activation=None, residual=None, out=None, device=None, plan=None, "
-    "copy=None)\n--\n\n"
+    "linear($module, x, weight, bias=None, *, activation=None, residual=None, out=None, arithmetic=None, "
+    "device=None, plan=None, copy=None)\n--\n\n"
 )
 _warm = WarmCalls("linear", _SIGNATURE + (linear.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["linear"] = _uncompiled if _warm is None else _warm.function

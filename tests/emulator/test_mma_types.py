@@ -154,6 +154,23 @@ def test_tf32_is_rounded_to_the_nearest_and_only_if_asked_for() -> None:
     assert compare(plain, a, b).ok and not compare(found, a, b).ok
 
 
+@pytest.mark.parametrize("sort", ["linear", "grouped"])
+def test_tf32_of_layers_and_groups(sort: str) -> None:
+    """Rounded as a product in tf32 is, and not as float32 would be."""
+    rng = np.random.default_rng()
+    a, weight = (rng.standard_normal(shape, np.float32) for shape in ((40, 64), (24, 64)))
+
+    def product(arithmetic: str | None) -> Any:
+        if sort == "linear":
+            return tw.linear(a, weight, arithmetic=arithmetic, device="emulator")
+        ends = np.array([16, 40], "int32")
+        return tw.grouped_matmul(a, np.stack([weight.T] * 2), ends, arithmetic=arithmetic, device="emulator")
+
+    rounded, own = product("tf32"), product(None)
+    assert compare(rounded, a, weight.T, arithmetic="tf32") and compare(own, a, weight.T)
+    assert not compare(rounded, a, weight.T)
+
+
 def test_what_is_not_finite_comes_through_tf32() -> None:
     a, b = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((24, 40), (40, 24)))
     a[3, 4], a[5, 6], b[7, 8] = np.inf, np.nan, -np.inf
