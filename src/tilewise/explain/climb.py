@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -45,11 +46,11 @@ class Climb:
         """The climb in two lines."""
         best = max(self.rungs.values(), key=lambda one: one.rate)
         found = [f"{show_rate(best.rate)} at most by {best.name}, bound by {best.bound}"]
+        rungs = list(self.rungs.values())
         steps = [
             (after.rate / before.rate, before.name, after.name)
-            for before, after in zip(
-                list(self.rungs.values())[2:], list(self.rungs.values())[3:], strict=False
-            )
+            for before, after in itertools.pairwise(rungs)
+            if before.size == after.size
         ]
         if steps:
             times, before, after = max(steps)
