@@ -400,3 +400,17 @@ def test_the_placement_of_pieces_follows_the_slider(open_page: Open, pages: list
         assert f"A, piece {piece} of 8 rows: groups {', '.join(map(str, groups))}" in page.inner_text(
             "#placement .say"
         )
+
+
+def test_what_is_chosen_is_marked_in_every_panel(open_page: Open, explanation: Explanation) -> None:
+    page = open_page("#e=9,5&b=0&w=4&l=21")
+    assert (
+        page.locator("#levels svg g.f-thread > circle").count() == 2
+    )  # in C and in the block, not in the first warp
+    assert page.locator("#order [data-marked]").count() == 1
+    assert page.inner_text("#overlap .say").startswith("warp 4: ")
+    page.locator("#overlap [role=grid]").focus()
+    page.keyboard.press("ArrowDown")
+    assert "w=5" in page.evaluate("location.hash")
+    page.keyboard.press("Escape")
+    assert page.locator("#levels circle, #order [data-marked]").count() == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -67,7 +69,25 @@ def make_levels(subject: Subject) -> Panel | None:
             ("thread", runs_text(rows), runs_text(columns), str(len(mine))),
         ],
     )
-    return Panel("levels", "What is a block's, a warp's, a thread's?", answer, drawing, facts, table)
+    data = {"boxes": _boxes(c.rows, c.columns, owners, low, high)}
+    return Panel("levels", "What is a block's, a warp's, a thread's?", answer, drawing, facts, table, data)
+
+
+def _boxes(
+    rows: int, columns: int, owners: Owners, low: Corner2, high: Corner2
+) -> list[dict[str, Sequence[float]]]:
+    """Where each level is drawn, and which rows and columns of C it has: the first, and how many."""
+    first = owners.first_row, owners.first_column
+    parts = [
+        ((0, 0), (rows, columns), 24.0), (first, (owners.rows, owners.columns), 0.0),
+        ((first[0] + int(low[0]), first[1] + int(low[1])), (int(high[0] - low[0]), int(high[1] - low[1])), 14.0),
+    ]  # fmt: skip
+    found: list[dict[str, Sequence[float]]] = []
+    for left, (at, size, least) in zip(_LEFT, parts, strict=True):
+        tall, wide = _scaled(*size)
+        place = [left, _TOP, max(wide, least), max(tall, least)]
+        found.append({"place": place, "rows": [at[0], size[0]], "columns": [at[1], size[1]]})
+    return found
 
 
 def _pieces(count: int) -> str:

@@ -29,10 +29,10 @@ def refuse_types(operands: Operands, settings: Settings) -> ArgumentError | None
             return ArgumentError("result", f"must be {INTEGERS[element]!r} for {element}", result)
         if not operands.epilogue.is_plain:
             return ArgumentError("epilogue", "must be left out for integers", operands.epilogue.expression)
-    elif result in INTEGERS.values() or (result in EIGHT_BITS and element == "float64"):
-        return ArgumentError(
-            "result", f"must be no type of 8 bits, and no other integer, for {element}", result
-        )
+    elif result in EIGHT_BITS and element == "float64":
+        return ArgumentError("result", "must be no type of 8 bits of float64", result)
+    elif result in INTEGERS.values():
+        return ArgumentError("result", f"must be no integer of {element}", result)
     return None
 
 
