@@ -93,7 +93,7 @@ class Explanation:
             f"recorded on the emulator: {len(recording):,} events of {which} of {recording.launch.blocks:,}"
         ]
         if recording.lost:
-            found.append(f"{recording.lost:,} events more did not fit, and are in no picture")
+            found.append(f"what came after these {len(recording):,} events is in no picture")
         return [*found, *counted.notes, *self.subject.notes]
 
     @cached_property

@@ -25,7 +25,7 @@ from tilewise.launch import Launch, Parameter
 
 __all__ = ["MOST_EVENTS", "find_roles", "name_arguments", "record_bound"]
 
-MOST_EVENTS = 1 << 18  # what does not fit is counted, and said
+MOST_EVENTS = 1 << 17  # that something did not fit is said
 _LAST_WORD = re.compile(r"(\w+)\W*$")  # of a declaration: the parameter's name
 
 

@@ -117,7 +117,7 @@ class Extents:
 
 @dataclass
 class Recording:
-    """The events of one launch, of the blocks in ``blocks``; ``lost`` more did not fit.
+    """The events of one launch, of the blocks in ``blocks``. At least ``lost`` more did not fit, and were not waited for.
 
     ``matrices`` are those that addresses are named by.
     """

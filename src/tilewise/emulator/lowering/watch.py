@@ -41,6 +41,11 @@ class Memories(Protocol):
         """The address of memory that all workers share."""
         ...
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more, so that the launch may end."""
+        ...
+
     def worker(self, number: int) -> int:
         """The address of memory of one worker's own."""
         ...

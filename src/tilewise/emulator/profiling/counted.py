@@ -57,6 +57,10 @@ class Counters:
     def launch(self) -> int:
         return int(self._launch.ctypes.data)
 
+    @property
+    def is_full(self) -> bool:
+        return False
+
     def worker(self, number: int) -> int:
         """Zeroed memory of a worker: ways of places, then the rows."""
         raw = np.zeros(self._ways + self._row * self.multiprocessors + 64, np.uint8)

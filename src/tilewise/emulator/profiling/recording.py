@@ -2,7 +2,7 @@
 
 It is for pictures and explanations of a block or two. Each event is a row of numbers of one length, so that a
 recording is read without a loop: what, by which warp of which block, by which lanes, and an address for each of these.
-A log that is full takes no more, and says how much it lacks.
+A log that is full takes no more, and counts what it lacks for as long as the launch goes on: soon it is ended.
 
 The order is one that the hardware could have: that of the emulator, which runs a warp until it has to wait. It says
 nothing of time.
@@ -288,6 +288,10 @@ class Recorder:
     @property
     def launch(self) -> int:
         return 0
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._logs) and all(log[_USED // 8] >= self._most for log in self._logs)
 
     def worker(self, number: int) -> int:
         log = np.zeros(_HEADER // 8 + self._most * _ROW, np.int64)

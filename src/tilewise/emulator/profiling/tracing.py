@@ -134,6 +134,10 @@ class Tracer:
     def launch(self) -> int:
         return 0
 
+    @property
+    def is_full(self) -> bool:
+        return False
+
     def worker(self, number: int) -> int:
         log = np.zeros(_HEADER // 8 + self._most, np.int64)
         log[_CAPACITY // 8], log[_BLOCK // 8] = self._most, _NONE

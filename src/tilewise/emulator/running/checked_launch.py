@@ -199,6 +199,10 @@ class Checks:
     def launch(self) -> int:
         return self.state.address
 
+    @property
+    def is_full(self) -> bool:
+        return False
+
     def worker(self, number: int) -> int:
         return 0
 

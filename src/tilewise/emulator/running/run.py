@@ -429,7 +429,7 @@ class _Work:
         return True
 
     def _check_timeout(self, started: float) -> None:
-        """End the launch if its time is over; report progress."""
+        """End the launch if its time is over, or what watches it takes no more; report progress."""
         now = time.monotonic()
         timeout = self.runner.timeout
         if timeout is not None and now - started > timeout and not self.error:
@@ -440,6 +440,8 @@ class _Work:
                     "blocks were done; give more time, or look for a loop that does not end"
                 )
             )
+        if self.runner.watch is not None and self.runner.watch.is_full:
+            self.context.set(LAUNCH.STOP, 1, 4)
         if self.runner.progress:
             self.runner.progress(self.context.get(LAUNCH.DONE, 8), self.total)
 
