@@ -117,9 +117,9 @@ class Extents:
 
 @dataclass
 class Recording:
-    """The events of one launch, of the blocks in ``blocks``. At least ``lost`` more did not fit, and were not waited for.
+    """The events of one launch, of the blocks in ``blocks``, as far as they fit.
 
-    ``matrices`` are those that addresses are named by.
+    At least ``lost`` came after them: a launch ends once its recording is full. ``matrices`` are those that addresses are named by.
     """
 
     kernel: str
