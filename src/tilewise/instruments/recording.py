@@ -119,7 +119,8 @@ class Extents:
 class Recording:
     """The events of one launch, of the blocks in ``blocks``, as far as they fit.
 
-    At least ``lost`` came after them: a launch ends once its recording is full. ``matrices`` are those that addresses are named by.
+    At least ``lost`` came after them: a launch ends once its recording is full. ``matrices`` are those that addresses
+    are named by.
     """
 
     kernel: str
