@@ -68,7 +68,8 @@ def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> 
 
     _check_plan(plan)
     bound = _bind_dense(plan, find(plan.gpu).arch if plan.gpu in GPUS else None)
-    arrays = _make_arrays(plan, bound, np.random.default_rng(seed).standard_normal)
+    normal = np.random.default_rng(seed).standard_normal
+    arrays = _make_arrays(plan, bound, lambda size, dtype: normal(size).astype(dtype))
     addresses = _addresses(plan, arrays)
     return check_bound(bound, addresses, order)
 
@@ -98,7 +99,7 @@ def record(plan: Plan, *, blocks: Sequence[int] = (0,), element: tuple[int, int]
     launch, packed = list(bound.packed(addresses))[len(bound.copies)]
     wanted = None if element is None else ("c", *element)
     matrices = _name_matrices(plan, bound, addresses)
-    return record_bound(bound, launch, packed, gpu, matrices, blocks=blocks, element=wanted)
+    return record_bound(bound, launch, packed, gpu, matrices, blocks=blocks, element=wanted, undo=False)
 
 
 def _name_matrices(plan: Plan, bound: Bound, addresses: Mapping[str, int]) -> list[NamedMatrix]:
@@ -139,17 +140,18 @@ def _read_operands(plan: Plan, operands: Operands) -> Operands:
     return with_copies(spec, operands, (*needed, *plan.copies))
 
 
-def _make_arrays(plan: Plan, bound: Bound, fill: Callable[[int], npt.NDArray[Any]]) -> dict[str, Array]:
+def _make_arrays(
+    plan: Plan, bound: Bound, fill: Callable[[int, np.dtype[Any]], npt.NDArray[Any]]
+) -> dict[str, Array]:
     """The operands on the emulator, by name: A and B filled, the result and the workspace not set."""
     device, problem = open_emulator(), plan.problem
     sizes = {"a": problem.m * problem.k, "b": problem.k * problem.n * max(problem.groups, 1)}
     made: dict[str, Array] = {}
     for name, size in sizes.items():
-        made[name] = device.array(fill(problem.batch * size).astype(numpy_dtype(getattr(problem, name))))
+        made[name] = device.array(fill(problem.batch * size, numpy_dtype(getattr(problem, name))))
     extras = Operands.of(problem).extras
     for one in extras:
-        values = fill(problem.batch * one.rows * one.columns)
-        made[one.name] = device.array(values.astype(numpy_dtype(one.dtype)))
+        made[one.name] = device.array(fill(problem.batch * one.rows * one.columns, numpy_dtype(one.dtype)))
     made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
     if problem.groups:  # even ones
         ends = np.arange(1, problem.groups + 1) * problem.m // problem.groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -41,8 +42,11 @@ def record_bound(
     order: str | int = "eager",
     most: int = MOST_EVENTS,
     timeout: float | None = None,
+    undo: bool = True,
 ) -> Recording:
-    """Record some blocks of one launch of a bound, whole clusters of them; memory is as before at the end.
+    """Record some blocks of one launch of a bound, whole clusters of them.
+
+    With ``undo`` memory is as before at the end.
 
     ``element`` is of a matrix, row and column: then the blocks that write it are recorded, which takes a run of the
     whole grid to find them.
@@ -50,7 +54,7 @@ def record_bound(
     check_on_host(bound)
     modules = modules_of(bound)
     launcher = HostLauncher(order, multiprocessors=gpu.sms, modules=modules)
-    run = _RecordedLaunch(launch, packed, launcher, list(matrices), timeout)
+    run = _RecordedLaunch(launch, packed, launcher, list(matrices), timeout, undo)
     with modules.apart(bound.binaries, {}):
         if element is not None:
             blocks = run.find_writers(*element)
@@ -67,8 +71,10 @@ class _RecordedLaunch:
         launcher: HostLauncher,
         matrices: list[NamedMatrix],
         timeout: float | None,
+        undo: bool,
     ) -> None:
         self.launch, self.packed, self.launcher, self.timeout = launch, packed, launcher, timeout
+        self.undo = undo
         self.matrices = {matrix.name: matrix for matrix in matrices}
         self.whole = launcher.resolve_clusters(launch.binary, launch.entry, launch.launch)
 
@@ -99,7 +105,7 @@ class _RecordedLaunch:
             return made[-1]
 
         bound = self.launch
-        with self.launcher.undo_changes():
+        with self.launcher.undo_changes() if self.undo else contextlib.nullcontext():
             self.launcher.run(
                 bound.binary, bound.entry, bound.launch, self.packed, self.timeout, "recorded", watch, chosen
             )
