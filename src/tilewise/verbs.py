@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "profile", "record"]
 
+_Fill = Callable[[int, "np.dtype[Any]"], "npt.NDArray[Any]"]  # so many elements of a type
+
 
 def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Profile:
     """What a plan comes to on its GPU, counted on the emulator, in the terms of ncu.
@@ -50,7 +52,7 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     gpu = find(plan.gpu if plan.gpu in GPUS else DEFAULT_GPU)
     bound = _bind_dense(plan, gpu.arch)
     # NOTE: zeros, since what is in memory by chance may be slow to compute with.
-    arrays = _make_arrays(plan, bound, np.zeros)
+    arrays = _make_arrays(plan, bound)
     addresses = _addresses(plan, arrays)
     return profile_bound(bound, addresses, gpu, cache=cache, sample=blocks)
 
@@ -94,7 +96,7 @@ def record(plan: Plan, *, blocks: Sequence[int] = (0,), element: tuple[int, int]
     if not bound.launches:
         rule = "must have a launch, and a product without elements has none"
         raise ArgumentError("plan", rule, str(plan.problem))
-    arrays = _make_arrays(plan, bound, np.zeros)
+    arrays = _make_arrays(plan, bound)
     addresses = _addresses(plan, arrays)
     launch, packed = list(bound.packed(addresses))[len(bound.copies)]
     wanted = None if element is None else ("c", *element)
@@ -140,18 +142,20 @@ def _read_operands(plan: Plan, operands: Operands) -> Operands:
     return with_copies(spec, operands, (*needed, *plan.copies))
 
 
-def _make_arrays(
-    plan: Plan, bound: Bound, fill: Callable[[int, np.dtype[Any]], npt.NDArray[Any]]
-) -> dict[str, Array]:
-    """The operands on the emulator, by name: A and B filled, the result and the workspace not set."""
+def _make_arrays(plan: Plan, bound: Bound, fill: _Fill | None = None) -> dict[str, Array]:
+    """The operands on the emulator, by name: A and B filled, with zeros by default, the result and the workspace not
+    set."""
     device, problem = open_emulator(), plan.problem
-    sizes = {"a": problem.m * problem.k, "b": problem.k * problem.n * max(problem.groups, 1)}
     made: dict[str, Array] = {}
-    for name, size in sizes.items():
-        made[name] = device.array(fill(problem.batch * size, numpy_dtype(getattr(problem, name))))
-    extras = Operands.of(problem).extras
-    for one in extras:
-        made[one.name] = device.array(fill(problem.batch * one.rows * one.columns, numpy_dtype(one.dtype)))
+
+    def make(name: str, size: int, dtype: str) -> None:
+        kind = numpy_dtype(dtype)
+        made[name] = device.zeros(size, kind) if fill is None else device.array(fill(size, kind))
+
+    make("a", problem.batch * problem.m * problem.k, problem.a)
+    make("b", problem.batch * problem.k * problem.n * max(problem.groups, 1), problem.b)
+    for one in Operands.of(problem).extras:
+        make(one.name, problem.batch * one.rows * one.columns, one.dtype)
     made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
     if problem.groups:  # even ones
         ends = np.arange(1, problem.groups + 1) * problem.m // problem.groups

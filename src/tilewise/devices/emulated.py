@@ -221,9 +221,16 @@ class EmulatedDevice:
 
     def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
         """An array whose elements are not set."""
+        return self._allocate(shape, dtype, zeros=False)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike = "float32") -> EmulatedArray:
+        """An array of zeros: memory that no launch touches costs nothing."""
+        return self._allocate(shape, dtype, zeros=True)
+
+    def _allocate(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, zeros: bool) -> EmulatedArray:
         sizes, kind = as_shape(shape), as_dtype(dtype)
         size = math.prod(sizes) * kind.itemsize
-        allocation = Allocation(size, f"the {kind} array of shape {sizes}", unset=True)
+        allocation = Allocation(size, f"the {kind} array of shape {sizes}", unset=not zeros, zeros=zeros)
         view = allocation.bytes.view(kind).reshape(sizes) if size else np.empty(sizes, kind)
         for listener in tuple(_LISTENERS):
             listener(allocation)

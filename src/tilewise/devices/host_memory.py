@@ -25,10 +25,13 @@ _MOST_FREED_RECORDS = 64  # freed arrays whose names are kept, for messages
 class Allocation:
     """Host memory that launches may touch, from the moment it is made until nothing refers to it."""
 
-    def __init__(self, size: int, name: str, unset: bool = False) -> None:
-        """``unset``: its bytes are uninitialised. Later it may be an array that says so of each byte."""
+    def __init__(self, size: int, name: str, unset: bool = False, zeros: bool = False) -> None:
+        """``unset``: its bytes are uninitialised; later it may be an array that says so of each byte.
+
+        ``zeros``: they are 0. Of those the system gives none before they are touched.
+        """
         try:
-            raw = np.empty(size + 3 * _ALIGNMENT, np.uint8)
+            raw = (np.zeros if zeros else np.empty)(size + 3 * _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):  # more than there is, or than an index reaches
             raise DeviceError(f"the host has no room for an array of {size:,} bytes") from None
         # Unused bytes before and behind it: an index that is one off does not reach another array.

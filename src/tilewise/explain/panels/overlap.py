@@ -58,10 +58,11 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
     told: dict[int, int] = {}  # by mbarrier: the end of what it was told last
     met: dict[tuple[int, int], int] = {}  # by place and turn of a barrier: when the last warp came
     turns: dict[tuple[int, int, int], int] = {}  # by warp, place and kind: how often
+    latest: dict[int, int] = {}  # by warp: the number of its last span
     found: list[Span] = []
-    for number in np.flatnonzero(events.block == block):
+    for number in np.flatnonzero(events.block == block).tolist():
         what, warp = What(int(events.what[number])), int(events.warp[number])
-        kind = _kind_of(recording, int(number))
+        kind = _kind_of(recording, number)
         if not kind:
             continue
         start = ends.get(warp, 0)
@@ -72,21 +73,22 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
         if what == What.THROUGH:
             start = max(start, met.get(turn, 0))
         if what == What.AWAIT:
-            start = max(start, told.get(_mbarrier(recording, int(number)), 0))
-        last = next((i for i in range(len(found) - 1, -1, -1) if found[i].warp == warp), None)
+            start = max(start, told.get(_mbarrier(recording, number), 0))
+        last = latest.get(warp)
         joined = last is not None and found[last].kind == kind and what not in (What.AWAIT, What.THROUGH)
         if joined and last is not None:
             old = found[last]
             found[last] = Span(block, warp, kind, old.start, old.count + 1, old.event)
             end = old.start + 1
         else:
-            found.append(Span(block, warp, kind, start, 1, int(number)))
+            latest[warp] = len(found)
+            found.append(Span(block, warp, kind, start, 1, number))
             end = start + 1
         ends[warp] = max(end, ends.get(warp, 0))
         if what == What.WAIT:
             met[turn] = max(met.get(turn, 0), ends[warp])
         if what in (What.ARRIVE, What.BULK):
-            told[_mbarrier(recording, int(number))] = ends[warp]
+            told[_mbarrier(recording, number)] = ends[warp]
     return found
 
 
