@@ -162,6 +162,23 @@ def test_wrong_use_is_named(what: Any, error: str) -> None:
         tw.explain(*what)
 
 
+def test_what_would_change_nothing_is_refused() -> None:
+    plan = tw.ladder["04_tiled"].plan(8, 8, 8)
+    for given in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
+        with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
+            tw.explain(plan, **given)
+    with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
+        tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
+
+
+def test_a_source_may_name_what_is_no_file() -> None:
+    """By #line: a device that never ends, and a file that is not there; neither is read."""
+    for name in ("/dev/zero", "/no/such/file.cu"):
+        kernel = tw.Kernel(f'#line 1 "{name}"\n{AXPY}', "axpy", "sm_75")
+        found = tw.explain(kernel, 1, 32, (32, 2.0, *(np.ones(32, np.float32) for _ in range(2))))
+        assert name.rpartition("/")[2] in found.text and found.line(3)
+
+
 def test_odd_products() -> None:
     """A row, an element, stacks, operands that are copied first: there is something to be said of each."""
     for plan in (

@@ -69,8 +69,13 @@ def explain(
             raise ArgumentError(
                 "grid, block, args, shared and cluster", "must be left out: they are of kernels"
             )
+        if timeout is not None or cooperative or (gpu is not None and isinstance(what, Plan)):
+            rule = "must be left out: a plan has its GPU, and the others are of kernels"
+            raise ArgumentError("gpu, timeout and cooperative", rule)
         if isinstance(what, Plan):
             return explain_plan(what, element)
+        if element is not None:
+            raise ArgumentError("element", "must be left out for the ladder", element)
         return explain_ladder(gpu or "h200")
     if not isinstance(what, Kernel):
         raise ArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = [
     "listing",
 ]
 
+_LARGEST_FILE = 1 << 24  # bytes of a source that is read for its lines
 FIGURES = ("instructions", "wavefronts", "conflicts", "sectors", "ideal")
 
 
@@ -148,12 +150,17 @@ class SourceFinder:
         return name, line, lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def _read(self, file: str) -> list[str]:
-        """The lines of a file that is no header of ours; none if it cannot be read."""
+        """The lines of a file that is no header of ours; none if it cannot be read.
+
+        NOTE: a source may name any file by ``#line``, devices and pipes that never end among them.
+        """
         if file not in self._others:
-            try:
-                self._others[file] = Path(file).read_text("utf-8", "replace").split("\n")
-            except (OSError, ValueError):
-                self._others[file] = []
+            lines: list[str] = []
+            with contextlib.suppress(OSError, ValueError):
+                path = Path(file)
+                if path.is_file() and path.stat().st_size <= _LARGEST_FILE:
+                    lines = path.read_text("utf-8", "replace").split("\n")
+            self._others[file] = lines
         return self._others[file]
 
     def describe(self, ptx: int | None) -> str:
