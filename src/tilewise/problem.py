@@ -54,7 +54,7 @@ ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
 # For operands of a type: what may be asked for, and what a problem then has.
 _ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
     "float16": {"f16": "f16"},
-    "float32": {"f32": None, "tf32": "tf32"},
+    "float32": {"f32": None, "tf32": "tf32", "exact32": "exact32"},
     "float64": {"f64": None},
 }
 
@@ -191,7 +191,8 @@ class Problem:
     epilogue: Epilogue = field(default_factory=Epilogue)
     groups: int = 0  # 0: one B for all rows
     arithmetic: str | None = None
-    """None: as the operands' type says. "tf32": float32 rounded to its precision. "f16": sums of float16 in it."""
+    """None: as the operands' type says. "tf32": float32 rounded to its precision. "f16": sums of float16 in it.
+    "exact32": float32 in parts, on tensor cores where they are faster, with no larger errors."""
     pointers: bool = False
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tilewise.devices.tensor_map import Description
 
-__all__ = ["OPERANDS", "SCALARS", "Gap", "MapSlot", "Slot", "constant", "places_of", "table_of"]
+__all__ = ["OPERANDS", "SCALARS", "Gap", "MapSlot", "Slot", "constant", "joined", "places_of", "table_of"]
 
 OPERANDS = (
     "a",
@@ -78,3 +78,12 @@ def table_of(places: Sequence[int]) -> int:
 def constant(code: str, value: float) -> Slot:
     """A parameter that is the same number at every call; ``code`` is its type as ``struct`` has it, such as ``"I"``."""
     return Slot(struct.pack(f"<{code}", value))
+
+
+def joined(*slots: Slot) -> Slot:
+    """One slot for a struct whose members these are, one behind another."""
+    template, gaps = b"", []
+    for one in slots:
+        gaps += [Gap(len(template) + gap.offset, *gap[1:]) for gap in one.gaps]
+        template += one.template
+    return Slot(template, tuple(gaps))

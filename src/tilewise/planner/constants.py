@@ -135,6 +135,12 @@ FITTED: Mapping[str, Constants] = {
                 warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
+            "exact32": replace(
+                _WGMMA,
+                macs_per_clock=_WGMMA.macs_per_clock / 3,
+                warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 3,
+                joules_per_mac=_WGMMA.joules_per_mac * 3,
+            ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
@@ -156,7 +162,7 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32", "exact32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
 operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
@@ -182,6 +188,7 @@ EMULATOR = Constants(
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
+        "exact32": UnitCost(1.2, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
@@ -237,7 +244,7 @@ def scaled(gpu: Gpu | None) -> Constants:
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, doubles))
-        return unit if name.startswith("wgmma") else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
+        return unit if name.startswith(("wgmma", "exact32")) else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
 
     return replace(
         model,

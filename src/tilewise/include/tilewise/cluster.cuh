@@ -41,4 +41,17 @@ inline __device__ float4 load(const float *here, unsigned rank)
     return found;
 }
 
+// The same of one number.
+inline __device__ unsigned load(const unsigned *here, unsigned rank)
+{
+    unsigned found;
+    asm volatile("{\n\t.reg .b32 there;\n\t"
+                 "mapa.shared::cluster.u32 there, %1, %2;\n\t"
+                 "ld.shared::cluster.u32 %0, [there];\n\t}"
+                 : "=r"(found)
+                 : "r"(shared_address(here)), "r"(rank)
+                 : "memory");
+    return found;
+}
+
 } // namespace cluster

@@ -101,77 +101,77 @@ template <int NEWEST> inline __device__ void wait()
 #define TILEWISE_120(KIND, i) TILEWISE_112(KIND, i), TILEWISE_8(KIND, i + 112)
 #define TILEWISE_128(KIND, i) TILEWISE_120(KIND, i), TILEWISE_8(KIND, i + 120)
 
-// The number after the descriptors says that the sums count, the next two that neither operand is negated, the
+// The number after the descriptors says whether the sums count, the next two that neither operand is negated, the
 // last two which of them has K across its rows; of tf32 neither may.
-#define TILEWISE_WGMMA(N, SUM, TYPE, KIND, COUNT, A, B, ACROSS_A, ACROSS_B) \
+#define TILEWISE_WGMMA(N, SUM, TYPE, KIND, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16." SUM "." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT "}, %" #A \
-                 ", %" #B ", 1, 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
+                 ", %" #B ", %" #ADDS_TO ", 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
                  : TILEWISE_##COUNT(KIND, 0) \
-                 : "l"(a), "l"(b), "n"(!A_ALONG_K), "n"(B_ALONG_N))
-#define TILEWISE_WGMMA_TF32(N, COUNT, A, B) \
+                 : "l"(a), "l"(b), "n"(ADDS), "n"(!A_ALONG_K), "n"(B_ALONG_N))
+#define TILEWISE_WGMMA_TF32(N, COUNT, A, B, ADDS_TO) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TILEWISE_LIST_##COUNT "}, %" #A ", %" #B \
-                 ", 1, 1, 1;" \
+                 ", %" #ADDS_TO ", 1, 1;" \
                  : TILEWISE_##COUNT("+f", 0) \
-                 : "l"(a), "l"(b))
-#define TILEWISE_WIDTH(N, COUNT, A, B, ACROSS_A, ACROSS_B) \
+                 : "l"(a), "l"(b), "n"(ADDS))
+#define TILEWISE_WIDTH(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     template <> struct Instruction<float32, COUNT> { \
-        template <typename Element, bool A_ALONG_K, bool B_ALONG_N> \
+        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
         static __device__ void issue(float32 (&sums)[COUNT], unsigned long long a, unsigned long long b) \
         { \
             if constexpr (SAME<Element, float32>) \
-                TILEWISE_WGMMA_TF32(N, COUNT, A, B); \
+                TILEWISE_WGMMA_TF32(N, COUNT, A, B, ADDS_TO); \
             else if constexpr (SAME<Element, bfloat16>) \
-                TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ACROSS_A, ACROSS_B); \
+                TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
             else \
-                TILEWISE_WGMMA(N, "f32", "f16", "+f", COUNT, A, B, ACROSS_A, ACROSS_B); \
+                TILEWISE_WGMMA(N, "f32", "f16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
         } \
     };
-#define TILEWISE_WIDTH_OF_PAIRS(N, COUNT, A, B, ACROSS_A, ACROSS_B) \
+#define TILEWISE_WIDTH_OF_PAIRS(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     template <> struct Instruction<unsigned, COUNT> { \
-        template <typename Element, bool A_ALONG_K, bool B_ALONG_N> \
+        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
         static __device__ void issue(unsigned (&sums)[COUNT], unsigned long long a, unsigned long long b) \
         { \
             static_assert(SAME<Element, float16>, "of which alone there are sums in float16"); \
-            TILEWISE_WGMMA(N, "f16", "f16", "+r", COUNT, A, B, ACROSS_A, ACROSS_B); \
+            TILEWISE_WGMMA(N, "f16", "f16", "+r", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
         } \
     };
 
 // The instruction for so many registers of sums of a thread: half as many as it has columns, or a quarter in pairs.
 template <typename Register, unsigned COUNT> struct Instruction;
-TILEWISE_WIDTH(8, 4, 4, 5, 6, 7)
-TILEWISE_WIDTH(16, 8, 8, 9, 10, 11)
-TILEWISE_WIDTH(32, 16, 16, 17, 18, 19)
-TILEWISE_WIDTH(48, 24, 24, 25, 26, 27)
-TILEWISE_WIDTH(64, 32, 32, 33, 34, 35)
-TILEWISE_WIDTH(80, 40, 40, 41, 42, 43)
-TILEWISE_WIDTH(96, 48, 48, 49, 50, 51)
-TILEWISE_WIDTH(112, 56, 56, 57, 58, 59)
-TILEWISE_WIDTH(128, 64, 64, 65, 66, 67)
-TILEWISE_WIDTH(144, 72, 72, 73, 74, 75)
-TILEWISE_WIDTH(160, 80, 80, 81, 82, 83)
-TILEWISE_WIDTH(176, 88, 88, 89, 90, 91)
-TILEWISE_WIDTH(192, 96, 96, 97, 98, 99)
-TILEWISE_WIDTH(208, 104, 104, 105, 106, 107)
-TILEWISE_WIDTH(224, 112, 112, 113, 114, 115)
-TILEWISE_WIDTH(240, 120, 120, 121, 122, 123)
-TILEWISE_WIDTH(256, 128, 128, 129, 130, 131)
-TILEWISE_WIDTH_OF_PAIRS(8, 2, 2, 3, 4, 5)
-TILEWISE_WIDTH_OF_PAIRS(16, 4, 4, 5, 6, 7)
-TILEWISE_WIDTH_OF_PAIRS(32, 8, 8, 9, 10, 11)
-TILEWISE_WIDTH_OF_PAIRS(48, 12, 12, 13, 14, 15)
-TILEWISE_WIDTH_OF_PAIRS(64, 16, 16, 17, 18, 19)
-TILEWISE_WIDTH_OF_PAIRS(80, 20, 20, 21, 22, 23)
-TILEWISE_WIDTH_OF_PAIRS(96, 24, 24, 25, 26, 27)
-TILEWISE_WIDTH_OF_PAIRS(112, 28, 28, 29, 30, 31)
-TILEWISE_WIDTH_OF_PAIRS(128, 32, 32, 33, 34, 35)
-TILEWISE_WIDTH_OF_PAIRS(144, 36, 36, 37, 38, 39)
-TILEWISE_WIDTH_OF_PAIRS(160, 40, 40, 41, 42, 43)
-TILEWISE_WIDTH_OF_PAIRS(176, 44, 44, 45, 46, 47)
-TILEWISE_WIDTH_OF_PAIRS(192, 48, 48, 49, 50, 51)
-TILEWISE_WIDTH_OF_PAIRS(208, 52, 52, 53, 54, 55)
-TILEWISE_WIDTH_OF_PAIRS(224, 56, 56, 57, 58, 59)
-TILEWISE_WIDTH_OF_PAIRS(240, 60, 60, 61, 62, 63)
-TILEWISE_WIDTH_OF_PAIRS(256, 64, 64, 65, 66, 67)
+TILEWISE_WIDTH(8, 4, 4, 5, 6, 7, 8)
+TILEWISE_WIDTH(16, 8, 8, 9, 10, 11, 12)
+TILEWISE_WIDTH(32, 16, 16, 17, 18, 19, 20)
+TILEWISE_WIDTH(48, 24, 24, 25, 26, 27, 28)
+TILEWISE_WIDTH(64, 32, 32, 33, 34, 35, 36)
+TILEWISE_WIDTH(80, 40, 40, 41, 42, 43, 44)
+TILEWISE_WIDTH(96, 48, 48, 49, 50, 51, 52)
+TILEWISE_WIDTH(112, 56, 56, 57, 58, 59, 60)
+TILEWISE_WIDTH(128, 64, 64, 65, 66, 67, 68)
+TILEWISE_WIDTH(144, 72, 72, 73, 74, 75, 76)
+TILEWISE_WIDTH(160, 80, 80, 81, 82, 83, 84)
+TILEWISE_WIDTH(176, 88, 88, 89, 90, 91, 92)
+TILEWISE_WIDTH(192, 96, 96, 97, 98, 99, 100)
+TILEWISE_WIDTH(208, 104, 104, 105, 106, 107, 108)
+TILEWISE_WIDTH(224, 112, 112, 113, 114, 115, 116)
+TILEWISE_WIDTH(240, 120, 120, 121, 122, 123, 124)
+TILEWISE_WIDTH(256, 128, 128, 129, 130, 131, 132)
+TILEWISE_WIDTH_OF_PAIRS(8, 2, 2, 3, 4, 5, 6)
+TILEWISE_WIDTH_OF_PAIRS(16, 4, 4, 5, 6, 7, 8)
+TILEWISE_WIDTH_OF_PAIRS(32, 8, 8, 9, 10, 11, 12)
+TILEWISE_WIDTH_OF_PAIRS(48, 12, 12, 13, 14, 15, 16)
+TILEWISE_WIDTH_OF_PAIRS(64, 16, 16, 17, 18, 19, 20)
+TILEWISE_WIDTH_OF_PAIRS(80, 20, 20, 21, 22, 23, 24)
+TILEWISE_WIDTH_OF_PAIRS(96, 24, 24, 25, 26, 27, 28)
+TILEWISE_WIDTH_OF_PAIRS(112, 28, 28, 29, 30, 31, 32)
+TILEWISE_WIDTH_OF_PAIRS(128, 32, 32, 33, 34, 35, 36)
+TILEWISE_WIDTH_OF_PAIRS(144, 36, 36, 37, 38, 39, 40)
+TILEWISE_WIDTH_OF_PAIRS(160, 40, 40, 41, 42, 43, 44)
+TILEWISE_WIDTH_OF_PAIRS(176, 44, 44, 45, 46, 47, 48)
+TILEWISE_WIDTH_OF_PAIRS(192, 48, 48, 49, 50, 51, 52)
+TILEWISE_WIDTH_OF_PAIRS(208, 52, 52, 53, 54, 55, 56)
+TILEWISE_WIDTH_OF_PAIRS(224, 56, 56, 57, 58, 59, 60)
+TILEWISE_WIDTH_OF_PAIRS(240, 60, 60, 61, 62, 63, 64)
+TILEWISE_WIDTH_OF_PAIRS(256, 64, 64, 65, 66, 67, 68)
 
 // sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
 // or packed pairs of float16. K is 32 bytes: 16 elements, or 8 float32 in tf32, of which the tensor cores leave the lowest
@@ -180,7 +180,14 @@ template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typena
 inline __device__ void multiply_add(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
 {
     static_assert(!SAME<Element, float32> || (A_ALONG_K && !B_ALONG_N), "tf32 is read along K alone");
-    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N>(sums, a, b);
+    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, true>(sums, a, b);
+}
+
+// sums = a · b, whatever they were before.
+template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
+inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
+{
+    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, false>(sums, a, b);
 }
 
 #undef TILEWISE_WIDTH

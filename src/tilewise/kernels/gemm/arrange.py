@@ -10,7 +10,7 @@ from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
-from tilewise.slots import Gap, Slot, constant
+from tilewise.slots import Slot, constant, joined
 
 __all__ = [
     "arrange_steps",
@@ -123,7 +123,7 @@ def _align(pairs: Sequence[tuple[Operand, Operand]], operands: Operands) -> Step
         own = ceil_div(count * lines.row_stride * lines.itemsize, ALIGNMENT_MOST * _THREADS)
         numbers = [constant("I", number) for number in (inner, count, own, 0)]
         along = source if lines is copy else source.transposed()
-        slots.append(_joined(along.strided(), lines.strided(), *numbers))
+        slots.append(joined(along.strided(), lines.strided(), *numbers))
         blocks += own
     empty = Slot(bytes(len(slots[0].template)))
     return _step("align", blocks, (*slots, empty)[:2], pairs[0][0])
@@ -135,15 +135,6 @@ def _matrices(source: Operand, operands: Operands) -> tuple[int, int]:
     counts = [1 if step == 0 else size for size, step in zip(sizes, source.stack, strict=True)]
     outer, inner = (1, 1, *counts)[-2:]
     return outer, inner
-
-
-def _joined(*slots: Slot) -> Slot:
-    """One slot for a struct whose members these are, one behind another."""
-    template, gaps = b"", []
-    for one in slots:
-        gaps += [Gap(len(template) + gap.offset, *gap[1:]) for gap in one.gaps]
-        template += one.template
-    return Slot(template, tuple(gaps))
 
 
 def _step(entry: str, blocks: int, args: tuple[Slot, ...], source: Operand) -> Step:

@@ -46,6 +46,13 @@
 #ifndef RASTER
 #define RASTER grouped // or another function of tilewise/raster.cuh
 #endif
+#ifndef REGION_M // of C, which another kernel has computed or left out as a whole: for `remedy`
+#define REGION_M 0
+#define REGION_N 0
+#endif
+#if REGION_M
+#include <tilewise/dependent_launch.cuh>
+#endif
 
 using Element = ELEMENT;
 using Result = RESULT;
@@ -213,6 +220,29 @@ inline __device__ void store(const Sums &sums, const Strided<Result> &c, const E
         sums.store(c, epilogue, row, column);
 }
 
+// A block computes the tile of one matrix that begins at `first_row` and `first_column`.
+inline __device__ void multiply(Stage (&stages)[2], const Strided<const Element> &a, const Strided<const Element> &b,
+                                const Strided<Result> &c, const Epilogue &epilogue, unsigned first_row,
+                                unsigned first_column)
+{
+    Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
+    Share<BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
+                                       c.columns - first_column);
+    const unsigned row = threadIdx.x / THREADS_N * THREAD_M, column = threadIdx.x % THREADS_N;
+    const unsigned steps = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
+    Sums sums = {};
+
+    // The loads run one step ahead of the sums; the first turn only loads.
+    for (unsigned turn = 0; turn <= steps; ++turn) {
+        const bool more = turn < steps;
+        if (more) share_a.fetch(a.columns - turn * BLOCK_K), share_b.fetch(a.columns - turn * BLOCK_K);
+        if (turn > 0) sums.multiply_add(stages[(turn - 1) % 2], row, column);
+        if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
+        __syncthreads(); // the stage is whole, and the other one has been read
+    }
+    store(sums, c, epilogue, first_row + row, first_column + column);
+}
+
 // The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c,
@@ -241,21 +271,41 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const InStack matrix = stack[blockIdx.x / tiles];
     a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
 #endif
-    const unsigned first_column = tile.column * BLOCK_N;
-    Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
-    Share<BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
-                                       c.columns - first_column);
-    const unsigned row = threadIdx.x / THREADS_N * THREAD_M, column = threadIdx.x % THREADS_N;
-    const unsigned steps = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
-    Sums sums = {};
-
-    // The loads run one step ahead of the sums; the first turn only loads.
-    for (unsigned turn = 0; turn <= steps; ++turn) {
-        const bool more = turn < steps;
-        if (more) share_a.fetch(a.columns - turn * BLOCK_K), share_b.fetch(a.columns - turn * BLOCK_K);
-        if (turn > 0) sums.multiply_add(stages[(turn - 1) % 2], row, column);
-        if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
-        __syncthreads(); // the stage is whole, and the other one has been read
-    }
-    store(sums, c, epilogue.in_stack(stack, matrix), first_row + row, first_column + column);
+    multiply(stages, a, b, c, epilogue.in_stack(stack, matrix), first_row, tile.column * BLOCK_N);
 }
+
+#if REGION_M
+constexpr unsigned TILES_DOWN = REGION_M / BLOCK_M, TILES_ACROSS = REGION_N / BLOCK_N, TILES = TILES_DOWN * TILES_ACROSS;
+static_assert(REGION_M % BLOCK_M == 0 && REGION_N % BLOCK_N == 0, "a tile lies in one region");
+
+// Computes the regions of C that are `left_out`, of all matrices of a stack. Mostly there are none, and it ends at once.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    remedy(const Strided<const Element> a, const Strided<const Element> b, const Strided<Result> c,
+           const __grid_constant__ Stack stack, unsigned matrices, const unsigned *left_out,
+           const __grid_constant__ Epilogue epilogue)
+{
+    __shared__ Stage stages[2];
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    const unsigned rows = c.rows / REGION_M + (c.rows % REGION_M != 0);
+    const unsigned columns = c.columns / REGION_N + (c.columns % REGION_N != 0);
+    const unsigned count = rows * columns * matrices * TILES;
+    for (unsigned first = blockIdx.x; first < count; first += gridDim.x * BLOCK_THREADS) {
+        const unsigned own = first + threadIdx.x * gridDim.x; // a thread looks at one of the block's next tiles
+        if (!__syncthreads_or(own < count && left_out[own / TILES])) continue;
+        for (unsigned i = 0; i < BLOCK_THREADS && first + i * gridDim.x < count; ++i) {
+            const unsigned tile = (first + i * gridDim.x) % TILES, region = (first + i * gridDim.x) / TILES;
+            if (!left_out[region]) continue;
+            const unsigned row = region / columns % rows * REGION_M + tile / TILES_ACROSS * BLOCK_M;
+            const unsigned column = region % columns * REGION_N + tile % TILES_ACROSS * BLOCK_N;
+            if (row >= c.rows || column >= c.columns) continue;
+            const InStack matrix = stack[region / columns / rows];
+            Strided<const Element> of_a = a, of_b = b;
+            Strided<Result> of_c = c;
+            of_a.select(stack.of_a(matrix)), of_b.select(stack.of_b(matrix)), of_c.select(stack.of_c(matrix));
+            multiply(stages, of_a, of_b, of_c, epilogue.in_stack(stack, matrix), row, column);
+        }
+    }
+}
+#endif

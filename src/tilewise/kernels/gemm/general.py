@@ -166,6 +166,7 @@ SPEC = KernelSpec(
     candidates=candidates,
     element_types=_ELEMENTS,
     accumulate=lambda settings: sum_type(str(settings["element"])),
+    arithmetic={"float32": (None, "exact32")},
     defines=defines,
     tiles=lambda settings: {"block": shape_of(settings).block, "thread": shape_of(settings).thread},
     raster="grouped",

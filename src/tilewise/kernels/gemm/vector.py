@@ -122,6 +122,7 @@ SPEC = KernelSpec(
     candidates=candidates,
     element_types=_ELEMENTS,
     accumulate=lambda settings: sum_type(str(settings["element"])),
+    arithmetic={"float32": (None, "exact32")},
     defines=defines,
     tiles=tiles,
     strided=True,

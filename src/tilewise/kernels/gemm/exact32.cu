@@ -1,0 +1,264 @@
+// Products of float32 on the tensor cores of Hopper, as exact as sums in float32: C[z] = A[z]·B[z].
+//
+// split_halves.cu has made of each element two float16, scaled by a power of two for each row of A and column of B:
+// high + low/2048. Three products of these are a product of the elements, but for 2^-21 of it: low·high + high·low, which
+// count 1/2048, and high·high. The tensor cores cut off what their sums have no room for. So sums over 64 of K at most
+// are left to them, and what they give is added up in float32, rounded to the nearest.
+//
+// One warpgroup copies boxes of both parts of A and B into a ring of stages (TMA); the others multiply them from there
+// (wgmma): while one adds, another's products are under way. Blocks stay for several tiles. A warpgroup stores its
+// results unless its rows and columns have elements so small, beside others of their line, that they lost bits which
+// float32 keeps: then another launch computes them in float32, as it does where there are infinities or NaN.
+// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
+#include <tilewise/dependent_launch.cuh>
+#include <tilewise/epilogue.cuh>
+#include <tilewise/matrix.cuh>
+#include <tilewise/operand_tile.cuh>
+#include <tilewise/raster.cuh>
+#include <tilewise/ring.cuh>
+#include <tilewise/split_lines.cuh>
+#include <tilewise/strided.cuh>
+#include <tilewise/sum_box.cuh>
+#include <tilewise/tensor_copy.cuh>
+#include <tilewise/wgmma.cuh>
+
+#ifndef BLOCK_M
+#define BLOCK_M 256
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128
+#endif
+#ifndef CONSUMERS // warpgroups that multiply, below one another
+#define CONSUMERS 2
+#endif
+#ifndef STAGES
+#define STAGES 2
+#endif
+#ifndef RESULT
+#define RESULT float32 // or another floating-point type
+#endif
+
+using Result = RESULT;
+
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 16, BLOCK_K = 64;
+constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
+constexpr unsigned WARPGROUP_M = BLOCK_M / CONSUMERS, ROWS_64 = WARPGROUP_M / INSTRUCTION_M;
+constexpr unsigned SUMS = BLOCK_N / 2; // of a thread, of the rows of an instruction
+static_assert(WARPGROUP_M % INSTRUCTION_M == 0 && BLOCK_N % 64 == 0, "whole instructions and boxes");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+// Copying takes few registers, so that the threads that multiply may have more.
+constexpr bool SHIFT_REGISTERS = CONSUMERS > 1;
+
+// Both parts of a step, high and low.
+struct Stage {
+    OperandTile<float16, BLOCK_M, true, 1, false> a[2];
+    OperandTile<float16, BLOCK_N, true, 1, false> b[2];
+};
+
+struct Shared {
+    Stage stages[STAGES];
+    SumBox<false, 64> boxes[CONSUMERS];
+    Ring<STAGES> ring;
+};
+using Turn = Ring<STAGES>::Turn;
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared::stages) + sizeof(Shared::boxes) + sizeof(Shared::ring) == SHARED_BYTES,
+              "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
+#endif
+
+// The tiles that a block computes, one after another.
+struct Tiles {
+    unsigned rows, columns, index, count;
+
+    __device__ Tiles(unsigned height, unsigned width, unsigned matrices)
+        : rows(height / BLOCK_M + (height % BLOCK_M != 0)), columns(width / BLOCK_N + (width % BLOCK_N != 0)),
+          index(blockIdx.x), count(rows * columns * matrices)
+    {
+    }
+    __device__ bool more() const { return index < count; }
+    __device__ void next() { index += gridDim.x; }
+    __device__ unsigned matrix() const { return index / (rows * columns); }
+    __device__ TileIndex now() const { return grouped(index % (rows * columns), rows, columns); }
+};
+
+// One thread copies, as far ahead as there are stages free: into the next tile too. `row` and `column` count lines of
+// all matrices.
+inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, unsigned row, unsigned column,
+                               unsigned depth, Turn &turn)
+{
+#pragma unroll 1
+    for (unsigned k = 0; k < depth; k += BLOCK_K, turn.next()) {
+        Stage &stage = shared.stages[turn.slot];
+        Mbarrier &full = shared.ring.full[turn.slot];
+        shared.ring.wait_until_empty(turn);
+        full.arrive_and_expect(sizeof(Stage));
+#pragma unroll
+        for (unsigned part = 0; part < 2; ++part) {
+            stage.a[part].load(a, row, k + part * depth, {}, 0, 0, full);
+            stage.b[part].load(b, column, k + part * depth, {}, 0, 0, full);
+        }
+    }
+}
+
+struct Sums {
+    float at[ROWS_64][SUMS];
+};
+
+// Adds to `products`, of 64 rows from `begin` on, a part of A times one of B, or begins with it.
+template <bool BEGINS>
+inline __device__ void multiply(float (&products)[SUMS], const Stage &stage, unsigned begin, unsigned of_a, unsigned of_b)
+{
+    const auto a = stage.a[of_a].descriptor(begin), b = stage.b[of_b].descriptor(0);
+#pragma unroll
+    for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k) {
+        const auto from_a = a + k * stage.a[0].K_APART, from_b = b + k * stage.b[0].K_APART;
+        if (BEGINS && k == 0)
+            wgmma::multiply<float16, true, false>(products, from_a, from_b);
+        else
+            wgmma::multiply_add<float16, true, false>(products, from_a, from_b);
+    }
+}
+
+inline __device__ void finish_products()
+{
+    wgmma::commit();
+    wgmma::wait<0>();
+}
+
+// A warpgroup multiplies, with its rows from `begin` on.
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned depth, Turn &turn)
+{
+    enum { HIGH, LOW };
+    float products[SUMS];
+#pragma unroll 1
+    for (unsigned k = 0; k < depth; k += BLOCK_K, turn.next()) {
+        const Stage &stage = shared.stages[turn.slot];
+        shared.ring.wait_until_full(turn);
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i) {
+            const unsigned row = begin + i * INSTRUCTION_M;
+            wgmma::fence();
+            multiply<true>(products, stage, row, LOW, HIGH);
+            multiply<false>(products, stage, row, HIGH, LOW);
+            finish_products();
+#pragma unroll
+            for (unsigned j = 0; j < SUMS; ++j)
+                sums.at[i][j] = fmaf(products[j], 1.0f / 2048, sums.at[i][j]);
+            wgmma::fence();
+            multiply<true>(products, stage, row, HIGH, HIGH);
+            finish_products();
+#pragma unroll
+            for (unsigned j = 0; j < SUMS; ++j)
+                sums.at[i][j] += products[j];
+        }
+        if (threadIdx.x % WARP == 0) shared.ring.empty[turn.slot].arrive();
+    }
+}
+
+// Takes the powers of two back. The smaller one comes first, so that nothing overflows on the way.
+// wgmma.cuh says which rows and columns the sums of a thread are of.
+inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_columns, unsigned rows, unsigned columns)
+{
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
+#pragma unroll
+    for (unsigned i = 0; i < ROWS_64; ++i)
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half) {
+            const unsigned row = i * INSTRUCTION_M + warp * 16 + half * 8 + lane / 4;
+            const float of_row = row < rows ? of_rows[row] : 1;
+#pragma unroll
+            for (unsigned j = 0; j < BLOCK_N / 8; ++j)
+#pragma unroll
+                for (unsigned e = 0; e < 2; ++e) {
+                    const unsigned column = j * 8 + lane % 4 * 2 + e;
+                    const float of_column = column < columns ? of_columns[column] : 1;
+                    float &sum = sums.at[i][j * 4 + half * 2 + e];
+                    sum = sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
+                }
+        }
+}
+
+inline __device__ void wait_for_warpgroup(unsigned group)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
+}
+
+// A warpgroup stores its results, 64×64 at a time.
+inline __device__ void store(SumBox<false, 64> &box, const Sums &sums, unsigned group, unsigned row, unsigned column,
+                             const Epilogue &epilogue, Matrix<Result> c, bool wide)
+{
+    constexpr unsigned ACROSS = BLOCK_N / 64, BOXES = ROWS_64 * ACROSS, AHEAD = 1;
+#pragma unroll 1 // what happens to the sums is compiled once, not for each box
+    for (unsigned i = 0; i < BOXES; ++i) {
+        const SumBox<false, 64>::Part part(c, row + i / ACROSS * 64, column + i % ACROSS * 64, 64, 64, wide);
+        SumBox<false, 64>::Given<Epilogue, AHEAD> given;
+        if (given.EARLY) given.read(part, epilogue, 0);
+        wait_for_warpgroup(group); // all have stored from the box
+#pragma unroll
+        for (unsigned j = 0; j < BOXES; ++j)
+            if (i == j) box.put<64>(sums.at[j / ACROSS], j % ACROSS * 32);
+        wait_for_warpgroup(group);
+        box.store(c, part, given, epilogue);
+    }
+}
+
+// The maps describe the parts of A and B, `depth` of each line. `terms` are what sums have of the product's own.
+// `wide`: C's rows begin at multiples of 16 bytes. `left_out` gets for each warpgroup's part of C whether it was not stored.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+    exact32(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+            const __grid_constant__ SplitLines lines_a, const __grid_constant__ SplitLines lines_b, Strided<Result> c,
+            unsigned depth, unsigned terms, unsigned matrices, const __grid_constant__ Stack stack, unsigned wide,
+            unsigned *left_out, const __grid_constant__ Epilogue epilogue)
+{
+    extern __shared__ __align__(1024) char dynamic[];
+    Shared &shared = *reinterpret_cast<Shared *>(dynamic);
+
+    // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
+    const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
+    Tiles tiles(c.rows, c.columns, matrices);
+
+    if (threadIdx.x == 0) {
+        shared.ring.init(CONSUMERS * (WARPGROUP / WARP));
+        tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
+    }
+    __syncthreads();
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    Turn turn;
+    if (group == CONSUMERS) {
+        if (SHIFT_REGISTERS) warpgroup::give_registers<40>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP)
+            for (; tiles.more(); tiles.next()) {
+                const InStack which = stack[tiles.matrix()];
+                const TileIndex tile = tiles.now();
+                produce(shared, map_a, map_b, lines_a.first(which) + tile.row * BLOCK_M,
+                        lines_b.first(which) + tile.column * BLOCK_N, depth, turn);
+            }
+        return;
+    }
+    if (SHIFT_REGISTERS) warpgroup::take_registers<232>();
+    for (; tiles.more(); tiles.next()) {
+        const InStack which = stack[tiles.matrix()];
+        const TileIndex tile = tiles.now();
+        const unsigned begin = group * WARPGROUP_M, row = tile.row * BLOCK_M + begin, column = tile.column * BLOCK_N;
+        const unsigned first_row = lines_a.first(which), first_column = lines_b.first(which);
+        const Spread of_rows = lines_a.worst<WARPGROUP_M>(first_row, row, c.rows);
+        const Spread of_columns = lines_b.worst<BLOCK_N>(first_column, column, c.columns);
+        Sums sums = {};
+        consume(shared, sums, begin, depth, turn);
+        if (row >= c.rows) continue;
+        const bool exact = is_exact(of_rows, of_columns, terms);
+        const unsigned region_rows = c.rows / WARPGROUP_M + (c.rows % WARPGROUP_M != 0);
+        const unsigned region = (tiles.matrix() * region_rows + row / WARPGROUP_M) * tiles.columns + tile.column;
+        if (threadIdx.x % WARPGROUP == 0) left_out[region] = !exact;
+        if (!exact) continue;
+        scale(sums, lines_a.factors + first_row + row, lines_b.factors + first_column + column, c.rows - row,
+              c.columns - column);
+        const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
+        store(shared.boxes[group], sums, group, row, column, epilogue.in_stack(stack, which), matrix, wide);
+    }
+}
