@@ -163,22 +163,22 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
 inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_columns, unsigned rows, unsigned columns)
 {
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
+    float of_row[ROWS_64][2];
 #pragma unroll
-    for (unsigned i = 0; i < ROWS_64; ++i)
+    for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
+        const unsigned row = i / 2 * INSTRUCTION_M + warp * 16 + i % 2 * 8 + lane / 4;
+        of_row[i / 2][i % 2] = row < rows ? of_rows[row] : 1;
+    }
 #pragma unroll
-        for (unsigned half = 0; half < 2; ++half) {
-            const unsigned row = i * INSTRUCTION_M + warp * 16 + half * 8 + lane / 4;
-            const float of_row = row < rows ? of_rows[row] : 1;
+    for (unsigned j = 0; j < BLOCK_N / 4; ++j) {
+        const unsigned column = j / 2 * 8 + lane % 4 * 2 + j % 2;
+        const float of_column = column < columns ? of_columns[column] : 1;
 #pragma unroll
-            for (unsigned j = 0; j < BLOCK_N / 8; ++j)
-#pragma unroll
-                for (unsigned e = 0; e < 2; ++e) {
-                    const unsigned column = j * 8 + lane % 4 * 2 + e;
-                    const float of_column = column < columns ? of_columns[column] : 1;
-                    float &sum = sums.at[i][j * 4 + half * 2 + e];
-                    sum = sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
-                }
+        for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
+            float &sum = sums.at[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2];
+            sum = sum * fminf(of_row[i / 2][i % 2], of_column) * fmaxf(of_row[i / 2][i % 2], of_column);
         }
+    }
 }
 
 inline __device__ void wait_for_warpgroup(unsigned group)

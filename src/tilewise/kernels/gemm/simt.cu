@@ -1,0 +1,231 @@
+// Products of float32 on the SIMT units, as fast as they multiply: C[z] = A[z]·B[z], a whole stack in one launch.
+//
+// All but multiply-adds costs their time, so little else is in the loop: a thread has 8×16 sums, for which it reads 24
+// numbers from shared memory, 16 bytes at once, one k ahead of what it multiplies. Asynchronous copies run STAGES - 1
+// steps ahead. Tiles lie in shared memory with rows along M and along N. Where a matrix has its neighbours along K, 4 bytes
+// are copied at a time, to where they belong, which turns it; else 16, if rows begin at multiples of that.
+// Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N, thread 8×(WARP_N / 4): pieces of 4 rows and 4 columns.
+#include <tilewise/async_copy.cuh>
+#include <tilewise/epilogue.cuh>
+#include <tilewise/parts_of_k.cuh>
+#include <tilewise/raster.cuh>
+#include <tilewise/strided.cuh>
+
+#ifndef BLOCK_M
+#define BLOCK_M 128
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 256
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 16
+#endif
+#ifndef WARP_M
+#define WARP_M 64
+#endif
+#ifndef WARP_N
+#define WARP_N 64
+#endif
+#ifndef STAGES
+#define STAGES 4
+#endif
+#ifndef RESIDENT // blocks that an SM holds at once
+#define RESIDENT 1
+#endif
+#ifndef A_ALONG_K // 1: neighbours in memory are neighbours along K; 0: along M
+#define A_ALONG_K 1
+#endif
+#ifndef B_ALONG_N // 1: along N; 0: along K
+#define B_ALONG_N 1
+#endif
+#ifndef A_BYTES // that are copied at once: 16, or 4
+#define A_BYTES 4
+#endif
+#ifndef B_BYTES
+#define B_BYTES 16
+#endif
+#ifndef RESULT
+#define RESULT float32 // or another floating-point type
+#endif
+#ifndef RASTER
+#define RASTER grouped // or another function of tilewise/raster.cuh
+#endif
+#ifndef UNROLLED // k of a step
+#define UNROLLED BLOCK_K
+#endif
+
+using Result = RESULT;
+
+constexpr unsigned LANES = 32, LANES_M = 8, LANES_N = 4, PIECE = 4;
+constexpr unsigned THREAD_M = WARP_M / LANES_M, THREAD_N = WARP_N / LANES_N;
+constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
+constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
+static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0 && BLOCK_K % 2 == 0, "whole pieces, read in turns");
+static_assert(A_BYTES == 4 || !A_ALONG_K, "what is turned is copied by elements");
+static_assert(B_BYTES == 4 || B_ALONG_N, "what is turned is copied by elements");
+#ifdef THREADS
+static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
+#endif
+
+// NOTE: the padding leads what is turned to other banks: 8 k of 4 lines fall into all 32.
+constexpr unsigned PITCH_A = BLOCK_M + (A_ALONG_K ? PIECE : 0), PITCH_B = BLOCK_N + (B_ALONG_N ? 0 : PIECE);
+struct alignas(16) Stage {
+    float a[BLOCK_K][PITCH_A];
+    float b[BLOCK_K][PITCH_B];
+};
+#ifdef SHARED_BYTES
+static_assert(STAGES * sizeof(Stage) == SHARED_BYTES, "the launch asks for that much shared memory");
+#endif
+
+// A thread's share in copying SIZE rows of A, or columns of B, by BLOCK_K.
+template <unsigned SIZE, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
+    static constexpr unsigned WIDTH = BYTES / sizeof(float);                 // elements of a copy
+    static constexpr unsigned RUN = ALONG_K ? 8 : SIZE / WIDTH;              // threads along a line
+    static constexpr unsigned LINES = ALONG_K ? SIZE : BLOCK_K;              // of the tile
+    static constexpr unsigned APART = BLOCK_THREADS / RUN;                   // lines of two copies of a thread
+    static constexpr unsigned DOWN = LINES / APART;                          // lines of a thread
+    static constexpr unsigned ALONG = ALONG_K ? BLOCK_K / RUN : 1;           // copies in each
+    static_assert(BLOCK_THREADS % RUN == 0 && LINES % APART == 0 && BLOCK_K % 8 == 0, "equal shares");
+
+    const float *from;
+    long long line_stride; // elements
+    unsigned k;            // of the first copy
+    unsigned left;         // elements across K from the first copy's on, as far as the matrix goes
+    unsigned to;
+
+    // `k_stride` and `stride` are those of the matrix along K and across it.
+    __device__ Copier(const float *tile, long long k_stride, long long stride, unsigned inside)
+    {
+        const unsigned line = threadIdx.x / RUN, along = threadIdx.x % RUN * WIDTH;
+        const unsigned across = ALONG_K ? line : along;
+        k = ALONG_K ? along : line;
+        line_stride = (ALONG_K ? stride : k_stride) * APART;
+        from = tile + (ALONG_K ? line * stride + along : line * k_stride + along);
+        left = across < inside ? inside - across : 0;
+        to = k * PITCH + across;
+    }
+
+    __device__ void start(float *tile, unsigned depth, long long step)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < DOWN; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < ALONG; ++j) {
+                const unsigned across = ALONG_K ? i * APART : 0, along = ALONG_K ? j * RUN : i * APART;
+                const unsigned fit = across < left ? min(left - across, WIDTH) * sizeof(float) : 0;
+                float *there = tile + to + along * PITCH + across;
+                const float *here = from + i * line_stride + (ALONG_K ? j * RUN : 0);
+                const unsigned bytes = k + along < depth ? fit : 0;
+                if constexpr (BYTES == 16)
+                    async_copy::start_16(there, here, bytes);
+                else
+                    async_copy::start_narrow<4>(there, here, bytes);
+            }
+        from += step, k += BLOCK_K;
+    }
+};
+
+// What a thread multiplies of one k: pieces of A's column and of B's row, as far apart as the warp's lanes reach.
+struct Fragment {
+    float a[THREAD_M], b[THREAD_N];
+
+    static __device__ void load_4(float *four, const float *shared)
+    {
+        const float4 all = *reinterpret_cast<const float4 *>(shared);
+        four[0] = all.x, four[1] = all.y, four[2] = all.z, four[3] = all.w;
+    }
+
+    __device__ void load(const Stage &stage, unsigned k, unsigned row, unsigned column)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < THREAD_M; i += PIECE)
+            load_4(&a[i], &stage.a[k][row + i * LANES_M]);
+#pragma unroll
+        for (unsigned j = 0; j < THREAD_N; j += PIECE)
+            load_4(&b[j], &stage.b[k][column + j * LANES_N]);
+    }
+};
+
+// Columns go there and back, so that of two multiply-adds one after another the operand that they share stays where it is.
+inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Fragment &fragment)
+{
+#pragma unroll
+    for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (unsigned turn = 0; turn < THREAD_N; ++turn) {
+            const unsigned j = i % 2 ? THREAD_N - 1 - turn : turn;
+            sums[i][j] += fragment.a[i] * fragment.b[j];
+        }
+}
+
+// `wide`: rows of C begin at multiples of 4 elements that can be stored at once.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
+    simt(Strided<const float> a, Strided<const float> b, Strided<Result> c, const __grid_constant__ Stack stack,
+         unsigned wide, const __grid_constant__ Epilogue epilogue)
+{
+    extern __shared__ __align__(16) char dynamic[];
+    Stage *stages = reinterpret_cast<Stage *>(dynamic);
+
+    const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
+    const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
+    const unsigned tiles = tile_rows * tile_columns;
+    const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
+    const InStack matrix = stack[blockIdx.x / tiles];
+    a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
+    const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
+
+    Copier<BLOCK_M, PITCH_A, A_ALONG_K, A_BYTES> copier_a(a.at(first_row, 0), a.column_stride, a.row_stride,
+                                                          c.rows - first_row);
+    Copier<BLOCK_N, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(0, first_column), b.row_stride, b.column_stride,
+                                                           c.columns - first_column);
+    const unsigned depth = a.columns, steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
+    const long long step_a = a.column_stride * BLOCK_K, step_b = b.row_stride * BLOCK_K;
+    const auto start = [&](unsigned step) {
+        if (step < steps) {
+            Stage &stage = stages[step % STAGES];
+            copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth, step_b);
+        }
+        async_copy::commit(); // an empty group at the end, so that a step is always one group
+    };
+#pragma unroll 1
+    for (unsigned step = 0; step < STAGES - 1; ++step)
+        start(step);
+
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const unsigned row = warp % WARPS_M * WARP_M + lane / LANES_N * PIECE;
+    const unsigned column = warp / WARPS_M * WARP_N + lane % LANES_N * PIECE;
+    float sums[THREAD_M][THREAD_N] = {};
+    Fragment even, odd; // one is read while the other is multiplied
+    async_copy::wait<STAGES - 2>();
+    __syncthreads();
+    if (steps) even.load(stages[0], 0, row, column);
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step) {
+        const Stage &stage = stages[step % STAGES];
+        start(step + STAGES - 1); // to where the step before this one was
+#pragma unroll UNROLLED / 2
+        for (unsigned k = 0; k < BLOCK_K; k += 2) {
+            odd.load(stage, k + 1, row, column);
+            multiply_add(sums, even);
+            if (k + 2 < BLOCK_K) {
+                even.load(stage, k + 2, row, column);
+            } else {
+                async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
+                __syncthreads();                // and those of all; and all have read this one
+                even.load(stages[(step + 1) % STAGES], 0, row, column);
+            }
+            multiply_add(sums, odd);
+        }
+    }
+
+    const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.elements};
+    const Epilogue finish = epilogue.in_stack(stack, matrix);
+#pragma unroll
+    for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (unsigned j = 0; j < THREAD_N; j += PIECE) {
+            const float4 quad = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
+            const unsigned down = first_row + row + i / PIECE * PIECE * LANES_M + i % PIECE;
+            store_quad(quad, to, down, first_column + column + j * LANES_N, finish, wide);
+        }
+}
