@@ -124,6 +124,7 @@ def test_matrices_that_lie_anywhere_are_multiplied(
         ("mma", "float32", {"partition": "64x32x32", "b_in_rows": 0, "split": 2}),
         ("mma", "float64", {"partition": "32x32x16", "b_in_rows": 0}),
         ("general", "float32", {"partition": "32x32x16", "b_along_n": 0}),
+        ("simt", "float32", {"partition": "32x32x16", "b_along_n": 0}),
     ],
 )
 def test_every_kernel_finds_them(kernel: str, dtype: str, given: dict[str, Any]) -> None:

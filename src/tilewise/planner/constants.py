@@ -145,6 +145,10 @@ FITTED: Mapping[str, Constants] = {
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
             ),
+            "simt": UnitCost(
+                128, 0, 2000, 29, 394, memory_share=0.9,
+                shared_read_clocks=0.3, memory_latency_clocks=250, epilogue_clocks=0.3,
+            ),
             "general64": UnitCost(
                 64, 0, 1530, 23, 394, memory_share=0.9,
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
@@ -190,6 +194,7 @@ EMULATOR = Constants(
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
         "exact32": UnitCost(1.2, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
+        "simt": UnitCost(4.5, 0, 4_000, 4),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
         "vector_rows": UnitCost(2.1, 90, 20_000, 4),
@@ -244,7 +249,11 @@ def scaled(gpu: Gpu | None) -> Constants:
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, doubles))
-        return unit if name.startswith(("wgmma", "exact32")) else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
+        return (
+            unit
+            if name.startswith(("wgmma", "exact32"))
+            else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
+        )
 
     return replace(
         model,

@@ -87,7 +87,9 @@ class Shape:
         return (self.tile.m + self.tile.n) * DEPTH * PARTS_BYTES + BARRIER_BYTES
 
 
-SHAPES = {f"{m}x{n}x{DEPTH}": Shape(Tile(m, n, DEPTH)) for m, n in ((256, 128), (128, 128), (128, 64), (64, 64))}
+SHAPES = {
+    f"{m}x{n}x{DEPTH}": Shape(Tile(m, n, DEPTH)) for m, n in ((256, 128), (128, 128), (128, 64), (64, 64))
+}
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -147,7 +149,9 @@ class Lines:
         outer, inner = self.counts
         apart = self.source.rows
         steps = (inner * apart if outer > 1 else 0, apart if inner > 1 else 0)
-        return joined(_address(self.spreads), _address(self.factors), *(constant("I", step) for step in steps))
+        return joined(
+            _address(self.spreads), _address(self.factors), *(constant("I", step) for step in steps)
+        )
 
     def source_slot(self) -> Slot:
         """The slot for a ``struct Source``."""
@@ -232,9 +236,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         epilogue_slot(operands),
     )
     blocks = ceil_div(count_tiles(operands, settings), int(settings["tiles"]))
-    launch = Launch(
-        (blocks, 1, 1), (shape.threads, 1, 1), args, shared=shape.shared_bytes, programmatic=True
-    )
+    launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shape.shared_bytes, programmatic=True)
     return [_split(lines), Step("exact32", launch), _remedy(operands, settings, lines[1].end)]
 
 

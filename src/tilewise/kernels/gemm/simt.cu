@@ -1,13 +1,14 @@
 // Products of float32 on the SIMT units, as fast as they multiply: C[z] = A[z]·B[z], a whole stack in one launch.
 //
-// All but multiply-adds costs their time, so little else is in the loop: a thread has 8×16 sums, for which it reads 24
-// numbers from shared memory, 16 bytes at once, one k ahead of what it multiplies. Asynchronous copies run STAGES - 1
+// All but multiply-adds costs their time, so little else is in the loop: a thread has up to 8×16 sums, for which it reads
+// 24 numbers from shared memory, 16 bytes at once, one k ahead of what it multiplies. Asynchronous copies run STAGES - 1
 // steps ahead. Tiles lie in shared memory with rows along M and along N. Where a matrix has its neighbours along K, 4 bytes
 // are copied at a time, to where they belong, which turns it; else 16, if rows begin at multiples of that.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N, thread 8×(WARP_N / 4): pieces of 4 rows and 4 columns.
 #include <tilewise/async_copy.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/parts_of_k.cuh>
+#include <tilewise/plain_epilogue.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
 
@@ -18,7 +19,7 @@
 #define BLOCK_N 256
 #endif
 #ifndef BLOCK_K
-#define BLOCK_K 16
+#define BLOCK_K 8
 #endif
 #ifndef WARP_M
 #define WARP_M 64
@@ -50,11 +51,17 @@
 #ifndef RASTER
 #define RASTER grouped // or another function of tilewise/raster.cuh
 #endif
-#ifndef UNROLLED // k of a step
-#define UNROLLED BLOCK_K
+#ifndef PARTS // of K: each leaves its sums in memory, for add_parts.cu
+#define PARTS 1
 #endif
 
+#if PARTS > 1 // what a block stores, and what happens to it before
+using Result = float;
+using Fused = PlainEpilogue;
+#else
 using Result = RESULT;
+using Fused = Epilogue;
+#endif
 
 constexpr unsigned LANES = 32, LANES_M = 8, LANES_N = 4, PIECE = 4;
 constexpr unsigned THREAD_M = WARP_M / LANES_M, THREAD_N = WARP_N / LANES_N;
@@ -170,15 +177,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
     const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
-    const InStack matrix = stack[blockIdx.x / tiles];
-    a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
+    // Parts of K are as matrices of a stack.
+    const InStack matrix = PARTS > 1 ? InStack{0, blockIdx.x / tiles} : stack[blockIdx.x / tiles];
+    if (PARTS == 1) a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix));
+    c.select(PARTS > 1 ? matrix : stack.of_c(matrix));
     const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
 
-    Copier<BLOCK_M, PITCH_A, A_ALONG_K, A_BYTES> copier_a(a.at(first_row, 0), a.column_stride, a.row_stride,
+    const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
+    const unsigned begin = all * 1ull * matrix.inner / PARTS * (PARTS > 1);
+    const unsigned steps = PARTS > 1 ? all * (matrix.inner + 1ull) / PARTS - begin : all;
+    const unsigned depth = a.columns - begin * BLOCK_K;
+    Copier<BLOCK_M, PITCH_A, A_ALONG_K, A_BYTES> copier_a(a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride,
                                                           c.rows - first_row);
-    Copier<BLOCK_N, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(0, first_column), b.row_stride, b.column_stride,
-                                                           c.columns - first_column);
-    const unsigned depth = a.columns, steps = depth / BLOCK_K + (depth % BLOCK_K != 0);
+    Copier<BLOCK_N, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(begin * BLOCK_K, first_column), b.row_stride,
+                                                           b.column_stride, c.columns - first_column);
     const long long step_a = a.column_stride * BLOCK_K, step_b = b.row_stride * BLOCK_K;
     const auto start = [&](unsigned step) {
         if (step < steps) {
@@ -203,23 +215,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     for (unsigned step = 0; step < steps; ++step) {
         const Stage &stage = stages[step % STAGES];
         start(step + STAGES - 1); // to where the step before this one was
-#pragma unroll UNROLLED / 2
-        for (unsigned k = 0; k < BLOCK_K; k += 2) {
-            odd.load(stage, k + 1, row, column);
+#pragma unroll
+        for (unsigned k = 2; k < BLOCK_K; k += 2) {
+            odd.load(stage, k - 1, row, column);
             multiply_add(sums, even);
-            if (k + 2 < BLOCK_K) {
-                even.load(stage, k + 2, row, column);
-            } else {
-                async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
-                __syncthreads();                // and those of all; and all have read this one
-                even.load(stages[(step + 1) % STAGES], 0, row, column);
-            }
+            even.load(stage, k, row, column);
             multiply_add(sums, odd);
         }
+        odd.load(stage, BLOCK_K - 1, row, column);
+        multiply_add(sums, even);
+        async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
+        __syncthreads();                // and those of all; and all have read this one
+        even.load(stages[min(step + 1, steps - 1) % STAGES], 0, row, column); // after the last one for nothing
+        multiply_add(sums, odd);
     }
 
     const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.elements};
-    const Epilogue finish = epilogue.in_stack(stack, matrix);
+#if PARTS > 1
+    const Fused finish;
+#else
+    const Fused finish = epilogue.in_stack(stack, matrix);
+#endif
 #pragma unroll
     for (unsigned i = 0; i < THREAD_M; ++i)
 #pragma unroll

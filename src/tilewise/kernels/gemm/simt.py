@@ -1,0 +1,235 @@
+"""Launch of the kernel for float32 on the SIMT units: operands that have their neighbours along either axis, stacks.
+
+What lies along K is turned on its way to shared memory, four bytes at a time; so is what begins anywhere. Where tiles of
+C are few, blocks share K: each leaves its sums in the workspace, and another launch adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewise.errors import ArgumentError
+from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
+from tilewise.kernels.stack import TABLE_SIZES, stack_slot
+from tilewise.launch import Launch
+from tilewise.operands import alignment_of
+from tilewise.problem import EIGHT_BITS, Tile
+
+__all__ = ["SPEC"]
+
+PIECE = 4  # elements in 16 bytes
+PARTS = tuple(range(1, 65))
+MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+LEAST_DEPTH = 64  # of K that a part has, if it is proposed
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The tiles of a block and of a warp, its stages; ``resident`` blocks fit on an SM."""
+
+    block: Tile
+    warp: Tile
+    stages: int
+    resident: int
+
+    @property
+    def threads(self) -> int:
+        return (self.block.m // self.warp.m) * (self.block.n // self.warp.n) * 32
+
+    @property
+    def thread(self) -> Tile:
+        return Tile(self.warp.m // 8, self.warp.n // 4, 1)
+
+    def shared_bytes(self, settings: Settings) -> int:
+        """What is turned has padded lines."""
+        turned = bool(settings["a_along_k"]) + (not settings["b_along_n"])
+        return self.stages * self.block.k * (self.block.m + self.block.n + turned * PIECE) * 4
+
+
+def _shape(m: int, n: int, k: int, warp_m: int, warp_n: int, stages: int, resident: int) -> tuple[str, Shape]:
+    return f"{m}x{n}x{k}", Shape(Tile(m, n, k), Tile(warp_m, warp_n, k), stages, resident)
+
+
+SHAPES = dict(
+    (
+        _shape(128, 256, 8, 64, 64, 4, 1),
+        _shape(128, 128, 8, 64, 64, 4, 2),
+        _shape(128, 64, 16, 64, 32, 4, 3),
+        _shape(64, 64, 16, 32, 32, 4, 4),
+        _shape(64, 32, 16, 32, 16, 4, 5),
+        _shape(32, 32, 16, 32, 16, 6, 8),
+    )
+)
+
+
+def shape_of(settings: Settings) -> Shape:
+    return SHAPES[str(settings["partition"])]
+
+
+def is_turned(operand: Operand) -> bool:
+    """Whether neighbours in memory lie in a column."""
+    return not operand.has_rows
+
+
+def copied_bytes(operand: Operand, along_k: bool) -> int:
+    """What one copy brings: 16 bytes, if lines begin at multiples of that and lie as they are needed."""
+    lines = operand.transposed() if is_turned(operand) else operand
+    apart = (lines.pitch if lines.rows > 1 else 0, *lines.stack)
+    aligned = alignment_of(operand.alignment, *(step * operand.itemsize for step in apart)) == 16
+    return 16 if aligned and not along_k else 4
+
+
+def lie(operands: Operands) -> dict[str, int | str]:
+    """The settings that say how the operands lie."""
+    a_along_k, b_along_n = not is_turned(operands.a), not is_turned(operands.b)
+    return {
+        "a_along_k": int(a_along_k),
+        "b_along_n": int(b_along_n),
+        "a_bytes": copied_bytes(operands.a, a_along_k),
+        "b_bytes": copied_bytes(operands.b, not b_along_n),
+    }
+
+
+def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
+    (m, n, k), found = operands.sizes, {**settings, **lie(operands)}
+    for name, shape in SHAPES.items():
+        tile = shape.block
+        if (tile.m > 32 and tile.m >= 2 * m) or (tile.n > 32 and tile.n >= 2 * n):
+            continue
+        yield {**found, "partition": name, "parts": 1}
+        if operands.batch != 1:
+            continue
+        most = min(k // LEAST_DEPTH, MOST_PARTS)
+        fit = sms * shape.resident // max(count_tiles(operands, shape), 1)
+        for parts in sorted({min(fit, most), min(ceil_div(fit, 2), most)}):
+            if parts > 1:
+                yield {**found, "partition": name, "parts": parts}
+
+
+def count_tiles(operands: Operands, shape: Shape) -> int:
+    m, n, _ = operands.sizes
+    return ceil_div(m, shape.block.m) * ceil_div(n, shape.block.n) * operands.batch
+
+
+def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
+    if error := refuse_sizes(operands, "simt"):
+        return error
+    if operands.epilogue.summed:
+        rule = "must add up no columns or rows for kernel simt"
+        return ArgumentError("epilogue", rule, operands.epilogue.expression)
+    inner, parts = operands.inner(STACK_AXES), int(settings["parts"])
+    for name, needed in lie(operands).items():
+        # NOTE: 4 bytes at a time may always be asked for.
+        if settings[name] != needed and not (name.endswith("bytes") and settings[name] == 4):
+            return ArgumentError(name, "must be as the operand lies", settings[name])
+    if parts > 1:
+        if inner.batch != 1:
+            return ArgumentError("parts", "must be 1 for stacks", parts)
+        try:
+            parts_of(operands).check_index("c")
+        except ArgumentError as error:
+            return error
+    return refuse_blocks(count_tiles(inner, shape_of(settings)) * parts)
+
+
+def steps(operands: Operands, settings: Settings) -> list[Step]:
+    shape, parts = shape_of(settings), int(settings["parts"])
+    c = parts_of(operands) if parts > 1 else operands.c
+    apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
+    aligned = alignment_of(c.alignment, *(step * c.itemsize for step in apart))
+    args = (
+        operands.a.strided(),
+        operands.b.strided(),
+        c.strided(),
+        stack_slot(operands),
+        constant("I", aligned >= min(PIECE * c.itemsize, 16)),
+        epilogue_slot(operands),
+    )
+    blocks = count_tiles(operands, shape) * parts
+    launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shape.shared_bytes(settings))
+    multiply = Step("simt", launch)
+    return [multiply] if parts == 1 else [multiply, add_step(operands, parts)]
+
+
+def workspace_bytes(operands: Operands, settings: Settings) -> int:
+    """The sums of every part of K, if there are several."""
+    return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
+
+
+def work(operands: Operands, settings: Settings) -> Work:
+    shape, parts, c = shape_of(settings), int(settings["parts"]), operands.c
+    copies = shape.block.k * (
+        shape.block.m // (int(settings["a_bytes"]) // 4) + shape.block.n // (int(settings["b_bytes"]) // 4)
+    )
+    # For each k, a thread reads its rows and columns from shared memory, 16 bytes at once: 4 turns of a warp each.
+    reads = shape.threads // 32 * shape.block.k * (shape.thread.m + shape.thread.n)
+    return Work(
+        "simt",
+        shape.block,
+        shape.threads,
+        resident=shape.resident,
+        stages=shape.stages,
+        parts=parts,
+        extra_bytes=2 * workspace_bytes(operands, settings),
+        store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
+        shared_reads=reads + copies // 32,
+    )
+
+
+def defines(settings: Settings) -> dict[str, object]:
+    shape = shape_of(settings)
+    return {
+        "BLOCK_M": shape.block.m,
+        "BLOCK_N": shape.block.n,
+        "BLOCK_K": shape.block.k,
+        "WARP_M": shape.warp.m,
+        "WARP_N": shape.warp.n,
+        "STAGES": shape.stages,
+        "RESIDENT": shape.resident,
+        "THREADS": shape.threads,
+        "SHARED_BYTES": shape.shared_bytes(settings),
+        **name_defines(
+            settings, "result", "a_along_k", "b_along_n", "a_bytes", "b_bytes", "parts", "pointers"
+        ),
+    }
+
+
+SPEC = KernelSpec(
+    name="simt",
+    title="float32 on the SIMT units: rows or columns, stacks",
+    file=Path(__file__).with_suffix(".cu"),
+    entries=("simt",),
+    steps=steps,
+    work=work,
+    least=(8, 0),
+    settings={
+        "partition": tuple(SHAPES),
+        "result": ("float32", "float64", "float16", "bfloat16", *EIGHT_BITS),
+        "a_along_k": (1, 0),
+        "b_along_n": (1, 0),
+        "a_bytes": (4, 16),  # that are copied at once
+        "b_bytes": (4, 16),
+        "parts": PARTS,  # of K
+        "pointers": TABLE_SIZES,
+    },
+    refuse=refuse,
+    workspace=workspace_bytes,
+    candidates=candidates,
+    arithmetic={"float32": (None, "exact32")},
+    defines=defines,
+    tiles=lambda settings: {
+        "block": shape_of(settings).block,
+        "warp": shape_of(settings).warp,
+        "thread": shape_of(settings).thread,
+    },
+    raster="grouped",
+    readable=lambda operand: operand.has_rows or operand.transposed().has_rows,
+    lies="have contiguous rows or columns, one after another,",
+    stack_axes=STACK_AXES,
+    epilogues=True,
+)

@@ -1,0 +1,135 @@
+"""float32 on the SIMT units, on the emulator, beside float64: tiles, layouts, alignment, stacks, parts of K, epilogues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.calls import Choice
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.matmul import multiply
+from tilewise.operands import Operands
+from tilewise.problem import Layout, Problem
+from tilewise.reference import compare
+
+EMULATOR = open_emulator()
+SPEC = KERNELS["simt"]
+RANDOM = np.random.default_rng()
+
+
+def operand(shape: tuple[int, ...], in_rows: bool, pad: int) -> npt.NDArray[np.float32]:
+    """Random elements, each matrix in rows or columns with so many elements beside them."""
+    *stack, rows, columns = shape
+    if not in_rows:
+        return operand((*stack, columns, rows), True, pad).swapaxes(-1, -2)
+    return RANDOM.standard_normal((*stack, rows, columns + pad), np.float32)[..., :columns]
+
+
+def check(
+    size: tuple[int, int, int],
+    stack: tuple[int, ...] = (),
+    layout: str = "nn",
+    pad: int = 0,
+    order: Any = "eager",
+    **given: Any,
+) -> None:
+    """Multiply random matrices and compare with float64; what lies beside the result must stay as it was."""
+    m, n, k = size
+    a, b = operand((*stack, m, k), layout[0] == "n", pad), operand((*stack, k, n), layout[1] == "n", pad)
+    whole = np.full((*stack, m, n + 3), 7, given.get("result", "float32"))
+    lies: dict[str, Layout] = {"n": "row", "t": "column"}
+    problem = Problem(
+        m, n, k, int(np.prod(stack)), c=whole.dtype.name, a_layout=lies[layout[0]], b_layout=lies[layout[1]]
+    )
+    settings = {"a_along_k": int(layout[0] == "n"), "b_along_n": int(layout[1] == "n"), **given}
+    plan = SPEC.plan(Operands.of(problem), "h200", SPEC.complete(settings))
+    tw.matmul(a, b, out=whole[..., :n], plan=plan, device=tw.device("emulator", order=order))
+    assert compare(whole[..., :n], a, b, terms=given.get("parts", 0)).ok
+    assert (whole[..., n:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("partition", "layout"),
+    list(zip(SPEC.settings["partition"], ["nn", "nt", "tn", "tt", "nn", "nt"], strict=True)),
+)
+def test_every_tile_is_right(partition: str, layout: str) -> None:
+    """Sizes that end inside of a tile, of a step, and of 16 bytes."""
+    check((150, 277, 53), layout=layout, partition=partition)
+
+
+@given(
+    size=st.tuples(st.integers(0, 90), st.integers(0, 90), st.integers(0, 70)),
+    stack=st.sampled_from([(), (3,), (2, 2)]),
+    layout=st.sampled_from(["nn", "nt", "tn", "tt"]),
+    pad=st.sampled_from([0, 1, 4]),
+    result=st.sampled_from(["float32", "float16", "float64"]),
+    order=st.sampled_from(["eager", "late", 5]),
+)
+@settings(max_examples=12)
+def test_any_operands(
+    size: tuple[int, int, int], stack: tuple[int, ...], layout: str, pad: int, result: str, order: Any
+) -> None:
+    check(size, stack, layout, pad, order, result=result, partition="64x32x16")
+
+
+def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
+    check((68, 100, 40), layout="tn", partition="64x32x16", a_bytes=16, b_bytes=16)
+
+
+@pytest.mark.parametrize("parts", [2, 7])
+def test_parts_of_k_are_added_up(parts: int) -> None:
+    """More parts than steps leave some without any."""
+    check((70, 45, 90), parts=parts, partition="32x32x16")
+    check((70, 45, 17), parts=parts, partition="64x64x16", result="float16")
+
+
+@pytest.mark.parametrize("partition", ["64x64x16", "32x32x16"])
+def test_something_may_happen_to_the_sums(partition: str) -> None:
+    """In a stack that shares B, and in parts of K; the result lies in rows that begin anywhere."""
+    a, b, bias = operand((2, 70, 50), True, 0), operand((50, 66), False, 3), operand((1, 66), True, 0)[0]
+    epilogue = tw.epilogue("relu(acc + bias) * 2", bias=bias)
+    chosen = Choice(specs=(SPEC,), settings=(("partition", partition),))
+    assert compare(multiply(a, b, None, EMULATOR, chosen, epilogue), a, b, epilogue=epilogue).ok
+    whole = np.zeros((70, 67), np.float16)
+    parts = Choice(specs=(SPEC,), settings=(("partition", partition), ("parts", 3)))
+    multiply(a[0], b, whole[:, 1:], EMULATOR, parts, epilogue)
+    assert compare(whole[:, 1:], a[0], b, epilogue=epilogue, terms=3).ok and not whole[:, 0].any()
+
+
+def test_it_is_planned_for_large_products_of_float32() -> None:
+    """On GPUs that copy asynchronously; a strided operand is copied first."""
+    assert tw.plan(4096, 4096, 4096).kernel == tw.plan(4096, 4096, 4096, gpu="a100").kernel == "simt"
+    assert tw.plan(4096, 4096, 4096, gpu="t4").kernel != "simt"
+    assert tw.plan(256, 256, 16384).parameters["parts"] > 1
+
+
+def test_what_it_cannot_have_is_refused() -> None:
+    operands = Operands.of(Problem(64, 64, 64))
+    for name, value in (("a_along_k", 0), ("b_along_n", 0), ("a_bytes", 16)):
+        error = SPEC.refuse(operands, SPEC.complete({"b_bytes": 16, name: value}))
+        assert error is not None and error.argument == name
+    stack = Operands.of(Problem(64, 64, 64, 2))
+    with pytest.raises(ArgumentError, match="parts must be 1 for stacks, not 2"):
+        SPEC.check(stack, SPEC.complete({"parts": 2}))
+    sums = np.empty(8, np.float32)
+    with pytest.raises(ArgumentError, match="must add up no columns or rows for kernel simt"):
+        multiply(
+            operand((8, 8), True, 0), operand((8, 8), True, 0), None, EMULATOR, Choice(specs=(SPEC,)),
+            tw.epilogue("column_sums(s, acc)", s=sums),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("partition", SPEC.settings["partition"])
+def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str) -> None:
+    """Spills would cost more than anything else; what is turned on its way is put into 32 banks."""
+    built = SPEC.code(SPEC.complete({"partition": partition})).kernel("simt", "sm_90a").build()
+    resources = built.entries["simt"].resources
+    assert resources is not None and resources.spills == 0
