@@ -134,6 +134,16 @@ CASES = (
     Case("general", "h200", _CUBE, "int32", {"partition": "64x64x16"}, ("IMAD",), wide=False, blocks=3),
     Case("general", "t4", _CUBE, "int64", {"partition": "64x64x16"}, ("IMAD",), wide=False, blocks=1),
     Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
+    Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
+    Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2}, loop=(r"LDS\.128", _COPIES), layout="tn"),
+    Case("simt", "rtx4090", (300, 300, 300), "float32", {"partition": "32x32x16", "parts": 1}, wide=False, layout="tt"),
+    Case(
+        "exact32", "h200", _CUBE, "float32", {"partition": "256x128x64"}, ("HGMMA",),
+        (r"HGMMA\.64x128x16\.F32", "FADD", "FFMA", r"SYNCS\.PHASECHK\.\S*TRYWAIT"),
+        (r"UTMALDG\.2D", r"USETMAXREG\.DEALLOC\S*", r"STG\.E\.128"), arithmetic="exact32", entry=1,
+    ),
+    Case("exact32", "h200", (4093, 4093, 4093), "float32", {"partition": "128x64x64"}, ("FFMA",), wide=False,
+         arithmetic="exact32", entry=2, blocks=3),
     Case("vector", "t4", _ROW, "float16", {"along": "rows", "per_lane": 2}, wide=False, blocks=4),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt"),
     Case("vector", "a100", _ROW, "float32", {"along": "rows"}, wide=False, blocks=6),
@@ -186,7 +196,7 @@ def generate(case: Case) -> Generated:
     made, target = _candidate(case), target_of(case.gpu)
     inner = made.operands.inner(made.spec.stack_axes)
     step = made.spec.steps(inner, made.settings)[case.entry]
-    code = made.spec.code(made.settings, made.spec.orient(made.operands).epilogue)
+    code = step.code or made.spec.code(made.settings, made.spec.orient(made.operands).epilogue)
     kernel = code.kernel(step.entry, target.arch)
     binary = kernel.build()
     resources = binary.entries[step.entry].resources

@@ -185,7 +185,8 @@ def test_a_wrong_result_is_told_and_not_timed(monkeypatch: pytest.MonkeyPatch, m
     calls = []
     right = tilewise.matmul
 
-    def matmul(a: Any, b: Any, out: Any) -> None:
+    def matmul(a: Any, b: Any, out: Any, arithmetic: str | None) -> None:
+        assert arithmetic is None
         calls.append(out)
         if mistake == "lazy" and len(calls) > 1:  # what the first call left there is right
             return
@@ -298,10 +299,21 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         assert {"torch", "NVRTC", "driver"} <= {*result["versions"]}
 
 
+@pytest.mark.usefixtures("pretended")
+def test_another_arithmetic_is_beside_pytorchs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--shape", "70x80x90", "--dtype", "float32", "--arithmetic", "exact32"]
+    assert main(["bench", "gemm", *options]) == 0
+    assert "float32 in exact32" in capsys.readouterr().out
+    assert main(["bench", "gemm", *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["result"]
+    assert found["protocol"]["arithmetic"] == "exact32" and not found["protocol"]["torch"]["allow_tf32"]
+
+
 WRONG_USE = {
     "suite": (["--suite", "larg"], "--suite must be one of large, medium, small, ragged, short-k"),
     "shape": (["--shape", "12x13"], "--shape must be MxNxK or BATCHxMxNxK, not '12x13'"),
     "type": (["--dtype", "int8"], "--dtype must be one of bfloat16, float16, float32, not 'int8'"),
+    "arithmetic": (["--arithmetic", "tf32"], "arithmetic must be None for operands of bfloat16, not 'tf32'"),
     "markdown": (["--markdown"], "--markdown is for toolchain and emulator"),
     "no GPU": ([], "there is no GPU to use"),
 }

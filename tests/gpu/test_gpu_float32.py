@@ -48,7 +48,7 @@ def test_plans_are_right(device: Any, name: str, arithmetic: str | None, layout:
     for stack in ((), (3,)):
         a = normal(*stack, m, k) if layout[0] == "n" else normal(*stack, k, m).swapaxes(-1, -2)
         b = normal(k, n) if layout[1] == "n" else normal(n, k).T
-        operands = operands_of(m, n, k, layout=layout, arithmetic=arithmetic, batch=len(stack) and 3 or 1)
+        operands = operands_of(m, n, k, layout=layout, arithmetic=arithmetic, batch=3 if stack else 1)
         found, _ = list_candidates(operands, target_of_device(device), specs=(KERNELS[name],))
         for which in RANDOM.integers(len(found), size=4):
             partition = (("partition", found[which].settings["partition"]),)
@@ -61,17 +61,73 @@ def test_plans_are_right(device: Any, name: str, arithmetic: str | None, layout:
             assert compared.ok, (m, n, k, partition, str(compared))
 
 
-def test_parts_on_tensor_cores_have_the_emulators_bits(device: Any) -> None:
-    """And what tensor cores cannot keep is computed in float32: there too the bits are the same."""
-    need(device, "exact32")
-    a, b = normal(300, 700), normal(700, 200)
-    a[5] *= np.float32(2) ** RANDOM.integers(-60, 60, 700).astype(np.float32)
-    a[130, 7], b[9, 190] = np.nan, np.inf
+def plan_in_parts(m: int, n: int, k: int) -> tw.Plan:
     spec = KERNELS["exact32"]
-    plan = spec.plan(Operands.of(Problem(300, 200, 700, arithmetic="exact32")), "h200", spec.complete({}))
-    here, there = (tw.matmul(a, b, plan=plan, device=one) for one in (device, "emulator"))
+    return spec.plan(Operands.of(Problem(m, n, k, arithmetic="exact32")), "h200", spec.complete({}))
+
+
+def test_what_tensor_cores_would_lose_is_computed_in_float32(device: Any) -> None:
+    """There the bits are the emulator's; the regions of the others, 128×128, have none of it."""
+    need(device, "exact32")
+    a, b = normal(500, 700), normal(700, 300)
+    a[5] *= np.float32(2) ** RANDOM.integers(-60, 60, 700).astype(np.float32)
+    a[130, 7], b[9, 290] = np.nan, np.inf
+    here, there = (
+        tw.matmul(a, b, plan=plan_in_parts(500, 300, 700), device=one) for one in (device, "emulator")
+    )
     assert compare(here, a, b).ok
-    assert here.tobytes() == there.tobytes()
+    assert here[:256].tobytes() == there[:256].tobytes()
+    assert here[:, 256:].tobytes() == there[:, 256:].tobytes()
+
+
+def spread(shape: tuple[int, int], binades: int) -> Matrix:
+    """Normal numbers, each times a power of two at random."""
+    return normal(*shape) * np.float32(2) ** RANDOM.integers(-binades, binades, shape).astype(np.float32)
+
+
+def against(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
+    """Columns of A grow as rows of B shrink: all products are alike, and A and B are spread over 60 binades."""
+    scales = np.float32(2) ** RANDOM.integers(-30, 30, k).astype(np.float32)
+    return normal(m, k) * scales, normal(k, n) / scales[:, None]
+
+
+def sparse(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
+    """As after a relu: half of either is zero."""
+    return np.maximum(normal(m, k), 0), np.maximum(normal(k, n), 0)
+
+
+DATA = {
+    "normal": lambda m, n, k: (normal(m, k), normal(k, n)),
+    "uniform, 0 to 1": lambda m, n, k: (RANDOM.random((m, k), np.float32), RANDOM.random((k, n), np.float32)),
+    "half of them zeros": sparse,
+    "spread over 16 binades": lambda m, n, k: (spread((m, k), 8), spread((k, n), 8)),
+    "spread over 40 binades": lambda m, n, k: (spread((m, k), 20), spread((k, n), 20)),
+    "spread against each other": against,
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_parts_on_tensor_cores_err_no_more_than_float32(device: Any, kind: str) -> None:
+    """Than ours on the SIMT units, and than PyTorch's; run with -s, it prints a row of a table."""
+    torch: Any = pytest.importorskip("torch")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = DATA[kind](512, 640, 4096)
+    exact, sizes = (left.astype(np.float64) @ right for left, right in ((a, b), (np.abs(a), np.abs(b))))
+    on_gpu = [torch.from_numpy(one).cuda() for one in (a, b)]
+    results = {
+        "PyTorch": torch.matmul(*on_gpu).cpu().numpy(),
+        "float32": tw.matmul(a, b, device=device),
+        "exact32": tw.matmul(a, b, device=device, plan=plan_in_parts(512, 640, 4096)),
+    }
+    norms, shares = {}, {}
+    for name, found in results.items():
+        errors = np.abs(found - exact)
+        norms[name] = float(np.linalg.norm(errors) / np.linalg.norm(exact))
+        shares[name] = [float(x) * 2**24 for x in (np.median(errors / sizes), (errors / sizes).max())]
+    row = (f"{norms[name]:.1e} {shares[name][0]:.2f} {shares[name][1]:.2f}" for name in results)
+    print(f"\n| {kind} | {' | '.join(row)} |")
+    for other in ("PyTorch", "float32"):
+        assert norms["exact32"] <= 1.05 * norms[other] and shares["exact32"][1] <= 1.1 * shares[other][1]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])

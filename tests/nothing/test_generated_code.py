@@ -81,8 +81,10 @@ def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
     archs = {name: {case.arch for case in CASES if case.kernel == name} for name in FAMILIES}
     everywhere = {"sm_75", "sm_80", "sm_89", "sm_90a"}
     assert archs == {
+        "exact32": {"sm_90a"},
         "general": everywhere,
         "mma": everywhere,
+        "simt": everywhere - {"sm_75"},
         "vector": everywhere,
         "wgmma": {"sm_90a"},
     }

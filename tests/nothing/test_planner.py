@@ -40,7 +40,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
-RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR)
+SIMT, EXACT32 = "plans-2026-11-23-simt.json", "plans-2026-11-23-exact32.json"
+RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, SIMT, EXACT32)
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
@@ -139,6 +140,15 @@ def test_a_results_file_says_how_good_the_choices_are(tmp_path: Path) -> None:
     path = tmp_path / "plans.json"
     path.write_text(json.dumps(PlanTimes("", "", (good,)).to_dict()), encoding="utf-8")
     assert [one.seconds for one in read(path)] == pytest.approx([2e-6, 3e-6])
+
+
+def test_choices_of_float32_are_near_the_best_measured_plan(measured: list[Measured]) -> None:
+    """On the SIMT units; and in parts on tensor cores, of which the slower tiles were measured too."""
+    for run, problems, near, worst in ((SIMT, 32, 0.95, 1.06), (EXACT32, 14, 0.9, 1.1)):
+        quality = judge([one for one in measured if one.run == run], H200)
+        assert len(quality.ratios) == problems and quality.within(1.05) >= near and quality.worst <= worst, (
+            run
+        )
 
 
 def test_every_measured_problem_is_one_that_the_benchmark_has(measured: list[Measured]) -> None:

@@ -39,19 +39,24 @@ def bench_gemm(
     sustained: bool = False,
     command: str = "",
     progress: Progress = ignore_progress,
+    arithmetic: str | None = None,
 ) -> GemmFigures:
-    """Measure products on the first GPU beside PyTorch; an error says what is missing where that cannot be."""
+    """Measure products on the first GPU beside PyTorch; an error says what is missing where that cannot be.
+
+    ``arithmetic`` is what ours multiplies in; PyTorch has tf32 if that is asked for, else the operands' own.
+    """
     from tilewise.devices import gpu
 
     device = gpu.open(0)  # says why, where there is none
     torch = find_torch()
     properties = torch.cuda.get_device_properties(device.ordinal)
     uuid = f"GPU-{properties.uuid}"
+    torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
     stage = CudaStage(torch, device, GpuMonitor(uuid) if sustained else None)
     seed, begin = fresh_seed(), time.monotonic()
     before = query(uuid, _CLOCK_FIELDS)
     with torch.no_grad():
-        rows = measure_cases(stage, cases, dtype, rounds, seed, progress)
+        rows = measure_cases(stage, cases, dtype, rounds, seed, progress, arithmetic)
     return GemmFigures(
         date=datetime.now(UTC).date().isoformat(),
         command=command,
@@ -61,7 +66,7 @@ def bench_gemm(
         versions=torch_versions(torch, uuid),
         machine=here.machine(),
         clocks={"before": before, "after": query(uuid, _CLOCK_FIELDS)},
-        protocol=_protocol(torch, stage, rounds, sustained),
+        protocol={"arithmetic": arithmetic, **_protocol(torch, stage, rounds, sustained)},
         seconds=time.monotonic() - begin,
         rows=tuple(rows),
     )
@@ -122,6 +127,7 @@ def measure_cases(
     rounds: int,
     seed: int,
     progress: Progress = ignore_progress,
+    arithmetic: str | None = None,
 ) -> list[GemmRow]:
     """A row for each case, whatever becomes of it; the memory of one is given back before the next."""
     rows = []
@@ -129,7 +135,7 @@ def measure_cases(
         progress(number, len(cases), f"{case.suite} {case} {case.layout}")
         begin = time.monotonic()
         try:
-            row = _measure(stage, case, dtype, rounds, seed + number)
+            row = _measure(stage, case, dtype, rounds, seed + number, arithmetic)
         except Exception as error:  # a run of minutes is not lost to one product
             row = GemmRow(case, dtype, "failed", _one_line(error))
         rows.append(replace(row, spent=time.monotonic() - begin))
@@ -145,14 +151,16 @@ def _release(stage: Stage) -> None:
         del error
 
 
-def _measure(stage: Stage, case: GemmCase, dtype: str, rounds: int, seed: int) -> GemmRow:
+def _measure(
+    stage: Stage, case: GemmCase, dtype: str, rounds: int, seed: int, arithmetic: str | None
+) -> GemmRow:
     """One product: check, then time, then check again."""
     sets = count_sets(case, dtype, stage.cache_bytes())
     needs, free = buffer_bytes(case, dtype, sets), stage.free_bytes()
     if needs > _SHARE_OF_MEMORY * free:
         note = f"needs {needs / 2**30:.1f} GiB of buffers, and {free / 2**30:.1f} GiB are free"
         return GemmRow(case, dtype, "skipped", note)
-    products = Products(stage.torch, stage.place, case, dtype, sets, seed)
+    products = Products(stage.torch, stage.place, case, dtype, sets, seed, arithmetic)
     contenders = products.contenders()
     contenders[OURS](0)
     made = products.made(stage.device)

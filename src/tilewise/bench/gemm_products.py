@@ -57,8 +57,17 @@ def torch_chain(torch: Any) -> Callable[[Any, Any, Any, Any], Any]:
 class Products:
     """Sets of fresh normal operands of one case, and what multiplies them."""
 
-    def __init__(self, torch: Any, place: str, case: GemmCase, dtype: str, sets: int, seed: int) -> None:
-        self.case, self.sets, self._torch = case, sets, torch
+    def __init__(
+        self,
+        torch: Any,
+        place: str,
+        case: GemmCase,
+        dtype: str,
+        sets: int,
+        seed: int,
+        arithmetic: str | None = None,
+    ) -> None:
+        self.case, self.sets, self.arithmetic, self._torch = case, sets, arithmetic, torch
         self._random = np.random.default_rng(seed)
         generator = torch.Generator(device=place).manual_seed(seed)
         element = getattr(torch, dtype)
@@ -87,11 +96,15 @@ class Products:
         return {OURS: self._ours, "torch.matmul": self._torch_into(self._torch.matmul)}
 
     def _ours(self, which: int) -> None:
-        matmul(self.a[which], self.b[which], out=self.out[which])
+        matmul(self.a[which], self.b[which], out=self.out[which], arithmetic=self.arithmetic)
 
     def _fused_ours(self, which: int) -> None:
-        extras = {"bias": self.bias[which], "activation": _ACTIVATION, "residual": self.residual[which]}
-        matmul(self.a[which], self.b[which], out=self.out[which], **extras)
+        extras: dict[str, Any] = {
+            "bias": self.bias[which],
+            "activation": _ACTIVATION,
+            "residual": self.residual[which],
+        }
+        matmul(self.a[which], self.b[which], out=self.out[which], arithmetic=self.arithmetic, **extras)
 
     def _torch_into(self, function: Any) -> Contender:
         def start(which: int) -> None:
@@ -111,7 +124,7 @@ class Products:
         shapes = result_shapes(left.shape, right.shape)
         if not fused.is_plain:
             fused = fit(fused, shapes.result, sums_of(left.dtype))
-        return prepare(Arrays(left, right, result, fused), shapes, device, Choice())
+        return prepare(Arrays(left, right, result, fused), shapes, device, Choice(arithmetic=self.arithmetic))
 
     def _epilogue(self, which: int) -> EpilogueCall | None:
         if not self.case.fused:
@@ -166,6 +179,7 @@ class Products:
             accumulate=accumulate,
             terms=terms,
             epilogue=epilogue,
+            arithmetic=self.arithmetic,
         )
 
     def _some_matrices(self) -> list[tuple[int, ...]]:

@@ -9,6 +9,7 @@ from tilewise.bench.gemm_bench import LEAST_ROUNDS, bench_gemm
 from tilewise.bench.gemm_cases import DTYPES, check_dtype, select_cases
 from tilewise.bench.gemm_figures import GemmFigures, GemmRow, summarise
 from tilewise.cli import draw
+from tilewise.problem import resolve_arithmetic
 
 __all__ = ["gemm"]
 
@@ -24,10 +25,12 @@ _RIGHT = ("torch µs", "ours µs", "rate", "ratio", "split")
 def gemm(args: Namespace) -> int:
     """``tilewise bench gemm``: needs a GPU, and PyTorch."""
     cases, dtype = select_cases(args.suite, args.shape), check_dtype(args.dtype or DTYPES[0])
+    resolve_arithmetic(args.arithmetic, dtype)  # raises what cannot be asked for
     command = " ".join(["tilewise", *sys.argv[1:]])
+    rounds = max(args.repeats, LEAST_ROUNDS)
     with draw.progress("bench") as progress:
         figures = bench_gemm(
-            cases, dtype, max(args.repeats, LEAST_ROUNDS), args.sustained, command, progress=progress
+            cases, dtype, rounds, args.sustained, command, progress=progress, arithmetic=args.arithmetic
         )
     if not draw.write_result(args, figures.to_dict()):
         _print_figures(figures)
@@ -35,7 +38,9 @@ def gemm(args: Namespace) -> int:
 
 
 def _print_figures(figures: GemmFigures) -> None:
-    draw.heading(f"tw.matmul beside PyTorch {figures.versions['torch']} on {figures.gpu}, {figures.dtype}")
+    arithmetic = figures.protocol.get("arithmetic")
+    types = f"{figures.dtype} in {arithmetic}" if arithmetic else figures.dtype
+    draw.heading(f"tw.matmul beside PyTorch {figures.versions['torch']} on {figures.gpu}, {types}")
     draw.line(
         f"{figures.protocol['time']}; {figures.protocol['load']}; medians of {figures.protocol['rounds']}"
     )

@@ -202,7 +202,8 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arithmetic",
         metavar="NAME",
-        help="what to multiply in: tf32 for float32, f16 for float16, with sums in it (default: as --dtype says)",
+        help="what to multiply in: tf32 or exact32 for float32, f16 for float16, with sums in it (default: as --dtype "
+        "says)",
     )
     parser.add_argument(
         "--gpu", default="h200", metavar="NAME", help="of the GPU table, or emulator (%(default)s)"
@@ -485,6 +486,11 @@ def _gemm(parser: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--dtype", metavar="TYPE", help="of the elements: bfloat16 (the default), float16 or float32"
+    )
+    parser.add_argument(
+        "--arithmetic",
+        metavar="NAME",
+        help="what ours multiplies in, such as exact32 for float32, beside PyTorch's own",
     )
     parser.add_argument(
         "--sustained",

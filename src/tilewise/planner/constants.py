@@ -99,7 +99,8 @@ _WGMMA = UnitCost(
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
 # it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
-# search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`.
+# search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
+# simt, from 639 plans of 32 problems (2026-11-23), and those of exact32, from 26 plans.
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -135,19 +136,17 @@ FITTED: Mapping[str, Constants] = {
                 warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
-            "exact32": replace(
-                _WGMMA,
-                macs_per_clock=_WGMMA.macs_per_clock / 3,
-                warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 3,
-                joules_per_mac=_WGMMA.joules_per_mac * 3,
+            "exact32": UnitCost(
+                1100, 1.598, 6316, 4.864, 132.5, 44.8, memory_share=0.85, joules_per_mac=3.471e-12,
+                outside=0.08661, epilogue_clocks=0.3, idle_memory=0.4, memory_latency_clocks=335.6,
             ),
             "general": UnitCost(
                 128, 0, 2540, 29, 394, memory_share=0.9,
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
             ),
             "simt": UnitCost(
-                128, 0, 2000, 29, 394, memory_share=0.9,
-                shared_read_clocks=0.3, memory_latency_clocks=250, epilogue_clocks=0.3,
+                128, 28.68, 3268, 74.65, 321.4, 39.82, memory_share=0.434,
+                shared_read_clocks=0.3334, waits=0.4401, epilogue_clocks=0.3,
             ),
             "general64": UnitCost(
                 64, 0, 1530, 23, 394, memory_share=0.9,
@@ -166,7 +165,7 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32", "exact32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
 operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
@@ -194,7 +193,7 @@ EMULATOR = Constants(
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
         "exact32": UnitCost(1.2, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
-        "simt": UnitCost(4.5, 0, 4_000, 4),
+        "simt": UnitCost(3.0, 0, 20_000, 4),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
         "vector_rows": UnitCost(2.1, 90, 20_000, 4),

@@ -81,8 +81,8 @@ def read(path: str | Path) -> list[Measured]:
     found = []
     for entry in data["problems"]:
         m, n, k = entry["size"]
-        batch, layout = entry.get("batch", 1), entry.get("layout", "nn")
-        operands = operands_of(m, n, k, dtype=entry["dtype"], batch=batch, layout=layout)
+        rest = {name: entry[name] for name in ("batch", "layout", "arithmetic") if name in entry}
+        operands = operands_of(m, n, k, dtype=entry["dtype"], **rest)
         for kernel, values, *_, microseconds in entry["plans"]:
             named = isinstance(values, dict)
             settings = values if named else dict(zip(data["settings"][kernel], values, strict=True))

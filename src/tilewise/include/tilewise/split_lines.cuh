@@ -1,8 +1,8 @@
 // What split_halves.cu says of the rows of A, and of the columns of B, that it splits, and where the products of their
 // parts are as exact as those of float32.
 //
-// An element x of a line becomes x·2^s = high + low/2048, both float16, with s such that the line's largest is in
-// [2^14, 2^15). This keeps 22 bits of every element down to 2^-14. What is smaller is TINY: it may lose up to 2^-36.
+// An element x of a line becomes x·2^s = high + low/2048, both float16, with s even and such that the line's largest is in
+// [2^13, 2^15). This keeps 22 bits of every element down to 2^-14. What is smaller is TINY: it may lose up to 2^-36.
 // For a row with `t` tiny elements and a column with `u` the sum is off by (t + u)·2^-21 at most for that. LARGE elements
 // have 2^7 or more. Of K terms at least large + large - K have two of them, which makes 2^14 each of the sum of |a|·|b|.
 #pragma once
@@ -15,7 +15,7 @@ struct Spread {
 
 struct SplitLines {
     const Spread *spreads;
-    const float *factors;  // 2^-s
+    const float *roots;    // 2^(-s/2): of what takes the scale back
     unsigned outer, inner; // lines from a matrix of the stack to the next, along both axes
 
     __device__ unsigned first(InStack which) const { return which.outer * outer + which.inner * inner; }

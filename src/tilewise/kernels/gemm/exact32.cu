@@ -158,7 +158,7 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
     }
 }
 
-// Takes the powers of two back. The smaller one comes first, so that nothing overflows on the way.
+// Takes the powers of two back, in two steps, so that nothing overflows on the way that stays finite in the end.
 // wgmma.cuh says which rows and columns the sums of a thread are of.
 inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_columns, unsigned rows, unsigned columns)
 {
@@ -175,8 +175,9 @@ inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_c
         const float of_column = column < columns ? of_columns[column] : 1;
 #pragma unroll
         for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
+            const float root = of_row[i / 2][i % 2] * of_column;
             float &sum = sums.at[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2];
-            sum = sum * fminf(of_row[i / 2][i % 2], of_column) * fmaxf(of_row[i / 2][i % 2], of_column);
+            sum = sum * root * root;
         }
     }
 }
@@ -256,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
         const unsigned region = (tiles.matrix() * region_rows + row / WARPGROUP_M) * tiles.columns + tile.column;
         if (threadIdx.x % WARPGROUP == 0) left_out[region] = !exact;
         if (!exact) continue;
-        scale(sums, lines_a.factors + first_row + row, lines_b.factors + first_column + column, c.rows - row,
+        scale(sums, lines_a.roots + first_row + row, lines_b.roots + first_column + column, c.rows - row,
               c.columns - column);
         const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
         store(shared.boxes[group], sums, group, row, column, epilogue.in_stack(stack, which), matrix, wide);

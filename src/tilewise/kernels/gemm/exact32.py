@@ -1,9 +1,9 @@
 """Launches that multiply float32 on Hopper's tensor cores, as exactly as sums in float32 do.
 
-A pass splits each element into two float16, scaled by a power of two for each row of A and column of B; how the operands
+A pass splits each element into two float16, scaled by a power of two for each row of A and column of B; how operands
 lie does not matter to what follows. The tensor cores multiply these parts, and sums are added up in float32. Where
 elements of a line are so far apart that the small ones lose bits, or are not finite, the general kernel computes the
-results once more, in float32: nobody has to know what the operands hold.
+results instead, in float32: nobody has to know what the operands hold.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DEPTH = 64  # of a step
 LEAST_K = 64  # of shorter sums float32 is more exact
 MOST_TILES = 64
 PARTS_BYTES = 4  # of an element: two float16
-SPREAD_BYTES, FACTOR_BYTES = 8, 4  # of a line
+SPREAD_BYTES, ROOT_BYTES = 8, 4  # of a line
 REGION_BYTES = 256  # that parts of the workspace begin at multiples of
 SPLIT_THREADS, SPLIT_CLUSTER, LINES_ACROSS = 256, 8, 32  # of split_halves.cu
 FLAG_BYTES = 4  # of a region
@@ -122,12 +122,12 @@ class Lines:
         return self.begin + _whole(self.count * self.depth * PARTS_BYTES)
 
     @property
-    def factors(self) -> int:
+    def roots(self) -> int:
         return self.spreads + _whole(self.count * SPREAD_BYTES)
 
     @property
     def end(self) -> int:
-        return self.factors + _whole(self.count * FACTOR_BYTES)
+        return self.roots + _whole(self.count * ROOT_BYTES)
 
     @property
     def along_k(self) -> bool:
@@ -149,13 +149,11 @@ class Lines:
         outer, inner = self.counts
         apart = self.source.rows
         steps = (inner * apart if outer > 1 else 0, apart if inner > 1 else 0)
-        return joined(
-            _address(self.spreads), _address(self.factors), *(constant("I", step) for step in steps)
-        )
+        return joined(_address(self.spreads), _address(self.roots), *(constant("I", step) for step in steps))
 
     def source_slot(self) -> Slot:
         """The slot for a ``struct Source``."""
-        addresses = map(_address, (self.begin, self.spreads, self.factors))
+        addresses = map(_address, (self.begin, self.spreads, self.roots))
         numbers = (self.counts[1], self.count, self.along_k, self.blocks)
         return joined(self.source.strided(), *addresses, *(constant("I", number) for number in numbers))
 
@@ -282,7 +280,8 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
 
 def work(operands: Operands, settings: Settings) -> Work:
     shape, c = shape_of(settings), operands.c
-    lines = lines_of(operands)
+    # Lines whose neighbours lie across K are read twice, for the largest of each line first.
+    moved = sum(one.count * one.depth * PARTS_BYTES * (2 if one.along_k else 3) for one in lines_of(operands))
     return Work(
         "exact32",
         shape.tile,
@@ -291,7 +290,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         tiles=int(settings["tiles"]),
         storers=shape.consumers,
         launches=3,
-        extra_bytes=2 * lines[1].end,
+        extra_bytes=moved,
         store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
     )
 

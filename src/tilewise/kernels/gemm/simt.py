@@ -1,7 +1,7 @@
 """Launch of the kernel for float32 on the SIMT units: operands that have their neighbours along either axis, stacks.
 
-What lies along K is turned on its way to shared memory, four bytes at a time; so is what begins anywhere. Where tiles of
-C are few, blocks share K: each leaves its sums in the workspace, and another launch adds them up.
+What lies along K is turned on its way to shared memory, four bytes at a time; what begins anywhere is copied so, too.
+Where tiles of C are few, blocks share K: each leaves its sums in the workspace, and another launch adds them up.
 """
 
 from __future__ import annotations
@@ -177,6 +177,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         parts=parts,
         extra_bytes=2 * workspace_bytes(operands, settings),
         store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
+        shared_bytes=shape.shared_bytes(settings),
         shared_reads=reads + copies // 32,
     )
 

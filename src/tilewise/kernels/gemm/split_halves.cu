@@ -29,7 +29,7 @@ struct Source {
     Strided<const float> from;
     float16 *to;
     Spread *spreads;
-    float *factors;
+    float *roots;
     unsigned inner;         // matrices along the inner axis of the stack
     unsigned lines;         // of the whole stack
     unsigned along_k;       // whether neighbours along K lie closest together
@@ -50,10 +50,10 @@ struct Scale {
     __device__ int exponent() const
     {
         if (largest == 0 || !is_finite()) return 0;
-        return min(14 - (int(largest >> 23) - 127), 126); // NOTE: no more, so that both powers are normal numbers
+        return min(14 - (int(largest >> 23) - 127), 126) & ~1; // NOTE: no more, so that the power is a normal number
     }
     __device__ float factor() const { return __uint_as_float((127 + exponent()) << 23); }
-    __device__ float inverse() const { return __uint_as_float((127 - exponent()) << 23); }
+    __device__ float root_of_inverse() const { return __uint_as_float((127 - exponent() / 2) << 23); }
 };
 
 inline __device__ unsigned bits_of_size(float x) { return __float_as_uint(x) & 0x7fffffff; }
@@ -179,7 +179,7 @@ inline __device__ void split_along(const Source &source, unsigned index, unsigne
     spread.tiny = tiny(__reduce_add_sync(~0u, spread.tiny), sum);
     if (threadIdx.x == 0) {
         source.spreads[index] = finish(spread, scale, length);
-        source.factors[index] = scale.inverse();
+        source.roots[index] = scale.root_of_inverse();
     }
 }
 
@@ -267,7 +267,7 @@ inline __device__ void split_across(const Source &source, unsigned block, unsign
             all.tiny += cluster::load(&tile.counted[lane].tiny, i);
         }
         source.spreads[index] = finish(all, scale, length);
-        source.factors[index] = scale.inverse();
+        source.roots[index] = scale.root_of_inverse();
     }
     cluster::wait_for_all(); // nobody may end while another reads here
 }
