@@ -50,7 +50,7 @@ class Bound:
     ``copies`` lay operands out in rows, once a call, before the others. ``regions`` says at which byte of the
     workspace its parts begin.
     ``shifts`` is for stacks that the kernel cannot take in one launch: the launches are repeated once for each, with
-    the operands' addresses moved by so many bytes.
+    the operands' addresses moved by so many bytes. ``main`` is which of the launches multiplies: others may be before it.
     """
 
     device: Device
@@ -59,6 +59,12 @@ class Bound:
     workspace_bytes: int = 0
     regions: Mapping[str, int] = field(default_factory=dict)
     shifts: tuple[Mapping[str, int], ...] = ({},)
+    main: int = 0
+
+    @property
+    def main_packed(self) -> int:
+        """Which of what :meth:`packed` gives is the launch that multiplies."""
+        return len(self.copies) + self.main
 
     @property
     def binaries(self) -> list[Binary]:

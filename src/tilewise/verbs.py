@@ -37,7 +37,7 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     """What a plan comes to on its GPU, counted on the emulator, in the terms of ncu.
 
     ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in place of
-    all. What the launches after the first come to stands in ``profile.following``. A plan for the emulator is
+    all. It is of the launch that multiplies; what the others come to stands in ``profile.following``. A plan for the emulator is
     counted as on an H200.
 
     >>> import tilewise as tw
@@ -77,7 +77,7 @@ def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> 
 
 
 def record(plan: Plan, *, blocks: Sequence[int] = (0,), element: tuple[int, int] | None = None) -> Recording:
-    """Everything that some blocks of a plan's first launch do, on the emulator, with names for what they touch.
+    """Everything that some blocks of the launch that multiplies do, on the emulator, with names for what they touch.
 
     ``element``, a row and a column of C, records the blocks that write it in place of ``blocks``; to find them takes a
     run of the whole product.
@@ -98,7 +98,7 @@ def record(plan: Plan, *, blocks: Sequence[int] = (0,), element: tuple[int, int]
         raise ArgumentError("plan", rule, str(plan.problem))
     arrays = _make_arrays(plan, bound)
     addresses = _addresses(plan, arrays)
-    launch, packed = list(bound.packed(addresses))[len(bound.copies)]
+    launch, packed = list(bound.packed(addresses))[bound.main_packed]
     wanted = None if element is None else ("c", *element)
     matrices = _name_matrices(plan, bound, addresses)
     return record_bound(bound, launch, packed, gpu, matrices, blocks=blocks, element=wanted, undo=False)

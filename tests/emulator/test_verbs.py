@@ -15,10 +15,18 @@ from tilewise.planner import choose, plan, target_of
 from tilewise.planner.listing import operands_of
 
 
-def plan_of(rung: str, gpu: str, dtype: str, layout: str = "nn", batch: int = 1, **settings: Any) -> Plan:
-    operands = operands_of(70, 50, 90, dtype=dtype, layout=layout, batch=batch)
+def plan_of(
+    kernel: str,
+    gpu: str,
+    dtype: str,
+    layout: str = "nn",
+    batch: int = 1,
+    arithmetic: str | None = None,
+    **settings: Any,
+) -> Plan:
+    operands = operands_of(70, 50, 90, dtype=dtype, layout=layout, batch=batch, arithmetic=arithmetic)
     target = target_of(gpu)
-    return choose(operands, target, specs=(RUNGS[rung],), given=settings).plan(operands, target)
+    return choose(operands, target, specs=(KERNELS[kernel],), given=settings).plan(operands, target)
 
 
 def test_a_plan_is_profiled_as_its_rung_is() -> None:
@@ -36,8 +44,10 @@ def test_a_plan_for_the_emulator_is_profiled_as_on_an_h200() -> None:
 def test_copies_and_partial_sums_have_profiles_of_their_own() -> None:
     made = plan_of("12_multistage", "h200", "float16", "nt")
     assert made.copies == ("b",)
-    copied, multiplied = tw.profile(made).all
+    multiplied, copied = tw.profile(made).all
     assert copied.kernel == "arrange" and multiplied.kernel != "arrange"
+    exact = plan_of("exact32", "h200", "float32", arithmetic="exact32")
+    assert [one.kernel for one in tw.profile(exact).all] == ["exact32", "split_halves", "remedy"]
     split = plan_of("11_parallel_k", "h200", "float32", split=4)
     assert len(tw.profile(split).all) == 2
 

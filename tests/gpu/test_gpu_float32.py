@@ -70,14 +70,13 @@ def test_what_tensor_cores_would_lose_is_computed_in_float32(device: Any) -> Non
     """There the bits are the emulator's; the regions of the others, 128×128, have none of it."""
     need(device, "exact32")
     a, b = normal(500, 700), normal(700, 300)
-    a[5] *= np.float32(2) ** RANDOM.integers(-60, 60, 700).astype(np.float32)
-    a[130, 7], b[9, 290] = np.nan, np.inf
+    a[5, 3], a[130, 7], b[9, 290] = -np.inf, np.nan, np.inf
     here, there = (
         tw.matmul(a, b, plan=plan_in_parts(500, 300, 700), device=one) for one in (device, "emulator")
     )
     assert compare(here, a, b).ok
-    assert here[:256].tobytes() == there[:256].tobytes()
-    assert here[:, 256:].tobytes() == there[:, 256:].tobytes()
+    assert np.array_equal(here[:256], there[:256], equal_nan=True)
+    assert np.array_equal(here[:, 256:], there[:, 256:], equal_nan=True)
 
 
 def spread(shape: tuple[int, int], binades: int) -> Matrix:
@@ -108,26 +107,32 @@ DATA = {
 
 @pytest.mark.parametrize("kind", DATA)
 def test_parts_on_tensor_cores_err_no_more_than_float32(device: Any, kind: str) -> None:
-    """Than ours on the SIMT units, and than PyTorch's; run with -s, it prints a row of a table."""
+    """Than sums in order, as ours on the SIMT units are and PyTorch's, where K is not split; with -s it prints a table:
+    the error's norm over the result's, and its median and its largest in units of 2⁻²⁴ of the sum of |a|·|b|."""
     torch: Any = pytest.importorskip("torch")
+    need(device, "exact32")
     torch.backends.cuda.matmul.allow_tf32 = False
-    a, b = DATA[kind](512, 640, 4096)
-    exact, sizes = (left.astype(np.float64) @ right for left, right in ((a, b), (np.abs(a), np.abs(b))))
+    m, n, k = 2048, 2048, 4096
+    a, b = DATA[kind](m, n, k)
     on_gpu = [torch.from_numpy(one).cuda() for one in (a, b)]
+    exact, sizes = (left.double() @ right.double() for left, right in (on_gpu, [one.abs() for one in on_gpu]))
+    in_order = (("partition", "128x256x8"), ("parts", 1))
     results = {
-        "PyTorch": torch.matmul(*on_gpu).cpu().numpy(),
-        "float32": tw.matmul(a, b, device=device),
-        "exact32": tw.matmul(a, b, device=device, plan=plan_in_parts(512, 640, 4096)),
+        "PyTorch": torch.matmul(*on_gpu),
+        "float32": multiply(
+            on_gpu[0], on_gpu[1], None, None, Choice(specs=(KERNELS["simt"],), settings=in_order)
+        ),
+        "exact32": tw.matmul(*on_gpu, plan=plan_in_parts(m, n, k)),
     }
     norms, shares = {}, {}
     for name, found in results.items():
-        errors = np.abs(found - exact)
-        norms[name] = float(np.linalg.norm(errors) / np.linalg.norm(exact))
-        shares[name] = [float(x) * 2**24 for x in (np.median(errors / sizes), (errors / sizes).max())]
-    row = (f"{norms[name]:.1e} {shares[name][0]:.2f} {shares[name][1]:.2f}" for name in results)
+        errors = (found.double() - exact).abs()
+        norms[name] = float(errors.norm() / exact.norm())
+        shares[name] = [float(x) * 2**24 for x in ((errors / sizes).median(), (errors / sizes).max())]
+    row = (f"{norms[name]:.1e} | {shares[name][0]:.2f} | {shares[name][1]:.1f}" for name in results)
     print(f"\n| {kind} | {' | '.join(row)} |")
     for other in ("PyTorch", "float32"):
-        assert norms["exact32"] <= 1.05 * norms[other] and shares["exact32"][1] <= 1.1 * shares[other][1]
+        assert norms["exact32"] <= 1.02 * norms[other] and shares["exact32"][0] <= 1.02 * shares[other][0]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])

@@ -94,7 +94,7 @@ class Profile(Mapping[str, float]):
     traffic: Traffic | None = None
     """What that model makes of them."""
     following: list[Profile] = field(default_factory=list)
-    """Profiles of the launches that came after it, where there was more than one."""
+    """Profiles of the other launches, in their order, where there was more than one."""
     resources: Resources | None = None
     """What the assembler says that the kernel takes; None for foreign PTX."""
 
@@ -236,7 +236,7 @@ class Profile(Mapping[str, float]):
 
     @property
     def all(self) -> list[Profile]:
-        """This one and those that follow."""
+        """This one and those of the other launches."""
         return [self, *self.following]
 
     def csv(self, patterns: Sequence[str] | None = None) -> str:

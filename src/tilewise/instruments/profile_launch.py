@@ -48,7 +48,7 @@ def profile_bound(
 ) -> Profile:
     """Count on the emulator, as on ``gpu``, what the launches of a bound do to operands at these addresses.
 
-    The profile is that of the first launch, with the others' in ``following``. The machine code is the bound's: of
+    The profile is that of the launch that multiplies, with the others' in ``following``. The machine code is the bound's: of
     the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
     so many blocks of each kind (``sample.py``), and the results of the others are not made. Variables of modules
     begin with what they hold, and hold it again at the end.
@@ -65,8 +65,9 @@ def profile_bound(
         raise ArgumentError(
             "a profile", "must be of at least one launch, and a product without elements has none"
         )
-    first, *first.following = profiles
-    return first
+    main = profiles.pop(bound.main_packed)
+    main.following = profiles
+    return main
 
 
 def check_on_host(bound: Bound) -> None:

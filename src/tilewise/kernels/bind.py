@@ -59,6 +59,7 @@ def bind(
         size,
         regions,
         tuple(_shifts(spec, read)),
+        next((i for i, step in enumerate(steps) if step.code is None), 0),
     )
 
 

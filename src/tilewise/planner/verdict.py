@@ -103,6 +103,7 @@ def _changes(operands: Operands) -> Iterator[tuple[str, Operands]]:
     if padded != operands and not any(one.stack for one in operands[:3]):
         yield "rows that begin at multiples of 16 bytes", padded
     if operands.a.dtype == "float32" and not operands.arithmetic:
+        yield 'arithmetic="exact32"', operands._replace(arithmetic="exact32")
         yield 'arithmetic="tf32"', operands._replace(arithmetic="tf32")
     if operands.a.dtype == "float16" and not operands.arithmetic:
         yield 'arithmetic="f16"', operands._replace(arithmetic="f16")

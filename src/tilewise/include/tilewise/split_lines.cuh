@@ -4,7 +4,7 @@
 // An element x of a line becomes x·2^s = high + low/2048, both float16, with s even and such that the line's largest is in
 // [2^13, 2^15). This keeps 22 bits of every element down to 2^-14. What is smaller is TINY: it may lose up to 2^-36.
 // For a row with `t` tiny elements and a column with `u` the sum is off by (t + u)·2^-21 at most for that. LARGE elements
-// have 2^7 or more. Of K terms at least large + large - K have two of them, which makes 2^14 each of the sum of |a|·|b|.
+// have 4 or more. Of K terms at least large + large - K have two of them, which makes 16 each of the sum of |a|·|b|.
 #pragma once
 
 #include <tilewise/stack.cuh>
@@ -40,5 +40,5 @@ struct SplitLines {
 inline __device__ bool is_exact(Spread row, Spread column, unsigned depth)
 {
     const unsigned long long tiny = 0ull + row.tiny + column.tiny, large = 0ull + row.large + column.large;
-    return tiny == 0 || (large > depth && tiny <= (large - depth) * 4096);
+    return tiny == 0 || (large > depth && tiny <= (large - depth) * 4);
 }

@@ -124,7 +124,7 @@ template <unsigned SIZE, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Co
                 const float *here = from + i * line_stride + (ALONG_K ? j * RUN : 0);
                 const unsigned bytes = k + along < depth ? fit : 0;
                 if constexpr (BYTES == 16)
-                    async_copy::start_mostly_16(there, here, bytes);
+                    async_copy::start_16(there, here, bytes);
                 else
                     async_copy::start_narrow<4>(there, here, bytes);
             }

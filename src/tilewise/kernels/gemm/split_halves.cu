@@ -72,7 +72,7 @@ struct Halves {
 inline __device__ void count(Spread &spread, float scaled)
 {
     const float size = fabsf(scaled);
-    spread.large += size >= 0x1p7f;
+    spread.large += size >= 4;
     spread.tiny += size < 0x1p-14f && size > 0;
 }
 
