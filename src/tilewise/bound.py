@@ -50,7 +50,7 @@ class Bound:
     ``copies`` lay operands out in rows, once a call, before the others. ``regions`` says at which byte of the
     workspace its parts begin.
     ``shifts`` is for stacks that the kernel cannot take in one launch: the launches are repeated once for each, with
-    the operands' addresses moved by so many bytes. ``main`` is which of the launches multiplies: others may be before it.
+    the operands' addresses moved by so many bytes. ``main`` is which of the launches multiplies.
     """
 
     device: Device

@@ -37,8 +37,8 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     """What a plan comes to on its GPU, counted on the emulator, in the terms of ncu.
 
     ``cache`` adds what a model of the caches makes of it; ``sample`` runs so many blocks of each kind in place of
-    all. It is of the launch that multiplies; what the others come to stands in ``profile.following``. A plan for the emulator is
-    counted as on an H200.
+    all. It is of the launch that multiplies; what the others come to stands in ``profile.following``. A plan for the
+    emulator is counted as on an H200.
 
     >>> import tilewise as tw
     >>> p = tw.plan(256, 256, 64, dtype="float16", gpu="h200")

@@ -487,7 +487,7 @@ def test_the_verdict_names_what_was_tried() -> None:
     even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
     assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
     single = judge_plan(operands_of(2048, 2048, 2048), H200)
-    exact32, tf32 = single.gains
+    tf32, exact32 = single.gains
     assert exact32.what == 'arithmetic="exact32"' and exact32.times > 2
     wide = choose(operands_of(2048, 2048, 2048, arithmetic="tf32"), H200)
     assert tf32.what == 'arithmetic="tf32"' and tf32.seconds == wide.prediction.seconds

@@ -48,8 +48,8 @@ def profile_bound(
 ) -> Profile:
     """Count on the emulator, as on ``gpu``, what the launches of a bound do to operands at these addresses.
 
-    The profile is that of the launch that multiplies, with the others' in ``following``. The machine code is the bound's: of
-    the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
+    The profile is that of the launch that multiplies, with the others' in ``following``. The machine code is the
+    bound's: of the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
     so many blocks of each kind (``sample.py``), and the results of the others are not made. Variables of modules
     begin with what they hold, and hold it again at the end.
     """
