@@ -172,9 +172,13 @@ def test_it_is_chosen_where_it_is_faster() -> None:
 
 
 def test_what_it_cannot_have_is_refused() -> None:
-    for k, message in ((63, "k must be 64 at least for kernel exact32, not 63"),):
+    for (m, n, k), message in (
+        ((64, 64, 63), "k must be 64 at least for kernel exact32, not 63"),
+        ((64, 64, 2**30), "a must have less than 2,147,483,648 lines, half as long"),
+        ((2**17, 2**17, 64), "c must span at most 4,294,967,295 elements"),
+    ):
         with pytest.raises(ArgumentError, match=message):
-            SPEC.check(operands_of(64, 64, k, arithmetic="exact32"), SPEC.complete({}))
+            SPEC.check(operands_of(m, n, k, arithmetic="exact32"), SPEC.complete({}))
     sums, out = np.empty(8, np.float32), np.empty((8, 8), np.float32, order="F")
     for given_out, text, message in (
         (None, "column_sums(s, acc)", "must add up no columns or rows for kernel exact32"),

@@ -27,6 +27,7 @@ from tilewise.explain.subject import Subject
 from tilewise.explain.trace import make_trace
 from tilewise.instruments.recording import Recording
 from tilewise.plan import Plan
+from tilewise.problem import INTEGERS
 from tilewise.verbs import profile, record
 
 __all__ = ["FIGURES", "Explanation", "explain_plan"]
@@ -209,12 +210,28 @@ def explain_plan(plan: Plan, element: tuple[int, int] | None = None) -> Explanat
         f"another launch of the product, {one.kernel}, is not shown" for one in counted.all if one is not own
     ]
     title = f"{plan.kernel}: {problem} on {own.gpu.title}"
-    sizes = f"{problem.m}, {problem.n}, {problem.k}"
-    call = f'tw.explain(tw.ladder["{plan.kernel}"].plan({sizes}, gpu="{plan.gpu}"))'
-    if not plan.kernel[:1].isdigit():
-        call = f'tw.explain(tw.plan({sizes}, dtype="{problem.a}", gpu="{plan.gpu}"))'
 
     def record_again(blocks: Sequence[int], wanted: tuple[int, int] | None) -> Recording:
         return record(plan, blocks=blocks, element=wanted)
 
-    return Explanation(Subject(title, call, own, recording, record_again, plan, element, notes))
+    return Explanation(Subject(title, _call(plan), own, recording, record_again, plan, element, notes))
+
+
+def _call(plan: Plan) -> str:
+    """The line of Python that explains the plan."""
+    problem = plan.problem
+    sizes = f"{problem.m}, {problem.n}, {problem.k}"
+    if plan.kernel[:1].isdigit():
+        return f'tw.explain(tw.ladder["{plan.kernel}"].plan({sizes}, gpu="{plan.gpu}"))'
+    layout = "".join("n" if lies == "row" else "t" for lies in (problem.a_layout, problem.b_layout))
+    more: dict[str, object] = {"dtype": problem.a, "gpu": plan.gpu}
+    usual: dict[str, object] = {
+        "layout": "nn", "batch": 1, "groups": 0, "pointers": False, "arithmetic": None,
+        "result": INTEGERS.get(problem.a, problem.a),
+    }  # fmt: skip
+    found = {**{name: getattr(problem, name, None) for name in usual}, "layout": layout, "result": problem.c}
+    more.update((name, value) for name, value in found.items() if value != usual[name])
+    given = ", ".join(
+        f"{name}={json.dumps(value) if isinstance(value, str) else value}" for name, value in more.items()
+    )
+    return f"tw.explain(tw.plan({sizes}, {given}))"

@@ -49,9 +49,9 @@ def profile_bound(
     """Count on the emulator, as on ``gpu``, what the launches of a bound do to operands at these addresses.
 
     The profile is that of the launch that multiplies, with the others' in ``following``. The machine code is the
-    bound's: of the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample`` runs at most
-    so many blocks of each kind (``sample.py``), and the results of the others are not made. Variables of modules
-    begin with what they hold, and hold it again at the end.
+    bound's: of the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample``
+    runs at most so many blocks of each kind (``sample.py``), and the results of the others are not made. Variables of
+    modules begin with what they hold, and hold it again at the end.
     """
     check_on_host(bound)
     modules = modules_of(bound)
@@ -137,9 +137,9 @@ class _CountedLaunch:
         """The counts, the bytes of static shared memory of a block, and how many blocks were run."""
         made: list[Counters] = []
 
-        def run(chosen: Sequence[int] | None) -> Counters:
+        def run(chosen: Sequence[int] | None, rows: int) -> Counters:
             def watch(build: Any, _launch: Launch, _reachable: Any) -> Counters:
-                made.append(Counters(build, self.gpu.sms if chosen is None else 1))
+                made.append(Counters(build, rows))
                 return made[-1]
 
             self._run("counted", watch, chosen)
@@ -149,7 +149,7 @@ class _CountedLaunch:
             whole = self._with_clusters()
             counts, ran = sampled(whole.grid, sample, self.gpu.sms, run, whole.cluster or (1, 1, 1))
         else:
-            counts, ran = run(None).counts(), self.launch.blocks
+            counts, ran = run(None, self.gpu.sms).counts(), self.launch.blocks
         return counts, int(made[0].build.shared_bytes), ran
 
     def _trace(self) -> Trace:

@@ -11,8 +11,8 @@ the blocks of one have equal parts of what it did.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ __all__ = ["SAMPLED", "block_kinds", "clusters_of", "sampled"]
 
 SAMPLED = "sampled"
 
-Run = Callable[[Sequence[int]], Counters]
+Run = Callable[[Sequence[int], int], Counters]
+"""Runs some clusters, and counts in so many rows: a block in that of its number, modulo these."""
+_MOST_ROWS = 1 << 10
 
 
 def block_kinds(grid: Dim3) -> npt.NDArray[np.int8]:
@@ -52,22 +54,36 @@ def sampled(
 ) -> tuple[Counts, int]:
     """The counts of a grid from at most ``most`` clusters of each kind, and how many blocks were run."""
     x, y, z = (size // edge for size, edge in zip(grid, cluster, strict=True))
-    of, owners, together = block_kinds((x, y, z)), clusters_of(grid, cluster), math.prod(cluster)
+    of, owners = block_kinds((x, y, z)), clusters_of(grid, cluster)
     numbers = np.arange(of.size)
-    rows, about, ran = None, None, 0
-    ways: list[npt.NDArray[np.uint8]] = []
-    for kind in np.unique(of):
+    chosen: dict[int, npt.NDArray[np.int64]] = {}  # clusters, by kind
+    for kind in np.unique(of).tolist():
         members = numbers[of == kind]
-        chosen = members[
-            np.unique(np.linspace(0, members.size - 1, min(most, members.size)).astype(np.int64))
-        ]
-        counts = run([int(number) for number in chosen]).counts()
-        ran += len(chosen) * together
-        each = counts.rows.sum(axis=0) / (len(chosen) * together)
-        blocks = np.flatnonzero(of[owners] == kind)
-        share = np.bincount(blocks % multiprocessors, minlength=multiprocessors)
-        part = share[:, None] * each[None, :]
-        rows = part if rows is None else rows + part
+        spaced = np.linspace(0, members.size - 1, min(most, members.size)).astype(np.int64)
+        chosen[kind] = members[np.unique(spaced)]
+    blocks = {kind: np.flatnonzero(np.isin(owners, found)) for kind, found in chosen.items()}
+    apart = _tell_apart(blocks)
+    rows: npt.NDArray[Any] = np.zeros((multiprocessors, 0))
+    about: dict[str, Any] | None = None
+    ways: list[npt.NDArray[np.uint8]] = []
+    for kinds, modulus in [(list(chosen), apart)] if apart else [([kind], 1) for kind in chosen]:
+        counts = run([int(one) for kind in kinds for one in chosen[kind]], modulus).counts()
         about, ways = counts.about, [*ways, *counts.ways]
-    assert rows is not None and about is not None
-    return Counts(about, rows, ways), ran
+        for kind in kinds:
+            each = counts.rows[np.unique(blocks[kind] % modulus)].sum(axis=0) / len(blocks[kind])
+            share = np.bincount(
+                np.flatnonzero(of[owners] == kind) % multiprocessors, minlength=multiprocessors
+            )
+            part = share[:, None] * each[None, :]
+            rows = rows + part if rows.size else part
+    assert about is not None
+    return Counts(about, rows, ways), sum(len(found) for found in blocks.values())
+
+
+def _tell_apart(blocks: Mapping[int, npt.NDArray[np.int64]]) -> int:
+    """The least number modulo which blocks of different kinds differ, so that one run counts all; 0 if it is large."""
+    for modulus in range(len(blocks), _MOST_ROWS + 1):
+        taken = [set((numbers % modulus).tolist()) for numbers in blocks.values()]
+        if sum(map(len, taken)) == len(set().union(*taken)):
+            return modulus
+    return 0

@@ -5,6 +5,7 @@ For maps of tiled copies without interleave or steps; a box by any other is not 
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 
@@ -36,11 +37,17 @@ class TensorBoxes:
     ) -> tuple[Numbers, Numbers]:
         """Of a box at these coordinates and this shared address: the address of each element within the array, and
         where it lies in shared memory; of ``corners`` alone, the outermost that are within the array."""
+        limits = list(zip(self.box, coordinates, self.sizes, strict=True))
+        if not corners and all(at >= 0 and at + length <= size for length, at, size in limits):
+            places, offsets = _whole_box(self.box, self.strides, self.itemsize)
+            first = self.address + sum(at * step for at, step in zip(coordinates, self.strides, strict=True))
+            lie = offsets + shared
+            return places + first, lie ^ lie // _LINE % self.swizzle * _ROW
         axes = [np.arange(length, dtype=np.int64) for length in self.box]
         if corners:
             axes = [
                 np.unique(np.clip([0, length - 1], -at, max(size - 1 - at, -at)))
-                for length, at, size in zip(self.box, coordinates, self.sizes, strict=True)
+                for length, at, size in limits
             ]
         grids = np.meshgrid(*reversed(axes), indexing="ij")[::-1]
         inside = np.ones(grids[0].shape, bool)
@@ -55,6 +62,19 @@ class TensorBoxes:
         # Rows of 16 bytes change places by the number of the line of 128 bytes that they are in.
         turned = at // _LINE % self.swizzle * _ROW
         return place[inside], (at ^ turned)[inside]
+
+
+@functools.lru_cache(16)
+def _whole_box(box: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[Numbers, Numbers]:
+    """Of a box that lies within its array: how far each element lies from the first, there and in shared memory."""
+    grids = np.meshgrid(*(np.arange(length, dtype=np.int64) for length in reversed(box)), indexing="ij")[::-1]
+    places, offsets = np.zeros(grids[0].shape, np.int64), np.zeros(grids[0].shape, np.int64)
+    step = itemsize
+    for grid, stride, length in zip(grids, strides, box, strict=True):
+        places += grid * stride
+        offsets += grid * step
+        step *= length
+    return places.reshape(-1), offsets.reshape(-1)
 
 
 def read_map(raw: bytes) -> TensorBoxes | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.emulator.layout import RANK_SHIFT
 from tilewise.emulator.profiling.recording import What
@@ -22,12 +24,15 @@ _MOST_WARPS, _MOST_STEPS = 14, 56  # that are drawn
 _MOST_SPANS = 6_000  # that the page has
 _OFFSETS = (1 << RANK_SHIFT) - 1
 
+Numbers = npt.NDArray[np.int64]
+
 _KINDS = {
     What.LOAD: "read", What.STORE: "write", What.ATOMIC: "write",
     What.COPY: "fetch", What.FILL: "fetch", What.BULK: "fetch",
     What.PRODUCT: "multiply", What.ARRIVE: "signal", What.AWAIT: "wait", What.WAIT: "wait", What.THROUGH: "wait",
     What.CLOSE: "", What.DRAIN: "wait",
 }  # fmt: skip
+_WHATS = {int(what): what for what in What}
 _CLASSES = {
     "fetch": "f-mark half", "read": "f-block half", "multiply": "f-warp half", "write": "f-good half",
     "signal": "f-thread half", "wait": "f-quiet",
@@ -54,20 +59,21 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
     before are under way. What that takes is an order: nothing is known of time.
     """
     events = recording.events
+    numbers = np.flatnonzero(events.block == block)
+    kinds, whats = _kinds(recording, numbers), [_WHATS[code] for code in events.what[numbers].tolist()]
+    warps, places = events.warp[numbers].tolist(), events.place[numbers].tolist()
     ends: dict[int, int] = {}  # by warp: when it is free again
     told: dict[int, int] = {}  # by mbarrier: the end of what it was told last
     met: dict[tuple[int, int], int] = {}  # by place and turn of a barrier: when the last warp came
     turns: dict[tuple[int, int, int], int] = {}  # by warp, place and kind: how often
     latest: dict[int, int] = {}  # by warp: the number of its last span
-    found: list[Span] = []
-    for number in np.flatnonzero(events.block == block).tolist():
-        what, warp = What(int(events.what[number])), int(events.warp[number])
-        kind = _kind_of(recording, number)
+    found: list[list[Any]] = []  # warp, kind, start, count, event of each span
+    for number, what, warp, place, kind in zip(numbers.tolist(), whats, warps, places, kinds, strict=True):
         if not kind:
             continue
         start = ends.get(warp, 0)
         if what in (What.WAIT, What.THROUGH):
-            key = warp, int(events.place[number]), int(what)
+            key = warp, place, int(what)
             turns[key] = turns.get(key, 0) + 1
             turn = key[1], turns[key]
         if what == What.THROUGH:
@@ -75,27 +81,29 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
         if what == What.AWAIT:
             start = max(start, told.get(_mbarrier(recording, number), 0))
         last = latest.get(warp)
-        joined = last is not None and found[last].kind == kind and what not in (What.AWAIT, What.THROUGH)
-        if joined and last is not None:
-            old = found[last]
-            found[last] = Span(block, warp, kind, old.start, old.count + 1, old.event)
-            end = old.start + 1
+        if last is not None and found[last][1] == kind and what not in (What.AWAIT, What.THROUGH):
+            found[last][3] += 1
+            end = found[last][2] + 1
         else:
             latest[warp] = len(found)
-            found.append(Span(block, warp, kind, start, 1, number))
+            found.append([warp, kind, start, 1, number])
             end = start + 1
         ends[warp] = max(end, ends.get(warp, 0))
         if what == What.WAIT:
             met[turn] = max(met.get(turn, 0), ends[warp])
         if what in (What.ARRIVE, What.BULK):
             told[_mbarrier(recording, number)] = ends[warp]
+    return [Span(block, *one) for one in found]
+
+
+def _kinds(recording: Recording, numbers: Numbers) -> list[str]:
+    """What events are called here; nothing for those that are not shown."""
+    events = recording.events
+    out = np.array([".global.shared" in place.name for place in recording.places])
+    found = [_KINDS[_WHATS[code]] for code in events.what[numbers].tolist()]
+    for i in np.flatnonzero((events.what[numbers] == What.BULK) & out[events.place[numbers]]).tolist():
+        found[i] = "write"
     return found
-
-
-def _kind_of(recording: Recording, event: int) -> str:
-    what = What(int(recording.events.what[event]))
-    out = what == What.BULK and ".global.shared" in recording.places[recording.events.place[event]].name
-    return "write" if out else _KINDS[what]
 
 
 def _mbarrier(recording: Recording, event: int) -> int:

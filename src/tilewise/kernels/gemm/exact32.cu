@@ -1,7 +1,7 @@
 // Products of float32 on the tensor cores of Hopper, as exact as sums in float32: C[z] = A[z]·B[z].
 //
 // split_halves.cu has made of each element two float16, scaled by a power of two for each row of A and column of B:
-// high + low/2048. Three products of these are a product of the elements, but for 2^-21 of it: low·high + high·low, which
+// high + low/2048. Three products of these are a product of the elements, but for 2^-20 of it: low·high + high·low, which
 // count 1/2048, and high·high. The tensor cores cut off what their sums have no room for. So sums over 64 of K at most
 // are left to them, and what they give is added up in float32, rounded to the nearest.
 //

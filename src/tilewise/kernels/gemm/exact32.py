@@ -51,6 +51,7 @@ SPREAD_BYTES, ROOT_BYTES = 8, 4  # of a line
 REGION_BYTES = 256  # that parts of the workspace begin at multiples of
 SPLIT_THREADS, SPLIT_CLUSTER, LINES_ACROSS = 256, 8, 32  # of split_halves.cu
 FLAG_BYTES = 4  # of a region
+_COORDINATES = 2**31
 REMEDY, REMEDY_BLOCKS = "64x64x16", 528  # the tile of the general kernel; four blocks for each SM
 _SPLIT = Path(__file__).with_name("split_halves.cu")
 
@@ -206,11 +207,17 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return LaunchError("k", f"must be {LEAST_K} at least for kernel exact32", operands.sizes[2])
     inner = operands.inner(STACK_AXES)
     for lines in lines_of(inner):
-        if lines.count * lines.depth * 2 >= 2**40 or lines.count >= 2**32:
-            return ArgumentError(lines.source.name, "must be smaller for kernel exact32", lines.count)
+        # NOTE: what the copy engine's coordinates reach, which count lines of all matrices, and both parts of each.
+        if lines.count >= _COORDINATES or 2 * lines.depth >= _COORDINATES:
+            rule = f"must have less than {_COORDINATES:,} lines, half as long, for kernel exact32"
+            return ArgumentError(lines.source.name, rule, f"{lines.count:,} of {operands.sizes[2]:,}")
     if not operands.c.has_rows:
         strides = operands.c.row_stride, operands.c.column_stride
         return ArgumentError("c", "must have contiguous rows for kernel exact32", f"strides {strides}")
+    try:
+        operands.c.check_index("c")
+    except ArgumentError as error:
+        return error
     if operands.epilogue.summed:
         rule = "must add up no columns or rows for kernel exact32"
         return ArgumentError("epilogue", rule, operands.epilogue.expression)

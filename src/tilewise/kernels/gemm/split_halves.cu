@@ -16,10 +16,10 @@
 #endif
 
 constexpr unsigned LANES = 32, WARPS = 8, BLOCK_THREADS = WARPS * LANES;
-constexpr unsigned RUN = 4;               // neighbours along K that a thread has
-constexpr unsigned STEP = BLOCK_THREADS * RUN, KEPT = 4; // runs of a thread
+constexpr unsigned RUN = 4, KEPT = 4;    // neighbours along K that a thread has at once; runs that it keeps
+constexpr unsigned STEP = BLOCK_THREADS * RUN;
 constexpr unsigned RESIDENT = 5;         // blocks of an SM
-constexpr unsigned TILE_K = 64, PAD = 2;  // of the lines that are turned; so that they lie in all banks
+constexpr unsigned TILE_K = 64, PAD = 2; // of the lines that are turned; so that they lie in all banks
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -30,10 +30,10 @@ struct Source {
     float16 *to;
     Spread *spreads;
     float *roots;
-    unsigned inner;         // matrices along the inner axis of the stack
-    unsigned lines;         // of the whole stack
-    unsigned along_k;       // whether neighbours along K lie closest together
-    unsigned blocks;         // a multiple of those of a cluster
+    unsigned inner;   // matrices along the inner axis of the stack
+    unsigned lines;   // of the whole stack
+    unsigned along_k; // whether neighbours along K lie closest together
+    unsigned blocks;  // a multiple of those of a cluster
 
     __device__ const float *line(unsigned index) const
     {
