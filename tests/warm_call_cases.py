@@ -109,6 +109,9 @@ class Front:
             ]
             return False
         assert self.gpu.launched == [] and error is None
+        given = (*args, *keywords.values())
+        if torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in given):
+            return True  # where gradients are recorded there is no call with ``out`` to compare launches with
         if out is None:
             keywords = {**keywords, "out": ours}
             _, _, expected = self.in_python(*args[: door.before_out], function=function, **keywords)

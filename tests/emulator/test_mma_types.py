@@ -198,7 +198,7 @@ def test_a_plan_in_tf32_is_kept_and_followed(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("dtype", "arithmetic", "message"),
     [
-        ("float32", "bf16", "must be None or 'f32' or 'tf32' for operands of float32, not 'bf16'"),
+        ("float32", "bf16", "None or 'f32' or 'tf32' or 'exact32' for operands of float32, not 'bf16'"),
         ("float64", "tf32", "must be None or 'f64' for operands of float64"),
         ("float16", "bf16", "must be None or 'f16' for operands of float16, not 'bf16'"),
         ("bfloat16", "f16", "must be None for operands of bfloat16"),

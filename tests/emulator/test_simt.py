@@ -17,7 +17,7 @@ from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
-from tilewise.problem import Layout, Problem
+from tilewise.problem import Problem
 from tilewise.reference import compare
 
 EMULATOR = open_emulator()
@@ -45,14 +45,10 @@ def check(
     m, n, k = size
     a, b = operand((*stack, m, k), layout[0] == "n", pad), operand((*stack, k, n), layout[1] == "n", pad)
     whole = np.full((*stack, m, n + 3), 7, given.get("result", "float32"))
-    lies: dict[str, Layout] = {"n": "row", "t": "column"}
-    problem = Problem(
-        m, n, k, int(np.prod(stack)), c=whole.dtype.name, a_layout=lies[layout[0]], b_layout=lies[layout[1]]
-    )
-    settings = {"a_along_k": int(layout[0] == "n"), "b_along_n": int(layout[1] == "n"), **given}
-    plan = SPEC.plan(Operands.of(problem), "h200", SPEC.complete(settings))
-    tw.matmul(a, b, out=whole[..., :n], plan=plan, device=tw.device("emulator", order=order))
-    assert compare(whole[..., :n], a, b, terms=given.get("parts", 0)).ok
+    given.pop("result", None)
+    chosen = Choice(specs=(SPEC,), settings=tuple(given.items()))
+    multiply(a, b, whole[..., :n], tw.device("emulator", order=order), chosen)
+    assert compare(whole[..., :n], a, b, terms=given.get("parts", 16)).ok
     assert (whole[..., n:] == 7).all()
 
 
@@ -73,7 +69,7 @@ def test_every_tile_is_right(partition: str, layout: str) -> None:
     result=st.sampled_from(["float32", "float16", "float64"]),
     order=st.sampled_from(["eager", "late", 5]),
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_any_operands(
     size: tuple[int, int, int], stack: tuple[int, ...], layout: str, pad: int, result: str, order: Any
 ) -> None:
@@ -88,10 +84,10 @@ def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
 def test_parts_of_k_are_added_up(parts: int) -> None:
     """More parts than steps leave some without any."""
     check((70, 45, 90), parts=parts, partition="32x32x16")
-    check((70, 45, 17), parts=parts, partition="64x64x16", result="float16")
+    check((70, 45, 17), parts=parts, partition="32x32x16", result="float16")
 
 
-@pytest.mark.parametrize("partition", ["64x64x16", "32x32x16"])
+@pytest.mark.parametrize("partition", ["64x32x16", "32x32x16"])
 def test_something_may_happen_to_the_sums(partition: str) -> None:
     """In a stack that shares B, and in parts of K; the result lies in rows that begin anywhere."""
     a, b, bias = operand((2, 70, 50), True, 0), operand((50, 66), False, 3), operand((1, 66), True, 0)[0]

@@ -176,9 +176,9 @@ class Recording:
         reads = What.STORE not in kinds
         wide = np.isin(events.what, kinds) & ~self.in_shared
         parts = [self._elements(matrix, np.flatnonzero(wide))]
-        for event in np.flatnonzero(events.what == What.BULK):
+        for event in self._bulk(reads):
             places = self.bulk_places(int(event))
-            if places is not None and places[2] == reads:
+            if places is not None:
                 found = matrix.find(places[0])
                 who = (np.full(len(found[0]), number) for number in (event, self.lanes(int(event))[0]))
                 parts.append((*who, *found))
@@ -208,9 +208,9 @@ class Recording:
                 for least_or_most in (np.minimum, np.maximum)
             ]
             rows.append([event[order][starts], *ends])
-        for number in np.flatnonzero(known & (events.what == What.BULK)):
-            places = self.bulk_places(int(number), corners=True)
-            if places is None or places[2] != reads or not len(places[0]):
+        for number in self._bulk(reads):
+            places = self.bulk_places(int(number), corners=True) if known[number] else None
+            if places is None or not len(places[0]):
                 continue
             across, down, _ = matrix.find(places[0])
             if (across >= 0).all():
@@ -219,6 +219,14 @@ class Recording:
         joined = [np.concatenate(part) for part in zip(*rows, strict=True)] or [np.zeros(0, np.int64)] * 5
         order = np.argsort(joined[0], kind="stable")
         return Extents(*(array[order] for array in joined))
+
+    def _bulk(self, reads: bool) -> Numbers:
+        """The bulk copies from global memory, or to it."""
+        wanted = Verb.LOAD if reads else Verb.STORE
+        so = np.array([_verb(place.name) == wanted for place in self.places], bool)
+        bulk = np.flatnonzero(self.events.what == What.BULK)
+        found: Numbers = bulk[so[self.events.place[bulk]]]
+        return found
 
     def _elements(self, matrix: NamedMatrix, chosen: Numbers) -> tuple[Numbers, ...]:
         """Every element that the lanes of some events touch."""
