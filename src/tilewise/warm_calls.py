@@ -34,7 +34,7 @@ from tilewise.epilogue import EpilogueCall, Fused
 from tilewise.errors import ArgumentError
 from tilewise.expression import ACTIVATIONS
 from tilewise.interop import Library, View, numpy_dtype
-from tilewise.operands import alignment_of
+from tilewise.operands import ALIGNMENT_MOST, alignment_of
 from tilewise.slots import MapSlot, Slot
 
 __all__ = [
@@ -276,6 +276,7 @@ def native_record(
         for launch in bound.launches
     ]
     a, b, c = (_pattern(view) for view in views)
+    c = c if has_out else replace(c, exactly=False)
     return CallRecord(
         a, b, c, has_out, library, target.entries, target.context, (*prepared, *repeated),
         bound.workspace_bytes, None if has_out else _result_maker(views[2], target), (made, form),
@@ -319,14 +320,14 @@ def _result_maker(like: View, target: NativeTarget) -> Callable[[], object] | No
 
 
 def _pattern(view: View) -> TensorPattern:
-    dtype = numpy_dtype(view.dtype)
-    return TensorPattern(view.space, (*type_code(dtype), 1), view.shape, view.strides, alignment_of(view.ptr))
+    type_, alignment = (*type_code(numpy_dtype(view.dtype)), 1), alignment_of(view.ptr)
+    return TensorPattern(view.space, type_, view.shape, view.strides, alignment, alignment < ALIGNMENT_MOST)
 
 
 def _extra_pattern(name: str, view: View) -> TensorPattern:
     """NOTE: kernels take offsets of groups as they come: nothing was chosen by their alignment."""
     found = _pattern(view)
-    return replace(found, alignment=1) if name == "offsets" else found
+    return replace(found, alignment=1, exactly=False) if name == "offsets" else found
 
 
 def _native_launch(

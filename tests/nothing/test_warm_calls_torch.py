@@ -181,6 +181,12 @@ def test_an_operand_of_another_alignment_has_a_record_of_its_own(front: Front) -
     assert front.gpu.driver.launches() == before
     for first in (unaligned, a, unaligned):
         assert front.is_equal_and_fast(first, b, out=c)
+    front.forget()  # and whichever comes first does not decide for the other
+    assert front.is_equal_and_fast(unaligned, b, out=c)
+    before = front.gpu.driver.launches()
+    front.matmul(a, b, out=c)
+    assert front.gpu.driver.launches() == before
+    assert front.is_equal_and_fast(a, b, out=c)
 
 
 def test_what_autograd_follows_is_slow(front: Front) -> None:

@@ -271,8 +271,7 @@ class CallStub:
     def _insert(self, native: NativeRecord) -> None:
         """Place a record in the table: instead of its like, else in a free slot, else over the first.
 
-        NOTE: records that differ in alignment alone may both fit a call. The one that asks for more is the
-        better kernel, so it comes first.
+        NOTE: records that differ in alignment alone may both fit a call. The one that asks for more comes first.
         """
         table, home = self._state.table, native.native.hash >> (64 - (TABLE_SLOTS - 1).bit_length())
         window = [(home + probe) % TABLE_SLOTS for probe in range(PROBES)]
@@ -282,7 +281,7 @@ class CallStub:
             there = self._records.get(table[slot])
             if there is not None and there.key == native.key:
                 slots.append(slot)
-                if list(there.native.masks) != list(native.native.masks):
+                if there.alignments != native.alignments:
                     group.append(there)
         if len(group) > len(slots):
             free = [slot for slot in window if not table[slot]]

@@ -66,13 +66,17 @@ class DriverEntries:
 
 @dataclass(frozen=True, slots=True)
 class TensorPattern:
-    """What an operand has to be, in DLPack's terms: ``strides`` in elements, ``alignment`` in bytes."""
+    """What an operand has to be, in DLPack's terms: ``strides`` in elements, ``alignment`` in bytes.
+
+    ``exactly`` is for what was chosen because the array is aligned for no more: one that is has a record of its own.
+    """
 
     device: tuple[int, int]
     dtype: tuple[int, int, int]  # code, bits, lanes
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     alignment: int = 1
+    exactly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,9 @@ class NativeRecord:
         arrays = enumerate((record.a, record.b, record.c, None, *record.extras))
         for place, operand in arrays:
             if operand is not None:
-                self.native.masks[place] = operand.alignment - 1
+                least = operand.alignment
+                self.native.masks[place] = least - 1 | least * operand.exactly
+                self.native.wants[place] = least * operand.exactly
                 first, end = _extent(operand)
                 self.native.firsts[place], self.native.ends[place] = first & _WORD, end
         self.native.written = 1 << 2 | sum(1 << FIRST_EXTRA + which for which in record.kept)
@@ -236,6 +242,11 @@ class NativeRecord:
     def key(self) -> bytes:
         """What is compared with the operands of a call, but for the alignment."""
         return bytes(self.native.key)
+
+    @property
+    def alignments(self) -> tuple[list[int], list[int]]:
+        """What is compared with the addresses of a call's arrays."""
+        return list(self.native.masks), list(self.native.wants)
 
     @property
     def is_in_use(self) -> bool:
@@ -356,6 +367,7 @@ def check_record(record: CallRecord) -> None:
     _require(given, "record.form", "has its numbers among its names, and what it keeps among the extras")
     compact = record.has_out or record.c.strides == compact_strides(record.c.shape)
     _require(compact, "record.c", "is compact where the call allocates it")
+    _require(record.has_out or not record.c.exactly, "record.c", "lies anywhere where the call allocates it")
     unasked = record.make_result is None or not record.has_out
     _require(unasked, "record.make_result", "is None where the call has an out")
     _require(1 <= len(record.launches) <= MAX_LAUNCHES, "record.launches", f"are 1 to {MAX_LAUNCHES}")

@@ -76,7 +76,7 @@ FORM_BITS = {
     "arrays": 48,
 }
 TABLE_SLOTS = 256
-PROBES = 4
+PROBES = 8
 MAX_TYPES = 8
 MAX_LAUNCHES = 4
 MAX_PARAMETERS = 128
@@ -166,7 +166,8 @@ STRUCTS: dict[str, tuple[tuple[str, str], ...]] = {
     "Record": (
         ("key", f"[{KEY_WORDS} x i64]"),
         ("hash", "i64"),
-        ("masks", f"[{FIRST_NUMBER} x i64]"),  # bits that the address of each array must not have
+        ("masks", f"[{FIRST_NUMBER} x i64]"),  # the bits of the address of each array that are compared
+        ("wants", f"[{FIRST_NUMBER} x i64]"),  # and what they are
         ("firsts", f"[{FIRST_NUMBER} x i64]"),  # bytes from the address of each array to its lowest byte
         ("ends", f"[{FIRST_NUMBER} x i64]"),  # and behind its highest
         ("written", "i64"),  # a bit for each array that is written: c, and what an epilogue keeps
