@@ -11,14 +11,15 @@ import numpy.typing as npt
 __all__ = ["Framed", "marked"]
 
 Array = npt.NDArray[Any]
-# NaN whose digits no computation makes.
-_MARKS = {"float32": 0x7FC0_BEEF, "float64": 0x7FF8_0000_0000_BEEF, "float16": 0x7EEF, "bfloat16": 0x7FEF}
+# NaN whose digits no computation makes; of integers a number that is rare.
+_MARKS = {"float32": 0x7FC0_BEEF, "float64": 0x7FF8_0000_0000_BEEF, "float16": 0x7EEF, "bfloat16": 0x7FEF,
+          "float8_e4m3fn": 0xFF, "float8_e5m2": 0xFD, "int8": 0x81, "int32": 0x8000_BEEF}  # fmt: skip
 
 
 def marked(shape: tuple[int, ...], dtype: str) -> Array:
     """An array of marks."""
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    return np.full(shape, _MARKS[dtype], f"u{np.dtype(kind).itemsize}").view(kind)
+    kind: Any = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    return np.full(shape, _MARKS[dtype], f"u{kind.itemsize}").view(kind)
 
 
 class Framed:

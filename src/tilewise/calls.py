@@ -26,7 +26,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import EIGHT_BITS, INTEGERS, Problem, resolve_arithmetic
+from tilewise.problem import EIGHT_BITS, INTEGERS, Problem, resolve_arithmetic, result_of
 from tilewise.slots import places_of
 
 __all__ = [
@@ -99,7 +99,7 @@ class Choice(NamedTuple):
         for name, value in self.settings:
             if name == "result":
                 return str(value)
-        return INTEGERS.get(operand_type, operand_type)
+        return result_of(operand_type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,7 +302,8 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
     if result.shape != shapes.result:
         raise ArgumentError("out", f"must have shape {shapes.result}", f"{result.shape} of {result.dtype}")
     saturates = result.dtype in EIGHT_BITS and dtype not in ("float64", *INTEGERS)
-    if not saturates and not np.can_cast(
+    rounds = (dtype, result.dtype) == ("bfloat16", "float16")  # as from float32, which NumPy allows
+    if not (saturates or rounds) and not np.can_cast(
         interop.numpy_dtype(dtype), interop.numpy_dtype(result.dtype), "same_kind"
     ):
         rule = f"must have a type that {dtype} can be cast to without losing its kind"

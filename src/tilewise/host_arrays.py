@@ -14,7 +14,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
-from tilewise.problem import EIGHT_BITS, INTEGERS
+from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -45,6 +45,8 @@ def _needs_cast(result: View, left: View, choice: Choice) -> bool:
         return choice.kernels is not None and not any(
             result.dtype in spec.settings.get("result", ()) for spec in choice.kernels
         )
+    if left.dtype in FLOAT8:
+        return result.dtype not in ("float16", "float32")
     return result.dtype != "float32" or left.dtype not in ("float16", "bfloat16")
 
 

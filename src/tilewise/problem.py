@@ -14,6 +14,7 @@ __all__ = [
     "ARITHMETICS",
     "EIGHT_BITS",
     "ELEMENT_BYTES",
+    "FLOAT8",
     "INTEGERS",
     "Epilogue",
     "EpilogueArray",
@@ -21,6 +22,7 @@ __all__ = [
     "Problem",
     "Tile",
     "resolve_arithmetic",
+    "result_of",
     "sum_type",
 ]
 
@@ -41,12 +43,15 @@ ELEMENT_BYTES: Mapping[str, float] = {
     "uint8": 1,
 }
 
-# What results may be that operands are not: the largest number stands for all beyond it.
+# Of what results may be: the largest number stands for all beyond it.
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 INTEGERS: Mapping[str, str] = {"int8": "int32", "int32": "int32", "int64": "int64"}
 """Integers that are multiplied, and what they are summed in, modulo 2ⁿ as by NumPy: what a result holds."""
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+"""Floating-point numbers of 8 bits that are multiplied."""
 
 ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
 """What operands may be asked to be multiplied in, instead of what their type says."""
@@ -62,6 +67,11 @@ _ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
 def sum_type(dtype: str) -> str:
     """What products of a type are summed in, if no other arithmetic is asked for."""
     return "float64" if dtype == "float64" else INTEGERS.get(dtype, "float32")
+
+
+def result_of(dtype: str) -> str:
+    """What a result of operands of a type holds, if nothing else is asked for: of 8 bits what holds their products."""
+    return "bfloat16" if dtype in FLOAT8 else INTEGERS.get(dtype, dtype)
 
 
 def resolve_arithmetic(arithmetic: str | None, dtype: str) -> str | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
-from tilewise.problem import resolve_arithmetic
+from tilewise.problem import FLOAT8, resolve_arithmetic
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -35,6 +35,9 @@ _TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
 _SHORT = ("float16", "bfloat16")
+# Of 8-bit floating-point numbers: terms that an instruction of a tensor core adds, and a step of our kernel; the last
+# place that is kept, of the largest.
+_INSTRUCTION_TERMS, _STEP_TERMS, _PLACES = 32, 128, 2.0**-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def compare(
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
     sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
     float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
-    2ⁿ of the result's type.
+    2ⁿ of the result's type. Of float8 operands it allows for the few places that Hopper's tensor cores keep of sums.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
@@ -119,6 +122,8 @@ def compare(
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         if multiplied == "tf32":
             errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
+        if left.dtype.name in FLOAT8:
+            errors = errors + _cut_off(left.astype(np.float64), right.astype(np.float64))
         if multiplied == "f16":
             errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)
         if epilogue is not None:
@@ -153,6 +158,28 @@ def _rounded_to_tf32(left: npt.NDArray[Any], right: npt.NDArray[Any], sizes: npt
     rows = np.abs(left.astype(np.float64)).sum(-1)[..., :, None]
     columns = np.abs(right.astype(np.float64)).sum(-2)[..., None, :]
     return (2 * share + share**2) * sizes + (1 + share) * least * (rows + columns) + left.shape[-1] * least**2
+
+
+def _cut_off(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> Any:
+    """What tensor cores may cut off of products of 8-bit floating-point numbers.
+
+    An instruction brings 32 products and the sum before to one exponent and drops what lies 13 places below the largest
+    of them, and as much of the result; every four instructions the sum begins anew. Each term loses half a unit towards
+    zero on average: what that comes to where most have one sign, and so many standard deviations of the rest.
+    """
+    lost: Any = 0.0
+    variance: Any = 0.0
+    for step in range(0, left.shape[-1], _STEP_TERMS):
+        total: Any = 0.0
+        for k in range(step, min(step + _STEP_TERMS, left.shape[-1]), _INSTRUCTION_TERMS):
+            a, b = left[..., k : k + _INSTRUCTION_TERMS], right[..., k : k + _INSTRUCTION_TERMS, :]
+            largest = np.abs(a).max(-1)[..., :, None] * np.abs(b).max(-2)[..., None, :]
+            before, total = total, total + a @ b
+            unit = _PLACES * np.maximum(largest, np.maximum(np.abs(before), np.abs(total)))
+            lean = np.abs(np.sign(a) @ np.sign(b)) + 1
+            lost = lost + unit * (lean / 2 + 1)
+            variance = variance + unit**2 * (_INSTRUCTION_TERMS + 1) / 12
+    return lost + _DEVIATIONS * np.sqrt(variance)
 
 
 def _walk(left: npt.NDArray[Any], right: npt.NDArray[Any], expected: npt.NDArray[np.float64]) -> Any:

@@ -41,7 +41,8 @@ LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 SIMT, EXACT32 = "plans-2026-11-23-simt.json", "plans-2026-11-23-exact32.json"
-RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, SIMT, EXACT32)
+BYTES = "plans-2026-11-23-8bit.json"
+RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, SIMT, EXACT32, BYTES)
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)

@@ -27,7 +27,7 @@ from tilewise.explain.subject import Subject
 from tilewise.explain.trace import make_trace
 from tilewise.instruments.recording import Recording
 from tilewise.plan import Plan
-from tilewise.problem import INTEGERS
+from tilewise.problem import result_of
 from tilewise.verbs import profile, record
 
 __all__ = ["FIGURES", "Explanation", "explain_plan"]
@@ -227,7 +227,7 @@ def _call(plan: Plan) -> str:
     more: dict[str, object] = {"dtype": problem.a, "gpu": plan.gpu}
     usual: dict[str, object] = {
         "layout": "nn", "batch": 1, "groups": 0, "pointers": False, "arithmetic": None,
-        "result": INTEGERS.get(problem.a, problem.a),
+        "result": result_of(problem.a),
     }  # fmt: skip
     found = {**{name: getattr(problem, name, None) for name in usual}, "layout": layout, "result": problem.c}
     more.update((name, value) for name, value in found.items() if value != usual[name])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.errors import ArgumentError
-from tilewise.problem import INTEGERS
+from tilewise.problem import FLOAT8, INTEGERS
 
 __all__ = ["element_type", "numpy_dtype", "result_type"]
 
@@ -67,7 +67,7 @@ def result_type(a: str, b: str, *, exact: bool = False, arguments: tuple[str, st
     refuses that. Integers that int8, int32 or int64 hold are multiplied as such. Refused are other integers
     with integers, complex numbers, and types that have no rule.
     """
-    if a == b and (a in _FLOATS or a in INTEGERS):
+    if a == b and (a in _FLOATS or a in INTEGERS or a in FLOAT8):
         return a
     for argument, dtype in zip(arguments, (a, b), strict=True):
         _check_multiplied(argument, dtype)
@@ -92,7 +92,8 @@ def _check_multiplied(argument: str, dtype: str) -> None:
     if dtype.startswith("complex"):
         rule, fix = "must be real", f"multiply {argument}.real and {argument}.imag each for itself"
     elif dtype.startswith("float8"):
-        rule, fix = f"must have a type of {', '.join(_ORDER)}", "float16 holds every value of it"
+        rule = f"must have a type of {', '.join(_ORDER)}, or both of one type of {' or '.join(FLOAT8)}"
+        fix = "float16 holds every value of it"
     else:
         rule, fix = f"must have a type of {', '.join(_ORDER)}", "convert it: float64 is the widest"
     raise ArgumentError(argument, rule, dtype, fix)

@@ -20,7 +20,7 @@ from tilewise.kernels.stack import refuse_table, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
-from tilewise.problem import INTEGERS, Epilogue, Tile
+from tilewise.problem import Epilogue, Tile, result_of
 from tilewise.slots import MapSlot, Slot, constant
 
 __all__ = [
@@ -253,9 +253,9 @@ class KernelSpec:
         """The settings to build with: given ones first, then chosen ones, then the defaults."""
         complete = {name: values[0] for name, values in self.settings.items()}
         complete.update(chosen or {})
-        result = INTEGERS.get(str(given.get("element")), given.get("element"))
+        result = result_of(str(given.get("element")))
         if {"element", "result"} <= complete.keys() and result in self.settings["result"]:
-            complete["result"] = str(result)  # what A and B hold, unless it is asked for otherwise
+            complete["result"] = result  # what A and B make, unless it is asked for otherwise
         for name, value in given.items():
             complete[name] = self._known_value(name, value)
         return complete

@@ -100,7 +100,8 @@ _WGMMA = UnitCost(
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
 # it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
 # search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
-# simt, from 639 plans of 32 problems (2026-11-23), and those of exact32, from 26 plans.
+# simt, from 639 plans of 32 problems (2026-11-23), those of exact32, from 26 plans, and those of 8 bits, from 312 plans
+# of 21 problems.
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -135,6 +136,15 @@ FITTED: Mapping[str, Constants] = {
                 macs_per_clock=_WGMMA.macs_per_clock / 2,
                 warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
+            ),
+            "wgmma_fp8": UnitCost(
+                2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
+                joules_per_mac=6.563e-13, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
+            ),
+            "wgmma_int8": UnitCost(
+                3312, 1.713, 4139, 20.36, 163.5, 784.5, stores_per_clock=3.1689, memory_share=0.8307,
+                joules_per_mac=5.976e-13, split_clocks=1275, outside=0.6911, epilogue_clocks=0.3, idle_memory=0.1903,
+                memory_latency_clocks=42.5,
             ),
             "exact32": UnitCost(
                 1100, 1.598, 6316, 4.864, 132.5, 44.8, memory_share=0.85, joules_per_mac=3.471e-12,
@@ -191,6 +201,8 @@ EMULATOR = Constants(
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_fp8": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_int8": UnitCost(3.5, 0, 400_000, 4),
         "exact32": UnitCost(1.2, 0, 400_000, 4),
         "general": UnitCost(4.5, 0, 4_000, 4, shared_read_clocks=7, element_clocks=6),
         "simt": UnitCost(3.0, 0, 20_000, 4),

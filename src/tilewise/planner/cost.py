@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import partial_bytes
-from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines
+from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines, transposes_bytes
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
@@ -98,7 +98,7 @@ def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> floa
             continue
         moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
         spent += 2 * moved / constants.workspace_bandwidth
-        if not alike:
+        if not alike and not transposes_bytes(source, copy):
             spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
         passes.add("align" if alike else copy.name)
     return spent + len(passes) * constants.pass_seconds

@@ -13,7 +13,7 @@ from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.choose import Refusal, choose, list_candidates
 from tilewise.planner.target import Target, target_of
-from tilewise.problem import ELEMENT_BYTES, INTEGERS, Layout, Problem, sum_type
+from tilewise.problem import ELEMENT_BYTES, Layout, Problem, result_of, sum_type
 
 __all__ = ["PlanRow", "list_plans", "operands_of", "plan", "plan_rows"]
 
@@ -141,7 +141,7 @@ def operands_of(
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
     return Operands.of(
         Problem(
-            m, n, k, batch, dtype, dtype, result or INTEGERS.get(dtype, dtype), wide, a, b, "row", form, groups,
+            m, n, k, batch, dtype, dtype, result or result_of(dtype), wide, a, b, "row", form, groups,
             arithmetic, pointers,
         )
     )  # fmt: skip

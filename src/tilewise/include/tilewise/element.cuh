@@ -9,10 +9,10 @@ using float64 = double;
 using int32 = int;
 using int64 = long long;
 
-// What results alone may be, each a byte: the largest number stands for all beyond it, infinities among them.
+// A byte each. Of results the largest number stands for all beyond it, infinities among them.
 enum class float8_e4m3fn : unsigned char {}; // the bits: 4 of an exponent, 3 behind the point; up to 448
 enum class float8_e5m2 : unsigned char {};   // up to 57344
-enum class int8 : signed char {};            // whole numbers from -128 to 127; operands, too
+enum class int8 : signed char {};            // whole numbers from -128 to 127
 
 template <typename A, typename B> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
@@ -23,6 +23,19 @@ inline __device__ float32 widen(float16 element)
     float32 wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(static_cast<unsigned short>(element)));
     return wide;
+}
+
+// NOTE: not by the conversions of compute capability 8.9, so that it is the same everywhere.
+inline __device__ float32 widen(float8_e5m2 element)
+{
+    return widen(float16(static_cast<unsigned>(element) << 8)); // the upper half of its bits
+}
+
+inline __device__ float32 widen(float8_e4m3fn element)
+{
+    const unsigned bits = static_cast<unsigned>(element), places = bits & 0x7f;
+    const float32 small = widen(float16((bits & 0x80) << 8 | places << 7)); // exponents begin 8 lower there
+    return places == 0x7f ? __uint_as_float(0x7fffffff) : small * 256;
 }
 
 inline __device__ float32 widen(bfloat16 element)
@@ -52,6 +65,7 @@ inline __device__ unsigned long long widen(int64 element) { return element; }
 // The sum rounded to an element type: to the nearest, of two equally near ones to the even one.
 template <typename T> inline __device__ T narrow(float32 sum) { return sum; }
 template <typename T> inline __device__ T narrow(float64 sum) { return sum; }
+template <typename T> inline __device__ T narrow(int sum) { return sum; }
 template <typename T> inline __device__ T narrow(unsigned sum) { return sum; }
 template <typename T> inline __device__ T narrow(unsigned long long sum) { return sum; }
 

@@ -85,6 +85,7 @@ template <typename Result> struct alignas(1024) ResultBox {
     template <typename Register, unsigned COUNT>
     __device__ void put_words(const Register (&sums)[COUNT], unsigned first)
     {
+        using Two = decltype(sum_pair(sums, first));
         const unsigned lane = threadIdx.x % LANES;
         const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
         const bool odd = lane / 4 % 2;
@@ -92,12 +93,12 @@ template <typename Result> struct alignas(1024) ResultBox {
         for (unsigned j = 0; j < COLUMNS / 8; ++j)
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half) {
-                const float2 here = sum_pair(sums, first + j * 4 + half * 2);
-                const float2 there = sum_pair(sums, first + (j ^ 2) * 4 + half * 2);
+                const auto here = sum_pair(sums, first + j * 4 + half * 2);
+                const auto there = sum_pair(sums, first + (j ^ 2) * 4 + half * 2);
                 const unsigned row = warp_row + half * 8 + lane / 4;
                 const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
-                auto *to = static_cast<float2 *>(chunk(row, column)) + column / 2 % 2;
-                *to = {odd ? there.x : here.x, odd ? there.y : here.y};
+                auto *to = static_cast<Two *>(chunk(row, column)) + column / 2 % 2;
+                *to = Two{odd ? there.x : here.x, odd ? there.y : here.y};
             }
     }
 

@@ -8,15 +8,15 @@
 #include <tilewise/sum_registers.cuh>
 
 // HEIGHT rows of 64 sums. Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
-template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
+template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(1024) SumBox {
     static constexpr unsigned COLUMNS = 64, CHUNK = 4, RUN = 8; // RUN: columns that a thread takes at once
     static constexpr unsigned LANES = 32, GROUP = 4 * LANES;
 
-    float sums[HEIGHT * COLUMNS];
+    Sum sums[HEIGHT * COLUMNS];
 
     // Where the 4 sums lie that this column is in: elsewhere in each row, so that what a warp puts, and what it takes,
     // lies in all banks.
-    __device__ float *chunk(unsigned row, unsigned column)
+    __device__ Sum *chunk(unsigned row, unsigned column)
     {
         const unsigned index = column / CHUNK, turn = ACROSS ? row / 2 % 4 : row % 4;
         return &sums[row * COLUMNS + (index ^ index / 8 ^ turn * 2) * CHUNK];
@@ -32,12 +32,12 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
 #pragma unroll
         for (unsigned i = 0; i < LINES / 4; ++i) {
             const unsigned down = warp * 16 + i % 2 * 8 + lane / 4, across = i / 2 * 8 + lane % 4 * 2;
-            const float2 pair = sum_pair(all, first + i * 2);
+            const auto pair = sum_pair(all, first + i * 2);
             if (ACROSS) {
                 chunk(across, down)[down % CHUNK] = pair.x;
                 chunk(across + 1, down)[down % CHUNK] = pair.y;
             } else {
-                *reinterpret_cast<float2 *>(chunk(down, across) + across % CHUNK) = pair;
+                *reinterpret_cast<decltype(sum_pair(all, 0)) *>(chunk(down, across) + across % CHUNK) = pair;
             }
         }
     }
@@ -66,7 +66,7 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
     // What an epilogue reads for the next AHEAD of a thread's runs. It takes long, so it begins before the sums are here,
     // and before the results of other runs are stored; unless it is so much that registers for two turns are too many.
     template <typename Epilogue, unsigned AHEAD> struct Given {
-        enum : bool { EARLY = sizeof(typename Epilogue::template Given<RUN>) <= 2 * RUN * sizeof(float) };
+        enum : bool { EARLY = sizeof(typename Epilogue::template Given<RUN>) <= 2 * RUN * sizeof(Sum) };
         typename Epilogue::template Given<RUN> runs[AHEAD];
 
         __device__ void read(const Part &part, const Epilogue &epilogue, unsigned first)
@@ -96,7 +96,7 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
         for (unsigned row = threadIdx.x % GROUP / LANES; row < part.height; row += GROUP / LANES)
 #pragma unroll 1
             for (unsigned column = part.whole * RUN + threadIdx.x % LANES; column < part.width; column += LANES) {
-                const float sum = chunk(row, column)[column % CHUNK];
+                const Sum sum = chunk(row, column)[column % CHUNK];
                 const unsigned down = part.row + row, across = part.column + column;
                 c.at(down, across) = narrow<Result>(epilogue(sum, down, across));
             }
@@ -158,7 +158,7 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
                 const unsigned column = i * LANES + threadIdx.x % LANES;
                 if (column >= part.width) continue;
                 typename Epilogue::template Added<1> added;
-                float sum[1] = {chunk(row, column)[column % CHUNK]};
+                Sum sum[1] = {chunk(row, column)[column % CHUNK]};
                 const unsigned down = part.row + row, across = part.column + column;
                 epilogue.apply(sum, epilogue.template read<1>(down, across), down, across, added);
                 c.at(down, across) = narrow<Result>(sum[0]);
@@ -180,10 +180,10 @@ template <bool ACROSS, unsigned HEIGHT> struct alignas(1024) SumBox {
                               Added &...added)
     {
         const unsigned row = part.row + part.down(i), column = part.column + part.across();
-        Neighbours<float, CHUNK> low, high;
+        Neighbours<Sum, CHUNK> low, high;
         low.read(chunk(part.down(i), part.across()));
         high.read(chunk(part.down(i), part.across() + CHUNK));
-        float run[RUN];
+        Sum run[RUN];
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)
             run[j] = j < CHUNK ? low.at[j] : high.at[j % CHUNK];

@@ -1,16 +1,22 @@
-// The registers of a thread that hold sums of a matrix instruction: each one in float32, or two neighbours in float16,
-// the first in the low half.
+// The registers of a thread that hold sums of a matrix instruction: each one in float32 or int32, or two neighbours in
+// float16, the first in the low half.
 #pragma once
 
 #include <tilewise/element.cuh>
 
-// The register that sums of a type are kept in.
+// The register that sums of a type are kept in, and the type of one of them beside the tensor cores.
 template <typename Sum> struct SumRegisterOf;
 template <> struct SumRegisterOf<float32> {
     using Type = float;
+    using Wide = float;
 };
 template <> struct SumRegisterOf<float16> {
     using Type = unsigned;
+    using Wide = float;
+};
+template <> struct SumRegisterOf<int32> {
+    using Type = int;
+    using Wide = int;
 };
 
 // How many sums such a register has.
@@ -18,6 +24,11 @@ template <typename Register> constexpr unsigned SUMS_IN = SAME<Register, unsigne
 
 // Two neighbouring sums, of which the first has an even number.
 template <unsigned COUNT> inline __device__ float2 sum_pair(const float (&sums)[COUNT], unsigned first)
+{
+    return {sums[first], sums[first + 1]};
+}
+
+template <unsigned COUNT> inline __device__ int2 sum_pair(const int (&sums)[COUNT], unsigned first)
 {
     return {sums[first], sums[first + 1]};
 }

@@ -102,16 +102,16 @@ template <int NEWEST> inline __device__ void wait()
 #define TILEWISE_128(KIND, i) TILEWISE_120(KIND, i), TILEWISE_8(KIND, i + 120)
 
 // The number after the descriptors says whether the sums count, the next two that neither operand is negated, the
-// last two which of them has K across its rows; of tf32 neither may.
+// last two which of them has K across its rows: only of 16 bits may one have it, of other types they are not asked.
 #define TILEWISE_WGMMA(N, SUM, TYPE, KIND, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16." SUM "." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT "}, %" #A \
                  ", %" #B ", %" #ADDS_TO ", 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
                  : TILEWISE_##COUNT(KIND, 0) \
                  : "l"(a), "l"(b), "n"(ADDS), "n"(!A_ALONG_K), "n"(B_ALONG_N))
-#define TILEWISE_WGMMA_TF32(N, COUNT, A, B, ADDS_TO) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" TILEWISE_LIST_##COUNT "}, %" #A ", %" #B \
-                 ", %" #ADDS_TO ", 1, 1;" \
-                 : TILEWISE_##COUNT("+f", 0) \
+#define TILEWISE_WGMMA_ALONG_K(N, TYPES, SIGNS, KIND, COUNT, A, B, ADDS_TO) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N TYPES " {" TILEWISE_LIST_##COUNT "}, %" #A ", %" #B \
+                 ", %" #ADDS_TO SIGNS ";" \
+                 : TILEWISE_##COUNT(KIND, 0) \
                  : "l"(a), "l"(b), "n"(ADDS))
 #define TILEWISE_WIDTH(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     template <> struct Instruction<float32, COUNT> { \
@@ -119,11 +119,23 @@ template <int NEWEST> inline __device__ void wait()
         static __device__ void issue(float32 (&sums)[COUNT], unsigned long long a, unsigned long long b) \
         { \
             if constexpr (SAME<Element, float32>) \
-                TILEWISE_WGMMA_TF32(N, COUNT, A, B, ADDS_TO); \
+                TILEWISE_WGMMA_ALONG_K(N, "k8.f32.tf32.tf32", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
+            else if constexpr (SAME<Element, float8_e4m3fn>) \
+                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e4m3.e4m3", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
+            else if constexpr (SAME<Element, float8_e5m2>) \
+                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e5m2.e5m2", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
             else if constexpr (SAME<Element, bfloat16>) \
                 TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
             else \
                 TILEWISE_WGMMA(N, "f32", "f16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
+        } \
+    }; \
+    template <> struct Instruction<int, COUNT> { \
+        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
+        static __device__ void issue(int (&sums)[COUNT], unsigned long long a, unsigned long long b) \
+        { \
+            static_assert(SAME<Element, int8>, "of which alone there are whole sums"); \
+            TILEWISE_WGMMA_ALONG_K(N, "k32.s32.s8.s8", "", "+r", COUNT, A, B, ADDS_TO); \
         } \
     };
 #define TILEWISE_WIDTH_OF_PAIRS(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
@@ -174,12 +186,14 @@ TILEWISE_WIDTH_OF_PAIRS(240, 60, 60, 61, 62, 63, 64)
 TILEWISE_WIDTH_OF_PAIRS(256, 64, 64, 65, 66, 67, 68)
 
 // sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
-// or packed pairs of float16. K is 32 bytes: 16 elements, or 8 float32 in tf32, of which the tensor cores leave the lowest
-// 13 bits away. The rows of `a` in shared memory lie along K (else along M), those of `b` along N (else along K).
+// packed pairs of float16, or int32 of int8. K is 32 bytes: 32 elements of 8 bits, 16 of 16, or 8 float32 in tf32, of
+// which the tensor cores leave the lowest 13 bits away. The rows of `a` in shared memory lie along K (else along M), those
+// of `b` along N (else along K).
+// NOTE: sums of 8-bit floating-point numbers keep only 13 places behind the point of the largest (docs/hardware.md).
 template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
 inline __device__ void multiply_add(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
 {
-    static_assert(!SAME<Element, float32> || (A_ALONG_K && !B_ALONG_N), "tf32 is read along K alone");
+    static_assert(sizeof(Element) == 2 || (A_ALONG_K && !B_ALONG_N), "only 16 bits are read across K, too");
     Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, true>(sums, a, b);
 }
 
@@ -193,7 +207,7 @@ inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, u
 #undef TILEWISE_WIDTH
 #undef TILEWISE_WIDTH_OF_PAIRS
 #undef TILEWISE_WGMMA
-#undef TILEWISE_WGMMA_TF32
+#undef TILEWISE_WGMMA_ALONG_K
 #undef TILEWISE_LIST_2
 #undef TILEWISE_2
 #undef TILEWISE_LIST_4

@@ -3,7 +3,7 @@
 //
 // Where lines of the source are lines of the copy, `align` moves them 16 bytes at a time, wherever they begin. Where not,
 // `arrange` copies tiles by way of shared memory: it reads along whichever axis of the source lies closest together, and
-// writes along the rows. Tiles: block 32×32.
+// writes along the rows. Of bytes in columns `transpose` does so 16 at a time. Tiles: block 32×32; of bytes 128×128.
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/strided.cuh>
@@ -88,6 +88,70 @@ inline __device__ Moved read_run(const Element *from, unsigned left, bool first)
         if (i < left) run.at[i] = from[i];
     return run;
 }
+
+#if ELEMENT_BYTES == 1
+constexpr unsigned BYTE_TILE = 128;
+
+// Four lines of four bytes each become four columns.
+inline __device__ void transpose_4(unsigned (&lines)[4])
+{
+    const unsigned low_01 = __byte_perm(lines[0], lines[1], 0x5140), high_01 = __byte_perm(lines[0], lines[1], 0x7362);
+    const unsigned low_23 = __byte_perm(lines[2], lines[3], 0x5140), high_23 = __byte_perm(lines[2], lines[3], 0x7362);
+    lines[0] = __byte_perm(low_01, low_23, 0x5410), lines[1] = __byte_perm(low_01, low_23, 0x7632);
+    lines[2] = __byte_perm(high_01, high_23, 0x5410), lines[3] = __byte_perm(high_01, high_23, 0x7632);
+}
+
+// The same as arrange, of a matrix whose columns are dense. A thread reads 16 bytes of four columns.
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    transpose(Strided<const Element> from, Strided<Element> to, unsigned pitch, unsigned inner_count)
+{
+    constexpr unsigned WORDS = BYTE_TILE / 4, CHUNKS = BYTE_TILE / RUN;
+    __shared__ alignas(16) unsigned tile[BYTE_TILE][WORDS]; // its rows are those of the matrix, 16 bytes elsewhere in each
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
+    const unsigned tile_rows = from.rows / BYTE_TILE + (from.rows % BYTE_TILE != 0);
+    const unsigned tile_columns = pitch / BYTE_TILE + (pitch % BYTE_TILE != 0);
+    const unsigned batch = blockIdx.x / (tile_rows * tile_columns);
+    const unsigned first_row = blockIdx.x / tile_columns % tile_rows * BYTE_TILE;
+    const unsigned first_column = blockIdx.x % tile_columns * BYTE_TILE;
+    from.select(batch, inner_count), to.select(batch, inner_count);
+
+    const unsigned chunk = threadIdx.x % CHUNKS, word = threadIdx.x / CHUNKS;
+    const unsigned row = first_row + chunk * RUN, left = row < from.rows ? from.rows - row : 0;
+    Moved runs[4];
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned column = first_column + word * 4 + i;
+        const Element *begin = from.at(row, column);
+        if (column < from.columns && left >= RUN && Moved::are_aligned(begin))
+            runs[i].read(begin);
+        else
+            runs[i] = read_run(begin, column < from.columns ? left : 0, row == 0);
+    }
+#pragma unroll
+    for (unsigned part = 0; part < RUN / 4; ++part) {
+        unsigned lines[4];
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i)
+            lines[i] = runs[i].words[0].at[part];
+        transpose_4(lines);
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i)
+            tile[chunk * RUN + part * 4 + i][word ^ chunk * 4] = lines[i];
+    }
+    __syncthreads();
+
+    const unsigned column = first_column + chunk * RUN;
+#pragma unroll
+    for (unsigned i = word; i < BYTE_TILE; i += BLOCK_THREADS / CHUNKS)
+        if (first_row + i < from.rows && column < pitch) {
+            Moved run;
+            run.read(&tile[i][(chunk ^ i / RUN) * 4]);
+            run.write(to.at(first_row + i, column));
+        }
+}
+#endif
 
 // One of the operands whose lines are copied, and the blocks that do so.
 struct Copy {

@@ -18,11 +18,13 @@ __all__ = [
     "copy_bytes",
     "moves_lines",
     "readable",
+    "transposes_bytes",
     "ways_to_read",
     "with_copies",
 ]
 
 _TILE = 32
+_BYTE_TILE = 128
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")
 
@@ -91,6 +93,12 @@ def moves_lines(source: Operand, copy: Operand) -> bool:
     return (source if copy.column_stride == 1 else source.transposed()).column_stride == 1
 
 
+def transposes_bytes(source: Operand, copy: Operand) -> bool:
+    """Whether columns of bytes become rows, which are copied 16 at a time, too."""
+    lines = source if copy.column_stride == 1 else source.transposed()
+    return source.itemsize == 1 and not moves_lines(source, copy) and lines.transposed().has_rows
+
+
 def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
     """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved."""
     pairs = [
@@ -106,11 +114,12 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
 def _arrange(source: Operand, copy: Operand, operands: Operands) -> Step:
     """NOTE: a copy in columns is made as rows of the transpose."""
     counts = _matrices(source, operands)
+    entry, tile = ("transpose", _BYTE_TILE) if transposes_bytes(source, copy) else ("arrange", _TILE)
     if copy.column_stride != 1:
         source, copy = source.transposed(), copy.transposed()
-    blocks = ceil_div(copy.rows, _TILE) * ceil_div(copy.row_stride, _TILE) * math.prod(counts)
+    blocks = ceil_div(copy.rows, tile) * ceil_div(copy.row_stride, tile) * math.prod(counts)
     args = (source.strided(), copy.strided(), constant("I", copy.row_stride), constant("I", counts[1]))
-    return _step("arrange", blocks, args, source)
+    return _step(entry, blocks, args, source)
 
 
 def _align(pairs: Sequence[tuple[Operand, Operand]], operands: Operands) -> Step:

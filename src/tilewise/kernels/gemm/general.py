@@ -16,12 +16,12 @@ from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
-from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, INTEGERS, Tile, sum_type
+from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, FLOAT8, INTEGERS, Tile, sum_type
 
 __all__ = ["SPEC"]
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
-_ELEMENTS = (*_FLOATS, *INTEGERS)
+_ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ce
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
-from tilewise.problem import EIGHT_BITS, INTEGERS, Tile, sum_type
+from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, Tile, sum_type
 
 __all__ = ["SPEC"]
 
 WARPS = 8
 LANES = 32
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
-_ELEMENTS = (*_FLOATS, *INTEGERS)
+_ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
 
 def as_columns(operands: Operands) -> Operands:

@@ -1,17 +1,19 @@
-// Products of matrices of 16 bits, or of float32 in tf32, on the tensor cores of Hopper, a whole stack of them in one
-// launch: C[z] = A[z]·B[z]. Sums are float32, or float16 of float16.
+// Products of matrices of 16 bits, of 8 bits, or of float32 in tf32, on the tensor cores of Hopper, a whole stack of them
+// in one launch: C[z] = A[z]·B[z]. Sums are float32, float16 of float16, or int32 of int8.
 //
 // One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
-// columns: the tensor cores read either; of float32 they read lines along K alone, which the copy engine rounds to tf32
-// on their way, as the maps say. Blocks stay for several tiles. Either all warpgroups have a part of each tile,
+// columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone. The copy engine rounds
+// float32 to tf32 on its way, as the maps say. The tensor cores keep few places of sums of 8-bit floating-point numbers,
+// so those of 128 of K at a time are added up in float32 beside them. Blocks stay for several tiles. Either all warpgroups have a part of each tile,
 // or every warpgroup has tiles of its own (PINGPONG), and while one stores its results another one multiplies. Blocks
 // of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
 // they add up what they have, in the order of their ranks, so that the result has the same bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
 // Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
 // device, and blocks walk over the tiles of all of them.
-// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16; in tf32 half as deep.
+// Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16; in tf32 half as deep,
+// of 8 bits twice.
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
@@ -75,9 +77,9 @@
 #define GROUPED 0
 #endif
 #ifndef ELEMENT
-#define ELEMENT bfloat16 // or float16, or float32, which is multiplied in tf32
+#define ELEMENT bfloat16 // or float16, float8_e4m3fn, float8_e5m2, int8, or float32, which is multiplied in tf32
 #endif
-#ifndef ACCUMULATE // what sums are kept in: float32, or of float16 also float16
+#ifndef ACCUMULATE // what sums are kept in: float32, of float16 also float16, of int8 int32
 #define ACCUMULATE float32
 #endif
 #ifndef RESULT
@@ -97,6 +99,9 @@ constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCT
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
+constexpr bool IN_STEPS = SAME<Element, float8_e4m3fn> || SAME<Element, float8_e5m2>;
+static_assert(!IN_STEPS || !PINGPONG, "warpgroups multiply by turns anyway");
+static_assert(!SAME<ACCUMULATE, int32> || SPLIT * PARTS == 1, "sums of parts are added up in float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");
 static_assert(!POINTERS || STACKED, "maps of a stack reach all memory");
@@ -136,7 +141,7 @@ struct Stage {
 constexpr bool STORED_BY_ENGINE =
     Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
-using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64>;
+using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64, SumRegisterOf<ACCUMULATE>::Wide>;
 struct alignas(1024) ResultBuffer {
     char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
 };
@@ -273,7 +278,7 @@ inline __device__ void give_turn(unsigned group)
 
 // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
 // Then it is `next`'s turn, if that is one.
-inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
+inline __device__ void consume_at_once(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
 {
     unsigned before = 0; // the slot of the step before
 #pragma unroll 1
@@ -298,6 +303,44 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
     if (next < CONSUMERS) give_turn(next);
     wgmma::wait<0>();
     if (steps > 0) say_empty(shared, before);
+}
+
+// The same where the tensor cores keep too few places of sums: those of each step are added to the others here. One
+// instruction's rows after another, so that their sums take the same registers; meanwhile another warpgroup multiplies.
+template <typename Element>
+inline __device__ void consume_in_steps(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
+{
+    SumRegister products[WARPGROUP_N / 2];
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step, turn.next()) {
+        const Stage &stage = shared.stages[turn.slot];
+        shared.ring.wait_until_full(turn);
+        const auto b = stage.b.descriptor(0);
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i) {
+            const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
+            wgmma::fence();
+            wgmma::multiply<Element, true, false>(products, a, b);
+#pragma unroll
+            for (unsigned k = 1; k < BLOCK_K / INSTRUCTION_K; ++k)
+                wgmma::multiply_add<Element, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b.K_APART);
+            wgmma::commit();
+            wgmma::wait<0>();
+            if (i + 1 == ROWS_64) say_empty(shared, turn.slot);
+#pragma unroll
+            for (unsigned j = 0; j < WARPGROUP_N / 2; ++j)
+                sums.at[i][j] += products[j];
+        }
+    }
+}
+
+template <bool IN_STEPS>
+inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
+{
+    if constexpr (IN_STEPS)
+        consume_in_steps<Element>(shared, sums, begin, steps, turn);
+    else
+        consume_at_once(shared, sums, begin, steps, turn, next);
 }
 
 // Waits for all threads of the consumer `group`, or of all consumers. Barrier 0 is that of __syncthreads.
@@ -457,7 +500,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
             const unsigned next = PINGPONG && tiles.more(1) ? (group + 1) % CONSUMERS : CONSUMERS;
-            consume(shared, sums, begin, steps.count(), turn, next);
+            consume<IN_STEPS>(shared, sums, begin, steps.count(), turn, next);
             if (PINGPONG) turn.skip((CONSUMERS - 1) * steps.count());
             if constexpr (SPLIT > 1) {
                 auto &partial = *reinterpret_cast<PartialSums *>(dynamic);

@@ -1,10 +1,11 @@
 """Launch of the kernel for Hopper's tensor cores: tiles for every size, operands in rows or columns, whole stacks.
 
-It multiplies float16 and bfloat16, and float32 in tf32 if that is asked for. Sums are float32, or float16 of float16.
+It multiplies float16 and bfloat16, 8-bit numbers, and float32 in tf32 if that is asked for. Sums are float32, float16
+of float16, or int32 of int8.
 
 The copy engine reads a matrix by its tensor map, which can only describe rows (or columns) that begin at multiples of
 16 bytes; an operand that lies otherwise is copied first. A result is stored by the engine if its rows begin so. The
-tensor cores read float32 along K alone: rows of A, columns of B. The engine rounds them to tf32 on their way.
+tensor cores read float32 and 8 bits along K alone: rows of A, columns of B. The engine rounds float32 to tf32.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
     BOX,
+    BYTE_PARTITIONS,
     INSTRUCTION_BYTES,
     NARROW,
     PARTITIONS,
@@ -50,7 +52,7 @@ from tilewise.kernels.spec import (
 )
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
-from tilewise.problem import EIGHT_BITS, Tile
+from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, Tile
 
 __all__ = ["SPEC"]
 
@@ -58,7 +60,8 @@ ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
 MOST_TILES = 128
 
 
-UNITS = {"float32": "wgmma_tf32"}  # of the cost model; others are wgmma_gemm
+UNITS = {"float32": "wgmma_tf32", **dict.fromkeys(FLOAT8, "wgmma_fp8"), "int8": "wgmma_int8"}
+"""Of the cost model; others are wgmma_gemm."""
 CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
@@ -71,6 +74,11 @@ ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
+MOST_PRODUCTS = {
+    1: 192,
+    2: 192,
+    3: 112,
+}  # by the warpgroups that multiply: sums, and those of a step beside them
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
@@ -143,7 +151,7 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
 
 def _name(tile: Tile, types: Settings) -> str:
     """The partition of as many rows and columns, for elements of a type."""
-    return named(tile if types["element"] != "float32" else replace(tile, k=tile.k // 2))
+    return named(replace(tile, k=next(iter(PARTITIONS_OF[str(types["element"])].values())).k))
 
 
 def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
@@ -234,8 +242,8 @@ def in_rows(operand: Operand) -> bool:
 
 
 def is_along_k_alone(operand: Operand) -> bool:
-    """Whether the tensor cores read elements of its type along K alone: float32."""
-    return operand.dtype == "float32"
+    """Whether the tensor cores read elements of its type along K alone: all but those of 16 bits."""
+    return operand.itemsize != 2
 
 
 def is_readable(operand: Operand) -> bool:
@@ -290,7 +298,16 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if settings["accumulate"] != operands.accumulate:
         rule = f"must be {operands.accumulate} with arithmetic {operands.arithmetic!r}"
         return ArgumentError("accumulate", rule, settings["accumulate"])
+    if unfit := refuse_types(operands, settings):
+        return unfit
     shape, split = shape_of(settings), int(settings["split"])
+    if shape.in_steps and shape.pingpong:
+        return ArgumentError("pingpong", f"must be 0 for {element}", 1)
+    if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
+        return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
+    for name in ("split", "parts"):
+        if element in INTEGERS and settings[name] != 1:
+            return ArgumentError(name, f"must be 1 for {element}", settings[name])
     if shape.sum_registers > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if operands.groups and shape.sum_registers > MOST_SUMS_CHANGED:
@@ -480,9 +497,9 @@ SPEC = KernelSpec(
     least=(9, 0),
     arch="sm_90a",
     settings={
-        "partition": (*PARTITIONS, *WIDE_PARTITIONS),
+        "partition": (*PARTITIONS, *WIDE_PARTITIONS, *BYTE_PARTITIONS),
         "element": tuple(PARTITIONS_OF),
-        "result": ("bfloat16", "float16", "float32", *EIGHT_BITS),
+        "result": ("bfloat16", "float16", "float32", *EIGHT_BITS, "int32"),
         "cluster": tuple(CLUSTERS),
         "split": SPLITS,
         "parts": PARTS,  # of K, over the clusters
@@ -493,7 +510,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
-        "accumulate": ("float32", "float16"),  # what sums are kept in
+        "accumulate": ("float32", "float16", "int32"),  # what sums are kept in
         "pointers": TABLE_SIZES,  # matrices that lie anywhere
     },
     refuse=refuse,
@@ -509,5 +526,5 @@ SPEC = KernelSpec(
     sum_slots=sum_slots,
     grouped=True,
     readable=is_readable,
-    lies="have rows or columns that begin at multiples of 16 bytes, of float32 those along k,",
+    lies="have rows or columns that begin at multiples of 16 bytes, of float32 and 8 bits those along k,",
 )

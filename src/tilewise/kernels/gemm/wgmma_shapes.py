@@ -11,7 +11,9 @@ from tilewise.problem import Tile
 __all__ = [
     "BETWEEN",
     "BOX",
+    "BYTE_PARTITIONS",
     "INSTRUCTION_BYTES",
+    "IN_STEPS",
     "NARROW",
     "PARTITIONS",
     "PARTITIONS_OF",
@@ -43,6 +45,7 @@ class Shape:
     exchanged: bool = False
     b_in_rows: bool = False
     in_pairs: bool = False  # whether two sums share a register, in float16
+    in_steps: bool = False  # whether the sums of a step are added to the others beside the tensor cores
 
     @property
     def m(self) -> int:
@@ -68,6 +71,11 @@ class Shape:
     def sum_registers(self) -> int:
         """Registers of a thread that its sums take."""
         return self.sums // 2 if self.in_pairs else self.sums
+
+    @property
+    def product_registers(self) -> int:
+        """Those, and what the sums of a step take besides: of one instruction at a time."""
+        return self.sum_registers + (self.n // 2 if self.in_steps else 0)
 
     @property
     def threads(self) -> int:
@@ -134,7 +142,16 @@ PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEE
 """By name, those of 16-bit elements."""
 WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
 """Of float32: as many bytes, half as deep."""
-PARTITIONS_OF = {"bfloat16": PARTITIONS, "float16": PARTITIONS, "float32": WIDE_PARTITIONS}
+BYTE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k * 2) for one in PARTITIONS.values())}
+"""Of 8 bits: as many bytes, twice as deep."""
+IN_STEPS = ("float8_e4m3fn", "float8_e5m2")
+"""Elements of whose sums the tensor cores keep too few places for all of K."""
+PARTITIONS_OF = {
+    "bfloat16": PARTITIONS,
+    "float16": PARTITIONS,
+    "float32": WIDE_PARTITIONS,
+    **dict.fromkeys((*IN_STEPS, "int8"), BYTE_PARTITIONS),
+}
 
 
 def tile_of(settings: Settings) -> Tile:
@@ -157,4 +174,5 @@ def refuse_partition(element: str, partition: str) -> ArgumentError:
 def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
     pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
-    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, settings["accumulate"] == "float16")
+    in_pairs, in_steps = settings["accumulate"] == "float16", settings["element"] in IN_STEPS
+    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, in_pairs, in_steps)
