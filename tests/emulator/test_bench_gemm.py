@@ -15,7 +15,7 @@ import pytest
 import tilewise
 from tests.documented import documented_keys
 from tilewise.bench import gemm_bench, gemm_products
-from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, parse_shape, select_cases
+from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, has_rival, parse_shape, select_cases
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, Spread, Timing, summarise, timed_row
 from tilewise.bench.gemm_products import buffer_bytes, count_sets
 from tilewise.bench.gemm_timing import Replay, count_launches
@@ -151,13 +151,30 @@ def test_products_of_every_layout_are_checked_and_timed(layout: str) -> None:
         assert row.worst_share_of_bound is not None and row.worst_share_of_bound < 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if has_rival(FUSED, dtype)])
 def test_what_is_fused_is_checked_in_every_type(dtype: str) -> None:
     stage = PretendStage()
     (row,) = gemm_bench.measure_cases(stage, [FUSED], dtype, 3, fresh_seed())
     assert row.status == "timed" and row.rival == "torch eager", row.note
     assert row.note == "no torch.compile: RuntimeError: no Triton"
     assert stage.released == 1
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+@pytest.mark.parametrize(
+    ("dtype", "rival"), [("float8_e4m3fn", "torch._scaled_mm"), ("int8", "torch._int_mm")]
+)
+def test_operands_of_8_bits_are_beside_what_pytorch_has_for_them(layout: str, dtype: str, rival: str) -> None:
+    (row,) = measure(GemmCase("layouts", 48, 32, 80, layout), dtype=dtype)
+    assert (row.status, row.rival) == ("timed", rival), row.note
+    assert row.to_dict()["right"] and not has_rival(FUSED, dtype)
+    assert row.case.bytes(dtype) == 80 * (48 + 32) + 48 * 32 * (4 if dtype == "int8" else 2)
+
+
+def test_a_sum_of_bytes_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_products, "matmul", lambda a, b, out, arithmetic: None)
+    (row,) = measure(SMALL, dtype="int8")
+    assert row.status == "wrong" and "960 of 960" in row.note
 
 
 def test_the_faster_rival_counts() -> None:
@@ -312,7 +329,10 @@ def test_another_arithmetic_is_beside_pytorchs_own(capsys: pytest.CaptureFixture
 WRONG_USE = {
     "suite": (["--suite", "larg"], "--suite must be one of large, medium, small, ragged, short-k"),
     "shape": (["--shape", "12x13"], "--shape must be MxNxK or BATCHxMxNxK, not '12x13'"),
-    "type": (["--dtype", "int8"], "--dtype must be one of bfloat16, float16, float32, not 'int8'"),
+    "type": (
+        ["--dtype", "int16"],
+        "--dtype must be one of bfloat16, float16, float32, float8_e4m3fn, float8_e5m2, int8",
+    ),
     "arithmetic": (["--arithmetic", "tf32"], "arithmetic must be None for operands of bfloat16, not 'tf32'"),
     "markdown": (["--markdown"], "--markdown is for toolchain and emulator"),
     "no GPU": ([], "there is no GPU to use"),

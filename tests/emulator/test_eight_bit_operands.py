@@ -179,7 +179,7 @@ def test_what_a_result_holds() -> None:
             out if dtype != np.float64 else out.astype(ml_dtypes.bfloat16)
         )  # by way of which a host array gets it
         assert (held == out).all() and compare(held, a, a.T).ok
-    with pytest.raises(ArgumentError, match="both of one type of .*; float16 holds every value of it"):
+    with pytest.raises(ArgumentError, match=r"both of one type of .*; float16 holds every value of it"):
         tw.matmul(a, b, device="emulator")
 
 

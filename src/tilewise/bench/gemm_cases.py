@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES
+from tilewise.problem import ELEMENT_BYTES, FLOAT8, result_of
 
-__all__ = ["DTYPES", "GIVEN", "SUITES", "GemmCase", "check_dtype", "parse_shape", "select_cases"]
+__all__ = ["DTYPES", "GIVEN", "SUITES", "GemmCase", "check_dtype", "has_rival", "parse_shape", "select_cases"]
 
-DTYPES = ("bfloat16", "float16", "float32")
+DTYPES = ("bfloat16", "float16", "float32", *FLOAT8, "int8")
 GIVEN = "given"  # the class of shapes that the command line names
 
 _Size = tuple[int, int, int]  # m, n, k
@@ -43,7 +43,9 @@ class GemmCase:
         """The fewest bytes that must move: each input read once, the result written once."""
         result = self.m * self.n
         inputs = self.m * self.k + self.k * self.n + (self.n + result if self.fused else 0)
-        return math.ceil(self.batch * (inputs + result) * ELEMENT_BYTES[dtype])
+        return math.ceil(
+            self.batch * (inputs * ELEMENT_BYTES[dtype] + result * ELEMENT_BYTES[result_of(dtype)])
+        )
 
     def is_memory_bound(self, dtype: str) -> bool:
         """Whether bytes a second say more than operations a second."""
@@ -84,6 +86,12 @@ SUITES: Mapping[str, tuple[GemmCase, ...]] = {
     "fused": (*_cases("fused", *_cubes(1024, 4096), (4096, 16384, 4096), fused=True),),
 }
 # fmt: on
+
+
+def has_rival(case: GemmCase, dtype: str) -> bool:
+    """Whether PyTorch multiplies such operands: of 8 bits neither stacks nor with what is fused."""
+    return ELEMENT_BYTES[dtype] > 1 or (case.batch == 1 and not case.fused)
+
 
 _SHAPE = re.compile(r"(?:(\d+)[x×])?(\d+)[x×](\d+)[x×](\d+)(?::([nt]{2}))?")
 

@@ -16,6 +16,7 @@ from tilewise.describe import result_shapes
 from tilewise.devices import Device
 from tilewise.epilogue import EpilogueCall, express, fit, sums_of, view_arrays
 from tilewise.matmul import matmul
+from tilewise.problem import FLOAT8, result_of
 from tilewise.reference import Comparison, compare
 
 __all__ = ["Contender", "Products", "buffer_bytes", "count_sets", "torch_chain"]
@@ -29,6 +30,7 @@ _CACHES = 2.5  # times L2 that the buffers fill, where so many sets do
 _ROWS, _COLUMNS = 64, 512  # of a result that are compared with float64
 _MATRICES = 3  # of a stack
 _ACTIVATION = "gelu"
+_UNLIKELY = -(2**31)  # as a sum of products of bytes
 _AGREEMENT = 0.02  # of two results' norm: far above any rounding, far below any mistake
 
 
@@ -39,9 +41,11 @@ def count_sets(case: GemmCase, dtype: str, cache_bytes: int) -> int:
 
 
 def buffer_bytes(case: GemmCase, dtype: str, sets: int) -> int:
-    """Memory that the sets take; fused rivals make results of their own, and one more on the way."""
+    """Memory that the sets take; fused rivals make results of their own, and one more on the way, others copies."""
     itemsize = int(interop.numpy_dtype(dtype).itemsize)
     made = 2 * case.m * case.n * case.batch * itemsize if case.fused else 0
+    if dtype in FLOAT8:
+        made += case.bytes(dtype)
     return sets * (case.bytes(dtype) + made)
 
 
@@ -70,20 +74,28 @@ class Products:
         self.case, self.sets, self.arithmetic, self._torch = case, sets, arithmetic, torch
         self._random = np.random.default_rng(seed)
         generator = torch.Generator(device=place).manual_seed(seed)
-        element = getattr(torch, dtype)
+        element, result = getattr(torch, dtype), getattr(torch, result_of(dtype))
         stack = (case.batch,) if case.batch != 1 else ()
+        self._one = torch.ones((), device=place)  # what results are scaled by
 
         def normal(*shape: int) -> Any:
-            return torch.randn(*shape, generator=generator, dtype=element, device=place)
+            if dtype == "int8":
+                return torch.randint(-128, 128, shape, generator=generator, dtype=element, device=place)
+            wide = torch.float32 if dtype in FLOAT8 else element
+            return torch.randn(*shape, generator=generator, dtype=wide, device=place).to(element)
 
         def operand(rows: int, columns: int, letter: str) -> Any:
             return normal(*stack, rows, columns) if letter == "n" else normal(*stack, columns, rows).mT
 
         self.a = [operand(case.m, case.k, case.layout[0]) for _ in range(sets)]
         self.b = [operand(case.k, case.n, case.layout[1]) for _ in range(sets)]
-        self.out = [torch.empty(*stack, case.m, case.n, dtype=element, device=place) for _ in range(sets)]
+        self.out = [torch.empty(*stack, case.m, case.n, dtype=result, device=place) for _ in range(sets)]
         self.bias = [normal(case.n) for _ in range(sets)] if case.fused else []
         self.residual = [normal(case.m, case.n) for _ in range(sets)] if case.fused else []
+        self._dtype = dtype
+        if dtype in FLOAT8:  # PyTorch has products of rows of A and columns of B alone
+            self._rows_of_a = [a.contiguous() for a in self.a]
+            self._columns_of_b = [b.mT.contiguous().mT for b in self.b]
 
     # ── who multiplies ──
 
@@ -91,6 +103,10 @@ class Products:
         """Ours and PyTorch's, by name; what torch.compile makes of it is not among them."""
         if self.case.fused:
             return {OURS: self._fused_ours, "torch eager": self.chain(torch_chain(self._torch))}
+        if self._dtype in FLOAT8:
+            return {OURS: self._ours, "torch._scaled_mm": self._scaled}
+        if self._dtype == "int8":
+            return {OURS: self._ours, "torch._int_mm": self._torch_into(self._torch._int_mm)}
         if self.case.batch != 1:
             return {OURS: self._ours, "torch.bmm": self._torch_into(self._torch.bmm)}
         return {OURS: self._ours, "torch.matmul": self._torch_into(self._torch.matmul)}
@@ -111,6 +127,13 @@ class Products:
             function(self.a[which], self.b[which], out=self.out[which])
 
         return start
+
+    def _scaled(self, which: int) -> Any:
+        """Exactly accumulated, as ours is; its operands lie as it wants them, however ours do."""
+        a, b = self._rows_of_a[which], self._columns_of_b[which]
+        return self._torch._scaled_mm(
+            a, b, scale_a=self._one, scale_b=self._one, out_dtype=self.out[which].dtype
+        )
 
     def chain(self, function: Callable[[Any, Any, Any, Any], Any]) -> Contender:
         """A function of A, B, bias and residual as a contender."""
@@ -139,9 +162,10 @@ class Products:
         Every element must be a number; those of some rows and columns, at random, are compared.
         """
         out = self.out[which]
-        out.fill_(float("nan"))
+        whole = not out.dtype.is_floating_point
+        out.fill_(_UNLIKELY if whole else float("nan"))
         start()
-        unset = int(self._torch.isnan(out).sum())
+        unset = int(((out == _UNLIKELY) if whole else self._torch.isnan(out)).sum())
         if unset:
             return Comparison(False, float("inf"), None, float("nan"), None, unset, out.numel())
         settings, spec = made.candidate.settings, made.candidate.spec

@@ -485,7 +485,9 @@ def _gemm(parser: argparse._ArgumentGroup) -> None:
         help="measure this product, such as 4096x4096x4096, 64x512x512x512 (a stack), 1024x1024x1024:nt (a layout)",
     )  # fmt: skip
     parser.add_argument(
-        "--dtype", metavar="TYPE", help="of the elements: bfloat16 (the default), float16 or float32"
+        "--dtype",
+        metavar="TYPE",
+        help="of the elements: bfloat16 (the default), float16, float32, float8_e4m3fn or int8",
     )
     parser.add_argument(
         "--arithmetic",
