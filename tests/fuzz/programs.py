@@ -127,6 +127,10 @@ class _Program:
         self.left = draw(4, 40)  # statements still to write
         self.loops: list[tuple[str, str]] = []  # labels of the loops around: where to go on, where it ends
         self.left_early = False  # whether threads may have left
+        self.nested = 0  # loops around
+        self.all_return = (
+            False  # whether one of these has something that needs all threads, who must not leave behind it
+        )
         self.tables: list[str] = []
 
     # -- decisions ------------------------------------------------------------------------------
@@ -304,8 +308,10 @@ class _Program:
         if not late:
             self.put(f"setp.ge.u32 %q2, {counter}, {limit}; @%q2 bra {end};")
         before, self.loops = self.loops, [] if together else [*self.loops, (again, end)]
+        self.nested += 1
         self.body(together)
-        self.loops = before
+        self.loops, self.nested = before, self.nested - 1
+        self.all_return = self.all_return and self.nested > 0
         self.place(again)
         self.put(f"add.u32 {counter}, {counter}, 1;")
         self.put(f"setp.lt.u32 %q2, {counter}, {limit}; @%q2 bra {head};" if late else f"bra {head};")
@@ -353,6 +359,9 @@ class _Program:
 
     def leave(self, uniform: bool) -> None:
         """Some threads leave."""
+        if self.all_return:
+            self.straight(False)
+            return
         self.left_early = True
         around = self.label()
         condition = self.condition()
@@ -368,6 +377,7 @@ class _Program:
         """Words change hands in shared memory, or a vote of the block is taken."""
         rounded = -(-self.threads // 32) * 32
         counted = not self.left_early and self.chance(3)
+        self.all_return = self.all_return or (counted and self.nested > 0)
         at = f"{self.draw(1, 15)}, {rounded}" if counted else str(self.draw(0, 15))
         kind = self.draw(0, 5)
         if kind == 5:
@@ -403,6 +413,7 @@ class _Program:
         elif choice == 1:
             self.put(f"vote.sync.{self.one_of(['any', 'all', 'uni'])}.pred {self.p()}, {self.p()}, -1;")
         elif self.threads % 32 == 0 and not self.left_early:
+            self.all_return = self.all_return or self.nested > 0
             self.put(f"shfl.sync.{self.one_of(['up', 'down', 'bfly', 'idx'])}.b32 {self.r()}|{self.p()}, {self.r()}, "
                      f"{self.draw(0, 31)}, {self.one_of([31, 0, 0x1F00])}, -1;")  # fmt: skip
 
