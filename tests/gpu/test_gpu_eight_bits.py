@@ -1,0 +1,86 @@
+"""Operands of 8 bits on a GPU: beside float64 and NumPy, and bit for bit beside the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.calls import Choice
+from tilewise.devices import gpu
+from tilewise.kernels import KERNELS
+from tilewise.matmul import multiply
+from tilewise.planner import list_candidates, operands_of, target_of_device
+from tilewise.reference import compare
+
+pytestmark = pytest.mark.gpu
+
+RANDOM = np.random.default_rng()
+TYPES = ("float8_e4m3fn", "float8_e5m2", "int8")
+RESULT = {"int8": "int32"}
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    assert gpu.count(), gpu.why_not()
+    return gpu.open(0)
+
+
+def numbers(shape: tuple[int, ...], element: str) -> Any:
+    if element == "int8":
+        return RANDOM.integers(-128, 128, shape).astype(np.int8)
+    return RANDOM.standard_normal(shape).astype(getattr(ml_dtypes, element))
+
+
+def lying(device: Any, shape: tuple[int, int], element: str, letter: str) -> tuple[Any, Any]:
+    """A random matrix in rows or in columns: on the host, and on the device."""
+    values = numbers(shape if letter == "n" else shape[::-1], element)
+    held = device.array(values)
+    return (values, held) if letter == "n" else (values.T, held.T)
+
+
+@pytest.mark.parametrize("element", TYPES)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_plans_are_right(device: Any, element: str, layout: str) -> None:
+    """Four at random of all that the planner has, for sizes that end inside of tiles."""
+    m, n, k = (int(size) for size in RANDOM.integers(1, (500, 500, 1200)))
+    operands = operands_of(m, n, k, dtype=element, layout=layout)
+    found, _ = list_candidates(operands, target_of_device(device))
+    (a, left), (b, right) = (
+        lying(device, (m, k), element, layout[0]),
+        lying(device, (k, n), element, layout[1]),
+    )
+    for which in RANDOM.integers(len(found), size=4):
+        spec, given = found[which].spec, tuple(found[which].settings.items())
+        out = device.empty((m, n), ml_dtypes.bfloat16 if element != "int8" else np.int32)
+        multiply(left, right, out, None, Choice(specs=(spec,), settings=given))
+        compared = compare(out.numpy(), a, b, terms=16)
+        assert compared.ok, (m, n, k, spec.name, given, str(compared))
+
+
+@pytest.mark.parametrize("element", TYPES)
+def test_the_emulator_has_the_same_bits(device: Any, element: str) -> None:
+    """As the hardware adds: of the fastest plan, whose result is not rounded any more."""
+    if device.arch != KERNELS["wgmma"].arch:
+        pytest.skip(f"{device.title} is {device.arch}")
+    a, b = numbers((200, 700), element), numbers((700, 136), element)
+    result = RESULT.get(element, "float32")
+    plan = tw.plan(200, 136, 700, dtype=element, result=result, gpu="h200")
+    assert plan.kernel == "wgmma"
+    found = []
+    for where in (device, tw.device("emulator", sums="hardware")):
+        out = np.zeros((200, 136), result)
+        found.append(tw.matmul(a, b, out, plan=plan, device=where))
+    assert compare(found[0], a, b).ok and found[0].tobytes() == found[1].tobytes()
+
+
+def test_scales_are_applied_where_the_result_is_stored(device: Any) -> None:
+    a, b = numbers((300, 512), "float8_e4m3fn"), numbers((512, 200), "float8_e4m3fn")
+    rows, columns = RANDOM.random((300, 1)).astype(np.float32), RANDOM.random(200).astype(np.float32)
+    on_device = tw.epilogue("acc * rows * columns", rows=device.array(rows), columns=device.array(columns))
+    out = tw.matmul(device.array(a), device.array(b), epilogue=on_device)
+    scaled = tw.epilogue("acc * rows * columns", rows=rows, columns=columns)
+    assert compare(out.numpy(), a, b, epilogue=scaled).ok
