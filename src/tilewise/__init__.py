@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewise.optimisers import adam, sgd
     from tilewise.planner import Plan, plan
     from tilewise.problem import Epilogue, Problem, Tile
+    from tilewise.quantize import Quantized, quantize
     from tilewise.verbs import check, profile, record
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "Module",
     "Plan",
     "Problem",
+    "Quantized",
     "TensorMap",
     "Tile",
     "TilewiseError",
@@ -59,6 +61,7 @@ __all__ = [
     "occupancy",
     "plan",
     "profile",
+    "quantize",
     "record",
     "reference",
     "sgd",
@@ -71,6 +74,7 @@ _HOMES = {
     "Module": "module",
     "Plan": "plan",
     "Problem": "problem",
+    "Quantized": "quantize",
     "TensorMap": "devices.tensor_map",
     "Tile": "problem",
     "TilewiseError": "errors",
@@ -87,6 +91,7 @@ _HOMES = {
     "occupancy": "instruments.occupancy",
     "plan": "planner",
     "profile": "verbs",
+    "quantize": "quantize",
     "record": "verbs",
     "sgd": "optimisers",
 }

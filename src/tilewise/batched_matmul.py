@@ -91,6 +91,7 @@ def _multiply_all(
     extras = _view_lists(joined, count)
     stacks = {name: one.as_stack(count, 0) for name, one in extras.items()}
     fused = view_arrays(joined if joined is None or not extras else joined.replace(stacks))
+    choice = choice._replace(changed=not fused.is_plain)
     given = [one for one in (left, right, target, *extras.values()) if one is not None]
     firsts = {name: view for one in given for name, view in one.libraries.items()}
     common = interop.common({**firsts, **fused.arrays})

@@ -47,6 +47,7 @@ __all__ = [
     "recall_bound",
     "share_elements",
     "start",
+    "start_on_gpu",
 ]
 
 _MOST = 512  # bounds that are remembered
@@ -86,6 +87,7 @@ class Choice(NamedTuple):
     settings: tuple[tuple[str, object], ...] = ()
     copy: bool | None = None
     arithmetic: str | None = None
+    changed: bool = False  # whether something happens to the sums
 
     @property
     def kernels(self) -> tuple[KernelSpec, ...] | None:
@@ -99,7 +101,7 @@ class Choice(NamedTuple):
         for name, value in self.settings:
             if name == "result":
                 return str(value)
-        return result_of(operand_type)
+        return result_of(operand_type, self.changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +181,7 @@ def start(made: BoundProduct, arrays: Arrays, where: Device, streams: tuple[int 
     views = (*arrays.matrices, *tuple(named.values())[3 if arrays.matrices else 0 :])
     if where.runs_on_gpu:
         used = views if workspace is None else (*views, workspace)
-        _start_on_gpu(bound, addresses, used, where, streams)
+        start_on_gpu(bound, addresses, used, where, streams)
         return
     reaches = map(extent_of, views) if arrays.matrices else made.extents
     held = [_adopt(one, *reach, where) for one, reach in zip(views, reaches, strict=True)]
@@ -189,7 +191,7 @@ def start(made: BoundProduct, arrays: Arrays, where: Device, streams: tuple[int 
     del held  # up to here launches may touch their memory
 
 
-def _start_on_gpu(
+def start_on_gpu(
     bound: Bound,
     addresses: dict[str, int],
     used: tuple[View, ...],

@@ -16,7 +16,7 @@ from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, sum_type
+from tilewise.problem import EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, finished_type, sum_type
 
 __all__ = [
     "ARRAY_TYPES",
@@ -244,10 +244,10 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
 
 
 def sums_of(dtype: str) -> str:
-    """The type that sums of products are kept in, of operands of a type."""
-    if dtype in INTEGERS:
+    """The type that an epilogue computes in, of products of a type."""
+    if dtype in INTEGERS and dtype != "int8":
         raise ArgumentError("an epilogue", "must be left out for integers", dtype, "do it to the result")
-    return sum_type(dtype)
+    return finished_type(sum_type(dtype))
 
 
 def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:

@@ -78,6 +78,7 @@ def grouped_matmul(
     shapes = group_shapes(left.shape, right.shape, ends.shape)
     _check_ends(ends)
     fused = view_arrays(epilogue)
+    choice = choice._replace(changed=not fused.is_plain)
     target = {} if out is None else {"out": interop.view_output("out", out)}
     common = interop.common({**views, **target, **fused.arrays})
     where = find_device(common, device, (*views.values(), *target.values(), *fused.views))
@@ -133,7 +134,12 @@ def _offer(
     epilogue: EpilogueCall | None,
 ) -> None:
     """Let the next call of this kind skip all of the above, if it leaves everything open."""
-    if _warm is not None and made is not None and where.runs_on_gpu and choice == _OPEN:
+    if (
+        _warm is not None
+        and made is not None
+        and where.runs_on_gpu
+        and choice._replace(changed=False) == _OPEN
+    ):
         extras = describe_extras(arrays.fused, epilogue, arrays.offsets)
         _warm.offer(made, arrays[:3], has_out, where, extras)
 

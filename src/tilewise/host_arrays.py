@@ -39,14 +39,14 @@ def needs_own_memory(result: View, left: View, choice: Choice) -> bool:
 def _needs_cast(result: View, left: View, choice: Choice) -> bool:
     if choice.settings or result.dtype == choice.result_type(left.dtype):
         return False
-    if left.dtype in INTEGERS:
+    if left.dtype in INTEGERS and not choice.changed:
         return True
     if result.dtype in EIGHT_BITS and left.dtype != "float64":
         return choice.kernels is not None and not any(
             result.dtype in spec.settings.get("result", ()) for spec in choice.kernels
         )
-    if left.dtype in FLOAT8:
-        return result.dtype not in ("float16", "float32")
+    if left.dtype in (*FLOAT8, "int8"):
+        return result.dtype not in ("float16", "bfloat16", "float32")
     return result.dtype != "float32" or left.dtype not in ("float16", "bfloat16")
 
 

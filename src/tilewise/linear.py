@@ -12,8 +12,10 @@ from tilewise.calls import Arrays, BoundProduct, Choice
 from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
 from tilewise.errors import ArgumentError
+from tilewise.interop import View
 from tilewise.matmul import multiply_views
 from tilewise.plan import Plan
+from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["linear", "linear_in_python"]
@@ -36,8 +38,8 @@ def linear(
 ) -> ArrayT:
     """A linear layer: activation(x · weightᵀ + bias) + residual, in one launch and rounded once.
 
-    ``x`` has shape (…, in), ``weight`` (out, in), ``bias`` (out,); the result has shape (…, out). The other arguments
-    are those of :func:`tilewise.matmul`.
+    ``x`` has shape (…, in), ``weight`` (out, in), ``bias`` (out,); the result has shape (…, out). ``x`` and ``weight``
+    may be what :func:`tilewise.quantize` gives. The other arguments are those of :func:`tilewise.matmul`.
 
     >>> import numpy as np, tilewise as tw
     >>> x, weight, bias = np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.full(4, -5, "float32")
@@ -46,6 +48,7 @@ def linear(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
+    (x, of_x), (weight, of_weight) = unwrap("x", x, None), unwrap("weight", weight, None)
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
         operators.refuse(out=out, arithmetic=arithmetic, plan=plan, copy=copy)
@@ -63,7 +66,12 @@ def linear(
         rule = f"must have as many columns as x ({left.shape[-1]})"
         raise ArgumentError("weight", rule, f"shapes {left.shape} and {weights.shape}")
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
-    fused = view_arrays(express(bias, activation, residual, 1.0, None, None))
+    call = express(bias, activation, residual, 1.0, None, None)
+    if of_x is not None or of_weight is not None:
+        call = scale_sums(
+            call, {"scale_a": of_x, "scale_b": None if of_weight is None else _turned(of_weight)}
+        )
+    fused = view_arrays(call)
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
@@ -71,8 +79,15 @@ def linear(
             _warm.offer(made, given, has_out, where, describe_extras(arrays.fused, activation))
 
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    result: ArrayT = multiply_views(left, right, out, device, choice, fused, offer)
+    scaled = of_x is not None or of_weight is not None  # which compiled code takes for another kind of array
+    result: ArrayT = multiply_views(left, right, out, device, choice, fused, None if scaled else offer)
     return result
+
+
+def _turned(scale: Any) -> View:
+    """The scale of a weight as that of its transpose."""
+    found = interop.view("weight.scale", scale)
+    return found._replace(shape=found.shape[::-1], strides=found.strides[::-1])
 
 
 # ── the compiled call ────────────────────────────────────────────────────────────────────────────────────

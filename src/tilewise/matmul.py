@@ -36,6 +36,7 @@ from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
+from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_views"]
@@ -58,6 +59,8 @@ def matmul(
     beta: float | None = None,
     c: Any = None,
     epilogue: EpilogueCall | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     arithmetic: str | None = None,
     device: Device | str | None = None,
     plan: Plan | None = None,
@@ -66,9 +69,9 @@ def matmul(
     """Multiply matrices: C[m, n] = A[m, k] · B[k, n].
 
     ``a`` and ``b`` are arrays of NumPy, PyTorch, CuPy, JAX, of anything with DLPack or the CUDA array interface, or
-    tilewise's own, in float16, bfloat16, float32 or float64, int8, int32 or int64, of any sizes and strides. They may
-    be of different libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as in
-    ``numpy.matmul``. 16-bit types are summed in float32, integers modulo 2ⁿ in int32 (int64 in int64), which is also
+    tilewise's own, in float16, bfloat16, float32, float64, float8, int8, int32 or int64, of any sizes and strides. They
+    may be of different libraries where they lie on one device. Stacks, broadcasting and one-dimensional operands work as
+    in ``numpy.matmul``. 16-bit types are summed in float32, integers modulo 2ⁿ in int32 (int64 in int64), which is also
     what the result of int8 holds. The result is of the caller's kind, made by the caller's
     library, on its current stream; nothing waits for the GPU.
 
@@ -88,6 +91,12 @@ def matmul(
     once; the arrays broadcast to the result. ``beta`` is 1 if only ``c`` is given. ``epilogue`` is anything else that
     shall happen to the sums: see :func:`tilewise.epilogue`.
 
+    ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales. ``scale_a`` and
+    ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape (m, 1) and (1, n),
+    say. Each sum is multiplied by them before anything else happens to it. Products of float8 hold bfloat16 unless
+    ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep fewer
+    places.
+
     torch's gradients are recorded where a tensor requires one: see docs/torch.md.
 
     >>> import numpy as np, tilewise as tw
@@ -97,6 +106,11 @@ def matmul(
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
     call = join_epilogue(bias, activation, residual, alpha, beta, c, epilogue)
+    a, scale_a = unwrap("a", a, scale_a)
+    b, scale_b = unwrap("b", b, scale_b)
+    scaled = scale_a is not None or scale_b is not None
+    if scaled:
+        call = epilogue = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
@@ -107,6 +121,9 @@ def matmul(
         return recorded
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
+    if scaled:  # compiled code knows no scales
+        found: ArrayT = multiply(a, b, out, device, choice, call)
+        return found
     result: ArrayT = _multiply_plainly(
         a, b, out, device, choice, call, activation if epilogue is None else epilogue
     )
@@ -159,6 +176,7 @@ def multiply_views(
     """The same of arrays that have been looked at. What was bound goes to ``offer`` if the choice is all ours."""
     if choice != _OPEN or fused.summed:  # the compiled call knows no arrays of sums
         offer = None
+    choice = choice if fused.is_plain else choice._replace(changed=True)
     if out is None:
         return _multiply_anew(left, right, device, choice, fused, offer)
     _multiply_into(left, right, out, device, choice, fused, offer)
@@ -289,7 +307,7 @@ matmul_in_python = matmul  # the whole of it, without the short way
 _uncompiled = interop.keep_out_of_dynamo(matmul)
 _SIGNATURE = (
     "matmul($module, a, b, out=None, *, bias=None, activation=None, residual=None, alpha=1.0, beta=None, c=None, "
-    "epilogue=None, arithmetic=None, device=None, plan=None, copy=None)\n--\n\n"
+    "epilogue=None, scale_a=None, scale_b=None, arithmetic=None, device=None, plan=None, copy=None)\n--\n\n"
 )
 _warm = WarmCalls("matmul", _SIGNATURE + (matmul.__doc__ or ""), _uncompiled) if can_compile() else None
 globals()["matmul"] = _uncompiled if _warm is None else _warm.function

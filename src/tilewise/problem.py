@@ -21,6 +21,7 @@ __all__ = [
     "Layout",
     "Problem",
     "Tile",
+    "finished_type",
     "resolve_arithmetic",
     "result_of",
     "sum_type",
@@ -69,8 +70,18 @@ def sum_type(dtype: str) -> str:
     return "float64" if dtype == "float64" else INTEGERS.get(dtype, "float32")
 
 
-def result_of(dtype: str) -> str:
-    """What a result of operands of a type holds, if nothing else is asked for: of 8 bits what holds their products."""
+def finished_type(sums: str) -> str:
+    """The type that an epilogue computes in, of sums of a type."""
+    return "float32" if sums == "int32" else sums
+
+
+def result_of(dtype: str, changed: bool = False) -> str:
+    """What a result of operands of a type holds, if nothing else is asked for: of 8 bits what holds their products.
+
+    ``changed``: something happens to the sums.
+    """
+    if dtype == "int8" and changed:
+        return "float32"
     return "bfloat16" if dtype in FLOAT8 else INTEGERS.get(dtype, dtype)
 
 

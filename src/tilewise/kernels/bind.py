@@ -18,7 +18,7 @@ from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
 from tilewise.launch import check_launch
 from tilewise.operands import Operands, ceil_div
 
-__all__ = ["bind", "readable"]
+__all__ = ["bind", "bind_steps", "readable"]
 
 _KERNELS = 256  # kept in memory: finding one on the disk takes longer than a launch
 _OVERLAP_FROM = (9, 0)  # compute capability: where a launch may begin before the one before it has ended
@@ -61,6 +61,11 @@ def bind(
         tuple(_shifts(spec, read)),
         next((i for i, step in enumerate(steps) if step.code is None), 0),
     )
+
+
+def bind_steps(steps: list[Step], device: Device) -> Bound:
+    """Launches, each with a source of its own, that are no product."""
+    return Bound(device, (), _bound_all(steps, None, device.arch, device), 0)
 
 
 def _bound_all(

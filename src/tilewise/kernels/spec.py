@@ -20,7 +20,7 @@ from tilewise.kernels.stack import refuse_table, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
-from tilewise.problem import Epilogue, Tile, result_of
+from tilewise.problem import Epilogue, Tile, finished_type, result_of
 from tilewise.slots import MapSlot, Slot, constant
 
 __all__ = [
@@ -338,7 +338,7 @@ class KernelSpec:
         """The source with the compile-time values of these settings, and what happens to the sums."""
         headers: tuple[tuple[str, str], ...] = ()
         if not epilogue.is_plain:
-            headers = ((HEADER, epilogue_header(epilogue, self.accumulate(settings))),)
+            headers = ((HEADER, epilogue_header(epilogue, finished_type(self.accumulate(settings)))),)
         defines = dict(self.defines(settings))
         if anywhere := sum(array.pointers for array in epilogue.arrays):
             defines["EXTRA_POINTERS"] = anywhere

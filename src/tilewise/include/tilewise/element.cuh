@@ -62,6 +62,10 @@ inline __device__ unsigned widen(int8 element) { return static_cast<int>(element
 inline __device__ unsigned widen(int32 element) { return element; }
 inline __device__ unsigned long long widen(int64 element) { return element; }
 
+// The sum as the number that it stands for, before something happens to it.
+template <typename Sum> inline __device__ Sum as_number(Sum sum) { return sum; }
+inline __device__ int as_number(unsigned sum) { return sum; }
+
 // The sum rounded to an element type: to the nearest, of two equally near ones to the even one.
 template <typename T> inline __device__ T narrow(float32 sum) { return sum; }
 template <typename T> inline __device__ T narrow(float64 sum) { return sum; }

@@ -183,7 +183,7 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(102
         Neighbours<Sum, CHUNK> low, high;
         low.read(chunk(part.down(i), part.across()));
         high.read(chunk(part.down(i), part.across() + CHUNK));
-        Sum run[RUN];
+        decltype(epilogue(Sum(), row, column)) run[RUN]; // of whole sums numbers, if something happens to them
 #pragma unroll
         for (unsigned j = 0; j < RUN; ++j)
             run[j] = j < CHUNK ? low.at[j] : high.at[j % CHUNK];

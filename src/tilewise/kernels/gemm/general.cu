@@ -175,7 +175,7 @@ struct Sums {
             for (unsigned j = 0; j < THREAD_N; ++j)
                 if (row + i < c.rows && column + j * THREADS_N < c.columns)
                     *c.at(row + i, column + j * THREADS_N) =
-                        narrow<Result>(epilogue(at[i][j], row + i, column + j * THREADS_N));
+                        narrow<Result>(epilogue(as_number(at[i][j]), row + i, column + j * THREADS_N));
     }
 
     // The same where the epilogue adds up columns and rows: each warp stores what it has of them.

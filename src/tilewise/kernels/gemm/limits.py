@@ -22,9 +22,16 @@ def refuse_sizes(operands: Operands, kernel: str, most: int = 2**31) -> LaunchEr
 
 
 def refuse_types(operands: Operands, settings: Settings) -> ArgumentError | None:
-    """Refuse results that no sums of the elements become: integers are their sums, and nothing is done to those."""
+    """Refuse results that no sums of the elements become. Integers are their sums; only to those of int8 may something
+    happen."""
     element, result = str(settings["element"]), str(settings["result"])
-    if element in INTEGERS:
+    if element == "int8" and not operands.epilogue.is_plain:
+        if result in INTEGERS.values():
+            return ArgumentError("result", "must be no integer of 32 bits with an epilogue", result)
+        if operands.epilogue.summed:
+            rule = "must add up no columns or rows of int8"
+            return ArgumentError("epilogue", rule, operands.epilogue.expression)
+    elif element in INTEGERS:
         if result != INTEGERS[element]:
             return ArgumentError("result", f"must be {INTEGERS[element]!r} for {element}", result)
         if not operands.epilogue.is_plain:

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         for (unsigned i = 1; i < SHARERS; ++i)
             sum += shared[row_in_block][i];
     }
-    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(finish(sum, row, 0));
+    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(finish(as_number(sum), row, 0));
 }
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
@@ -181,6 +181,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #pragma unroll
         for (unsigned i = 1; i < WARPS; ++i)
             sum += shared[i][row];
-        *result.at(first_row + row, 0) = narrow<Result>(finish(sum, first_row + row, 0));
+        *result.at(first_row + row, 0) = narrow<Result>(finish(as_number(sum), first_row + row, 0));
     }
 }

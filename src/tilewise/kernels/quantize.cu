@@ -1,0 +1,145 @@
+// Numbers as 8 bits with a scale, x ≈ value · scale, where the largest number of a line becomes the largest that 8 bits
+// have; and back. Lines are rows, columns, or whole matrices: where scales are the same along an axis, their stride is 0.
+//
+// The largest numbers are found first, each thread along a few columns, each warp along rows, and put together in memory:
+// what is not negative has bits in the order of numbers. Blocks have tiles of 64 rows and 256 columns.
+#include <tilewise/dependent_launch.cuh>
+#include <tilewise/element.cuh>
+#include <tilewise/strided.cuh>
+
+#ifndef ELEMENT
+#define ELEMENT float32 // or float16, bfloat16
+#endif
+#ifndef VALUE
+#define VALUE float8_e4m3fn // or float8_e5m2, int8
+#endif
+
+constexpr unsigned LANES = 32, WARPS = 8, BLOCK_THREADS = LANES * WARPS, ALL = ~0u;
+constexpr unsigned TILE_ROWS = 64, TILE_COLUMNS = 256, PER_LANE = TILE_COLUMNS / LANES;
+constexpr float MOST = SAME<VALUE, int8> ? 127.0f : SAME<VALUE, float8_e5m2> ? 57344.0f : 448.0f;
+using Numbers = Strided<const ELEMENT>;
+
+// The tile that a block has, of the matrix that `numbers` are made.
+struct TilePlace {
+    unsigned row, column, matrix;
+
+    template <typename T>
+    __device__ TilePlace(const Strided<T> &numbers)
+    {
+        const unsigned rows = numbers.rows / TILE_ROWS + (numbers.rows % TILE_ROWS != 0);
+        const unsigned columns = numbers.columns / TILE_COLUMNS + (numbers.columns % TILE_COLUMNS != 0);
+        matrix = blockIdx.x / (rows * columns);
+        row = blockIdx.x / columns % rows * TILE_ROWS, column = blockIdx.x % columns * TILE_COLUMNS;
+    }
+};
+
+// Integers as numbers too.
+template <typename T> inline __device__ float as_float(T value)
+{
+    if constexpr (SAME<T, int8>)
+        return static_cast<int>(value);
+    else
+        return widen(value);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) clear(unsigned *largest, unsigned count)
+{
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+    const unsigned i = blockIdx.x * BLOCK_THREADS + threadIdx.x;
+    if (i < count) largest[i] = 0;
+}
+
+inline __device__ float largest_of_lanes(float largest)
+{
+#pragma unroll
+    for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(ALL, largest, apart));
+    return largest;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    find_largest(Numbers numbers, Strided<unsigned> largest, unsigned inner_count)
+{
+    __shared__ float of_warps[WARPS][TILE_COLUMNS];
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+    const TilePlace tile(numbers);
+    numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
+
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const bool of_rows = largest.row_stride != 0;
+    float of_columns[PER_LANE] = {};
+    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
+        float of_row = 0;
+#pragma unroll
+        for (unsigned i = 0; i < PER_LANE; ++i) {
+            const unsigned column = tile.column + i * LANES + lane;
+            if (column >= numbers.columns) continue;
+            const float size = fabsf(widen(*numbers.at(row, column)));
+            of_columns[i] = fmaxf(of_columns[i], size), of_row = fmaxf(of_row, size); // of NaN and a number the number
+        }
+        if (!of_rows) continue;
+        of_row = largest_of_lanes(of_row);
+        if (lane == 0) atomicMax(largest.at(row, 0), __float_as_uint(of_row));
+    }
+    if (of_rows) return;
+#pragma unroll
+    for (unsigned i = 0; i < PER_LANE; ++i)
+        of_warps[warp][i * LANES + lane] = of_columns[i];
+    __syncthreads();
+    float of_column = 0;
+#pragma unroll
+    for (unsigned i = 0; i < WARPS; ++i)
+        of_column = fmaxf(of_column, of_warps[i][threadIdx.x]);
+    const unsigned column = tile.column + threadIdx.x;
+    if (largest.column_stride != 0) {
+        if (column < numbers.columns) atomicMax(largest.at(0, column), __float_as_uint(of_column));
+    } else {
+        of_column = largest_of_lanes(of_column);
+        if (lane == 0) atomicMax(largest.elements, __float_as_uint(of_column));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    quantize(Numbers numbers, Strided<const unsigned> largest, Strided<VALUE> values, Strided<float> scales,
+             unsigned inner_count)
+{
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+    const TilePlace tile(numbers);
+    numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
+    values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
+
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS)
+#pragma unroll
+        for (unsigned i = 0; i < PER_LANE; ++i) {
+            const unsigned column = tile.column + i * LANES + lane;
+            if (column >= numbers.columns) continue;
+            const float most = __uint_as_float(*largest.at(row, column)), all = most / MOST;
+            const float scale = all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
+            *values.at(row, column) = narrow<VALUE>(widen(*numbers.at(row, column)) / scale);
+            const bool first = (scales.row_stride != 0 || row == 0) && (scales.column_stride != 0 || column == 0);
+            if (first) *scales.at(row, column) = scale;
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+    dequantize(Strided<const VALUE> values, Strided<const float> scales, Strided<ELEMENT> numbers, unsigned inner_count)
+{
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+    const TilePlace tile(numbers);
+    values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
+    numbers.select(tile.matrix, inner_count);
+
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS)
+#pragma unroll
+        for (unsigned i = 0; i < PER_LANE; ++i) {
+            const unsigned column = tile.column + i * LANES + lane;
+            if (column >= numbers.columns) continue;
+            *numbers.at(row, column) = narrow<ELEMENT>(as_float(*values.at(row, column)) * *scales.at(row, column));
+        }
+}

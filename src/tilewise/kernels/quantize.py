@@ -1,0 +1,60 @@
+"""Launches that make 8 bits with scales of numbers, and numbers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tilewise.kernels.spec import KernelSource, Step
+from tilewise.launch import Launch
+from tilewise.operands import Operand, ceil_div
+from tilewise.slots import Slot, constant
+
+__all__ = ["MOST", "dequantize_steps", "quantize_steps"]
+
+MOST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+"""What the largest number of a line becomes."""
+
+_FILE = Path(__file__).with_suffix(".cu")
+_THREADS = 256
+_ROWS, _COLUMNS = 64, 256  # of a block
+
+
+def quantize_steps(
+    numbers: Operand, largest: Operand, values: Operand, scales: Operand, stack: tuple[int, int], lines: int
+) -> list[Step]:
+    """The launches for a stack of matrices; ``largest`` has one for each of so many lines, as the scales lie."""
+    code = _code(numbers.dtype, values.dtype)
+    clear = _step("clear", ceil_div(lines, _THREADS), (largest.pointer(), constant("I", lines)), code)
+    inner = constant("I", stack[1])
+    find = _matrices("find_largest", numbers, (numbers, largest), stack, inner, code)
+    make = _matrices("quantize", numbers, (numbers, largest, values, scales), stack, inner, code)
+    return [clear, find, make]
+
+
+def dequantize_steps(
+    values: Operand, scales: Operand, numbers: Operand, *, stack: tuple[int, int]
+) -> list[Step]:
+    """The launch that gives numbers back."""
+    code = _code(numbers.dtype, values.dtype)
+    return [_matrices("dequantize", values, (values, scales, numbers), stack, constant("I", stack[1]), code)]
+
+
+def _matrices(
+    entry: str,
+    like: Operand,
+    operands: Iterable[Operand],
+    stack: tuple[int, int],
+    inner: Slot,
+    code: KernelSource,
+) -> Step:
+    tiles = ceil_div(like.rows, _ROWS) * ceil_div(like.columns, _COLUMNS)
+    return _step(entry, tiles * stack[0] * stack[1], (*(one.strided() for one in operands), inner), code)
+
+
+def _step(entry: str, blocks: int, args: tuple[Slot, ...], code: KernelSource) -> Step:
+    return Step(entry, Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code)
+
+
+def _code(element: str, value: str) -> KernelSource:
+    return KernelSource(_FILE, (("ELEMENT", element), ("VALUE", value)))

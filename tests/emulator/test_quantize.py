@@ -1,0 +1,157 @@
+"""tw.quantize: 8 bits with scales, by NumPy and by the kernel, bit by bit; products of them as of the numbers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise import interop
+from tilewise.calls import Choice
+from tilewise.errors import ArgumentError, UnknownNameError
+from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import bind_steps
+from tilewise.matmul import multiply
+from tilewise.reference import compare
+
+TYPES = ("float8_e4m3fn", "float8_e5m2", "int8")
+NUMBERS = ("float32", "float16", "bfloat16")
+RANDOM = np.random.default_rng()
+module: Any = importlib.import_module("tilewise.quantize")
+torch: Any = pytest.importorskip("torch")
+
+
+def numbers(shape: tuple[int, ...], element: str = "float32") -> Any:
+    """Of very different sizes, zeros and lines of zeros among them."""
+    found = RANDOM.standard_normal(shape) * 2.0 ** RANDOM.integers(-12, 12, shape)
+    found[RANDOM.random(shape) < 0.1] = 0
+    if shape[-2] > 2:
+        found[..., 1, :] = 0
+    return found.astype(getattr(ml_dtypes, element, element))
+
+
+@pytest.fixture
+def on_emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the launches for a GPU do, on the emulator."""
+    device: Any = tw.device("emulator", order=int(RANDOM.integers(2**30)))
+
+    def launch(steps: Any, used: Any, common: Any) -> None:
+        held = [device.adopt(one.ptr, one.owner.nbytes, name, one.owner) for name, one in used.items()]
+        bind_steps(steps, device)({name: view.ptr for name, view in used.items()})
+        del held
+
+    monkeypatch.setattr(module, "_launch", launch)
+    return device
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    m=st.integers(1, 150), n=st.integers(1, 600), stack=st.sampled_from([(), (3,), (2, 2)]),
+    axis=st.sampled_from([None, -1, -2]), turned=st.booleans(), dtype=st.sampled_from(TYPES),
+    element=st.sampled_from(NUMBERS),
+)  # fmt: skip
+def test_the_kernel_does_as_numpy(
+    on_emulator: Any, m: int, n: int, stack: tuple[int, ...], axis: int | None, turned: bool, dtype: str, element: str
+) -> None:  # fmt: skip
+    x = numbers((*stack, n, m), element).swapaxes(-1, -2) if turned else numbers((*stack, m, n), element)
+    if n > 5:
+        x[..., 0, 3] = np.nan
+    if n > 8 and m > 5:
+        x[..., 4, 7] = np.inf
+    expected = tw.quantize(x, dtype, axis=axis)
+    values, scale = np.zeros(x.shape, expected.values.dtype), np.full_like(expected.scale, np.nan)
+    views = [
+        interop.view(name, one)
+        for name, one in (("x", x.copy(order="K")), ("values", values), ("scale", scale))
+    ]
+    common = interop.common({"x": views[0]})
+    module._quantize_on_gpu(*views, common)
+    assert scale.tobytes() == expected.scale.tobytes()
+    nan = np.isnan(values.astype(np.float32))  # of which there is more than one
+    assert (nan == np.isnan(expected.values.astype(np.float32))).all()
+    assert (values.view(np.uint8) == expected.values.view(np.uint8))[~nan].all()
+    back = np.zeros(x.shape, x.dtype)
+    module._dequantize_on_gpu(views[1], views[2], interop.view("numbers", back), common)
+    known = expected.dequantize(element)
+    assert np.array_equal(back.astype(np.float32), known.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("axis", [None, -1, -2, 0, 1])
+def test_the_largest_number_of_a_line_is_the_largest_there_is(dtype: str, axis: int | None) -> None:
+    x = RANDOM.standard_normal((40, 50)).astype(np.float32)
+    values, scale = tw.quantize(x, dtype, axis=axis)
+    most = {"float8_e4m3fn": 448, "float8_e5m2": 57344, "int8": 127}[dtype]
+    assert (np.abs(values.astype(np.float32)).max(axis=axis) == most).all()
+    assert scale.shape == ((1, 1) if axis is None else (40, 1) if axis in (-1, 1) else (1, 50))
+    step = {"float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3, "int8": 0.0}[dtype]
+    error = np.abs(tw.Quantized(values, scale).dequantize() - x)
+    assert (error <= step * np.abs(x) + scale * 0.5 + 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_products_are_those_of_the_numbers(dtype: str) -> None:
+    """With whatever else happens to the sums; in every way to say so."""
+    x, w = numbers((40, 200)), RANDOM.standard_normal((30, 200)).astype(np.float32)
+    bias, residual = RANDOM.standard_normal(30).astype(np.float32), numbers((40, 30))
+    left, right = tw.quantize(x, dtype, axis=-1), tw.quantize(w, dtype, axis=-1)
+    turned = tw.Quantized(right.values.T, right.scale.T)
+    names = {"rows": left.scale, "columns": right.scale.T, "bias": bias, "residual": residual}
+    known = tw.epilogue("relu(acc * rows * columns + bias) + residual", **names)
+    for kernel in ("general", "wgmma"):
+        out = np.zeros((40, 30), np.float32)
+        multiply(
+            left.values, turned.values, out, tw.device("emulator"), Choice(specs=(KERNELS[kernel],)), known
+        )
+        assert compare(out, left.values, turned.values, epilogue=known).ok
+    linear: Any = tw.linear(left, right, bias, activation="relu", residual=residual, device="emulator")
+    assert linear.dtype == (np.float32 if dtype == "int8" else ml_dtypes.bfloat16)
+    assert compare(linear, left.values, turned.values, epilogue=known).ok
+    own: Any = tw.matmul(left.values, turned.values, scale_a=left.scale, scale_b=turned.scale, device="emulator",
+                    epilogue=tw.epilogue("relu(acc + bias) + residual", bias=bias, residual=residual))  # fmt: skip
+    assert own.tobytes() == linear.tobytes()
+    wide = left.dequantize() @ turned.dequantize()
+    plain: Any = tw.matmul(left, turned, device="emulator")
+    assert np.abs(plain.astype(np.float32) - wide).max() <= 0.01 * np.abs(wide).max()
+
+
+def test_tensors_become_tensors() -> None:
+    x = torch.randn(6, 40)
+    found = tw.quantize(x.to(torch.bfloat16), axis=-1)
+    assert found.values.dtype == torch.float8_e4m3fn and found.scale.shape == (6, 1)
+    assert (found.dequantize("float32") - x).abs().max() < 0.3
+    product: Any = tw.matmul(found, tw.quantize(x.T.contiguous(), axis=-2), device="emulator")
+    assert product.dtype == torch.bfloat16 and product.shape == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda x: tw.quantize(x, axis=2), "axis must be one of the last two, or None"),
+        (lambda x: tw.quantize(x[0]), "x must have two to 4 dimensions"),
+        (lambda x: tw.quantize(x.astype("float64")), "x must have a type of float32, float16, bfloat16"),
+        (lambda x: tw.matmul(tw.quantize(x, axis=-2), tw.quantize(x, axis=-2)), "scale_a must be the same along k: .*last size"),
+        (lambda x: tw.matmul(tw.quantize(x), tw.quantize(x, axis=-1)), "scale_b must be the same along k: .*last but one size"),
+        (lambda x: tw.matmul(tw.quantize(x), x, scale_a=2.0), "scale_a must be left out where a brings its own"),
+        (lambda x: tw.matmul(x, x, scale_a=2.0, epilogue=tw.epilogue("acc * scale_a", scale_a=2.0)), "not be a name in"),
+        (lambda x: tw.matmul(tw.quantize(x), x), "a must have a type of"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_one_sentence(call: Any, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        call(np.ones((8, 8), np.float32))
+
+
+def test_unknown_types_are_told() -> None:
+    with pytest.raises(UnknownNameError, match="float8_e4m3"):
+        tw.quantize(np.ones((2, 2), np.float32), "float8_e4m3")
+    with pytest.raises(UnknownNameError, match="float16"):
+        tw.quantize(np.ones((2, 2), np.float32)).dequantize("f16")
+    empty = tw.quantize(np.ones((0, 5), np.float32), axis=-1)
+    assert empty.values.shape == (0, 5) and empty.dequantize().shape == (0, 5)
