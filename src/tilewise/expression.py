@@ -55,6 +55,10 @@ STORES = (
 )  # what is the value of its second argument, and stores it under its first
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
 KEPT = "kept_"  # of the values to store
+_FEW, _MANY = (
+    {"relu": 1, "abs": 1, "min": 1, "max": 1, "clamp": 2},
+    100,
+)  # operations of functions, and of others
 _LONGEST = 2000  # characters
 _DEEPEST = 100  # levels of the tree
 _VERBS = {KEEP: "keeps", COLUMN_SUMS: "adds up into", ROW_SUMS: "adds up into"}
@@ -87,6 +91,11 @@ class Expression:
     def given(self) -> tuple[str, ...]:
         """All names that a call gives."""
         return tuple(dict.fromkeys(self.names + self.written))
+
+    @property
+    def operations(self) -> int:
+        """How many instructions it takes for each sum, about; of whatever takes many, such as a quotient, very many."""
+        return sum(map(_count_operations, ast.walk(self.tree)))
 
     @property
     def kept_whole(self) -> str | None:
@@ -311,6 +320,18 @@ def _in_cuda(node: Any) -> str:
 
 
 # ── evaluated ──
+
+
+def _count_operations(node: ast.AST) -> int:
+    """What a node adds to those of its operands."""
+    match node:
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
+            return 1
+        case ast.Call(func=ast.Name(id=function)):
+            return _FEW.get(function, _MANY)
+        case ast.expr() if not isinstance(node, ast.Name | ast.Constant | ast.UnaryOp):
+            return _MANY
+    return 0
 
 
 def _evaluate(node: Any, operations: Any, values: Mapping[str, Any]) -> Any:

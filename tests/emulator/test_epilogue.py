@@ -14,7 +14,7 @@ import tilewise as tw
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
-from tilewise.expression import EpilogueCall
+from tilewise.expression import EpilogueCall, parse
 from tilewise.kernels import KERNELS
 from tilewise.matmul import multiply
 from tilewise.problem import Epilogue
@@ -99,6 +99,44 @@ def test_on_hoppers_tensor_cores(given: dict[str, int]) -> None:
     epilogue = tw.epilogue("tanh(keep(pre, acc * 0.1 + bias)) * row + whole", pre=pre, **arrays)
     assert_right(multiplied(a, b, epilogue, "wgmma", partition="64x64x64", **given), a, b, epilogue)
     assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=arrays["bias"]))
+
+
+LITTLE = (
+    "acc * rows * columns",
+    "relu(acc + columns)",
+    "s * acc + rows",
+    "max(acc, s) - columns",
+    "clamp(acc, -s, s)",
+)
+SCHEDULES: tuple[dict[str, Any], ...] = ({}, {"cluster": "2x1", "tiles": 2}, {"split": 2}, {"pingpong": 1})
+
+
+@given(
+    m=st.integers(1, 300), n=st.integers(1, 200), k=st.integers(1, 200), text=st.sampled_from(LITTLE),
+    element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
+    odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
+)  # fmt: skip
+@settings(max_examples=6, deadline=None)
+def test_a_thread_does_a_little_to_its_own_sums(
+    m: int, n: int, k: int, text: str, element: str, stack: tuple[int, ...], odd: int, schedule: dict[str, Any],
+    result: str,
+) -> None:  # fmt: skip
+    """And the copy engine stores them; where rows of C begin anywhere, threads."""
+    kind: Any = np.dtype(getattr(ml_dtypes, element, element))
+    a = (10 * draw(*stack, m, k)).astype(kind)
+    b = (4 * draw(*stack, n, k)).astype(kind).swapaxes(-1, -2)
+    has_none = ("pingpong" in schedule and element == "float8_e4m3fn") or (
+        "split" in schedule and element == "int8"
+    )
+    deep = {"bfloat16": 64}.get(element, 128)
+    given = {**({} if has_none else schedule), "partition": f"128x64x{deep}", "result": result}
+    names: dict[str, Any] = {"rows": draw(*stack, m, 1), "columns": draw(n, dtype="float16"), "s": 1.5}
+    epilogue = tw.epilogue(text, **{name: names[name] for name in parse(text).names})
+    whole = np.full((*stack, m, n + odd), np.nan, np.dtype(getattr(ml_dtypes, result, result)))
+    choice = Choice(specs=(KERNELS["wgmma"],), settings=tuple(given.items()))
+    multiply(a, b, whole[..., :n], EMULATOR, choice, epilogue)
+    assert_right(whole[..., :n], a, b, epilogue)
+    assert np.isnan(whole[..., n:].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize(

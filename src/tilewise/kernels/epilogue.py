@@ -17,6 +17,7 @@ __all__ = [
     "PartialSums",
     "epilogue_header",
     "epilogue_slot",
+    "fits_registers",
     "is_of_all_matrices",
     "partial_bytes",
     "partial_sums",
@@ -25,6 +26,7 @@ __all__ = [
 HEADER = "tilewise/epilogue.cuh"
 _STRIDES = struct.Struct("<qqqq")
 _POINTER = 8  # bytes
+_MOST_IN_REGISTERS = 4  # operations on each sum
 PARTIALS = "sums"  # the region of the workspace that has partial sums of columns and rows
 _REGION = 256  # bytes of which an array's begin at a multiple
 _HEADER = """\
@@ -36,6 +38,7 @@ _HEADER = """\
 struct Epilogue {{
     using Sum = {sums};
     static constexpr bool PLAIN = false;
+    static constexpr bool IN_REGISTERS = {in_registers};
     static __device__ constexpr bool has_sums() {{ return {has_sums}; }}
 {members}
     __device__ Epilogue in_stack(unsigned outer, unsigned inner) const
@@ -131,6 +134,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         sums=sums,
         include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
         has_sums=str(bool(expression.summed)).lower(),
+        in_registers=str(fits_registers(form)).lower(),
         added=", Added<COUNT> &added" if expression.summed else "",
         **_sums_of(expression),
         members=_lines(members, 1),
@@ -144,6 +148,17 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         expression=expression.in_cuda(),
         keep=_lines([f"this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept], 2),
     )
+
+
+def fits_registers(form: Epilogue) -> bool:
+    """Whether it is so little that each thread may do it to its own sums, wherever those lie in the result.
+
+    That is a few operations, and arrays that are the same along rows or columns: a thread's sums lie far apart.
+    """
+    expression = parse(form.expression)
+    if expression.written or any(array.by_row and array.by_column for array in form.arrays):
+        return False
+    return expression.operations <= _MOST_IN_REGISTERS
 
 
 def _select(name: str, anywhere: Sequence[str]) -> str:

@@ -5,6 +5,7 @@
 
 struct PlainEpilogue {
     static constexpr bool PLAIN = true;
+    static constexpr bool IN_REGISTERS = false; // whether each thread may do it to its own sums, one by one
     static __device__ constexpr bool has_sums() { return false; } // of columns or rows
 
     // For the matrix of these numbers in the stack.

@@ -5,7 +5,8 @@
 // so all that counts is to read the matrix at full width:
 // `along_k`, where neighbours along K lie closest together: the lanes of a warp run along K, with 16 bytes
 // each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row.
-// `along_rows`, where neighbours in a column do: each lane has PER_LANE rows; the block's warps share K.
+// `along_rows`, where neighbours in a column do: each lane has PER_LANE rows, neighbours of which it reads at once; the
+// block's warps share K.
 // Either adds in an order that sizes and alignment alone decide.
 // Tiles: block ROWS×1 (along_k) or 32·PER_LANE×1 (along_rows); warps that share a row take turns along K.
 #include <tilewise/element.cuh>
@@ -68,8 +69,11 @@ struct RowSum {
             const Chunk left = reinterpret_cast<const Chunk *>(row)[i];
             const Chunk right = reinterpret_cast<const Chunk *>(vector)[i];
 #pragma unroll
-            for (unsigned j = 0; j < WIDE; ++j)
-                sum += widen(left.at[j]) * widen(right.at[j]);
+            for (unsigned j = 0; j < WIDE; j += 2) {
+                const auto a = widen_two(&left.at[j]), b = widen_two(&right.at[j]);
+                sum += a.x * b.x;
+                sum += a.y * b.y;
+            }
         }
         return sum;
     }
@@ -129,25 +133,57 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
 
-// What one lane adds up of its rows, which lie 32 apart, over every WARPS-th k. CLOSE: all of them exist, and
-// neighbours lie side by side.
+constexpr unsigned NEAR = PER_LANE < WIDE ? PER_LANE : WIDE; // neighbours that a lane reads at once
+
+// Which of the block's rows the lane's i-th is.
+inline __device__ unsigned row_of(unsigned i)
+{
+    return (i / NEAR * LANES + threadIdx.x % LANES) * NEAR + i % NEAR;
+}
+
+// What one lane adds up of its rows over every WARPS-th k. CLOSE: all of them exist, and neighbours lie side by side where
+// they can be read at once.
 template <bool CLOSE>
 inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const Element> &matrix,
                                    const Strided<const Element> &vector, unsigned first_row,
                                    unsigned warp)
 {
-    const unsigned lane = threadIdx.x % LANES;
 #pragma unroll 4
     for (unsigned k = warp; k < matrix.columns; k += WARPS) {
         const Sum factor = widen(*vector.at(k, 0));
         const Element *column = matrix.at(first_row, k);
 #pragma unroll
-        for (unsigned i = 0; i < PER_LANE; ++i) {
-            const unsigned row = i * LANES + lane;
-            if (CLOSE || first_row + row < matrix.rows)
-                sums[i] += widen(column[CLOSE ? row : row * matrix.row_stride]) * factor;
+        for (unsigned i = 0; i < PER_LANE; i += NEAR) {
+            Neighbours<Element, NEAR> near;
+            if (CLOSE && NEAR > 1) {
+                near.read(column + row_of(i));
+            } else {
+#pragma unroll
+                for (unsigned j = 0; j < NEAR; ++j) {
+                    const unsigned row = row_of(i + j);
+                    near.at[j] = CLOSE || first_row + row < matrix.rows ? column[row * matrix.row_stride] : Element();
+                }
+            }
+            if constexpr (NEAR == 1) {
+                sums[i] += widen(near.at[0]) * factor;
+            } else {
+#pragma unroll
+                for (unsigned j = 0; j < NEAR; j += 2) {
+                    const auto two = widen_two(&near.at[j]);
+                    sums[i + j] += two.x * factor;
+                    sums[i + j + 1] += two.y * factor;
+                }
+            }
         }
     }
+}
+
+// Whether the matrix's columns begin where neighbours can be read at once.
+inline __device__ bool are_readable(const Strided<const Element> &matrix, unsigned first_row)
+{
+    const bool aligned = Neighbours<Element, NEAR>::are_aligned(matrix.at(first_row, 0)) &&
+                         matrix.column_stride * sizeof(Element) % (NEAR * sizeof(Element)) == 0;
+    return matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN && aligned;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -159,18 +195,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix
     const InStack which = stack[blockIdx.x / blocks];
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const unsigned warp = threadIdx.x / LANES;
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
     const Epilogue finish = epilogue.in_stack(stack, which);
 
     Sum sums[PER_LANE] = {};
-    if (matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN)
+    if (are_readable(matrix, first_row))
         add_columns<true>(sums, matrix, vector, first_row, warp);
     else
         add_columns<false>(sums, matrix, vector, first_row, warp);
 #pragma unroll
     for (unsigned i = 0; i < PER_LANE; ++i)
-        shared[warp][i * LANES + lane] = sums[i];
+        shared[warp][row_of(i)] = sums[i];
     __syncthreads();
 
 #pragma unroll

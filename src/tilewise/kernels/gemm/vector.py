@@ -22,6 +22,7 @@ __all__ = ["SPEC"]
 
 WARPS = 8
 LANES = 32
+PER_LANE = (1, 2, 4, 8)
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
@@ -44,7 +45,7 @@ def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[S
         for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
     else:
-        for per_lane in (1, 2, 4):
+        for per_lane in PER_LANE:
             yield {"along": "rows", "per_lane": per_lane}
 
 
@@ -113,7 +114,7 @@ SPEC = KernelSpec(
     settings={
         "along": ("k", "rows"),
         "rows": (8, 4, 2, 1),
-        "per_lane": (1, 2, 4),
+        "per_lane": PER_LANE,
         "element": _ELEMENTS,
         "result": (*_FLOATS, "int32", "int64", *EIGHT_BITS),
         "pointers": TABLE_SIZES,

@@ -136,10 +136,11 @@ struct Stage {
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where something happens to them first, where a tile is no
-// whole boxes wide, or where results are bytes.
-constexpr bool STORED_BY_ENGINE =
-    Epilogue::PLAIN && !EXCHANGED && PARTS == 1 && WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
+// of which is put while the other is stored; or one of sums, where more happens to them first than a thread does to its
+// own, where a tile is no whole boxes wide, or where results are bytes.
+constexpr bool FINISHED_IN_REGISTERS = Fused::IN_REGISTERS && !SAME<ACCUMULATE, float16>;
+constexpr bool STORED_BY_ENGINE = (Epilogue::PLAIN || FINISHED_IN_REGISTERS) && !EXCHANGED && PARTS == 1 &&
+                                  WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64, SumRegisterOf<ACCUMULATE>::Wide>;
 struct alignas(1024) ResultBuffer {
@@ -355,8 +356,8 @@ inline __device__ void wait_for_consumers()
 }
 
 // A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
-template <unsigned COUNT>
-inline __device__ void store_results(ResultBuffer &buffer, const SumRegister (&sums)[ROWS_64][COUNT], unsigned group,
+template <typename Register, unsigned COUNT>
+inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group,
                                      Place tile, const TensorMap &map, Matrix<Result> c, bool by_engine)
 {
     auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
@@ -427,11 +428,35 @@ inline __device__ void store_sums(ResultBuffer &buffer, const SumRegister (&sums
     }
 }
 
+// What a thread's sums become by the epilogue, each by itself (wgmma.cuh says which sums a thread has). What all of a row
+// or a column have is read once. Beyond C there is nothing to read, and it does not matter what becomes of them.
+template <unsigned COUNT> struct Finished {
+    float at[ROWS_64][COUNT];
+
+    template <typename Register>
+    __device__ Finished(const Register (&sums)[ROWS_64][COUNT], Place tile, const Fused &epilogue, const Matrix<Result> &c)
+    {
+        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
+#pragma unroll
+        for (unsigned j = 0; j < COUNT / 2; ++j) {
+            const unsigned column = min(tile.column + j / 2 * 8 + lane % 4 * 2 + j % 2, c.width - 1);
+#pragma unroll
+            for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
+                const unsigned row = tile.row + i / 2 * INSTRUCTION_M + warp * 16 + i % 2 * 8 + lane / 4;
+                const unsigned sum = j / 2 * 4 + i % 2 * 2 + j % 2;
+                at[i / 2][sum] = epilogue(sums[i / 2][sum], min(row, c.height - 1), column);
+            }
+        }
+    }
+};
+
 template <bool BY_ENGINE>
 inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
                              const Fused &epilogue, Matrix<Result> c, bool aligned)
 {
-    if constexpr (BY_ENGINE)
+    if constexpr (BY_ENGINE && FINISHED_IN_REGISTERS)
+        store_results(buffer, Finished<WARPGROUP_N / 2>(sums.at, tile, epilogue, c).at, group, tile, map, c, aligned);
+    else if constexpr (BY_ENGINE)
         store_results(buffer, sums.at, group, tile, map, c, aligned);
     else
         store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);

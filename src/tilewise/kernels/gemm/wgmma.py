@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
-from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.epilogue import epilogue_slot, fits_registers
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.gemm.wgmma_shapes import (
@@ -450,10 +450,18 @@ def work(operands: Operands, settings: Settings) -> Work:
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
     """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
-    bytewise = operands.c.itemsize == 1
+    bytewise, little = operands.c.itemsize == 1, finished_in_registers(operands)
     return (
-        operands.epilogue.is_plain and shape.n % BOX == 0 and not (shape.exchanged or bytewise) and parts == 1
+        (operands.epilogue.is_plain or little)
+        and shape.n % BOX == 0
+        and not (shape.exchanged or bytewise)
+        and parts == 1
     )
+
+
+def finished_in_registers(operands: Operands) -> bool:
+    """Whether each thread does to its own sums what is to happen to them."""
+    return fits_registers(operands.epilogue) and operands.accumulate != "float16"
 
 
 def defines(settings: Settings) -> dict[str, object]:
