@@ -133,7 +133,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
 
-constexpr unsigned NEAR = PER_LANE < WIDE ? PER_LANE : WIDE; // neighbours that a lane reads at once
+// Neighbours that a lane reads at once, if they are words at least.
+constexpr unsigned NEAR = PER_LANE * sizeof(Element) < 4 ? 1 : PER_LANE < WIDE ? PER_LANE : WIDE;
 
 // Which of the block's rows the lane's i-th is.
 inline __device__ unsigned row_of(unsigned i)
@@ -141,48 +142,73 @@ inline __device__ unsigned row_of(unsigned i)
     return (i / NEAR * LANES + threadIdx.x % LANES) * NEAR + i % NEAR;
 }
 
-// What one lane adds up of its rows over every WARPS-th k. CLOSE: all of them exist, and neighbours lie side by side where
-// they can be read at once.
-template <bool CLOSE>
-inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const Element> &matrix,
-                                   const Strided<const Element> &vector, unsigned first_row,
-                                   unsigned warp)
-{
-#pragma unroll 4
-    for (unsigned k = warp; k < matrix.columns; k += WARPS) {
-        const Sum factor = widen(*vector.at(k, 0));
+// What a lane reads of one column. CLOSE: all of its rows exist, and neighbours lie side by side where they can be read at
+// once.
+template <bool CLOSE> struct ColumnPart {
+    Neighbours<Element, NEAR> near[PER_LANE / NEAR];
+    Element factor;
+
+    __device__ void read(const Strided<const Element> &matrix, const Strided<const Element> &vector, unsigned first_row,
+                         unsigned k)
+    {
         const Element *column = matrix.at(first_row, k);
+        factor = *vector.at(k, 0);
 #pragma unroll
-        for (unsigned i = 0; i < PER_LANE; i += NEAR) {
-            Neighbours<Element, NEAR> near;
-            if (CLOSE && NEAR > 1) {
-                near.read(column + row_of(i));
-            } else {
+        for (unsigned i = 0; i < PER_LANE; ++i) {
+            const unsigned row = row_of(i);
+            if (CLOSE && i % NEAR == 0) near[i / NEAR].read(column + row);
+            if (!CLOSE)
+                near[i / NEAR].at[i % NEAR] = first_row + row < matrix.rows ? column[row * matrix.row_stride] : Element();
+        }
+    }
+
+    __device__ void add_to(Sum (&sums)[PER_LANE]) const
+    {
+        const Sum by = widen(factor);
 #pragma unroll
-                for (unsigned j = 0; j < NEAR; ++j) {
-                    const unsigned row = row_of(i + j);
-                    near.at[j] = CLOSE || first_row + row < matrix.rows ? column[row * matrix.row_stride] : Element();
-                }
-            }
+        for (unsigned i = 0; i < PER_LANE; i += NEAR == 1 ? 1 : 2) {
             if constexpr (NEAR == 1) {
-                sums[i] += widen(near.at[0]) * factor;
+                sums[i] += widen(near[i].at[0]) * by;
             } else {
-#pragma unroll
-                for (unsigned j = 0; j < NEAR; j += 2) {
-                    const auto two = widen_two(&near.at[j]);
-                    sums[i + j] += two.x * factor;
-                    sums[i + j + 1] += two.y * factor;
-                }
+                const auto two = widen_two(&near[i / NEAR].at[i % NEAR]);
+                sums[i] += two.x * by;
+                sums[i + 1] += two.y * by;
             }
         }
+    }
+};
+
+// What one lane adds up of its rows over every WARPS-th k. Several columns are read before any is added: all that counts
+// is how much is under way.
+template <bool CLOSE>
+inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const Element> &matrix,
+                                   const Strided<const Element> &vector, unsigned first_row, unsigned warp)
+{
+    constexpr unsigned AHEAD = !CLOSE ? 2 : PER_LANE * sizeof(Element) > 32 ? 4 : 8;
+    unsigned k = warp;
+#pragma unroll 1
+    for (; k + (AHEAD - 1) * WARPS < matrix.columns; k += AHEAD * WARPS) {
+        ColumnPart<CLOSE> parts[AHEAD];
+#pragma unroll
+        for (unsigned i = 0; i < AHEAD; ++i)
+            parts[i].read(matrix, vector, first_row, k + i * WARPS);
+#pragma unroll
+        for (unsigned i = 0; i < AHEAD; ++i)
+            parts[i].add_to(sums);
+    }
+#pragma unroll 1
+    for (; k < matrix.columns; k += WARPS) {
+        ColumnPart<CLOSE> part;
+        part.read(matrix, vector, first_row, k);
+        part.add_to(sums);
     }
 }
 
 // Whether the matrix's columns begin where neighbours can be read at once.
 inline __device__ bool are_readable(const Strided<const Element> &matrix, unsigned first_row)
 {
-    const bool aligned = Neighbours<Element, NEAR>::are_aligned(matrix.at(first_row, 0)) &&
-                         matrix.column_stride * sizeof(Element) % (NEAR * sizeof(Element)) == 0;
+    const bool aligned =
+        Neighbours<Element, NEAR>::are_aligned(matrix.at(first_row, 0)) && (NEAR == 1 || matrix.column_stride % NEAR == 0);
     return matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN && aligned;
 }
 
