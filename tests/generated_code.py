@@ -98,7 +98,10 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
     }
     given |= more.pop("given", {})
     n, arithmetic = partition.split("x")[1], more.get("arithmetic")
-    if arithmetic == "tf32":
+    family = {"float8_e4m3fn": "QGMMA", "int8": "IGMMA"}.get(dtype, "HGMMA")
+    if family != "HGMMA":
+        math = rf"{family}\.64x{n}x32\." + (r"S8\.S8" if dtype == "int8" else r"F32\.E4M3\.E4M3")
+    elif arithmetic == "tf32":
         math = rf"HGMMA\.64x{n}x8\.F32\.TF32"
     else:
         math = rf"HGMMA\.64x{n}x16\." + ("F16" if arithmetic == "f16" else "F32")
@@ -111,7 +114,7 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
         more.pop("size", (8192, 8192, 8192)),
         dtype,
         given,
-        ("HGMMA",),
+        (family,),
         waits,
         everywhere,
         **more,
@@ -131,6 +134,8 @@ CASES = (
     ),
     Case("general", "rtx4090", _CUBE, "float16", {"partition": "16x16x16"}, wide=False, groups=8, blocks=6),
     Case("general", "a100", _CUBE, "int8", {"partition": "128x128x8"}, ("IMAD",), wide=False, blocks=1),
+    Case("general", "t4", _CUBE, "float8_e4m3fn", {"partition": "64x64x16"}, wide=False, blocks=3),
+    Case("general", "rtx4090", _CUBE, "float8_e5m2", {"partition": "32x32x16"}, wide=False, blocks=6),
     Case("general", "h200", _CUBE, "int32", {"partition": "64x64x16"}, ("IMAD",), wide=False, blocks=3),
     Case("general", "t4", _CUBE, "int64", {"partition": "64x64x16"}, ("IMAD",), wide=False, blocks=1),
     Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
@@ -172,6 +177,11 @@ CASES = (
            given={"cluster": "2x1"}),
     _wgmma("float16", "128x256x64", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", arithmetic="f16",
            given={"pingpong": 1, "tiles": 4}),
+    _wgmma("float8_e4m3fn", "256x128x128", r"UTMASTG\.2D", layout="nt"),
+    _wgmma("float8_e4m3fn", "128x192x128", r"STSM\.16\.M88\.4", layout="nt", given={"cluster": "2x1"}),
+    Case("vector", "h200", _ROW, "float8_e4m3fn", {"along": "k", "rows": 4}, layout="nt", code=(r"F2FP\.F16\.E4M3\.UNPACK_B",)),
+    Case("vector", "h200", _ROW, "int8", {"along": "rows", "per_lane": 8}, ("IMAD",), wide=False, blocks=4),
+    _wgmma("int8", "128x128x128", r"UTMASTG\.2D", layout="nt", given={"pingpong": 1, "tiles": 4}),
 )  # fmt: skip
 
 

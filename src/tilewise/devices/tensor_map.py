@@ -414,6 +414,10 @@ def _array(array: Any) -> Any:
 
 def _name_of(dtype: Any) -> str:
     """The element type that holds a NumPy type: its own, or the unsigned integer of its size."""
+    if isinstance(dtype, str) and dtype.startswith(
+        "float8_"
+    ):  # which NumPy knows only once ml_dtypes is imported
+        return "uint8"
     try:
         kind = np.dtype(dtype)
     except TypeError:

@@ -450,12 +450,12 @@ template <unsigned COUNT> struct Finished {
     }
 };
 
-template <bool BY_ENGINE>
+template <bool BY_ENGINE, unsigned COUNT = WARPGROUP_N / 2>
 inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
                              const Fused &epilogue, Matrix<Result> c, bool aligned)
 {
     if constexpr (BY_ENGINE && FINISHED_IN_REGISTERS)
-        store_results(buffer, Finished<WARPGROUP_N / 2>(sums.at, tile, epilogue, c).at, group, tile, map, c, aligned);
+        store_results(buffer, Finished<COUNT>(sums.at, tile, epilogue, c).at, group, tile, map, c, aligned);
     else if constexpr (BY_ENGINE)
         store_results(buffer, sums.at, group, tile, map, c, aligned);
     else
