@@ -293,14 +293,13 @@ class _Program:
 
     def loop(self, uniform: bool) -> None:
         """A loop of a few turns, as many for all threads or not."""
-        self.serial += 1
-        counter = f"%i{self.serial % 40}"
+        counter = f"%i{self.nested}"  # no loop inside has it
         head, end, again = self.label(), self.label(), self.label()
         together = uniform and self.chance(2)
         limit = str(self.draw(0, 5)) if together or self.chance(3) else ""
         if not limit:
             self.put(f"and.b32 %x5, {self.value()}, {self.one_of([3, 7])};")
-            limit = f"%i{(self.serial + 20) % 40}"
+            limit = f"%i{self.nested + 20}"
             self.put(f"mov.u32 {limit}, %x5;")
         self.put(f"mov.u32 {counter}, 0;")
         late = self.chance(2)  # whether the test comes last

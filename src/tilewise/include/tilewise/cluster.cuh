@@ -41,6 +41,13 @@ inline __device__ float4 load(const float *here, unsigned rank)
     return found;
 }
 
+// The same of whole numbers.
+inline __device__ int4 load(const int *here, unsigned rank)
+{
+    const float4 bits = load(reinterpret_cast<const float *>(here), rank);
+    return {__float_as_int(bits.x), __float_as_int(bits.y), __float_as_int(bits.z), __float_as_int(bits.w)};
+}
+
 // The same of one number.
 inline __device__ unsigned load(const unsigned *here, unsigned rank)
 {

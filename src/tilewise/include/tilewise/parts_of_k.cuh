@@ -8,12 +8,13 @@
 #include <tilewise/sum_registers.cuh>
 
 // Stores 4 neighbours in a row of C, as far as C goes. `wide`: C's rows begin where 4 elements can be stored at once.
-template <typename Result, typename Epilogue>
-inline __device__ void store_quad(float4 sum, Matrix<Result> c, unsigned row, unsigned column, const Epilogue &epilogue,
+template <typename Four, typename Result, typename Epilogue>
+inline __device__ void store_quad(Four sum, Matrix<Result> c, unsigned row, unsigned column, const Epilogue &epilogue,
                                   bool wide)
 {
     if (row >= c.height) return;
-    float quad[4] = {sum.x, sum.y, sum.z, sum.w};
+    using Number = decltype(epilogue(sum.x, row, column)); // of whole sums numbers, if something happens to them
+    Number quad[4] = {Number(sum.x), Number(sum.y), Number(sum.z), Number(sum.w)};
     if (wide && column + 4 <= c.width) {
         epilogue.apply(quad, epilogue.template read<4>(row, column), row, column);
         Neighbours<Result, 4> results;
@@ -28,17 +29,17 @@ inline __device__ void store_quad(float4 sum, Matrix<Result> c, unsigned row, un
         if (column + e < c.width) c.at(row, column + e) = narrow<Result>(epilogue(quad[e], row, column + e));
 }
 
-inline __device__ void add(float4 &sum, float4 part)
+template <typename Four> inline __device__ void add(Four &sum, Four part)
 {
     sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
 }
 
 // What a block of a cluster has of a tile of C, ROWS×COLUMNS. All blocks put their sums, and then each adds some of them.
-template <unsigned ROWS, unsigned COLUMNS> struct ClusterSums {
-    static constexpr unsigned PITCH = COLUMNS + 4; // floats; so that the rows of a store lie in other banks
+template <unsigned ROWS, unsigned COLUMNS, typename Sum = float> struct ClusterSums {
+    static constexpr unsigned PITCH = COLUMNS + 4; // sums; so that the rows of a store lie in other banks
     static constexpr unsigned QUADS = COLUMNS / 4;
     static constexpr unsigned LANES = 32;
-    float at[ROWS][PITCH];
+    Sum at[ROWS][PITCH];
 
     // Puts the sums of 64 rows of instructions, from `first` on, of which the warp has 16 (wgmma.cuh says which sums a
     // thread has). Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
@@ -49,11 +50,11 @@ template <unsigned ROWS, unsigned COLUMNS> struct ClusterSums {
 #pragma unroll
         for (unsigned j = 0; j < COUNT * SUMS_IN<Register> / 2; ++j) {
             const unsigned down = first + warp * 16 + lane / 4 + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
-            const float2 pair = sum_pair(sums, j * 2);
+            const auto pair = sum_pair(sums, j * 2);
             if (ACROSS)
                 at[across][down] = pair.x, at[across + 1][down] = pair.y;
             else
-                *reinterpret_cast<float2 *>(&at[down][across]) = pair;
+                *reinterpret_cast<decltype(sum_pair(sums, 0)) *>(&at[down][across]) = pair;
         }
     }
 
@@ -66,7 +67,7 @@ template <unsigned ROWS, unsigned COLUMNS> struct ClusterSums {
 #pragma unroll 1
         for (unsigned i = ROWS * QUADS * rank / BLOCKS + threadIdx.x; i < end; i += ADDERS) {
             const unsigned down = i / QUADS, across = i % QUADS * 4;
-            float4 sum = cluster::load(&at[down][across], 0);
+            auto sum = cluster::load(&at[down][across], 0);
 #pragma unroll
             for (unsigned block = 1; block < BLOCKS; ++block)
                 add(sum, cluster::load(&at[down][across], block));

@@ -101,7 +101,7 @@ constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // wh
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 constexpr bool IN_STEPS = SAME<Element, float8_e4m3fn> || SAME<Element, float8_e5m2>;
 static_assert(!IN_STEPS || !PINGPONG, "warpgroups multiply by turns anyway");
-static_assert(!SAME<ACCUMULATE, int32> || SPLIT * PARTS == 1, "sums of parts are added up in float32");
+static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");
 static_assert(!POINTERS || STACKED, "maps of a stack reach all memory");
@@ -462,7 +462,8 @@ inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned gr
         store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);
 }
 
-using PartialSums = ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N>;
+using PartialSums =
+    ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N, SumRegisterOf<ACCUMULATE>::Wide>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.

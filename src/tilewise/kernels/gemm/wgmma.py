@@ -305,9 +305,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("pingpong", f"must be 0 for {element}", 1)
     if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
-    for name in ("split", "parts"):
-        if element in INTEGERS and settings[name] != 1:
-            return ArgumentError(name, f"must be 1 for {element}", settings[name])
+    if element in INTEGERS and settings["parts"] != 1:
+        return ArgumentError("parts", f"must be 1 for {element}", settings["parts"])
     if shape.sum_registers > MOST_SUMS:
         return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
     if operands.groups and shape.sum_registers > MOST_SUMS_CHANGED:
