@@ -133,14 +133,10 @@ def _offer(
     choice: Choice,
     epilogue: EpilogueCall | None,
 ) -> None:
-    """Let the next call of this kind skip all of the above, if it leaves everything open."""
-    if (
-        _warm is not None
-        and made is not None
-        and where.runs_on_gpu
-        and choice._replace(changed=False) == _OPEN
-    ):
-        extras = describe_extras(arrays.fused, epilogue, arrays.offsets)
+    """Let the next call of this kind skip all of the above, if the plan is ours to choose."""
+    is_open = choice._replace(changed=False, arithmetic=None) == _OPEN
+    if _warm is not None and made is not None and where.runs_on_gpu and is_open:
+        extras = describe_extras(arrays.fused, epilogue, arrays.offsets, choice.arithmetic)
         _warm.offer(made, arrays[:3], has_out, where, extras)
 
 

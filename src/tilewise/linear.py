@@ -76,7 +76,8 @@ def linear(
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
             given = arrays.a, weights, arrays.out  # the record is of the arrays that a call gives
-            _warm.offer(made, given, has_out, where, describe_extras(arrays.fused, activation))
+            extras = describe_extras(arrays.fused, activation, arithmetic=arithmetic)
+            _warm.offer(made, given, has_out, where, extras)
 
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     scaled = of_x is not None or of_weight is not None  # which compiled code takes for another kind of array

@@ -145,7 +145,8 @@ def _multiply_plainly(
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
-            _warm.offer(made, arrays[:3], has_out, where, describe_extras(arrays.fused, source))
+            extras = describe_extras(arrays.fused, source, arithmetic=choice.arithmetic)
+            _warm.offer(made, arrays[:3], has_out, where, extras)
 
     return multiply_views(left, right, out, device, choice, view_arrays(call), offer)
 
@@ -173,8 +174,9 @@ def multiply_views(
     fused: Fused,
     offer: Offer | None = None,
 ) -> Any:
-    """The same of arrays that have been looked at. What was bound goes to ``offer`` if the choice is all ours."""
-    if choice != _OPEN or fused.summed:  # the compiled call knows no arrays of sums
+    """The same of arrays that have been looked at. What was bound goes to ``offer`` if the plan is ours to choose."""
+    # NOTE: the compiled call knows no arrays of sums.
+    if choice._replace(arithmetic=None) != _OPEN or fused.summed:
         offer = None
     choice = choice if fused.is_plain else choice._replace(changed=True)
     if out is None:

@@ -35,6 +35,7 @@ from tilewise.errors import ArgumentError
 from tilewise.expression import ACTIVATIONS
 from tilewise.interop import Library, View, numpy_dtype
 from tilewise.operands import ALIGNMENT_MOST, alignment_of
+from tilewise.problem import ARITHMETICS
 from tilewise.slots import MapSlot, Slot
 
 __all__ = [
@@ -53,14 +54,16 @@ _MAP_ALIGNMENT = 64
 _OFFER_AGAIN = 64  # slow calls of a kind after which its record is made anew
 _MOST_OFFERED = 512  # kinds of call whose offers are counted
 
+_NAMES = (*ACTIVATIONS, *ARITHMETICS)  # strings that compiled code compares arguments with
+
 # What each function's builtin takes by place and by name, x and weight being a and b; what else is given is slow.
 _ARGUMENTS = {
     "matmul": (
         ("a", "b", "out"),
-        ("out", "bias", "activation", "residual", "alpha", "beta", "c", "epilogue"),
+        ("out", "bias", "activation", "residual", "alpha", "beta", "c", "epilogue", "arithmetic"),
     ),
-    "linear": (("a", "b", "bias"), ("bias", "activation", "out", "residual")),
-    "grouped_matmul": (("a", "b", "offsets", "out"), ("out", "epilogue", "offsets")),
+    "linear": (("a", "b", "bias"), ("bias", "activation", "out", "residual", "arithmetic")),
+    "grouped_matmul": (("a", "b", "offsets", "out"), ("out", "epilogue", "offsets", "arithmetic")),
 }
 
 # Of call: what was made for it, whether there is an out, whose arrays, and what else there is.
@@ -94,12 +97,18 @@ class Extras:
 PLAIN_CALL = Extras()
 
 
-def describe_extras(fused: Fused, source: EpilogueCall | str | None, offsets: View | None = None) -> Extras:
+def describe_extras(
+    fused: Fused,
+    source: EpilogueCall | str | None,
+    offsets: View | None = None,
+    arithmetic: str | None = None,
+) -> Extras:
     """What a call has beside its matrices.
 
-    ``source`` is what its epilogue came from: an epilogue object, or the activation of the usual one.
+    ``source`` is what its epilogue came from: an epilogue object, or the activation of the usual one. ``arithmetic`` is
+    as the call names it.
     """
-    if source is None and offsets is None and fused.is_plain:
+    if source is None and offsets is None and arithmetic is None and fused.is_plain:
         return PLAIN_CALL
     numbers = tuple(name for name, _ in fused.numbers)
     arrays = {} if offsets is None else {"offsets": offsets}
@@ -110,7 +119,8 @@ def describe_extras(fused: Fused, source: EpilogueCall | str | None, offsets: Vi
         names, text = tuple(source.given), source.expression
     elif source is not None:
         text = ACTIVATIONS[ACTIVATIONS.index(source)]  # the very one that the builtin was given
-    form = CallForm(names, numbers, text, isinstance(source, EpilogueCall), offsets is not None)
+    number = 0 if arithmetic is None else 1 + _NAMES.index(arithmetic)
+    form = CallForm(names, numbers, text, isinstance(source, EpilogueCall), offsets is not None, number)
     written = {f"epilogue.{name}" for name in fused.kept}
     kept = tuple(place for place, name in enumerate(arrays) if name in written)
     return Extras(form, arrays, kept)
@@ -160,7 +170,7 @@ class WarmCalls:
         positional, keywords = _ARGUMENTS[name]
         self._stub = CallStub(name, doc, slow, positional=positional, keywords=keywords)
         self._stub.register_epilogue(EpilogueCall, "expression", "given")
-        self._stub.register_activations(ACTIVATIONS)
+        self._stub.register_activations(_NAMES)
         self._lock = threading.RLock()  # a signal's handler may multiply as well
         self._libraries: dict[str, int | None] = {}
         self._offered: OrderedDict[_Kind, int] = OrderedDict()  # how often; what was offered last is last

@@ -281,6 +281,7 @@ def test_what_does_not_lie_along_k_is_copied_first_or_refused() -> None:
     assert compare(out, a, b.T, arithmetic="tf32").ok
     choice = Choice(specs=(SPEC,), arithmetic="tf32", copy=False)
     with pytest.raises(
-        ArgumentError, match=r"b must have rows .* of float32 those along k, for wgmma with copy=False"
+        ArgumentError,
+        match=r"b must have rows .* of float32 and 8 bits those along k, for wgmma with copy=False",
     ):
         multiply(a, b, out, tw.device("emulator"), choice)

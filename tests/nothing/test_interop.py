@@ -541,7 +541,7 @@ def test_an_exact_product_type_holds_every_value(a: str, b: str) -> None:
         ("bool", "bool", "^a and b must be integers that int8, int32 or int64 hold"),
         ("complex64", "float32", r"^a must be real, not 'complex64'; multiply a\.real and a\.imag"),
         ("float32", "complex128", r"^b must be real"),
-        ("float8_e5m2", "float8_e5m2", "^a must have a type of bfloat16, .*float16 holds every value"),
+        ("float8_e5m2", "float8_e4m3fn", "^a must have a type of bfloat16, .*float16 holds every value"),
         ("float64", "float128", "^b must have a type of bfloat16"),
         ("int4", "float32", "^a must have a type of"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tilewise as tw
 from tests.warm_call_cases import LAYOUTS, Front, empty, lay_out, share
 from tilewise import calls
 from tilewise.call_stub import available
@@ -137,6 +138,10 @@ def calls_of_matmul(draw: st.DrawFn) -> tuple[tuple[Any, ...], dict[str, Any], b
         keywords[draw(st.sampled_from(("outt", "device", "plan", "copy", "a")))] = draw(
             st.sampled_from((None, 1, "gpu:0", False))
         )
+    if draw(st.integers(0, 3)) == 0:
+        keywords["arithmetic"] = draw(
+            st.sampled_from(("tf32", "exact32", "f16", "f32", "f64", "f3", "relu", None, 1))
+        )
     arguments = tuple(operands[:2])
     if change == "position":
         arguments += (keywords.pop("out", None),)
@@ -170,6 +175,28 @@ def test_an_out_over_an_operand_is_refused_after_a_good_call(front: Front) -> No
         assert front.is_equal_and_fast(a, b, out=memory[start : start + 192].view(8, 24))
     theirs, error, _ = front.in_python(a, b, out=memory[64:256].view(8, 24))
     assert theirs is None and "must not overlap a" in error[1]
+
+
+def test_an_arithmetic_has_a_record_of_its_own(front: Front) -> None:
+    """And so has a call without one; the same string or an equal one."""
+    a, b, c = empty(80, 96), empty(96, 72), empty(80, 72)
+    kernels = []
+    for arithmetic in (None, "tf32", "exact32", None, "".join(("t", "f32")), "f32"):
+        keywords = {} if arithmetic is None else {"arithmetic": arithmetic}
+        assert front.is_equal_and_fast(a, b, out=c, **keywords)
+        assert front.is_equal_and_fast(a, b, **keywords)
+        assert front.is_equal_and_fast(a, b, bias=c[0], activation="relu", out=c.clone(), **keywords)
+        assert front.is_equal_and_fast(a, b, epilogue=tw.epilogue("acc * x", x=c[0]), **keywords)
+        front.in_python(a, b, out=c, **keywords)
+        kernels.append(tuple(one.grid for one in front.gpu.launched))
+    assert kernels[0] == kernels[3] == kernels[5] != kernels[1] == kernels[4]
+    for wrong in ("relu", "fp8", "tf33", 3):
+        assert not front.is_equal_and_fast(a, b, out=c, arithmetic=wrong)
+    assert not front.is_equal_and_fast(a, b, out=c, activation="tf32")
+    bias, offsets = empty(72), torch.tensor([30, 80], dtype=torch.int32)
+    assert front.is_equal_and_fast(a, b.T.contiguous(), bias, arithmetic="tf32", function="linear")
+    groups = a, empty(2, 96, 72), offsets
+    assert front.is_equal_and_fast(*groups, arithmetic="tf32", function="grouped_matmul")
 
 
 def test_an_operand_of_another_alignment_has_a_record_of_its_own(front: Front) -> None:

@@ -142,6 +142,31 @@ none:
 }
 """
 
+# The number of an arithmetic, which stands among the activations, where a form has it; 0 if it is unknown.
+_FIND_ARITHMETIC = f"""
+define internal i64 @find_arithmetic(ptr %object) #2 {{
+entry:
+  %name = call ptr @find_activation(ptr %object)
+  %unknown = icmp eq ptr %name, null
+  br i1 %unknown, label %none, label %begin
+begin:
+  %activations = at State.activations @tw_state
+  br label %next
+next:
+  %i = phi i64 [ 0, %begin ], [ %number, %next ]
+  %known_at = getelementptr ptr, ptr %activations, i64 %i
+  %known = load ptr, ptr %known_at
+  %number = add i64 %i, 1
+  %same = icmp eq ptr %known, %name
+  br i1 %same, label %found, label %next
+found:
+  %bits = shl i64 %number, {FORM_BITS["arithmetic"]}
+  ret i64 %bits
+none:
+  ret i64 0
+}}
+"""
+
 # By place and by name into the places of ARGUMENTS; false where a name is unknown or an argument comes twice.
 _TAKE_ARGUMENTS = f"""
 define internal i1 @take_arguments(ptr %call, ptr %args, i64 %count, ptr %names) #1 {{
@@ -338,13 +363,23 @@ take_activation:
   %activation_at = getelementptr ptr, ptr %objects, i64 {_PLACES["activation"]}
   %activation = load ptr, ptr %activation_at
   %activation_given = call i1 @is_given(ptr %activation)
-  br i1 %activation_given, label %name_activation, label %take_last
+  br i1 %activation_given, label %name_activation, label %take_arithmetic
 name_activation:
   %text = call ptr @find_activation(ptr %activation)
   set Call.text %call = %text
   %unknown_activation = icmp eq ptr %text, null
-  br i1 %unknown_activation, label %no, label %take_last
+  br i1 %unknown_activation, label %no, label %take_arithmetic
+take_arithmetic:
+  %arithmetic_at = getelementptr ptr, ptr %objects, i64 {_PLACES["arithmetic"]}
+  %arithmetic = load ptr, ptr %arithmetic_at
+  %arithmetic_given = call i1 @is_given(ptr %arithmetic)
+  br i1 %arithmetic_given, label %name_arithmetic, label %take_last
+name_arithmetic:
+  %arithmetic_found = call i64 @find_arithmetic(ptr %arithmetic)
+  %unknown_arithmetic = icmp eq i64 %arithmetic_found, 0
+  br i1 %unknown_arithmetic, label %no, label %take_last
 take_last:
+  %arithmetic_bits = phi i64 [ 0, %take_arithmetic ], [ %arithmetic_found, %name_arithmetic ]
   %epilogue_at = getelementptr ptr, ptr %objects, i64 {_PLACES["epilogue"]}
   %epilogue = load ptr, ptr %epilogue_at
   %epilogue_given = call i1 @is_given(ptr %epilogue)
@@ -354,7 +389,8 @@ finish:
   %no_activation = xor i1 %activation_given, true
   %plain = and i1 %no_form, %no_activation
   %form_changed = or i64 %form, {_form("not_plain")}
-  %form_found = select i1 %plain, i64 0, i64 %form_changed
+  %form_of_epilogue = select i1 %plain, i64 0, i64 %form_changed
+  %form_found = or i64 %form_of_epilogue, %arithmetic_bits
   set Call.form %call = %form_found
   ret i1 true
 alone:
@@ -364,7 +400,8 @@ alone:
   %is_alone = and i1 %nothing_usual, %no_activation_either
   br i1 %is_alone, label %take_object, label %no
 take_object:
-  %taken = call i1 @take_object(ptr %call, ptr %epilogue, i64 %form)
+  %form_of_object = or i64 %form, %arithmetic_bits
+  %taken = call i1 @take_object(ptr %call, ptr %epilogue, i64 %form_of_object)
   ret i1 %taken
 no:
   ret i1 false
@@ -481,4 +518,6 @@ end:
 }}
 """
 
-ARGUMENT_TEXT = _APPEND + _FIND_ACTIVATION + _TAKE_OBJECT + _TAKE_EPILOGUE + _TAKE_ARGUMENTS
+ARGUMENT_TEXT = (
+    _APPEND + _FIND_ACTIVATION + _FIND_ARITHMETIC + _TAKE_OBJECT + _TAKE_EPILOGUE + _TAKE_ARGUMENTS
+)

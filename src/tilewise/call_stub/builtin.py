@@ -161,7 +161,9 @@ class CallStub:
         _IMMORTAL.append(names)
 
     def register_activations(self, names: Sequence[str]) -> None:
-        """Take these activations. A record names one by the very string that is given here."""
+        """Take these activations, and arithmetics. A record names an activation by the very string that is given here,
+        an arithmetic by its number.
+        """
         if len(names) > MAX_ACTIVATIONS:
             raise ArgumentError("names", f"are at most {MAX_ACTIVATIONS}", names)
         _IMMORTAL.append(tuple(names))

@@ -133,6 +133,7 @@ class CallForm:
     text: object = None
     by_object: bool = False
     has_offsets: bool = False  # they are the first of the extras
+    arithmetic: int = 0  # the number of its name among the activations that the builtin was given, from 1 on
 
     @property
     def extra_count(self) -> int:
@@ -148,7 +149,9 @@ class CallForm:
             bits |= 1 << FORM_BITS["epilogue"] | len(self.names) << FORM_BITS["count"]
             arrays = (place for place, name in enumerate(self.names) if name not in self.numbers)
             bits |= sum(1 << FORM_BITS["arrays"] + place for place in arrays)
-        return bits | 1 << FORM_BITS["not_plain"] if bits or self.text is not None else 0
+        if bits or self.text is not None:
+            bits |= 1 << FORM_BITS["not_plain"]
+        return bits | self.arithmetic << FORM_BITS["arithmetic"]
 
 
 PLAIN_FORM = CallForm()

@@ -47,7 +47,7 @@ OPERAND_WORDS = 2 + 2 * MAX_NDIM  # device; dimensions and element type; shape; 
 # The arguments of a call by their places; what a builtin calls them is its own affair.
 ARGUMENTS = (
     *("a", "b", "out", "offsets", "c", "bias", "residual"),
-    *("alpha", "beta", "activation", "epilogue"),
+    *("alpha", "beta", "activation", "epilogue", "arithmetic"),
 )
 MAX_POSITIONAL = 4
 MAX_EXTRAS = 4  # arrays beside a, b and out
@@ -61,7 +61,8 @@ FIRST_NUMBER = FIRST_EXTRA + MAX_EXTRAS
 PLAIN_WORDS = 32
 KEY_WORDS = PLAIN_WORDS + MAX_GIVEN + MAX_EXTRAS * OPERAND_WORDS
 # The form, above the library's number: which arguments there are. An epilogue object says how many names it gives
-# (4 bits from "count" on) and which of them are arrays (8 bits from "arrays" on).
+# (4 bits from "count" on) and which of them are arrays (8 bits from "arrays" on). An arithmetic is the number of its
+# name among the activations that the builtin knows, from 1 on (5 bits).
 FORM_BITS = {
     "out": 32,
     "not_plain": 33,
@@ -74,6 +75,7 @@ FORM_BITS = {
     "beta": 40,
     "count": 44,
     "arrays": 48,
+    "arithmetic": 56,
 }
 TABLE_SLOTS = 256
 PROBES = 8
