@@ -101,7 +101,7 @@ def has(schedule: dict[str, int | str], element: str) -> bool:
     return "parts" not in schedule if element == "int8" else "pingpong" not in schedule
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     m=st.integers(0, 200), n=st.integers(0, 200), k=st.integers(0, 400), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 8)), st.sampled_from((0, 3, -1))] * 2, *[st.sampled_from((0, 0, 1, 4))] * 2),

@@ -116,7 +116,7 @@ SCHEDULES: tuple[dict[str, Any], ...] = ({}, {"cluster": "2x1", "tiles": 2}, {"s
     element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
     odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
 )  # fmt: skip
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_thread_does_a_little_to_its_own_sums(
     m: int, n: int, k: int, text: str, element: str, stack: tuple[int, ...], odd: int, schedule: dict[str, Any],
     result: str,

@@ -50,7 +50,7 @@ def on_emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
     return device
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     m=st.integers(1, 150), n=st.integers(1, 600), stack=st.sampled_from([(), (3,), (2, 2)]),
     axis=st.sampled_from([None, -1, -2]), turned=st.booleans(), dtype=st.sampled_from(TYPES),
