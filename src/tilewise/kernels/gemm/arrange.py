@@ -50,7 +50,8 @@ def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...]) -> Oper
     rows, columns = arranged(operand, stack), arranged(operand.transposed(), stack).transposed()
     in_columns = operand.row_stride == 1 and operand.column_stride != 1
     ways = (columns, rows) if in_columns else (rows, columns)
-    return next((one for one in ways if spec.readable(one)), rows)
+    found = [one for one in ways if spec.readable(one)]
+    return next((one for one in found if not spec.reads_slowly(one)), (found or [rows])[0])
 
 
 def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:

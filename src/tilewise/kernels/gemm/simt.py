@@ -58,6 +58,7 @@ def _shape(m: int, n: int, k: int, warp_m: int, warp_n: int, stages: int, reside
 SHAPES = dict(
     (
         _shape(128, 256, 8, 64, 64, 4, 1),
+        _shape(128, 256, 16, 64, 64, 4, 1),
         _shape(128, 128, 8, 64, 64, 4, 2),
         _shape(128, 64, 16, 64, 32, 4, 3),
         _shape(64, 64, 16, 32, 32, 4, 4),
@@ -74,6 +75,11 @@ def shape_of(settings: Settings) -> Shape:
 def is_turned(operand: Operand) -> bool:
     """Whether neighbours in memory lie in a column."""
     return not operand.has_rows
+
+
+def is_copied_narrowly(operand: Operand) -> bool:
+    """Whether it is copied 4 bytes at a time: neighbours along K, which are turned on their way, and odd lines."""
+    return copied_bytes(operand, is_turned(operand) == (operand.name in ("b", "copy_b"))) == 4
 
 
 def copied_bytes(operand: Operand, along_k: bool) -> int:
@@ -168,6 +174,9 @@ def work(operands: Operands, settings: Settings) -> Work:
     )
     # For each k, a thread reads its rows and columns from shared memory, 16 bytes at once: 4 turns of a warp each.
     reads = shape.threads // 32 * shape.block.k * (shape.thread.m + shape.thread.n)
+    # What is copied 4 bytes at a time takes four times the instructions: of a block that has the SM to itself, nobody's
+    # multiply-adds stand in for its own meanwhile.
+    narrow = copies - shape.block.k * (shape.block.m + shape.block.n) // 4 if shape.resident == 1 else 0
     return Work(
         "simt",
         shape.block,
@@ -178,7 +187,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         extra_bytes=2 * workspace_bytes(operands, settings),
         store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
         shared_bytes=shape.shared_bytes(settings),
-        shared_reads=reads + copies // 32,
+        shared_reads=reads + copies // 32 + narrow // 3,
     )
 
 
@@ -230,6 +239,7 @@ SPEC = KernelSpec(
     },
     raster="grouped",
     readable=lambda operand: operand.has_rows or operand.transposed().has_rows,
+    reads_slowly=is_copied_narrowly,
     lies="have contiguous rows or columns, one after another,",
     stack_axes=STACK_AXES,
     epilogues=True,
