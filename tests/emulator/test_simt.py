@@ -54,7 +54,7 @@ def check(
 
 @pytest.mark.parametrize(
     ("partition", "layout"),
-    list(zip(SPEC.settings["partition"], ["nn", "nt", "tn", "tt", "nn", "nt"], strict=True)),
+    list(zip(SPEC.settings["partition"], ["nn", "nt", "tn", "tt", "nn", "nt", "tt"], strict=True)),
 )
 def test_every_tile_is_right(partition: str, layout: str) -> None:
     """Sizes that end inside of a tile, of a step, and of 16 bytes."""

@@ -105,9 +105,14 @@ def test_a_wrong_option_is_named(name: str, value: object) -> None:
 def test_two_halves_are_the_weight() -> None:
     random = np.random.default_rng()
     signs = random.choice([-1.0, 1.0], 100_000)
-    whole = (signs * 2.0 ** random.uniform(-16.99, 15, 100_000)).astype(np.float32)
+    whole = (signs * 2.0 ** random.uniform(-15.99, 15, 100_000)).astype(np.float32)
     assert np.array_equal(join_halves(*split_weights(whole)), whole)
     assert np.array_equal(split_weights(whole)[0], whole.astype(np.float16))
+    small = (signs * 2.0 ** random.uniform(-16.99, -16, 100_000)).astype(np.float32)
+    small.view(np.int32)[:1000] = (
+        small.view(np.int32)[:1000] & ~0xFFFF | 0x8000
+    )  # half way between two float16
+    assert (np.abs(join_halves(*split_weights(small)) - small) <= 2.0**-40).all()
     tiny = (signs * 2.0 ** random.uniform(-60, -17, 100_000)).astype(np.float32)
     assert (np.abs(join_halves(*split_weights(tiny)) - tiny) <= 2.0**-25).all()
 

@@ -2,7 +2,8 @@
 // float32 it was. So the weight and its master copy take four bytes together, not six.
 //
 // The second half is the distance between the two as whole numbers of their bits. It is exact where the float32 is at
-// least 2^-17 in size; smaller ones, near float16's own steps of 2^-24, may lose what does not fit: less than 2^-25.
+// least 2^-16 in size, and down to 2^-17 but for the last place of what lies half way between two float16; smaller ones,
+// near float16's own steps of 2^-24, may lose what does not fit: less than 2^-25.
 #pragma once
 
 #include <tilewise/element.cuh>
