@@ -47,6 +47,15 @@ class Quantized(NamedTuple):
         if dtype not in _NUMBERS:
             raise UnknownNameError("dtype", dtype, _NUMBERS)
         values, scale = _view("values", self.values), interop.view("scale", self.scale)
+        if values.dtype not in MOST:
+            raise ArgumentError("values", f"must have a type of {', '.join(MOST)}", values.dtype)
+        if scale.ndim != values.ndim or any(
+            s not in (1, v) for s, v in zip(scale.shape, values.shape, strict=True)
+        ):
+            rule = f"must have the shape {values.shape}, or 1 where it is the same"
+            raise ArgumentError("scale", rule, scale.shape, "reshape it")
+        if scale.dtype != "float32":
+            raise ArgumentError("scale", "must have the type float32", scale.dtype)
         common = interop.common({"values": values, "scale": scale})
         result = common.library.empty(values.shape, dtype, common.like)
         target = interop.view("numbers", result)

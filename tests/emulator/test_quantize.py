@@ -153,5 +153,10 @@ def test_unknown_types_are_told() -> None:
         tw.quantize(np.ones((2, 2), np.float32), "float8_e4m3")
     with pytest.raises(UnknownNameError, match="float16"):
         tw.quantize(np.ones((2, 2), np.float32)).dequantize("f16")
+    for wrong in (np.float32(1), np.ones(2, np.float32), np.ones((2, 1)), np.ones((3, 1), np.float32)):
+        with pytest.raises(ArgumentError, match="scale must have"):
+            tw.Quantized(np.ones((2, 2), np.int8), np.asarray(wrong)).dequantize()
+    with pytest.raises(ArgumentError, match="values must have a type of"):
+        tw.Quantized(np.ones((2, 2), np.int32), np.ones((2, 1), np.float32)).dequantize()
     empty = tw.quantize(np.ones((0, 5), np.float32), axis=-1)
     assert empty.values.shape == (0, 5) and empty.dequantize().shape == (0, 5)

@@ -84,3 +84,16 @@ def test_scales_are_applied_where_the_result_is_stored(device: Any) -> None:
     out = tw.matmul(device.array(a), device.array(b), epilogue=on_device)
     scaled = tw.epilogue("acc * rows * columns", rows=rows, columns=columns)
     assert compare(out.numpy(), a, b, epilogue=scaled).ok
+
+
+@pytest.mark.parametrize("axis", [None, -1, -2])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_numbers_are_quantised_as_on_the_host(device: Any, dtype: str, axis: int | None) -> None:
+    for shape, turned in (((300, 517), False), ((290, 140), True), ((2, 3, 40, 90), False)):
+        x = (RANDOM.standard_normal(shape) * 2.0 ** RANDOM.integers(-9, 9, shape)).astype(np.float32)
+        held = device.array(x)
+        x, held = (x.T, held.T) if turned else (x, held)
+        expected, found = tw.quantize(x, dtype, axis=axis), tw.quantize(held, dtype, axis=axis)
+        assert found.scale.numpy().tobytes() == expected.scale.tobytes()
+        assert np.array_equal(found.values.numpy().view(np.uint8), expected.values.view(np.uint8))
+        assert np.array_equal(found.dequantize().numpy(), expected.dequantize())
