@@ -33,6 +33,35 @@ struct TilePlace {
     }
 };
 
+// Neighbours in a row that a lane has: read at once where they lie so, and zeros beyond the last column.
+template <typename T> inline __device__ Neighbours<T, PER_LANE> read_run(const Strided<const T> &from, unsigned row,
+                                                                         unsigned column)
+{
+    Neighbours<T, PER_LANE> run;
+    const T *begin = from.at(row, column);
+    if (from.column_stride == 1 && column + PER_LANE <= from.columns && run.are_aligned(begin)) {
+        run.read(begin);
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < PER_LANE; ++i)
+            run.at[i] = column + i < from.columns ? *from.at(row, column + i) : T();
+    }
+    return run;
+}
+
+template <typename T>
+inline __device__ void write_run(const Neighbours<T, PER_LANE> &run, const Strided<T> &to, unsigned row, unsigned column)
+{
+    T *begin = to.at(row, column);
+    if (to.column_stride == 1 && column + PER_LANE <= to.columns && run.are_aligned(begin)) {
+        run.write(begin);
+        return;
+    }
+#pragma unroll
+    for (unsigned i = 0; i < PER_LANE; ++i)
+        if (column + i < to.columns) *to.at(row, column + i) = run.at[i];
+}
+
 // Integers as numbers too.
 template <typename T> inline __device__ float as_float(T value)
 {
@@ -67,16 +96,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const TilePlace tile(numbers);
     numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
 
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
     const bool of_rows = largest.row_stride != 0;
     float of_columns[PER_LANE] = {};
+#pragma unroll 4
     for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
+        const auto run = read_run(numbers, row, column);
         float of_row = 0;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
-            const unsigned column = tile.column + i * LANES + lane;
-            if (column >= numbers.columns) continue;
-            const float size = fabsf(widen(*numbers.at(row, column)));
+            const float size = fabsf(widen(run.at[i]));
             of_columns[i] = fmaxf(of_columns[i], size), of_row = fmaxf(of_row, size); // of NaN and a number the number
         }
         if (!of_rows) continue;
@@ -86,15 +115,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     if (of_rows) return;
 #pragma unroll
     for (unsigned i = 0; i < PER_LANE; ++i)
-        of_warps[warp][i * LANES + lane] = of_columns[i];
+        of_warps[warp][lane * PER_LANE + i] = of_columns[i];
     __syncthreads();
     float of_column = 0;
 #pragma unroll
     for (unsigned i = 0; i < WARPS; ++i)
         of_column = fmaxf(of_column, of_warps[i][threadIdx.x]);
-    const unsigned column = tile.column + threadIdx.x;
     if (largest.column_stride != 0) {
-        if (column < numbers.columns) atomicMax(largest.at(0, column), __float_as_uint(of_column));
+        const unsigned its = tile.column + threadIdx.x;
+        if (its < numbers.columns) atomicMax(largest.at(0, its), __float_as_uint(of_column));
     } else {
         of_column = largest_of_lanes(of_column);
         if (lane == 0) atomicMax(largest.elements, __float_as_uint(of_column));
@@ -111,18 +140,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
     values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
 
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS)
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
+    if (column >= numbers.columns) return;
+#pragma unroll 4
+    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
+        const auto run = read_run(numbers, row, column);
+        Neighbours<VALUE, PER_LANE> made;
+        float scale = 1;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
-            const unsigned column = tile.column + i * LANES + lane;
-            if (column >= numbers.columns) continue;
-            const float most = __uint_as_float(*largest.at(row, column)), all = most / MOST;
-            const float scale = all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
-            *values.at(row, column) = narrow<VALUE>(widen(*numbers.at(row, column)) / scale);
-            const bool first = (scales.row_stride != 0 || row == 0) && (scales.column_stride != 0 || column == 0);
-            if (first) *scales.at(row, column) = scale;
+            const unsigned its = min(column + i, numbers.columns - 1);
+            if (i == 0 || largest.column_stride != 0) {
+                const float all = __uint_as_float(*largest.at(row, its)) / MOST;
+                scale = all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
+            }
+            made.at[i] = narrow<VALUE>(widen(run.at[i]) / scale);
+            const bool first = (scales.row_stride != 0 || row == 0) && (scales.column_stride != 0 || column + i == 0);
+            if (first && column + i < numbers.columns) *scales.at(row, column + i) = scale;
         }
+        write_run(made, values, row, column);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -134,12 +171,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
     numbers.select(tile.matrix, inner_count);
 
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS)
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
+    if (column >= numbers.columns) return;
+#pragma unroll 4
+    for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
+        const auto run = read_run(values, row, column);
+        Neighbours<ELEMENT, PER_LANE> made;
+        float scale = 1;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
-            const unsigned column = tile.column + i * LANES + lane;
-            if (column >= numbers.columns) continue;
-            *numbers.at(row, column) = narrow<ELEMENT>(as_float(*values.at(row, column)) * *scales.at(row, column));
+            if (i == 0 || scales.column_stride != 0) scale = *scales.at(row, min(column + i, numbers.columns - 1));
+            made.at[i] = narrow<ELEMENT>(as_float(run.at[i]) * scale);
         }
+        write_run(made, numbers, row, column);
+    }
 }
