@@ -55,10 +55,8 @@ STORES = (
 )  # what is the value of its second argument, and stores it under its first
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
 KEPT = "kept_"  # of the values to store
-_FEW, _MANY = (
-    {"relu": 1, "abs": 1, "min": 1, "max": 1, "clamp": 2},
-    100,
-)  # operations of functions, and of others
+_FEW = {"relu": 1, "abs": 1, "min": 1, "max": 1, "clamp": 2}  # instructions of functions that have few
+_MANY = 100  # of the others: more than anybody counts
 _LONGEST = 2000  # characters
 _DEEPEST = 100  # levels of the tree
 _VERBS = {KEEP: "keeps", COLUMN_SUMS: "adds up into", ROW_SUMS: "adds up into"}

@@ -116,6 +116,8 @@ def test_products_are_those_of_the_numbers(dtype: str) -> None:
     own: Any = tw.matmul(left.values, turned.values, scale_a=left.scale, scale_b=turned.scale, device="emulator",
                     epilogue=tw.epilogue("relu(acc + bias) + residual", bias=bias, residual=residual))  # fmt: skip
     assert own.tobytes() == linear.tobytes()
+    planned = tw.plan(40, 30, 200, dtype=dtype, layout="nt", gpu="h200", epilogue=known)
+    assert planned.problem.c == linear.dtype.name and tw.check(planned) == []
     wide = left.dequantize() @ turned.dequantize()
     plain: Any = tw.matmul(left, turned, device="emulator")
     assert np.abs(plain.astype(np.float32) - wide).max() <= 0.01 * np.abs(wide).max()

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewise.bench import environment as here
 from tilewise.bench.dispatch import import_torch
-from tilewise.bench.gemm_cases import GemmCase
+from tilewise.bench.gemm_cases import GemmCase, has_rival
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, describe_plan, timed_row
 from tilewise.bench.gemm_products import Contender, Products, buffer_bytes, count_sets, torch_chain
 from tilewise.bench.gemm_timing import CudaStage, Stage, count_launches
@@ -155,6 +155,8 @@ def _measure(
     stage: Stage, case: GemmCase, dtype: str, rounds: int, seed: int, arithmetic: str | None
 ) -> GemmRow:
     """One product: check, then time, then check again."""
+    if not has_rival(case, dtype):
+        return GemmRow(case, dtype, "skipped", f"PyTorch has no such product of {dtype}")
     sets = count_sets(case, dtype, stage.cache_bytes())
     needs, free = buffer_bytes(case, dtype, sets), stage.free_bytes()
     if needs > _SHARE_OF_MEMORY * free:

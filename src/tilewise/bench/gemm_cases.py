@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES, FLOAT8, result_of
+from tilewise.problem import ELEMENT_BYTES, result_of
 
 __all__ = ["DTYPES", "GIVEN", "SUITES", "GemmCase", "check_dtype", "has_rival", "parse_shape", "select_cases"]
 
-DTYPES = ("bfloat16", "float16", "float32", *FLOAT8, "int8")
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "int8")
 GIVEN = "given"  # the class of shapes that the command line names
 
 _Size = tuple[int, int, int]  # m, n, k

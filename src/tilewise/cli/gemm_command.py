@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from tilewise.bench.gemm_bench import LEAST_ROUNDS, bench_gemm
-from tilewise.bench.gemm_cases import DTYPES, check_dtype, has_rival, select_cases
+from tilewise.bench.gemm_cases import DTYPES, check_dtype, select_cases
 from tilewise.bench.gemm_figures import GemmFigures, GemmRow, summarise
 from tilewise.cli import draw
 from tilewise.problem import resolve_arithmetic
@@ -24,8 +24,7 @@ _RIGHT = ("torch µs", "ours µs", "rate", "ratio", "split")
 
 def gemm(args: Namespace) -> int:
     """``tilewise bench gemm``: needs a GPU, and PyTorch."""
-    dtype = check_dtype(args.dtype or DTYPES[0])
-    cases = [case for case in select_cases(args.suite, args.shape) if has_rival(case, dtype)]
+    cases, dtype = select_cases(args.suite, args.shape), check_dtype(args.dtype or DTYPES[0])
     resolve_arithmetic(args.arithmetic, dtype)  # raises what cannot be asked for
     command = " ".join(["tilewise", *sys.argv[1:]])
     rounds = max(args.repeats, LEAST_ROUNDS)

@@ -414,10 +414,8 @@ def _array(array: Any) -> Any:
 
 def _name_of(dtype: Any) -> str:
     """The element type that holds a NumPy type: its own, or the unsigned integer of its size."""
-    if isinstance(dtype, str) and dtype.startswith(
-        "float8_"
-    ):  # which NumPy knows only once ml_dtypes is imported
-        return "uint8"
+    if isinstance(dtype, str) and dtype.startswith("float8_"):
+        return "uint8"  # NOTE: NumPy knows the name only once ml_dtypes is imported
     try:
         kind = np.dtype(dtype)
     except TypeError:

@@ -227,7 +227,7 @@ def _call(plan: Plan) -> str:
     more: dict[str, object] = {"dtype": problem.a, "gpu": plan.gpu}
     usual: dict[str, object] = {
         "layout": "nn", "batch": 1, "groups": 0, "pointers": False, "arithmetic": None,
-        "result": result_of(problem.a),
+        "result": result_of(problem.a, not problem.epilogue.is_plain),
     }  # fmt: skip
     found = {**{name: getattr(problem, name, None) for name in usual}, "layout": layout, "result": problem.c}
     more.update((name, value) for name, value in found.items() if value != usual[name])

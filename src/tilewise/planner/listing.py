@@ -139,12 +139,10 @@ def operands_of(
     a, b = lie
     wide = "float16" if arithmetic == "f16" else sum_type(dtype)
     form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
+    made = result or result_of(dtype, not form.is_plain)
     return Operands.of(
-        Problem(
-            m, n, k, batch, dtype, dtype, result or result_of(dtype), wide, a, b, "row", form, groups,
-            arithmetic, pointers,
-        )
-    )  # fmt: skip
+        Problem(m, n, k, batch, dtype, dtype, made, wide, a, b, "row", form, groups, arithmetic, pointers)
+    )
 
 
 def _check_type(argument: str, name: str, served: Iterable[str]) -> None:

@@ -74,11 +74,8 @@ ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
-MOST_PRODUCTS = {
-    1: 192,
-    2: 192,
-    3: 112,
-}  # by the warpgroups that multiply: sums, and those of a step beside them
+MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
+"""By the warpgroups that multiply: the same of sums and of those of a step beside them."""
 
 
 def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:

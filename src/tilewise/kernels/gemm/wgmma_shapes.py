@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.spec import Settings, ceil_div
-from tilewise.problem import Tile
+from tilewise.problem import FLOAT8, Tile
 
 __all__ = [
     "BETWEEN",
     "BOX",
     "BYTE_PARTITIONS",
     "INSTRUCTION_BYTES",
-    "IN_STEPS",
     "NARROW",
     "PARTITIONS",
     "PARTITIONS_OF",
@@ -45,7 +44,9 @@ class Shape:
     exchanged: bool = False
     b_in_rows: bool = False
     in_pairs: bool = False  # whether two sums share a register, in float16
-    in_steps: bool = False  # whether the sums of a step are added to the others beside the tensor cores
+    in_steps: bool = (
+        False  # whether sums of a step are added up beside the tensor cores, which keep few places of them
+    )
 
     @property
     def m(self) -> int:
@@ -144,13 +145,11 @@ WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for on
 """Of float32: as many bytes, half as deep."""
 BYTE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k * 2) for one in PARTITIONS.values())}
 """Of 8 bits: as many bytes, twice as deep."""
-IN_STEPS = ("float8_e4m3fn", "float8_e5m2")
-"""Elements of whose sums the tensor cores keep too few places for all of K."""
 PARTITIONS_OF = {
     "bfloat16": PARTITIONS,
     "float16": PARTITIONS,
     "float32": WIDE_PARTITIONS,
-    **dict.fromkeys((*IN_STEPS, "int8"), BYTE_PARTITIONS),
+    **dict.fromkeys((*FLOAT8, "int8"), BYTE_PARTITIONS),
 }
 
 
@@ -174,5 +173,5 @@ def refuse_partition(element: str, partition: str) -> ArgumentError:
 def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
     pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
-    in_pairs, in_steps = settings["accumulate"] == "float16", settings["element"] in IN_STEPS
+    in_pairs, in_steps = settings["accumulate"] == "float16", settings["element"] in FLOAT8
     return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, in_pairs, in_steps)
