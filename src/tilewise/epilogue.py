@@ -69,9 +69,9 @@ class Fused(NamedTuple):
         return self.column_sums + self.row_sums
 
     @property
-    def kept_whole(self) -> str | None:
+    def value_array(self) -> str | None:
         """The array that the value of the whole expression is kept in; None if there is none."""
-        return parse(self.expression).kept_whole
+        return parse(self.expression).value_array
 
     @property
     def arrays(self) -> dict[str, View]:

@@ -96,7 +96,7 @@ class Expression:
         return sum(map(_count_operations, ast.walk(self.tree)))
 
     @property
-    def kept_whole(self) -> str | None:
+    def value_array(self) -> str | None:
         """The array that the value of the whole expression is kept in; None if there is none."""
         tree: Any = self.tree
         return tree.args[0].id if _stores(tree) == KEEP else None

@@ -18,7 +18,7 @@ from tests.triton.compiler import golden
 from tests.triton.runs import prepare
 from tests.triton.runs import profiled as run_profiled
 from tilewise.emulator.families.wgmma import shared_bytes_of
-from tilewise.emulator.profiling.copies import Moved
+from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.instruments.profile import Profile
@@ -73,7 +73,7 @@ def profiled(case: Case) -> Profile:
     return kernel.profile(case.blocks, 32, [told, what, base], 1 << 16, gpu="h200")
 
 
-def moved(profile: Profile, what: Moved) -> float:
+def moved(profile: Profile, what: CopyFigure) -> float:
     return sum(float(copied[what].sum()) for copied in profile.counts.copies())
 
 
@@ -109,18 +109,20 @@ def test_copies(entry: str) -> None:
             if name:
                 assert profile[name] == counts.get(key, 0), f"{case}: {key}"
         assert profile["memory_l1_wavefronts_shared"] == 0
-        asked = moved(profile, Moved.SECTORS)
+        asked = moved(profile, CopyFigure.SECTORS)
         if entry.endswith(("load", "load3", "pixels")) or "multi" in entry:
             # Requests for one sector may meet on their way, most often for what lies outside a tensor.
-            inside, outside = asked, moved(profile, Moved.OUTSIDE)
+            inside, outside = asked, moved(profile, CopyFigure.OUTSIDE)
             assert 0.98 * inside <= counts["L2 read"] <= inside + outside + 3, case
             # Setting mbarriers up writes a few words.
-            assert 0 <= counts["bank writes"] - moved(profile, Moved.ALL_BYTES) / 4 <= 32 * case.blocks, case
+            assert (
+                0 <= counts["bank writes"] - moved(profile, CopyFigure.ALL_BYTES) / 4 <= 32 * case.blocks
+            ), case
         elif "prefetch" in entry:
             assert asked <= counts["L2"] <= asked + 3, case
         elif "store" in entry or "reduce" in entry:
             assert counts["L2 written" if "store" in entry else "L2 reduced"] == asked, case
-            assert 0 <= counts["bank reads"] - moved(profile, Moved.BYTES) / 4 <= 8, case
+            assert 0 <= counts["bank reads"] - moved(profile, CopyFigure.BYTES) / 4 <= 8, case
 
 
 def test_products() -> None:

@@ -15,7 +15,7 @@ from tests.hardware.bulk import Case, Map
 from tests.hardware.keep import KEPT
 from tilewise import gpus
 from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE
-from tilewise.instruments.cache_model import Trace, traffic
+from tilewise.instruments.cache_model import Trace, model_traffic
 from tilewise.kernels import raster
 from tilewise.toolchain.compile import compile_source
 
@@ -88,12 +88,12 @@ def test_a_sector_is_read_from_memory_once() -> None:
     trace = profile.trace
     assert trace is not None
     assert trace.footprint() == 1024 and trace.footprint(writes=True) == 4096
-    whole = traffic(trace, "h200", in_flight=4)
+    whole = model_traffic(trace, "h200", in_flight=4)
     assert (whole.requested, whole.memory_read, whole.memory_written) == (4 * 32, 32, 128)
     assert whole.l1_read == 4 * 32  # each block on a multiprocessor of its own
     assert (whole.l2_read, whole.l2_hits) == (2 * 32, 32)  # merged on the way, two and two
     assert whole.l2_across == 16  # half of what one part of the L2 wants belongs to the other
-    other = traffic(trace, "a100", in_flight=4)  # where nothing is known of the way
+    other = model_traffic(trace, "a100", in_flight=4)  # where nothing is known of the way
     assert (other.l2_read, other.l2_hits, other.l2_across) == (4 * 32, 3 * 32, 0)
     assert profile["dram__bytes_read.sum"] == 1024
     assert profile.metrics["dram__bytes_read.sum"].label == "model"
@@ -111,14 +111,14 @@ def _blocks(*touched: range) -> Trace:
 def test_neighbours_share_the_way_to_the_l2() -> None:
     """Blocks go to GPCs in runs, clusters to one after the other; requests meet within a GPC alone."""
     alike = [range(64)] * 132
-    blocks = traffic(_blocks(*alike), "h200")
+    blocks = model_traffic(_blocks(*alike), "h200")
     assert (blocks.l1_read, blocks.memory_read) == (132 * 64, 64)
     gpcs = np.bincount(np.arange(132) * 8 // 132)
     assert blocks.l2_read == 64 * sum(-(-int(size) // 2) for size in gpcs) and blocks.l2_across == 64
     pairs = Trace(_blocks(*alike[:16]).blocks, clusters=np.arange(16) // 2)
-    assert traffic(pairs, "h200").l2_read == 8 * 64  # a cluster a GPC
+    assert model_traffic(pairs, "h200").l2_read == 8 * 64  # a cluster a GPC
     apart = _blocks(*(range(64 * i, 64 * i + 64) for i in range(132)))
-    assert traffic(apart, "h200").l2_read == 132 * 64
+    assert model_traffic(apart, "h200").l2_read == 132 * 64
 
 
 def test_what_the_way_is_modelled_on() -> None:
@@ -187,7 +187,7 @@ def test_what_is_pushed_out_is_read_again() -> None:
     gpu = gpus.find("rtx-2060-super")
     fits, beyond = (int(gpu.l2_bytes * part) // 32 for part in (0.4, 3))
     for size, missing in ((fits, fits), (beyond, 2 * beyond)):
-        found = traffic(_blocks(range(size), range(size)), gpu, in_flight=1)
+        found = model_traffic(_blocks(range(size), range(size)), gpu, in_flight=1)
         assert found.memory_read == pytest.approx(missing, rel=0.01)
 
 
@@ -196,7 +196,7 @@ def test_what_was_touched_long_ago_is_pushed_out_first() -> None:
     often, some, others = (np.arange(first, end) for first, end in ((0, 512), (1000, 1256), (2000, 2256)))
     sectors = np.concatenate([often, some, often, others, often])
     trace = Trace({0: (sectors, np.full(sectors.size, READ, np.int8))})
-    found = traffic(trace, "h200", shared_bytes=1 << 20)
+    found = model_traffic(trace, "h200", shared_bytes=1 << 20)
     assert (found.requested, found.l1_read) == (2048, 512 + 256 + 256)
 
 
@@ -204,21 +204,21 @@ def test_what_shared_memory_takes_the_l1_has_not() -> None:
     """2,048 sectors are 64 KiB, read twice: they stay in 228 KiB, and not in the 28 KiB beside 200 of shared memory."""
     sectors = np.tile(np.arange(2048), 2)
     trace = Trace({0: (sectors, np.full(sectors.size, READ, np.int8))})
-    assert traffic(trace, "h200").l1_read == 2048
-    assert traffic(trace, "h200", shared_bytes=200 << 10).l1_read > 3000
+    assert model_traffic(trace, "h200").l1_read == 2048
+    assert model_traffic(trace, "h200", shared_bytes=200 << 10).l1_read > 3000
 
 
 def test_what_is_written_goes_to_memory_once() -> None:
     sectors = np.tile(np.arange(64), 3)
     kinds = np.repeat(np.array([READ, WRITE, WRITE], np.int8), 64)
-    found = traffic(Trace({0: (sectors, kinds)}), "h200")
+    found = model_traffic(Trace({0: (sectors, kinds)}), "h200")
     assert (found.l2_written, found.memory_written, found.memory_read) == (128, 64, 64)
 
 
 def test_a_prefetch_goes_no_further_than_the_l2() -> None:
     sectors = np.arange(64)
     kinds = np.repeat(np.array([PREFETCH, READ], np.int8), 64)
-    found = traffic(Trace({0: (np.concatenate([sectors, sectors]), kinds)}), "h200")
+    found = model_traffic(Trace({0: (np.concatenate([sectors, sectors]), kinds)}), "h200")
     assert (found.requested, found.l1_read, found.l2_prefetched) == (64, 64, 64)
     assert (found.l2_hits, found.memory_read) == (64, 64)
 

@@ -160,11 +160,11 @@ def test_parameters_in_registers(rng: np.random.Generator) -> None:
 
 def test_what_is_known_of_an_argument_is_known_in_the_function() -> None:
     """An address passed through a call is still a contiguous one: it takes no lane by lane access."""
-    from tilewise.emulator.analysis.inline import inlined
+    from tilewise.emulator.analysis.inline import inline_calls
     from tilewise.emulator.ptx.parse import parse
 
     text = entry(".reg .b32 %a, %d;" + CALL.format("%a", "absolute", "%d"), "", ABSOLUTE)
-    function = inlined(parse(text), "k")
+    function = inline_calls(parse(text), "k")
     assert not function.variables
     assert not any(getattr(item, "opcode", "") in ("call", "ld", "st") for item in function.body)
 

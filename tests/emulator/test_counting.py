@@ -213,7 +213,7 @@ exit;
     k = tw.Kernel.from_ptx(text, "k")
     for workers in (1, 3):
         counts = counted(k, 7, 80, [np.zeros(1, np.uint8), 9], multiprocessors=3, threads=workers)
-        by_name = {item.name + str(item.line): item for item in counts.executed()}
+        by_name = {item.name + str(item.line): item for item in counts.instruction_runs()}
         top = next(item for item in by_name.values() if item.name == "add.u32" and item.runs.sum() > 100)
         assert top.runs.tolist() == [3 * 9 * blocks for blocks in (3, 2, 2)]  # 80 threads are 3 warps
         assert top.threads.tolist() == [80 * 9 * blocks for blocks in (3, 2, 2)]
@@ -232,7 +232,9 @@ def test_guards() -> None:
     k = kernel("@%p1 add.u32 %r7, %r2, 1;\n@!%p1 st.global.u32 [%rd3], %r7;")
     counts = counted(k, 2, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 0xFF])
     add = next(
-        item for item in counts.executed() if item.name == "add.u32" and item.on_threads is not item.threads
+        item
+        for item in counts.instruction_runs()
+        if item.name == "add.u32" and item.on_threads is not item.threads
     )
     assert (add.runs.sum(), add.threads.sum(), add.on_runs.sum(), add.on_threads.sum()) == (2, 64, 2, 16)
     _, store = counts.places()
@@ -284,7 +286,7 @@ def test_what_the_fast_build_gives_up() -> None:
     counts = counted(k, 3, 32, [np.zeros(32, np.int32), np.zeros(2048, np.uint8), 1])
     assert counts.handed_over > 0
     assert [int(place.runs.sum()) for place in counts.places()] == [3] * 5
-    assert {int(item.runs.sum()) for item in counts.executed()} == {3}
+    assert {int(item.runs.sum()) for item in counts.instruction_runs()} == {3}
 
 
 def test_matrix_rows() -> None:

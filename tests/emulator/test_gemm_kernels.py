@@ -337,14 +337,14 @@ def test_arrange_makes_rows(size: int, sizes: tuple[int, int, int, int], layout:
     assert (made[..., columns:] == 0).all()
 
 
-class Copied(NamedTuple):
+class CopyCounts(NamedTuple):
     """An operand whose lines ``align`` copies, and the copy."""
 
     source: Operand
     target: Operand
 
     @classmethod
-    def of(cls, sizes: tuple[int, int, int, int], kind: np.dtype[Any], layout: Layout) -> Copied:
+    def of(cls, sizes: tuple[int, int, int, int], kind: np.dtype[Any], layout: Layout) -> CopyCounts:
         run = 16 // kind.itemsize
         wide = (*sizes[:3], max(ceil_div(sizes[3], run), 1) * run)
         return cls(Operand(sizes, kind, layout, "random"), Operand(wide, kind, Layout(), "nan"))
@@ -363,7 +363,7 @@ class Copied(NamedTuple):
         return bool((made[..., :columns] == self.source.view).all() and (made[..., columns:] == 0).all())
 
 
-def align(pairs: list[Copied], size: int, check: bool) -> bool:
+def align(pairs: list[CopyCounts], size: int, check: bool) -> bool:
     """Copy the lines of one or two operands by one launch; whether they are right then."""
     kernel = built("arrange", "align", "sm_75", (("ELEMENT_BYTES", size), ("THREADS", 256)))
     args = [one.argument() for one in pairs]
@@ -391,13 +391,13 @@ def test_lines_are_copied_wherever_they_begin(
         order=(*(axis for axis in layout.order if axis != 3), 3), backwards=(*layout.backwards[:3], False)
     )
     kind = np.dtype(f"u{size}")
-    assert align([Copied.of(sizes, kind, rows) for sizes in shapes], size, check=False)
+    assert align([CopyCounts.of(sizes, kind, rows) for sizes in shapes], size, check=False)
 
 
 def test_align_has_no_findings() -> None:
     """It reads whole words, but none that lie beside a line."""
     layouts_of_rows = (Layout(gap=0, skip=1), Layout(gap=3, skip=2))
-    pairs = [Copied.of((1, 2, 20, 37), np.dtype("u2"), layout) for layout in layouts_of_rows]
+    pairs = [CopyCounts.of((1, 2, 20, 37), np.dtype("u2"), layout) for layout in layouts_of_rows]
     assert align(pairs, 2, check=True)
 
 

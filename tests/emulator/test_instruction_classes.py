@@ -20,7 +20,7 @@ import tilewise as tw
 from tests.emulator.test_against_hardware import profiled
 from tests.hardware import instructions
 from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
-from tilewise.instruments.machine import Machine, Ran
+from tilewise.instruments.machine import Machine, MachineRuns
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.lines import MachineInstruction
 
@@ -53,11 +53,13 @@ class Counted:
         return self._warps
 
 
-def ran(row: Any) -> list[Ran]:
+def ran(row: Any) -> list[MachineRuns]:
     """The instructions of a recorded launch with their true runs."""
     texts = recorded()["texts"]
     return [
-        Ran(MachineInstruction(16 * i, texts[text]), 0, *(np.array([float(figure)]) for figure in figures))
+        MachineRuns(
+            MachineInstruction(16 * i, texts[text]), 0, *(np.array([float(figure)]) for figure in figures)
+        )
         for i, (text, *figures) in enumerate(row["code"])
     ]
 
@@ -89,7 +91,7 @@ def test_every_counter_follows_from_the_runs() -> None:
 def test_every_opcode_has_a_class_and_a_pipe() -> None:
     for row in recorded()["rows"]:
         assert unclassified_opcode_notes(ran(row), HOPPER) == [], row["entry"]
-    texture = [Ran(MachineInstruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
+    texture = [MachineRuns(MachineInstruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
     assert [note.partition(":")[0] for note in unclassified_opcode_notes(texture, HOPPER)] == [
         "of TEX no class is known",
         "of TEX no pipe is known",
@@ -98,7 +100,7 @@ def test_every_opcode_has_a_class_and_a_pipe() -> None:
 
 
 # -- runs told from basic blocks ----------------------------------------------------------------------
-def same(profile: Profile, row: Any) -> list[tuple[Ran, list[float]]]:
+def same(profile: Profile, row: Any) -> list[tuple[MachineRuns, list[float]]]:
     """Instructions beside what was recorded of them; nothing where another compiler made other ones."""
     texts = recorded()["texts"]
     code = {16 * i: (texts[text], figures) for i, (text, *figures) in enumerate(row["code"])}

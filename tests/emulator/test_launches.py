@@ -151,7 +151,7 @@ def test_what_nobody_expected_is_told_with_its_cause(monkeypatch: pytest.MonkeyP
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("for a test")
 
-    monkeypatch.setattr(run, "_SPARES", run._Spares())
+    monkeypatch.setattr(run, "_RESIDENT_POOL", run._ResidentPool())
     monkeypatch.setattr(run, "Resident", fail)
     with pytest.raises(DeviceError, match="ZeroDivisionError: for a test") as caught:
         check_sums(2)

@@ -16,10 +16,10 @@ from tests.triton.compiler import golden
 from tests.triton.runs import prepare, profiled
 from tilewise import gpus
 from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.instruments.compare import comparison
+from tilewise.instruments.compare import compare_profiles
 from tilewise.instruments.line_figures import LineFigures
-from tilewise.instruments.metrics import chosen
-from tilewise.instruments.predict import merged, predict
+from tilewise.instruments.metrics import select_names
+from tilewise.instruments.predict import predict, predict_widths
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import flops_of
 
@@ -295,7 +295,7 @@ def _merged(lines: Sequence[str], aligned: Mapping[int, int] | int) -> dict[int,
             ".shared .align 16 .b8 s[64];"]  # fmt: skip
     text = "\n".join([*head, *lines, "ret;", "}"])
     each = dict.fromkeys(range(20), aligned) if isinstance(aligned, int) else aligned
-    return {line - len(head) - 1: size for line, size in merged(text, "k", each).items()}
+    return {line - len(head) - 1: size for line, size in predict_widths(text, "k", each).items()}
 
 
 @pytest.mark.parametrize("lines", MERGED, ids=lambda lines: lines[1][0])
@@ -332,10 +332,10 @@ ld.shared.u32 %r3, [%a+12]; ret; }}"""
 # -- names and shapes of output -------------------------------------------------------------------------
 def test_patterns() -> None:
     names = ["a__x.sum", "a__x.avg", "a__y.sum", "b__x"]
-    assert chosen(names, ["a__x"]) == ["a__x.avg", "a__x.sum"]
-    assert chosen(names, ["*__x*"]) == ["a__x.avg", "a__x.sum", "b__x"]
-    assert chosen(names, ["a__y.sum", "a__*.sum"]) == ["a__y.sum", "a__x.sum"]
-    assert chosen(names, ["regex:^b"]) == ["b__x"]
+    assert select_names(names, ["a__x"]) == ["a__x.avg", "a__x.sum"]
+    assert select_names(names, ["*__x*"]) == ["a__x.avg", "a__x.sum", "b__x"]
+    assert select_names(names, ["a__y.sum", "a__*.sum"]) == ["a__y.sum", "a__x.sum"]
+    assert select_names(names, ["regex:^b"]) == ["b__x"]
 
 
 def test_csv_is_as_ncu_prints_it() -> None:
@@ -476,7 +476,7 @@ def test_operations_of_machine_instructions() -> None:
 def test_side_by_side() -> None:
     names = ["04_tiled", "05_tiled_conflicted"]
     profiles = [tw.ladder[name].profile(64, 64, 32, gpu="rtx-2060-super") for name in names]
-    text = comparison(names, profiles)
+    text = compare_profiles(names, profiles)
     assert "wavefronts_mem_shared.sum" in text
     row = next(
         line

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.bench.hardware import beside, find_ncu, read_raw
+from tilewise.bench.hardware import compare_with_measured, find_ncu, read_raw
 from tilewise.cli.main import main
 from tilewise.ladder import ladder
 
@@ -333,7 +333,7 @@ def test_what_ncu_prints_is_read() -> None:
     assert measured == [{name: 1234.0, "launch__grid_size": 4.0}, {"launch__grid_size": 2.0}]
     assert read_raw("==ERROR== nothing") == []
     profile = ladder["04_tiled"].profile(64, 64, 32, gpu="h200")
-    rows = beside(profile, measured, [name, "launch__grid_size"])
+    rows = compare_with_measured(profile, measured, [name, "launch__grid_size"])
     assert rows[0] == {
         "metric": name,
         "measured": "1,234",
@@ -342,5 +342,7 @@ def test_what_ncu_prints_is_read() -> None:
     }
     assert rows[1]["difference"] == "none"
     counted: Any = SimpleNamespace(all=[{"whole": 4.005, "part": 2.505, "other": 2.52}])
-    rows = beside(counted, [{"whole": 4.0, "part": 2.5, "other": 2.5}], ["whole", "part", "other"])
+    rows = compare_with_measured(
+        counted, [{"whole": 4.0, "part": 2.5, "other": 2.5}], ["whole", "part", "other"]
+    )
     assert [row["difference"] == "none" for row in rows] == [False, True, False]  # ncu prints two digits

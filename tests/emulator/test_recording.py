@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tilewise.emulator.profiling.recording import What
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.instruments.block_views import find_owners, find_steps, list_patterns, machine_widths
 from tilewise.instruments.recording import Recording
@@ -118,14 +118,16 @@ def test_patterns_times_their_runs_are_the_profile_s_figures(name: str) -> None:
     (profile,) = [one for one in tw.profile(plan).all if one.kernel == recording.kernel]
     assert len(recording.blocks) == profile.launch.blocks == 1
     patterns = list_patterns(recording, machine_widths(profile))
-    for op, what in (("ld", What.LOAD), ("st", What.STORE)):
+    for op, what in (("ld", EventKind.LOAD), ("st", EventKind.STORE)):
         found = sum(
             (one.wavefronts - one.phases) * one.runs
             for one in patterns if one.shared and one.what == what and one.width
         )  # fmt: skip
         assert found == profile[CONFLICTS.format(op)]
     sectors = sum(
-        one.sectors * one.runs for one in patterns if not one.shared and one.what in (What.LOAD, What.COPY)
+        one.sectors * one.runs
+        for one in patterns
+        if not one.shared and one.what in (EventKind.LOAD, EventKind.COPY)
     )
     assert sectors == profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
 
@@ -136,8 +138,12 @@ def test_who_waits_at_a_barrier_comes_through(name: str, what: Any) -> None:
     recording = rung(name, 256, 256, 64)
     for warp in np.unique(recording.events.warp):
         mine = recording.events.what[recording.events.warp == warp]
-        met = mine[np.isin(mine, (What.WAIT, What.THROUGH))]
-        assert (met[::2] == What.WAIT).all() and (met[1::2] == What.THROUGH).all() and len(met) % 2 == 0
+        met = mine[np.isin(mine, (EventKind.WAIT, EventKind.THROUGH))]
+        assert (
+            (met[::2] == EventKind.WAIT).all()
+            and (met[1::2] == EventKind.THROUGH).all()
+            and len(met) % 2 == 0
+        )
 
 
 def test_a_full_recording_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

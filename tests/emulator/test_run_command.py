@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.documented import documented_keys
-from tilewise.bench.argument_specs import ArgumentMaker, MadeArgument
+from tilewise.bench.argument_specs import ArgumentMaker, ParsedArgument
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.cli.main import main
 from tilewise.devices.emulated import open_emulator
@@ -271,7 +271,7 @@ def test_options_of_files_are_refused_for_rungs(capsys: pytest.CaptureFixture[st
 # ── arguments ──
 
 
-def make(word: str, seed: int = 1, parameter: Parameter = POINTER) -> MadeArgument:
+def make(word: str, seed: int = 1, parameter: Parameter = POINTER) -> ParsedArgument:
     return ArgumentMaker(open_emulator(), seed).make(1, word, parameter)
 
 
@@ -404,7 +404,7 @@ def test_a_view_of_an_array_tells_what_of_it_is_unset() -> None:
     assert array.unset.all()
     kernel.check(1, 8, [array])
     assert array.unset.sum() == 64 - 8 and not array[:2, 1::2].unset.any() and array[2:].unset.all()
-    assert find_unset([MadeArgument(1, "", array, array)])[1].shape == (8, 8)
+    assert find_unset([ParsedArgument(1, "", array, array)])[1].shape == (8, 8)
 
 
 def test_bfloat16_is_saved_as_float32(capsys: pytest.CaptureFixture[str], file: str) -> None:

@@ -15,7 +15,7 @@ import tilewise as tw
 from tests.hardware import slow_paths
 from tests.hardware.job import Job
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
-from tilewise.instruments.flow import basic_blocks, reached
+from tilewise.instruments.flow import basic_blocks, find_reachable
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.slow_paths import find_detours
 from tilewise.toolchain.compile import compile_source
@@ -125,7 +125,7 @@ def test_every_arch_has_the_branches_that_are_known(arch: str) -> None:
     binary = compile_source("\n".join(kernels), entries, arch)
     for entry, kind in zip(entries, OPERATIONS.values(), strict=True):
         blocks = basic_blocks(line_table(binary.cubin or b"", entry).instructions)
-        assert [item.kind for item in find_detours(blocks, reached(blocks))] == [kind], (entry, kind)
+        assert [item.kind for item in find_detours(blocks, find_reachable(blocks))] == [kind], (entry, kind)
 
 
 @pytest.mark.parametrize(("arch", "each"), [("sm_75", 24), ("sm_90", 25), ("sm_120", 26)])

@@ -10,7 +10,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.lanes import Array, entry
-from tilewise.emulator.running.printf import formatted
+from tilewise.emulator.running.printf import format_printf
 from tilewise.errors import KernelFault, PtxError
 
 COUNT = 64
@@ -450,7 +450,7 @@ FORMATS = [
 
 @pytest.mark.parametrize(("form", "values", "wanted"), FORMATS)
 def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str) -> None:
-    text, taken = formatted(form.encode(), Listed(*values))
+    text, taken = format_printf(form.encode(), Listed(*values))
     assert text.decode() == wanted and taken == len(values)
 
 

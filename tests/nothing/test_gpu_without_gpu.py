@@ -29,7 +29,7 @@ from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import pool_memory
 from tilewise.devices.gpu.arrays import GpuArray
 from tilewise.devices.gpu.pool_memory import Memory
-from tilewise.devices.strides import contiguous, extent, is_contiguous, rectangles, sliced
+from tilewise.devices.strides import contiguous, extent, is_contiguous, rectangles, slice_layout
 from tilewise.errors import ArgumentError, DeviceError
 
 SOURCES = str(Path(gpu.__file__).parents[3])
@@ -134,11 +134,11 @@ def test_errors_say_what_happened_when_and_what_to_do() -> None:
     assert "while running kernel 'tiled'; find it on the emulator" in said
     assert said.endswith("the context is lost: start a new process")
     assert "lost" not in words.explain(results.CUDA_ERROR_OUT_OF_MEMORY, "allocating")
-    raised_by_cuda_core = words.translated(
+    raised_by_cuda_core = words.translate_error(
         Exception("CUDA_ERROR_OUT_OF_MEMORY: The API call failed"), "allocating"
     )
     assert "while allocating; free arrays" in str(raised_by_cuda_core)
-    assert words.translated(KeyError("x"), "allocating") is None
+    assert words.translate_error(KeyError("x"), "allocating") is None
 
 
 # ── strides ────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,7 +162,7 @@ def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 def test_a_slice_is_numpys_slice(data: st.DataObject, sizes: list[int], itemsize: int) -> None:
     whole = np.zeros(sizes, f"V{itemsize}").transpose(data.draw(st.permutations(range(len(sizes)))))
     key = data.draw(keys(whole.shape))
-    offset, shape, strides = sliced(whole.shape, whole.strides, key)
+    offset, shape, strides = slice_layout(whole.shape, whole.strides, key)
     expected = whole[(*key, ...)] if ... not in key else whole[key]
     assert shape == expected.shape
     if expected.size:
@@ -179,7 +179,7 @@ def test_a_slice_is_numpys_slice(data: st.DataObject, sizes: list[int], itemsize
 )
 def test_a_key_that_is_no_basic_index_is_refused(key: Any) -> None:
     with pytest.raises(ArgumentError, match="index must"):
-        sliced((3, 4), (16, 4), key)
+        slice_layout((3, 4), (16, 4), key)
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""The text of an ``--arg`` → an argument of a kernel: an array, a matrix by value, a number or a null pointer."""
+"""Parse the text of an ``--arg`` to a kernel's argument: an array, a matrix by value, a number or a null pointer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewise.devices import Array, Device
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.launch import Parameter
 
-__all__ = ["EXAMPLES", "ArgumentMaker", "MadeArgument", "load_array", "triple"]
+__all__ = ["EXAMPLES", "ArgumentMaker", "ParsedArgument", "load_array", "triple"]
 
 EXAMPLES = (
     "such as f32[640,448], s32[64], s32[64]<10, new:f32[64], zeros:f32[64], matrix:f32[640,448], data.npy, 42, 0.5 "
@@ -39,8 +39,8 @@ _MATRIX_BYTES = 24  # of a Matrix of tilewise/matrix.cuh: unsigned width, height
 
 
 @dataclass(slots=True)
-class MadeArgument:
-    """An argument made from the text of an ``--arg``, its ``word``: ``value`` is what a kernel's call takes.
+class ParsedArgument:
+    """An argument from the text of an ``--arg``, its ``word``: ``value`` is what a kernel's call takes.
 
     ``array`` is the array behind it, if there is one, and ``before`` what it held; for an array of which nothing is
     set yet, ``before`` is None.
@@ -54,7 +54,7 @@ class MadeArgument:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was set in its array before the launch."""
+        """Whether its array held no values before the launch."""
         return self.array is not None and self.before is None
 
     def __str__(self) -> str:
@@ -67,18 +67,18 @@ class ArgumentMaker:
     def __init__(self, device: Device, seed: int) -> None:
         self._device, self._random = device, np.random.default_rng(seed)
 
-    def make(self, number: int, word: str, parameter: Parameter) -> MadeArgument:
-        """The argument that the text of an ``--arg`` gives a parameter of a kernel."""
+    def make(self, number: int, word: str, parameter: Parameter) -> ParsedArgument:
+        """Return the argument for a parameter of a kernel, from the text of an ``--arg``."""
         if word.startswith(_MATRIX):
             return self._make_matrix(number, word, parameter)
         if found := _ARRAY.fullmatch(word):
             return self._make_array(number, word, found)
         if word.endswith(".npy"):
             return self._place_on_device(number, word, load_array("--arg", word))
-        return MadeArgument(number, word, _number(word))
+        return ParsedArgument(number, word, _number(word))
 
-    def _make_matrix(self, number: int, word: str, parameter: Parameter) -> MadeArgument:
-        """A ``Matrix`` by value, as in ``tilewise/matrix.cuh``, over an array of two dimensions."""
+    def _make_matrix(self, number: int, word: str, parameter: Parameter) -> ParsedArgument:
+        """Return a ``Matrix`` by value, as in ``tilewise/matrix.cuh``, over an array of two dimensions."""
         if parameter.size != _MATRIX_BYTES or not parameter.is_struct:
             raise ArgumentError(
                 f"--arg {word!r} (number {number})",
@@ -96,7 +96,7 @@ class ArgumentMaker:
         made.word, made.value = word, struct.pack("<IIIxxxxQ", width, height, width, made.array.ptr)
         return made
 
-    def _make_array(self, number: int, word: str, found: re.Match[str]) -> MadeArgument:
+    def _make_array(self, number: int, word: str, found: re.Match[str]) -> ParsedArgument:
         name, content, below = found["type"], found["content"], found["below"]
         if name not in _TYPES:
             raise UnknownNameError("--arg", name, _TYPES)
@@ -110,7 +110,7 @@ class ArgumentMaker:
         try:
             if content == "new":
                 array = self._device.empty(shape, dtype)
-                return MadeArgument(number, word, array, array)
+                return ParsedArgument(number, word, array, array)
             if content == "zeros":
                 return self._place_on_device(number, word, np.zeros(shape, dtype))
             if is_integer:
@@ -123,21 +123,21 @@ class ArgumentMaker:
             raise ArgumentError("--arg", "must fit into the host's memory", word) from None
 
     def _integers(self, shape: tuple[int, ...], dtype: Any, below: int | None) -> npt.NDArray[Any]:
-        """0, 1, 2, … in random order, so that as many as possible differ, and no index is out of an array as long."""
+        """Return 0, 1, 2, … in random order: mostly different, and each a valid index of an array as long."""
         count = math.prod(shape)
         limit = min(below or count or 1, int(np.iinfo(dtype).max) + 1, max(count, 1))
         return (self._random.permutation(count) % limit).reshape(shape).astype(dtype)
 
-    def _place_on_device(self, number: int, word: str, host: npt.NDArray[Any]) -> MadeArgument:
+    def _place_on_device(self, number: int, word: str, host: npt.NDArray[Any]) -> ParsedArgument:
         """Copy a host array to the device; one without dimensions is a number or a struct by value."""
         if not host.ndim:
-            return MadeArgument(number, word, host)
+            return ParsedArgument(number, word, host)
         array = self._device.array(np.ascontiguousarray(host))
-        return MadeArgument(number, word, array, array, host)
+        return ParsedArgument(number, word, array, array, host)
 
 
 def triple(argument: str, text: str) -> tuple[int, ...]:
-    """``"11,20"`` or ``"11x20"`` as numbers."""
+    """Parse ``"11,20"`` or ``"11x20"`` to numbers."""
     words = _SEPARATOR.split(text.strip())
     if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
         raise ArgumentError(argument, "must be one to 3 numbers above 0, such as 11,20", text)
@@ -158,7 +158,7 @@ def _number(word: str) -> int | float | None:
 
 
 def load_array(option: str, name: str) -> npt.NDArray[Any]:
-    """The array in a .npy file, which an option of the command line names."""
+    """Load the array of a .npy file, which an option of the command line names."""
     try:
         loaded = np.load(name, allow_pickle=False)
     except OSError as error:

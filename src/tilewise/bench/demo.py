@@ -1,4 +1,4 @@
-"""The demo: every rung on the device there is, each result checked; with no device, every rung compiled."""
+"""The demo: multiply with every rung on the device and check each result; without a device, compile every rung."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tilewise.planner import list_plans, operands_of, target_of_device
 from tilewise.reference import Comparison
 from tilewise.toolchain.binary import Resources
 
-__all__ = ["Broken", "Compiled", "Demo", "Result", "TooNew", "run_demo"]
+__all__ = ["BrokenRung", "CompiledRung", "Demo", "RungResult", "TooNewRung", "run_demo"]
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A rung that was compiled and not run."""
+class CompiledRung:
+    """A rung that was compiled but not run."""
 
     rung: str
     arch: str
@@ -50,7 +50,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class TooNew:
+class TooNewRung:
     """A rung that neither runs on the arch nor compiles for it."""
 
     rung: str
@@ -62,8 +62,8 @@ class TooNew:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A rung that the device could not run; ``error`` says why."""
+class BrokenRung:
+    """A rung that failed on the device; ``error`` says why."""
 
     rung: str
     device: str
@@ -80,15 +80,15 @@ class Broken:
         }
 
 
-Result = Trial | Compiled | TooNew | Broken
+RungResult = Trial | CompiledRung | TooNewRung | BrokenRung
 
 _EXAMPLES = {True: ((4096, 4096, 4096), "bfloat16"), False: ((384, 320, 256), "float32")}  # by runs_on_gpu
 _OTHERS = 3  # of the plans that were not chosen, to be shown
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """One call of tw.matmul: what was chosen, over which others, how long it took and whether it is right."""
+class MatmulTrial:
+    """One call of tw.matmul: the chosen plan, other plans, the time, and whether the result is right."""
 
     plan: Plan
     others: tuple[Plan, ...]
@@ -109,23 +109,23 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What came of every rung. ``device`` is None where nothing could run, and ``missing`` says why."""
+    """The outcome of every rung. ``device`` is None where nothing could run, and ``missing`` says why."""
 
     device: str | None
     title: str | None
     arch: str
     missing: str | None
     seed: int
-    chosen: Chosen | None
-    rungs: tuple[Result, ...]
+    chosen: MatmulTrial | None
+    rungs: tuple[RungResult, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether no result was wrong, and none failed to come."""
+        """Whether no result is wrong and no rung failed."""
         if self.chosen is not None and not self.chosen.comparison.ok:
             return False
         return not any(
-            isinstance(rung, Broken) or (isinstance(rung, Trial) and not rung.comparison.ok)
+            isinstance(rung, BrokenRung) or (isinstance(rung, Trial) and not rung.comparison.ok)
             for rung in self.rungs
         )
 
@@ -150,26 +150,26 @@ def run_demo(
     progress: Progress = ignore_progress,
 ) -> Demo:
     """Multiply as tw.matmul does, then with every rung, and check each result; with no device compile every rung."""
-    target, missing = _found(device)
+    target, missing = _find_device(device)
     chosen = fresh_seed() if seed is None else seed
     at = target.arch if target else arch
     progress(0, len(rungs) + 1, "tw.matmul")
-    multiplied = _multiplied(target, chosen) if target else None
-    results: list[Result] = []
+    multiplied = _try_matmul(target, chosen) if target else None
+    results: list[RungResult] = []
     for i, rung in enumerate(rungs.values()):
         progress(i + 1, len(rungs) + 1, rung.name)
         if not rung.runs_on(at):
-            results.append(TooNew(rung.name, at, rung.needs))
+            results.append(TooNewRung(rung.name, at, rung.needs))
         elif target:
-            results.append(_tried(rung, target, chosen + i))
+            results.append(_run_rung(rung, target, chosen + i))
         else:
-            results.append(_compiled(rung, at))
+            results.append(_compile_rung(rung, at))
     name, title = (target.name, target.title) if target else (None, None)
     return Demo(name, title, at, missing, chosen, multiplied, tuple(results))
 
 
-def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
-    """The device to run on, or why there is none. One that was named must exist."""
+def _find_device(device: Device | str | None) -> tuple[Device | None, str | None]:
+    """Return the device to run on, or None and why there is none. A device that was named must exist."""
     try:
         return resolve(device), None
     except DeviceUnavailable as error:
@@ -178,8 +178,8 @@ def _found(device: Device | str | None) -> tuple[Device | None, str | None]:
         return None, str(error)
 
 
-def _multiplied(device: Device, seed: int) -> Chosen:
-    """What tw.matmul does with an example, checked and then timed."""
+def _try_matmul(device: Device, seed: int) -> MatmulTrial:
+    """Multiply an example by tw.matmul, check the result, then time it."""
     size, element = _EXAMPLES[device.runs_on_gpu]
     product = Product(size, device, seed, element=element)
     comparison = product.compare()
@@ -187,18 +187,20 @@ def _multiplied(device: Device, seed: int) -> Chosen:
     others = tuple(one for one in plans if one.kernel != product.plan.kernel)
     best_of_each = {one.kernel: one for one in reversed(others)}
     shown = sorted(best_of_each.values(), key=lambda one: one.seconds or 0.0)[:_OTHERS]
-    return Chosen(product.plan, tuple(shown), product.least_seconds(), comparison)
+    return MatmulTrial(product.plan, tuple(shown), product.least_seconds(), comparison)
 
 
-def _tried(rung: KernelSpec, device: Device, seed: int) -> Trial | Broken:
+def _run_rung(rung: KernelSpec, device: Device, seed: int) -> Trial | BrokenRung:
+    """Check and time a rung; an error becomes a :class:`BrokenRung`."""
     try:
         return try_rung(rung, device, example_size(rung, device.runs_on_gpu), seed)
     except TilewiseError as error:  # one rung that fails does not keep the others from being shown
-        return Broken(rung.name, device.name, device.arch, str(error))
+        return BrokenRung(rung.name, device.name, device.arch, str(error))
 
 
-def _compiled(rung: KernelSpec, arch: str) -> Compiled:
+def _compile_rung(rung: KernelSpec, arch: str) -> CompiledRung:
+    """Compile a rung and time that."""
     launch = geometry(rung, example_size(rung, on_gpu=True), {})
     start = time.perf_counter()
     resources = rung.kernel(arch, entry=launch.entry).resources
-    return Compiled(rung.name, arch, resources, launch.dynamic_shared, time.perf_counter() - start)
+    return CompiledRung(rung.name, arch, resources, launch.dynamic_shared, time.perf_counter() - start)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tilewise.bench.launch_spec import FileLaunch
 from tilewise.bench.outputs import (
-    Verdict,
+    OutputVerdict,
     check_folder,
     find_output,
     read_expectation,
@@ -80,7 +80,7 @@ class FileRun:
     resources: Resources | None  # None of foreign PTX
     results: list[Result]
     unwritten: list[Unwritten]
-    verdicts: list[Verdict]
+    verdicts: list[OutputVerdict]
     saved: list[str] = field(default_factory=list)
 
     @property

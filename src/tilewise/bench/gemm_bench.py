@@ -165,7 +165,7 @@ def _measure(
     products = Products(stage.torch, stage.place, case, dtype, sets, seed, arithmetic)
     contenders = products.contenders()
     contenders[OURS](0)
-    made = products.made(stage.device)
+    made = products.bind_product(stage.device)
     plan = describe_plan(made.plan)
     found = products.compare(lambda: contenders[OURS](0), 0, made)
     if not found.ok:
@@ -204,7 +204,7 @@ def _find_rivals(
             rivals["torch.compile"] = products.chain(stage.compile(torch_chain(stage.torch), arguments))
         except Exception as error:  # it needs Triton and a C compiler, which are not everywhere
             notes.append(f"no torch.compile: {_one_line(error)}")
-    for name in products.disagreeing(rivals, 0):
+    for name in products.find_disagreeing(rivals, 0):
         del rivals[name]
         notes.append(f"{name} gives another result")
     if not rivals:

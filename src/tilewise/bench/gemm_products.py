@@ -100,7 +100,7 @@ class Products:
     # ── who multiplies ──
 
     def contenders(self) -> dict[str, Contender]:
-        """Ours and PyTorch's, by name; what torch.compile makes of it is not among them."""
+        """Return our function and PyTorch's, by name; torch.compile's is not among them."""
         if self.case.fused:
             return {OURS: self._fused_ours, "torch eager": self.chain(torch_chain(self._torch))}
         if self._dtype in FLOAT8:
@@ -129,18 +129,18 @@ class Products:
         return start
 
     def _scaled(self, which: int) -> Any:
-        """Exactly accumulated, as ours is; its operands lie as it wants them, however ours do."""
+        """Multiply by torch._scaled_mm, accumulating exactly, with operands laid out as it requires."""
         a, b = self._rows_of_a[which], self._columns_of_b[which]
         return self._torch._scaled_mm(
             a, b, scale_a=self._one, scale_b=self._one, out_dtype=self.out[which].dtype
         )
 
     def chain(self, function: Callable[[Any, Any, Any, Any], Any]) -> Contender:
-        """A function of A, B, bias and residual as a contender."""
+        """Return a contender that calls a function of A, B, bias and residual."""
         return lambda which: function(self.a[which], self.b[which], self.bias[which], self.residual[which])
 
-    def made(self, device: Device) -> BoundProduct:
-        """What tw.matmul has bound for the first set."""
+    def bind_product(self, device: Device) -> BoundProduct:
+        """Return the product that tw.matmul binds for the first set."""
         fused = view_arrays(self._epilogue(0))
         views = (interop.view(name, of[0]) for name, of in (("a", self.a), ("b", self.b), ("out", self.out)))
         left, right, result = views
@@ -157,7 +157,7 @@ class Products:
     # ── whether it is right ──
 
     def compare(self, start: Callable[[], Any], which: int, made: BoundProduct) -> Comparison:
-        """Poison the result of a set, have ``start`` compute it, and compare it with float64; the worst comparison.
+        """Poison a set's result, have ``start`` compute it, compare it with float64; return the worst comparison.
 
         Every element must be a number; those of some rows and columns, at random, are compared.
         """
@@ -172,13 +172,14 @@ class Products:
         split = settings.get("split", 0)
         terms = split if isinstance(split, int) else 0
         found = [
-            self._compare_matrix(which, at, spec.accumulate(settings), terms) for at in self._some_matrices()
+            self._compare_matrix(which, at, spec.accumulate(settings), terms)
+            for at in self._spread_matrices()
         ]
         return max(found, key=lambda one: (not one.ok, one.worst))
 
-    def disagreeing(self, rivals: Mapping[str, Contender], which: int) -> list[str]:
-        """The rivals whose result of a set is not ours, which is in place: they compute something else."""
-        rows = self._some(self.case.m, _ROWS)
+    def find_disagreeing(self, rivals: Mapping[str, Contender], which: int) -> list[str]:
+        """Return the rivals whose result of a set is not ours, which is in place: they compute something else."""
+        rows = self._spread_indices(self.case.m, _ROWS)
         ours = self.out[which][..., rows, :].double()
         found = []
         for name, start in rivals.items():
@@ -190,7 +191,7 @@ class Products:
 
     def _compare_matrix(self, which: int, at: tuple[int, ...], accumulate: str, terms: int) -> Comparison:
         case = self.case
-        rows, columns = self._some(case.m, _ROWS), self._some(case.n, _COLUMNS)
+        rows, columns = self._spread_indices(case.m, _ROWS), self._spread_indices(case.n, _COLUMNS)
         left, right, found = (of[which][at] for of in (self.a, self.b, self.out))
         epilogue = None
         if case.fused:
@@ -206,14 +207,14 @@ class Products:
             arithmetic=self.arithmetic,
         )
 
-    def _some_matrices(self) -> list[tuple[int, ...]]:
-        """Where the matrices of a stack are that are compared: the first, the last and one between."""
+    def _spread_matrices(self) -> list[tuple[int, ...]]:
+        """Return the indices of the matrices of a stack to compare: the first, the last and one between."""
         if self.case.batch == 1:
             return [()]
-        return [(which,) for which in self._some(self.case.batch, _MATRICES)]
+        return [(which,) for which in self._spread_indices(self.case.batch, _MATRICES)]
 
-    def _some(self, size: int, most: int) -> list[int]:
-        """Indices spread over 0 … size - 1: the first, the last, and one at random of each part between."""
+    def _spread_indices(self, size: int, most: int) -> list[int]:
+        """Return indices spread over 0 … size - 1: the first, the last, and one at random of each part between."""
         if size <= most:
             return list(range(size))
         edges = np.linspace(1, size - 1, most - 1).astype(int)
@@ -222,5 +223,5 @@ class Products:
 
 
 def _host(tensor: Any) -> npt.NDArray[Any]:
-    """A tensor's elements as a NumPy array of the same type, in host memory."""
+    """Copy a tensor to host memory, as a NumPy array of the same type."""
     return interop.numpy_of(interop.view("tensor", tensor.cpu()))

@@ -1,4 +1,4 @@
-"""A launch under NVIDIA's profiler: figures measured on a GPU, beside those that the emulator counts.
+"""Run a launch under NVIDIA's profiler, and compare its figures with those that the emulator counts.
 
 The profiler wants a process of its own to look at: this module run as one, with the launch in JSON.
 """
@@ -20,9 +20,9 @@ from typing import Any
 from tilewise.bench.launch_spec import LaunchSpec, open_launch
 from tilewise.bench.product import fresh_seed, random_operands
 from tilewise.errors import DeviceUnavailable, ToolError
-from tilewise.instruments.profile import Profile, shown
+from tilewise.instruments.profile import Profile, format_number
 
-__all__ = ["DURATION", "RungLaunch", "beside", "find_ncu", "measure", "read_raw"]
+__all__ = ["DURATION", "RungLaunch", "compare_with_measured", "find_ncu", "measure", "read_raw"]
 
 DURATION = "gpu__time_duration.sum"  # nanoseconds
 _OWN = ("tilewise__", "memory_l", "derived__")  # names that ncu does not take on its command line
@@ -42,7 +42,7 @@ class RungLaunch:
 
 
 def find_ncu() -> str:
-    """Where the profiler is."""
+    """Return the path of the profiler."""
     found = shutil.which("ncu")
     others = sorted(glob.glob("/opt/nvidia/nsight-compute/*/ncu") + glob.glob("/usr/local/cuda*/bin/ncu"))
     if not found and not others:
@@ -53,7 +53,7 @@ def find_ncu() -> str:
 
 
 def measure(what: LaunchSpec | RungLaunch, names: Sequence[str]) -> list[dict[str, float]]:
-    """Metrics of each launch, run on a GPU under ncu, and its time."""
+    """Run launches on a GPU under ncu; return the metrics of each, and its time."""
     from tilewise.devices import device
 
     ncu = find_ncu()
@@ -92,7 +92,7 @@ def _count(ncu: str, what: LaunchSpec | RungLaunch, names: Sequence[str]) -> sub
 
 
 def read_raw(text: str) -> list[dict[str, float]]:
-    """The numbers of each launch on ncu's raw page."""
+    """Parse ncu's raw page; return the numbers of each launch."""
     start = text.find('"ID"')
     if start < 0:
         return []
@@ -111,10 +111,10 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def beside(
+def compare_with_measured(
     profile: Profile, measured: Sequence[Mapping[str, float]], names: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Rows of measured figures beside counted ones, launch by launch."""
+    """Return rows of measured and counted figures, launch by launch."""
     rows = []
     for item, row in zip(profile.all, measured, strict=False):
         for name in names:
@@ -126,16 +126,16 @@ def beside(
                 rows.append(
                     {
                         "metric": name,
-                        "measured": shown(row[name]),
-                        "emulated": shown(item[name]),
-                        "difference": "none" if not difference else f"{shown(difference)}{part}",
+                        "measured": format_number(row[name]),
+                        "emulated": format_number(item[name]),
+                        "difference": "none" if not difference else f"{format_number(difference)}{part}",
                     }
                 )
     return rows
 
 
 def main(argv: Sequence[str]) -> None:
-    """Launch once on a GPU what :func:`measure` describes."""
+    """Run the launch that :func:`measure` describes once on a GPU."""
     import tilewise as tw
 
     kind, described = argv

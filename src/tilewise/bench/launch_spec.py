@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.bench.argument_specs import EXAMPLES, ArgumentMaker, MadeArgument, triple
+from tilewise.bench.argument_specs import EXAMPLES, ArgumentMaker, ParsedArgument, triple
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten, fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.devices import Device
@@ -70,7 +70,7 @@ class FileLaunch:
     seed: int
     cooperative: bool = False
 
-    def make_arguments(self, device: Device) -> list[MadeArgument]:
+    def make_arguments(self, device: Device) -> list[ParsedArgument]:
         """The arguments on a device; the same seed makes the same numbers."""
         maker = ArgumentMaker(device, self.seed)
         with self.rename_errors():
@@ -87,7 +87,7 @@ class FileLaunch:
         with self.rename_errors():
             self.kernel(*self._call(made), device, timeout, cooperative=self.cooperative)
 
-    def bind(self, made: Sequence[MadeArgument], device: Device) -> BoundCall:
+    def bind(self, made: Sequence[ParsedArgument], device: Device) -> BoundCall:
         """The launch with its arguments, made ready."""
         with self.rename_errors():
             return self.kernel.bind(*self._call(made), device, cooperative=self.cooperative)
@@ -148,7 +148,7 @@ class FileLaunch:
             )
         return findings, [] if _ended_early(findings) else list_unwritten(made, find_unset(made))
 
-    def _call(self, made: Sequence[MadeArgument]) -> _CallArguments:
+    def _call(self, made: Sequence[ParsedArgument]) -> _CallArguments:
         """The arguments of the kernel's call."""
         return self.grid, self.block, [item.value for item in made], self.shared, self.cluster
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.argument_specs import MadeArgument, load_array
+from tilewise.bench.argument_specs import ParsedArgument, load_array
 from tilewise.errors import ArgumentError
 from tilewise.reference import compare
 
 __all__ = [
     "Expectation",
     "ExpectedProduct",
-    "Verdict",
+    "OutputVerdict",
     "check_folder",
     "find_output",
     "read_expectation",
@@ -40,7 +40,7 @@ _ABSOLUTE_USUAL = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutputVerdict:
     """Whether an output is as expected, and how it differs."""
 
     argument: int
@@ -71,7 +71,7 @@ class Expectation:
     relative: float
     absolute: float
 
-    def judge(self, got: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_] | None) -> Verdict:
+    def judge(self, got: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_] | None) -> OutputVerdict:
         """Compare element by element: NaN is equal to nothing, and unwritten elements are wrong."""
         exact = got.dtype.kind in "iub"
         held, values = (
@@ -95,7 +95,7 @@ class Expectation:
             shown = "not written" if missing else f"{got[where]}"
             message = f"{failures:,} of {right.size:,} elements not {rule}; the first at {list(where)}: "
             message += f"{shown}, expected {self.values[where]}"
-        return Verdict(self.argument, self.word, not failures, failures, right.size, message)
+        return OutputVerdict(self.argument, self.word, not failures, failures, right.size, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class ExpectedProduct:
     a: npt.NDArray[Any]
     b: npt.NDArray[Any]
 
-    def judge(self, got: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_] | None) -> Verdict:
+    def judge(self, got: npt.NDArray[Any], unwritten: npt.NDArray[np.bool_] | None) -> OutputVerdict:
         """Compare with the product in float64."""
         if unwritten is not None and got.dtype.kind not in "iu":
             got = np.where(unwritten, np.array(np.nan, got.dtype), got)
         accumulate = "float64" if got.dtype == np.float64 else "float32"
         found = compare(got, self.a, self.b, accumulate=accumulate)
-        return Verdict(self.argument, self.word, found.ok, found.failures, found.elements, str(found))
+        return OutputVerdict(self.argument, self.word, found.ok, found.failures, found.elements, str(found))
 
 
 def split_spec(option: str, word: str) -> tuple[int | None, str]:
@@ -124,7 +124,7 @@ def split_spec(option: str, word: str) -> tuple[int | None, str]:
     return None if found["number"] is None else int(found["number"]), found["rest"]
 
 
-def find_output(option: str, number: int | None, made: Sequence[MadeArgument]) -> MadeArgument:
+def find_output(option: str, number: int | None, made: Sequence[ParsedArgument]) -> ParsedArgument:
     """The argument of a number; without one, the only array given as ``new:``, or the only array."""
     arrays = [item for item in made if item.array is not None]
     if number is not None:
@@ -145,7 +145,7 @@ def check_folder(file: str) -> None:
         raise ArgumentError("-o", "must lie in a folder that exists", file)
 
 
-def save_output(item: MadeArgument, file: str, values: npt.NDArray[Any]) -> None:
+def save_output(item: ParsedArgument, file: str, values: npt.NDArray[Any]) -> None:
     """Write an array as ``np.load`` reads it; floats that NumPy has no type for become float32, which holds them."""
     if values.dtype.kind not in "biuf":
         values = values.astype(np.float32)
@@ -157,7 +157,7 @@ def save_output(item: MadeArgument, file: str, values: npt.NDArray[Any]) -> None
 
 
 def read_expectation(
-    word: str, made: Sequence[MadeArgument], relative: float | None, absolute: float | None
+    word: str, made: Sequence[ParsedArgument], relative: float | None, absolute: float | None
 ) -> Expectation | ExpectedProduct:
     """The expectation that ``--expect`` gives: a .npy file, or the product of two arguments such as ``1@2``."""
     number, rest = split_spec("--expect", word)
@@ -189,7 +189,7 @@ def read_expectation(
     )
 
 
-def _operand(word: str, number: int, made: Sequence[MadeArgument]) -> npt.NDArray[Any]:
+def _operand(word: str, number: int, made: Sequence[ParsedArgument]) -> npt.NDArray[Any]:
     for item in made:
         if item.number == number and item.before is not None and item.before.ndim == 2:
             return item.before.copy()

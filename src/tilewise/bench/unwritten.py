@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.argument_specs import MadeArgument
+from tilewise.bench.argument_specs import ParsedArgument
 from tilewise.devices.emulated import EmulatedArray
 
 __all__ = ["Unwritten", "fill_with_patterns", "find_unset", "find_unwritten", "list_unwritten"]
@@ -58,7 +58,7 @@ class Unwritten:
         return asdict(self)
 
 
-def fill_with_patterns(made: Sequence[MadeArgument], seed: int) -> dict[int, npt.NDArray[Any]]:
+def fill_with_patterns(made: Sequence[ParsedArgument], seed: int) -> dict[int, npt.NDArray[Any]]:
     """Fill every array of which nothing is set with a pattern of its own; by the argument's number."""
     patterns = {}
     for item in made:
@@ -70,7 +70,7 @@ def fill_with_patterns(made: Sequence[MadeArgument], seed: int) -> dict[int, npt
 
 
 def find_unwritten(
-    made: Sequence[MadeArgument], patterns: dict[int, npt.NDArray[Any]]
+    made: Sequence[ParsedArgument], patterns: dict[int, npt.NDArray[Any]]
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """By the argument's number: which elements have the pattern that they were filled with."""
     found = {}
@@ -81,7 +81,7 @@ def find_unwritten(
     return found
 
 
-def find_unset(made: Sequence[MadeArgument]) -> dict[int, npt.NDArray[np.bool_]]:
+def find_unset(made: Sequence[ParsedArgument]) -> dict[int, npt.NDArray[np.bool_]]:
     """By the argument's number: which elements of the emulator's arrays a checked launch has not written."""
     return {
         item.number: item.array.unset
@@ -90,7 +90,9 @@ def find_unset(made: Sequence[MadeArgument]) -> dict[int, npt.NDArray[np.bool_]]
     }
 
 
-def list_unwritten(made: Sequence[MadeArgument], masks: dict[int, npt.NDArray[np.bool_]]) -> list[Unwritten]:
+def list_unwritten(
+    made: Sequence[ParsedArgument], masks: dict[int, npt.NDArray[np.bool_]]
+) -> list[Unwritten]:
     """What is not written, argument by argument."""
     found = []
     for item in made:

@@ -22,7 +22,7 @@ _EXAMPLE = (96, 64, 128)
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedLaunch:
     """A checked launch and its findings; ``notes`` are no faults of this launch."""
 
     title: str
@@ -54,25 +54,25 @@ def check(args: Namespace) -> int:
     return FAILED if found.findings else GOOD
 
 
-def _rung(args: Namespace, order: str | int) -> _Checked:
+def _rung(args: Namespace, order: str | int) -> _CheckedLaunch:
     m, n, k = rung_size(args, args.target, _EXAMPLE)
     rung = ladder[args.target]
     seed = fresh_seed() if args.seed is None else args.seed
     found = rung.check(m, n, k, order=order, seed=seed, **settings(args.set))
-    return _Checked(f"{rung.name}, {m}×{n}×{k}", order, seed, found)
+    return _CheckedLaunch(f"{rung.name}, {m}×{n}×{k}", order, seed, found)
 
 
-def _file(args: Namespace, order: str | int) -> _Checked:
+def _file(args: Namespace, order: str | int) -> _CheckedLaunch:
     words = launch_spec(args, args.target)
     launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
     found, unwritten = launch.check(order, args.timeout, level="info", lenient=args.lenient)
     findings = at_least("warning", found)
     notes = [item for item in found if item not in findings]
     title = f"{readable(launch.kernel.name)} of {args.target}"
-    return _Checked(title, order, launch.seed, findings, notes, unwritten)
+    return _CheckedLaunch(title, order, launch.seed, findings, notes, unwritten)
 
 
-def _print(found: _Checked) -> None:
+def _print(found: _CheckedLaunch) -> None:
     for items, style in ((found.findings, "bold red"), (found.notes, "bold")):
         for item in items:
             for i, line in enumerate(str(item).splitlines()):

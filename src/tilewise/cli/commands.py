@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from tilewise.bench.demo import Broken, Chosen, Compiled, Demo, Result, TooNew, run_demo
+from tilewise.bench.demo import BrokenRung, CompiledRung, Demo, MatmulTrial, RungResult, TooNewRung, run_demo
 from tilewise.bench.doctor import VARIABLES, Report, examine
 from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures, bench_emulator
 from tilewise.bench.emulator import markdown as speed_markdown
@@ -38,7 +38,7 @@ def demo(args: Namespace) -> int:
     return GOOD if found.ok else FAILED
 
 
-def _print_chosen(found: Chosen) -> None:
+def _print_chosen(found: MatmulTrial) -> None:
     problem, plan = found.plan.problem, found.plan
     rate = problem.flops / found.seconds / 1e9
     draw.heading(f"tw.matmul(a, b), {problem}")
@@ -69,7 +69,7 @@ def _print_demo(found: Demo) -> None:
     draw.table(columns, rows, right=[name for name in columns if name not in ("rung", "arch", "correct")])
     draw.line()
     for rung in found.rungs:
-        if isinstance(rung, Broken):
+        if isinstance(rung, BrokenRung):
             draw.line(f"FAILED: {rung.rung}: {rung.error}", "bold red")
         elif isinstance(rung, Trial) and not rung.comparison.ok:
             draw.line(f"WRONG: {rung.rung} with seed {rung.seed}: {rung.comparison}", "bold red")
@@ -85,14 +85,14 @@ def _print_demo(found: Demo) -> None:
         draw.line(f"Every result is within the rounding bound of the float64 reference (seed {found.seed}).")
 
 
-def _demo_row(rung: Result, width: int) -> list[str]:
-    if isinstance(rung, TooNew):
+def _demo_row(rung: RungResult, width: int) -> list[str]:
+    if isinstance(rung, TooNewRung):
         return [rung.rung, rung.arch, f"needs {rung.needs}", *[""] * (width - 3)]
-    if isinstance(rung, Broken):
+    if isinstance(rung, BrokenRung):
         return [rung.rung, "", "failed", *[""] * (width - 3)]
     spills = f" ({rung.resources.spills:,})" if rung.resources.spills else ""
     figures = [f"{rung.resources.registers}{spills}", f"{rung.shared_bytes:,}"]
-    if isinstance(rung, Compiled):
+    if isinstance(rung, CompiledRung):
         return [rung.rung, rung.arch, "not run", *figures, draw.duration(rung.seconds)]
     correct, size = "yes" if rung.comparison.ok else "NO", "×".join(map(str, rung.size))
     return [rung.rung, size, correct, *figures, draw.duration(rung.seconds), f"{rung.gflops:,.1f}"]

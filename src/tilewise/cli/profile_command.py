@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewise.bench.hardware import DURATION, RungLaunch, beside, measure
+from tilewise.bench.hardware import DURATION, RungLaunch, compare_with_measured, measure
 from tilewise.bench.launch_spec import LaunchSpec, open_launch
 from tilewise.bench.product import fresh_seed
 from tilewise.bench.unwritten import Unwritten
@@ -15,7 +15,7 @@ from tilewise.cli import draw
 from tilewise.cli.launch_options import is_file, launch_spec, rung_size, settings
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
-from tilewise.instruments.compare import compared_rows, comparison
+from tilewise.instruments.compare import compare_profiles, compare_rows
 from tilewise.instruments.line_figures import LineFigures, figure_names, listed_rows, listing
 from tilewise.instruments.metric import EXACT
 from tilewise.instruments.metric_names import check_metric_names
@@ -31,7 +31,7 @@ _EXAMPLE = (512, 512, 256)
 
 
 @dataclass(frozen=True)
-class _Profiled:
+class _ProfiledLaunch:
     """A profile, with the seed and the unwritten outputs of a launch of a file's kernel."""
 
     name: str
@@ -73,13 +73,13 @@ def profile(args: Namespace) -> int:
     return 0
 
 
-def _titles(found: Sequence[_Profiled]) -> list[str]:
+def _titles(found: Sequence[_ProfiledLaunch]) -> list[str]:
     """What two launches are called side by side: their targets, or their kernels where those are the same."""
     names = [item.name for item in found]
     return names if len(set(names)) > 1 else [item.profile.kernel for item in found]
 
 
-def _print_remarks(found: Sequence[_Profiled]) -> None:
+def _print_remarks(found: Sequence[_ProfiledLaunch]) -> None:
     """What was not written, and the seeds of the random arguments."""
     titles = [f"{name}: " for name in _titles(found)] if len(found) > 1 else [""]
     remarks = [
@@ -121,7 +121,7 @@ def _patterns(words: Sequence[str]) -> list[str] | None:
     return found or None
 
 
-def _profile(args: Namespace, name: str) -> _Profiled:
+def _profile(args: Namespace, name: str) -> _ProfiledLaunch:
     if not is_file(name):
         m, n, k = rung_size(args, name, _EXAMPLE)
         if args.seed is not None and not args.compare:
@@ -130,16 +130,18 @@ def _profile(args: Namespace, name: str) -> _Profiled:
         found = rung.profile(
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
-        return _Profiled(name, found)
+        return _ProfiledLaunch(name, found)
     words = launch_spec(args, name)
     if words.arch is None:
         words = replace(words, arch=find(args.gpu or DEFAULT_GPU).arch)
     launch = open_launch(words)
     found, unwritten = launch.profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
-    return _Profiled(name, found, launch.seed, unwritten)
+    return _ProfiledLaunch(name, found, launch.seed, unwritten)
 
 
-def _plain(args: Namespace, found: Sequence[_Profiled], patterns: Sequence[str] | None) -> dict[str, Any]:
+def _plain(
+    args: Namespace, found: Sequence[_ProfiledLaunch], patterns: Sequence[str] | None
+) -> dict[str, Any]:
     """For JSON: a profile, or two under "profiles" where they are compared."""
     if args.occupancy:
         first = found[0].profile
@@ -228,11 +230,11 @@ def _print_lines(lines: Sequence[LineFigures]) -> None:
     draw.table(["line", *names], rows, right=names)
 
 
-def _print_comparison(found: Sequence[_Profiled], patterns: Sequence[str] | None) -> None:
+def _print_comparison(found: Sequence[_ProfiledLaunch], patterns: Sequence[str] | None) -> None:
     """Two profiles side by side; in a narrow terminal the figures stand below the name of the metric."""
     first, second = (item.profile for item in found)
     titles = _titles(found)
-    text = comparison(titles, [first, second], patterns)
+    text = compare_profiles(titles, [first, second], patterns)
     if draw.fits(text):
         print(text, end="")
         return
@@ -244,7 +246,7 @@ def _print_comparison(found: Sequence[_Profiled], patterns: Sequence[str] | None
         if titles[0] != titles[1]
         else [f"first {titles[0]}", f"second {titles[1]}", "ratio"]
     )
-    draw.table(["", *columns], compared_rows(first, second, patterns), right=columns)
+    draw.table(["", *columns], compare_rows(first, second, patterns), right=columns)
 
 
 def _occupancy(found: Occupancy) -> dict[str, str]:
@@ -283,7 +285,7 @@ def _roofline(found: Roofline, seconds: float | None) -> dict[str, str]:
     return rows
 
 
-def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None) -> int:
+def _beside(args: Namespace, profiled: _ProfiledLaunch, patterns: Sequence[str] | None) -> int:
     """The same launch under ncu, beside what was counted here."""
     if args.compare:
         raise ArgumentError("--on gpu", "runs one launch", "a comparison")
@@ -292,9 +294,9 @@ def _beside(args: Namespace, profiled: _Profiled, patterns: Sequence[str] | None
         what: LaunchSpec | RungLaunch = replace(launch_spec(args, args.target), seed=profiled.seed)
     else:
         what = RungLaunch(args.target, rung_size(args, args.target, _EXAMPLE), settings(args.set))
-    names = [metric.name for metric in found.chosen(patterns)]
+    names = [metric.name for metric in found.select(patterns)]
     measured = measure(what, names)
-    rows = beside(found, measured, names)
+    rows = compare_with_measured(found, measured, names)
     times = [row[DURATION] * 1e-9 for row in measured if row.get(DURATION)]
     reached = [item.roofline.reached(time) for item, time in zip(found.all, times, strict=False)]
     if args.json:

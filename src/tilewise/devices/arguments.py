@@ -1,4 +1,4 @@
-"""Arguments → the bytes of a kernel's parameters, checked one by one before the launch."""
+"""Check a kernel's arguments one by one before a launch, and turn them into the bytes of its parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEVICE_ARRAYS: set[type] = set()  # types that were found to be device arrays: 
 
 @dataclass(slots=True)
 class Packed:
-    """The bytes of each argument; what keeps its memory alive; what to do after the launch.
+    """The bytes of each argument, the objects that keep their memory alive, and the copies to make back.
 
     ``copies`` has the copies of host arrays, ``back`` those to copy back, ``read_only`` those that no result can
     be copied back from, with the arguments' names. ``adopted`` are host arrays that the kernel finds where they
@@ -51,7 +51,7 @@ class Packed:
             array.fill(host)
 
     def copy_back(self) -> None:
-        """Give host arrays what the kernel made of their copies; waits for the launch."""
+        """Copy results back to the host arrays; waits for the launch."""
         for array, host in self.back:
             np.copyto(host, array.numpy().reshape(host.shape), casting="no")
         for argument, array, host in self.read_only:
@@ -74,32 +74,32 @@ def pack(
     if isinstance(args, np.ndarray | str | bytes) or not isinstance(args, Sequence):
         raise ArgumentError("args", "must be a list or tuple of arguments", type(args).__name__)
     if len(args) != len(parameters):
-        wanted = ", ".join(_described(parameter) for parameter in parameters) or "nothing"
+        wanted = ", ".join(_describe_parameter(parameter) for parameter in parameters) or "nothing"
         raise ArgumentError(
             "args",
             f"must have {len(parameters)} entries for kernel {kernel!r} ({wanted})",
             len(args),
-            _hidden(parameters, len(args)),
+            _missing_scratch_advice(parameters, len(args)),
         )
     packed = Packed(copy=copy)
     for i, (parameter, value) in enumerate(zip(parameters, args, strict=True)):
-        packed.parts.append(_one(f"args[{i}]", parameter, value, device, packed))
+        packed.parts.append(_pack_one(f"args[{i}]", parameter, value, device, packed))
     return packed
 
 
-def _hidden(parameters: Sequence[Parameter], given: int) -> str:
-    """The advice where only the arguments are missing that Triton adds to a kernel's own."""
+def _missing_scratch_advice(parameters: Sequence[Parameter], given: int) -> str:
+    """Return the advice if only the two arguments that Triton adds to a kernel are missing; else ""."""
     added = parameters[given:]
     if len(added) == _SCRATCH and all(parameter.type == "u64" for parameter in added):
         return "Triton's kernels end in two pointers to scratch memory: pass None for each that is not needed"
     return ""
 
 
-def _described(parameter: Parameter) -> str:
+def _describe_parameter(parameter: Parameter) -> str:
     return f"{parameter.size}-byte struct" if parameter.is_struct else parameter.type
 
 
-def _one(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> bytes:
+def _pack_one(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> bytes:
     if isinstance(value, TensorMap):
         return _tensor_map(argument, parameter, value, device, packed)
     if parameter.is_struct or isinstance(value, bytes | bytearray | memoryview | np.void):
@@ -143,11 +143,11 @@ def _tensor_map(
         raise ArgumentError(
             argument,
             f"must be a tensor map only for a parameter of {BYTES} bytes, a CUtensorMap by value",
-            f"one for {_described(parameter)}",
+            f"one for {_describe_parameter(parameter)}",
         )
     if isinstance(value.array, int):
         return value.encode(device)
-    address = _on_device(argument, parameter, value.array, device, packed)
+    address = _place_on_device(argument, parameter, value.array, device, packed)
     value.check_address(argument, address)
     return value.encode(device, address)
 
@@ -217,11 +217,11 @@ def _pointer(argument: str, parameter: Parameter, value: Any, device: Device, pa
         raise ArgumentError(
             argument, f"must be a number for the kernel's {what}", f"{type(value).__name__}", fix
         )
-    return _on_device(argument, parameter, value, device, packed).to_bytes(8, "little")
+    return _place_on_device(argument, parameter, value, device, packed).to_bytes(8, "little")
 
 
-def _on_device(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> int:
-    """The address of an array where ``device`` reads it; what is behind it is kept in ``packed``."""
+def _place_on_device(argument: str, parameter: Parameter, value: Any, device: Device, packed: Packed) -> int:
+    """Return the address at which ``device`` reads an array; ``packed`` keeps its memory alive."""
     if _is_device_array(value):
         if value.device is not device and not device.shares_memory_with(value.device):
             raise ArgumentError(
@@ -230,9 +230,9 @@ def _on_device(argument: str, parameter: Parameter, value: Any, device: Device, 
                 f"an array on {value.device.name}",
                 "copy it: device.array(x.numpy())",
             )
-        return _checked(argument, parameter, value, value, packed)
+        return _address_of(argument, parameter, value, value, packed)
     if type(value) is np.ndarray:
-        return _copied(argument, parameter, value, value, device, packed)
+        return _copy_to_device(argument, parameter, value, value, device, packed)
     if not is_array(value):
         raise ArgumentError(
             argument,
@@ -246,8 +246,8 @@ def _on_device(argument: str, parameter: Parameter, value: Any, device: Device, 
     if not gpu:
         host = view_on_host(argument, value)
         if not device.runs_on_gpu and not isinstance(value, np.ndarray):
-            return _adopted(argument, parameter, host, value, device, packed)
-        return _copied(argument, parameter, host, value, device, packed)
+            return _adopt_host_array(argument, parameter, host, value, device, packed)
+        return _copy_to_device(argument, parameter, host, value, device, packed)
     if not device.runs_on_gpu:
         raise ArgumentError(
             argument,
@@ -259,11 +259,11 @@ def _on_device(argument: str, parameter: Parameter, value: Any, device: Device, 
         array = device.array(value)
     except ArgumentError as error:  # it calls its argument by another name
         raise ArgumentError(argument, error.rule, error.value, error.fix) from error
-    return _checked(argument, parameter, array, value, packed)
+    return _address_of(argument, parameter, array, value, packed)
 
 
-def _checked(argument: str, parameter: Parameter, array: Array, given: Any, packed: Packed) -> int:
-    """The address of a device array, which is what a caller gave or views it."""
+def _address_of(argument: str, parameter: Parameter, array: Array, given: Any, packed: Packed) -> int:
+    """Check a device array, the caller's own or a view of it, and return its address."""
     if parameter.element is not None:
         _check_element(argument, parameter, array.dtype, given)
     if parameter.writable and getattr(array, "read_only", False):
@@ -298,10 +298,10 @@ def _must_be_writable(argument: str, parameter: Parameter, given: Any) -> Argume
     )
 
 
-def _copied(
+def _copy_to_device(
     argument: str, parameter: Parameter, host: npt.NDArray[Any], given: Any, device: Device, packed: Packed
 ) -> int:
-    """The address of a copy of a host array, which is copied back after the launch if it can be."""
+    """Return the address of a copy of a host array, to be copied back after the launch if it is writable."""
     _check_host(argument, parameter, host, given)
     for array, other in packed.back:
         if other is host or (np.may_share_memory(other, host) and _is_same(other, host)):
@@ -317,7 +317,7 @@ def _copied(
     return array.ptr
 
 
-def _adopted(
+def _adopt_host_array(
     argument: str,
     parameter: Parameter,
     host: npt.NDArray[Any],
@@ -325,9 +325,9 @@ def _adopted(
     device: Any,
     packed: Packed,
 ) -> int:
-    """The address of another library's array itself, which a launch here reads and writes where it lies."""
+    """Return the address of another library's host array itself, for the emulator to read and write in place."""
     if not host.flags.writeable or not host.flags.c_contiguous or not host.size:
-        return _copied(argument, parameter, host, given, device, packed)
+        return _copy_to_device(argument, parameter, host, given, device, packed)
     _check_host(argument, parameter, host, given)
     _check_overlap(argument, host, [other for _, other in packed.back])
     address, name = int(host.ctypes.data), f"the {host.dtype} {type(given).__name__} of shape {host.shape}"
@@ -356,8 +356,8 @@ def _check_overlap(argument: str, host: npt.NDArray[Any], others: Sequence[npt.N
 
 
 @functools.cache
-def _fitting(element: str) -> frozenset[np.dtype[Any]]:
-    """The NumPy types whose elements have the bits of ``element``."""
+def _fitting_types(element: str) -> frozenset[np.dtype[Any]]:
+    """Return the NumPy types whose elements have the bits of ``element``."""
     import ml_dtypes
 
     names = {element}
@@ -374,8 +374,8 @@ def _fitting(element: str) -> frozenset[np.dtype[Any]]:
 
 
 def fits(element: str, dtype: np.dtype[Any]) -> bool:
-    """Whether elements of a NumPy type are those that C++ calls ``element``, or have their bits."""
-    return dtype in _fitting(element) or (dtype.itemsize == 1 and element in _BYTES)
+    """Whether a NumPy type has the elements, or the bits, of the C++ type ``element``."""
+    return dtype in _fitting_types(element) or (dtype.itemsize == 1 and element in _BYTES)
 
 
 def _check_element(argument: str, parameter: Parameter, dtype: np.dtype[Any], given: Any) -> None:
@@ -392,7 +392,7 @@ def _check_element(argument: str, parameter: Parameter, dtype: np.dtype[Any], gi
 
 
 def _conversion(element: str, dtype: np.dtype[Any], given: Any) -> str:
-    """How to get an array of ``element`` from the one that was given."""
+    """Return the Python expression that converts the given array to ``element``."""
     if _is_torch(given):
         return f"x.to(torch.{element})"
     narrow = element == "bfloat16" or element.startswith("float8")

@@ -16,7 +16,7 @@ from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_memory import AdoptedMemory, Allocation
 from tilewise.devices.host_modules import HostModules
 from tilewise.devices.seam import Array, Device
-from tilewise.devices.strides import as_dtype, as_shape, sliced
+from tilewise.devices.strides import as_dtype, as_shape, slice_layout
 from tilewise.devices.tensor_map import Description
 from tilewise.errors import ArgumentError, DeviceError, integer
 from tilewise.launch import Launch, LaunchLimits
@@ -101,7 +101,7 @@ class EmulatedArray:
 
     def __getitem__(self, key: Any) -> EmulatedArray:
         """A view of the same memory; integers, slices, ``...`` and None."""
-        offset, shape, strides = sliced(self.shape, self.strides, key)
+        offset, shape, strides = slice_layout(self.shape, self.strides, key)
         memory = self._allocation.bytes
         view: npt.NDArray[Any] = np.empty(shape, self.dtype)
         if view.size:

@@ -24,7 +24,7 @@ __all__ = [
     "extent",
     "is_contiguous",
     "rectangles",
-    "sliced",
+    "slice_layout",
 ]
 
 _PITCH_MOST = 2**31 - 1  # of a two-dimensional copy
@@ -96,7 +96,7 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> t
     return sum(min(step, 0) for step in reach), sum(max(step, 0) for step in reach) + itemsize
 
 
-def sliced(
+def slice_layout(
     shape: tuple[int, ...], strides: tuple[int, ...], key: Any
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Offset, shape and strides of ``x[key]`` for integers, slices, ``...`` and None."""

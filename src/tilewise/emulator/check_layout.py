@@ -31,9 +31,9 @@ __all__ = [
     "SHADOW",
     "SHUFFLED",
     "Action",
+    "CopySide",
     "FindingKind",
     "StoreStep",
-    "Way",
     "stride_of",
 ]
 
@@ -114,14 +114,14 @@ class COPY:
     TIME = 24  # when they were attached to it
     PHASE = 28  # the parity of the mbarrier's phase that completes them
     KIND = 32  # which groups they belong to
-    WAY = 36  # of ``Way``
+    SIDE = 36  # of ``CopySide``
     TENSOR = 40  # of a store to global memory, whose request lies at PLACES: whether it is of a tensor
     GROUPS, PLACES = 64, 192  # by lane
     REQUEST_BYTES = 256
     SIZE = PLACES + REQUEST_BYTES
 
 
-class Way(IntEnum):
+class CopySide(IntEnum):
     """Which side of its copies a record follows: memory that they write, or memory that they read."""
 
     TO_SHARED = 0

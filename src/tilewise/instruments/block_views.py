@@ -1,4 +1,4 @@
-"""What a recording shows, worked out for pictures and texts.
+"""Views of a recording for pictures and texts.
 
 Who writes which element, in which steps K is walked, and the patterns in which lanes touch memory.
 """
@@ -23,7 +23,7 @@ from tilewise.emulator.profiling.accesses import (
     sectors,
     wavefronts,
 )
-from tilewise.emulator.profiling.recording import What
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.instruments.recording import Moves, NamedMatrix, Recording
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Owners", "Pattern", "Step", "find_owners", "find_steps", "list_patterns", "machine_widths"]
 
-_READS = (What.LOAD, What.COPY)
+_READS = (EventKind.LOAD, EventKind.COPY)
 _OFFSETS = (1 << RANK_SHIFT) - 1
 LANES = 32
 _SHARED_WORDS = 1 << 17  # of two bytes each: more than any block has
@@ -39,7 +39,7 @@ _SHARED_WORDS = 1 << 17  # of two bytes each: more than any block has
 
 @dataclass(frozen=True)
 class Owners:
-    """Who writes the elements of a tile of a matrix: arrays over its rows and columns, -1 where nobody does.
+    """Which thread writes each element of a tile of a matrix: arrays by row and column, -1 where none does.
 
     The tile is the one that the blocks write first. Where the copy engine stores it, ``lane`` and ``warp`` are those
     that put the element into shared memory, and ``by_engine`` says so. ``event`` is the store in the recording.
@@ -67,43 +67,43 @@ class Owners:
         return inside and int(self.warp[row - self.first_row, column - self.first_column]) >= 0
 
     def at(self, row: int, column: int) -> tuple[int, int, int]:
-        """Block, warp and lane that write an element."""
+        """Return block, warp and lane that write an element."""
         place = row - self.first_row, column - self.first_column
         return int(self.block[place]), int(self.warp[place]), int(self.lane[place])
 
     def elements(self, block: int, warp: int, lane: int) -> list[tuple[int, int]]:
-        """The elements that one thread writes, by row and column of the matrix."""
+        """Return row and column of each element that a thread writes."""
         own = np.argwhere((self.block == block) & (self.warp == warp) & (self.lane == lane))
         return [(int(row) + self.first_row, int(column) + self.first_column) for row, column in own]
 
 
 def find_owners(recording: Recording, element: tuple[int, int] | None = None) -> Owners | None:
-    """Who writes the elements of C in the tile that has ``element``, by default that which is written first.
+    """Return which thread writes each element of C in the tile with ``element``, by default the tile written first.
 
     None if the recorded blocks write nothing of C, or not that element.
     """
     name = recording.roles.get("c")
     if name is None:
         return None
-    moves = recording.touched(name, What.STORE, What.ATOMIC)
-    moves = _chosen(moves, moves.stack == (moves.stack[0] if len(moves) else 0))
+    moves = recording.touched(name, EventKind.STORE, EventKind.ATOMIC)
+    moves = _select_moves(moves, moves.stack == (moves.stack[0] if len(moves) else 0))
     if element is None and len(moves):
         element = int(moves.row[0]), int(moves.column[0])
     if element is None or not ((moves.row == element[0]) & (moves.column == element[1])).any():
         return None
-    rows = _run(moves.row[moves.column == element[1]], element[0])
-    columns = _run(moves.column[moves.row == element[0]], element[1])
+    rows = _find_run(moves.row[moves.column == element[1]], element[0])
+    columns = _find_run(moves.column[moves.row == element[0]], element[1])
     inside = (moves.row >= rows[0]) & (moves.row < rows[1]) & (moves.column >= columns[0])
-    moves = _chosen(moves, inside & (moves.column < columns[1]))
+    moves = _select_moves(moves, inside & (moves.column < columns[1]))
     events = recording.events
     block, warp, lane = (
         events.block[moves.event],
         events.warp[moves.event].astype(np.int64),
         moves.lane.copy(),
     )
-    engine = events.what[moves.event] == What.BULK
+    engine = events.what[moves.event] == EventKind.BULK
     if engine.any():
-        _look_through_shared(recording, recording.matrices[name], moves, engine, warp, lane)
+        _credit_shared_writers(recording, recording.matrices[name], moves, engine, warp, lane)
     shape = rows[1] - rows[0], columns[1] - columns[0]
     place = moves.row - rows[0], moves.column - columns[0]
 
@@ -116,21 +116,21 @@ def find_owners(recording: Recording, element: tuple[int, int] | None = None) ->
     return Owners(rows[0], columns[0], *spread_all, bool(engine.any()))
 
 
-def _chosen(moves: Moves, which: npt.NDArray[np.bool_]) -> Moves:
+def _select_moves(moves: Moves, which: npt.NDArray[np.bool_]) -> Moves:
     return Moves(
         moves.event[which], moves.lane[which], moves.row[which], moves.column[which], moves.stack[which]
     )
 
 
-def _run(numbers: npt.NDArray[np.int64], one: int) -> tuple[int, int]:
-    """Of the numbers that follow each other without a gap around one of them: the first, and behind the last."""
+def _find_run(numbers: npt.NDArray[np.int64], one: int) -> tuple[int, int]:
+    """Return first and end of the run of consecutive numbers that contains ``one``."""
     known = np.unique(numbers)
     parts = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
     own = next(part for part in parts if part[0] <= one <= part[-1])
     return int(own[0]), int(own[-1]) + 1
 
 
-def _look_through_shared(
+def _credit_shared_writers(
     recording: Recording,
     matrix: NamedMatrix,
     moves: Moves,
@@ -138,14 +138,14 @@ def _look_through_shared(
     warp: npt.NDArray[np.int64],
     lane: npt.NDArray[np.int64],
 ) -> None:
-    """Put who wrote shared memory in the place of who told the copy engine to store it."""
+    """Replace the thread that started a bulk store by those that wrote its shared memory."""
     events, stored = recording.events, np.unique(moves.event[engine])
     for block in np.unique(events.block[stored]):
         writers = np.full(_SHARED_WORDS, -1, np.int64)
-        mine = (events.block == block) & recording.in_shared & (events.what == What.STORE)
+        mine = (events.block == block) & recording.in_shared & (events.what == EventKind.STORE)
         order = np.union1d(np.flatnonzero(mine), stored[events.block[stored] == block])
         for event in order[order <= stored[-1]]:
-            if events.what[event] != What.BULK:
+            if events.what[event] != EventKind.BULK:
                 _note_writers(recording, int(event), writers)
                 continue
             places = recording.bulk_places(int(event))
@@ -163,7 +163,7 @@ def _look_through_shared(
 
 
 def _note_writers(recording: Recording, event: int, writers: npt.NDArray[np.int64]) -> None:
-    """By two bytes of shared memory: which thread a store's values come from."""
+    """Record, for each two bytes of shared memory that a store writes, the thread of their value."""
     events = recording.events
     size, warp = int(events.size[event]), int(events.warp[event])
     name = recording.places[events.place[event]].name
@@ -180,7 +180,7 @@ def _note_writers(recording: Recording, event: int, writers: npt.NDArray[np.int6
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Elements of A and B along a part of K that a block reads together.
+    """A part of K that a block reads together: elements of A and B.
 
     Rows of A and columns of B are those that are read for the tile, from the first to behind the last.
     """
@@ -193,20 +193,20 @@ class Step:
 
 
 def find_steps(recording: Recording, owners: Owners) -> list[Step]:
-    """The steps in which a tile of C is built: parts of K that are read together, in the order in which they are."""
+    """Return the steps in which a tile of C is computed: parts of K read together, in the order of the reads."""
     if not {"a", "b"} <= {*recording.roles}:
         return []
     stored = int(owners.event.max())  # what is read later is for other tiles
     a, b = (recording.extents(recording.roles[name], *_READS, before=stored) for name in "ab")
     last_row, last_column = owners.first_row + owners.rows, owners.first_column + owners.columns
-    a = a.chosen((a.last_row >= owners.first_row) & (a.first_row < last_row))
-    b = b.chosen((b.last_column >= owners.first_column) & (b.first_column < last_column))
+    a = a.select((a.last_row >= owners.first_row) & (a.first_row < last_row))
+    b = b.select((b.last_column >= owners.first_column) & (b.first_column < last_column))
     if not len(a) or not len(b):
         return []
     found = []
-    for first, end in _parts([(a.first_column, a.last_column), (b.first_row, b.last_row)]):
-        mine = a.chosen((a.first_column >= first) & (a.last_column < end))
-        other = b.chosen((b.first_row >= first) & (b.last_row < end))
+    for first, end in _split_k([(a.first_column, a.last_column), (b.first_row, b.last_row)]):
+        mine = a.select((a.first_column >= first) & (a.last_column < end))
+        other = b.select((b.first_row >= first) & (b.last_row < end))
         if len(mine) and len(other):
             rows = int(mine.first_row.min()), int(mine.last_row.max()) + 1
             columns = int(other.first_column.min()), int(other.last_column.max()) + 1
@@ -215,10 +215,10 @@ def find_steps(recording: Recording, owners: Owners) -> list[Step]:
     return sorted(found, key=lambda step: step.event)
 
 
-def _parts(
+def _split_k(
     extents: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
 ) -> list[tuple[int, int]]:
-    """Parts of K, from the first to behind the last, that no event reaches beyond."""
+    """Split K into the parts, first and end, that no event reads across."""
     most = max(int(last.max()) for _, last in extents) + 1
     across, read = np.zeros(most + 1, np.int64), np.zeros(most + 1, np.int64)
     for first, last in extents:
@@ -234,7 +234,7 @@ def _parts(
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One way in which the lanes of an instruction lie, and what that comes to.
+    """How the lanes of an instruction lie in memory, and the wavefronts and sectors of such an access.
 
     ``lanes``: by lane its distance in bytes from the line of 128 that the first is in; None for one that takes no part.
     ``width`` is what the machine code moves of a lane at once, which may be several of the PTX's accesses: then the
@@ -244,7 +244,7 @@ class Pattern:
     place: int
     line: int  # of the PTX
     name: str
-    what: What
+    what: EventKind
     shared: bool
     size: int
     width: int
@@ -260,7 +260,7 @@ class Pattern:
 
 
 def machine_widths(profile: Profile) -> dict[int, int] | None:
-    """By line of the PTX: the bytes of a lane that machine code moves at once; None where there is no machine code."""
+    """Map PTX lines to the bytes a lane that machine code moves at once; None without machine code."""
     if profile.binary.cubin is None:
         return None
     found: dict[int, int] = {}
@@ -271,11 +271,11 @@ def machine_widths(profile: Profile) -> dict[int, int] | None:
     return found
 
 
-_ACCESSES = (What.LOAD, What.STORE, What.ATOMIC, What.COPY, What.FILL)
+_ACCESSES = (EventKind.LOAD, EventKind.STORE, EventKind.ATOMIC, EventKind.COPY, EventKind.FILL)
 
 
 def list_patterns(recording: Recording, widths: Mapping[int, int] | None = None) -> list[Pattern]:
-    """The patterns of every access, in the order of their first events.
+    """Return the patterns of every access, in the order of their first events.
 
     ``widths``: what :func:`machine_widths` gives; without it, those of the PTX.
     """
@@ -299,13 +299,13 @@ def _pattern(
     shared = bool(recording.in_shared[events[0]])
     width = size if widths is None else widths.get(note.line, 0)
     counted = max(width, size) if shared else size
-    kind = Kind.EACH if what in (What.ATOMIC, What.COPY, What.FILL) else Kind.LOAD
-    if what == What.STORE or "matrix" in note.name:
+    kind = Kind.EACH if what in (EventKind.ATOMIC, EventKind.COPY, EventKind.FILL) else Kind.LOAD
+    if what == EventKind.STORE or "matrix" in note.name:
         kind = Kind.STORE
     lowest = min(lane for lane in lanes if lane is not None)
     wide = lanes if counted == size else tuple(None if lane is None else lane - lowest for lane in lanes)
     return Pattern(
-        place, note.line, note.name, What(what), shared, size, width, lanes, len(events), events[0],
+        place, note.line, note.name, EventKind(what), shared, size, width, lanes, len(events), events[0],
         sectors(lanes, size), least_sectors(lanes, size), lines(lanes, size),
         wavefronts(wide, counted, kind), phases(wide, counted, kind), ideal(wide, counted, kind),
     )  # fmt: skip

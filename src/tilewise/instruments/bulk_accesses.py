@@ -1,4 +1,4 @@
-"""Bulk copies, and what products of four warps read of shared memory: what they move, and ncu's names for it.
+"""Memory traffic of bulk copies, and of ``wgmma`` in shared memory, under ncu's names.
 
 Nothing of this depends on the machine code: a bulk copy stays one, and a product reads its matrices once.
 Copies go past the pipe that counts wavefronts and bank conflicts, so they have none. Products go through it:
@@ -15,13 +15,13 @@ from dataclasses import replace
 import numpy as np
 
 from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES
-from tilewise.emulator.profiling.copies import Moved
-from tilewise.emulator.profiling.counted import Copied, Counts, WgmmaRuns
+from tilewise.emulator.profiling.copies import CopyFigure
+from tilewise.emulator.profiling.counted import CopyCounts, Counts, WgmmaRuns
 from tilewise.instruments.machine import MachineAccess
-from tilewise.instruments.metric import Figures, Metric, spread, whole
+from tilewise.instruments.metric import Figures, Metric, round_counts, spread
 from tilewise.toolchain.lines import MachineInstruction
 
-__all__ = ["BULK", "accesses_in_bulk", "bulk_metrics", "more_sectors", "shared_lines"]
+__all__ = ["BULK", "bulk_metrics", "count_extra_sectors", "count_shared_lines", "list_bulk_accesses"]
 
 _WARPS = 4  # that share a product
 _PRODUCTS = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
@@ -62,19 +62,22 @@ _MOVED = {
 }
 
 
-def accesses_in_bulk(counts: Counts, code: Sequence[tuple[float, MachineInstruction]]) -> list[MachineAccess]:
-    """What copies and products did, by machine instruction: ``code`` has those of the launch and how often
-    each ran. Where there is none for a line of the PTX, the line itself stands for it."""
+def list_bulk_accesses(
+    counts: Counts, code: Sequence[tuple[float, MachineInstruction]]
+) -> list[MachineAccess]:
+    """Return the accesses of copies and products by machine instruction: ``code`` has those of the launch and
+    how often each ran. Where a PTX line has no machine instruction, the line itself stands for one.
+    """
     copies, products = counts.copies(), counts.products()
     there = _by_line([item.line for item in copies], code, _COPIES)
     found = []
     for copied in copies:
-        for share, item in _shares(there, copied.line, copied.name):
-            found += _copied(copied, item, share)
+        for share, item in _share_runs(there, copied.line, copied.name):
+            found += _copy_accesses(copied, item, share)
     there = _by_line([item.line for item in products], code, _PRODUCTS)
     for product in products:
-        for share, item in _shares(there, product.line, "wgmma.mma_async"):
-            found.append(_product(product, item, share))
+        for share, item in _share_runs(there, product.line, "wgmma.mma_async"):
+            found.append(_product_access(product, item, share))
     return found
 
 
@@ -84,7 +87,7 @@ _Items = list[tuple[float, MachineInstruction]]  # how often each ran
 def _by_line(
     lines: Sequence[int], code: Sequence[tuple[float, MachineInstruction]], families: Sequence[str]
 ) -> dict[int | None, _Items]:
-    """Machine instructions by the line of the PTX that they do.
+    """Map PTX lines to the machine instructions that implement them.
 
     The assembler gives some of them the line of a neighbour: as many as there are lines left go to those in turn.
     """
@@ -104,22 +107,22 @@ def _by_line(
     return found
 
 
-def _shares(there: Mapping[int | None, _Items], line: int, name: str) -> _Items:
-    """The machine instructions of a line of the PTX, and which part of its runs each has."""
+def _share_runs(there: Mapping[int | None, _Items], line: int, name: str) -> _Items:
+    """Return a PTX line's machine instructions, each with its share of the line's runs."""
     items = there.get(line) or [(1.0, MachineInstruction(0, name, ptx=line))]
     total = sum(runs for runs, _ in items)
     return [(runs / total if total else 1 / len(items), item) for runs, item in items]
 
 
-def _copied(copied: Copied, item: MachineInstruction, share: float) -> list[MachineAccess]:
-    """A copy, in shared memory (that of all blocks that get it) and in global memory, or that of the cluster."""
-    op, zero = _OPS[copied.way], copied[Moved.RUNS] * 0.0
+def _copy_accesses(copied: CopyCounts, item: MachineInstruction, share: float) -> list[MachineAccess]:
+    """Return a copy's two accesses: to shared memory of all receivers, and to global or the cluster's memory."""
+    op, zero = _OPS[copied.kind], copied[CopyFigure.RUNS] * 0.0
     # Of the copy engine's, there is one for each lane; the others are instructions of whole warps.
-    runs = copied[Moved.RUNS if copied.way.startswith("remote") else Moved.COPIES] * share
-    inside = copied[Moved.ALL_BYTES] * share
-    sectors, outside = copied[Moved.ALL_SECTORS] * share, copied[Moved.BYTES] * share
+    runs = copied[CopyFigure.RUNS if copied.kind.startswith("remote") else CopyFigure.COPIES] * share
+    inside = copied[CopyFigure.ALL_BYTES] * share
+    sectors, outside = copied[CopyFigure.ALL_SECTORS] * share, copied[CopyFigure.BYTES] * share
     there = "dshared" if op.startswith("dshared") else "global"
-    if copied.way == "prefetch":
+    if copied.kind == "prefetch":
         inside = zero
     ideal = np.ceil(inside / SECTOR_BYTES)
     return [
@@ -128,32 +131,33 @@ def _copied(copied: Copied, item: MachineInstruction, share: float) -> list[Mach
     ]
 
 
-def _product(product: WgmmaRuns, item: MachineInstruction, share: float) -> MachineAccess:
+def _product_access(product: WgmmaRuns, item: MachineInstruction, share: float) -> MachineAccess:
     runs = product.runs * share
     size = runs * product.shared_bytes / _WARPS
     waves, zero = size / LINE_BYTES, runs * 0.0
     return MachineAccess(item, "gmma", "shared", 0, runs, waves, waves, waves, zero, zero, size)
 
 
-def shared_lines(accesses: Sequence[MachineAccess]) -> float:
-    """Lines of 128 bytes that copies read and write in shared memory: what all its banks do at once."""
+def count_shared_lines(accesses: Sequence[MachineAccess]) -> float:
+    """Return how many lines of 128 bytes of shared memory copies read and write."""
     copies = [access for access in accesses if access.space == "shared" and access.op in _OPS.values()]
     return sum(float(access.bytes.sum()) for access in copies) / LINE_BYTES
 
 
-def more_sectors(counts: Counts) -> float:
-    """Sectors that come to SMs beyond those that one block asks for: to others of its cluster, and for what lies
-    outside a tensor."""
-    loads = [copied for copied in counts.copies() if copied.way in ("load", "multicast")]
-    return sum(float((item[Moved.ALL_SECTORS] - item[Moved.SECTORS]).sum()) for item in loads)
+def count_extra_sectors(counts: Counts) -> float:
+    """Return the sectors that reach SMs beyond one block's: for other blocks of a cluster, and for what
+    lies outside a tensor.
+    """
+    loads = [copied for copied in counts.copies() if copied.kind in ("load", "multicast")]
+    return sum(float((item[CopyFigure.ALL_SECTORS] - item[CopyFigure.SECTORS]).sum()) for item in loads)
 
 
 def bulk_metrics(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
-    """Figures of copies and products under ncu's names; none where a launch has none of either."""
+    """Return the metrics of copies and products; none for a launch without either."""
 
     def total(ops: Sequence[str], what: str, space: str = "") -> Figures:
         some = [access for access in accesses if access.op in ops and space in ("", access.space)]
-        return whole(sum((getattr(access, what) for access in some), np.zeros(size)))
+        return round_counts(sum((getattr(access, what) for access in some), np.zeros(size)))
 
     ops = {access.op for access in accesses}
     found: list[Metric] = []

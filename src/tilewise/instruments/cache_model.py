@@ -1,4 +1,4 @@
-"""A model of the caches: what a launch's accesses come to in L2 and in memory, if blocks run as is said here.
+"""A model of the caches: L2 and memory traffic of a launch, if blocks run as assumed below.
 
 The sectors that every block touched are those that it really touched, in the order of its program. What is
 modelled is time: blocks start in the order of their numbers, as many at once as the GPU holds, and those in
@@ -30,7 +30,7 @@ from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, WRITE
 from tilewise.gpus import Gpu, find
 from tilewise.instruments.metric import Metric
 
-__all__ = ["MODEL", "Trace", "Traffic", "traffic"]
+__all__ = ["MODEL", "Trace", "Traffic", "model_traffic"]
 
 MODEL = "model"
 _SLICES = 64  # that the accesses of a wave are cut into
@@ -39,20 +39,22 @@ _LEAST_L1 = 24 << 10
 Words = npt.NDArray[np.int64]
 
 
-class _Way(NamedTuple):
-    """The way from SMs to memory."""
+class _MemoryPath(NamedTuple):
+    """How a GPU's SMs reach memory."""
 
     gpcs: int = 1
     merged: int = 1  # requests of a GPC for one sector
     parts: int = 1  # of the L2
 
 
-_WAYS = {(9, 0): _Way(gpcs=8, merged=2, parts=2)}  # by compute capability, where it was measured
+_MEMORY_PATHS = {
+    (9, 0): _MemoryPath(gpcs=8, merged=2, parts=2)
+}  # by compute capability, where it was measured
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Which sectors each block touched, in order. ``lost`` counts what there was no room to write down."""
+    """The sectors that each block touched, in order. ``lost`` counts those for which the log had no room."""
 
     blocks: Mapping[int, tuple[Words, npt.NDArray[np.int8]]]
     lost: int = 0
@@ -60,7 +62,7 @@ class Trace:
     """By the number of a block: that of its cluster."""
 
     def footprint(self, blocks: Iterable[int] | None = None, writes: bool = False) -> int:
-        """Bytes that some blocks read (or write), each counted once however many of them do."""
+        """Return the bytes that some blocks read (or write), counting each once."""
         chosen = self.blocks if blocks is None else [block for block in blocks if block in self.blocks]
         parts = [
             sectors[(kinds == WRITE) == writes] for sectors, kinds in (self.blocks[block] for block in chosen)
@@ -68,7 +70,7 @@ class Trace:
         return int(np.unique(np.concatenate(parts)).size) * SECTOR_BYTES if parts else 0
 
     def waves(self, in_flight: int) -> list[int]:
-        """Bytes that the blocks in flight read together, wave by wave."""
+        """Return the bytes that each wave of blocks in flight reads together."""
         numbers = sorted(self.blocks)
         return [
             self.footprint(numbers[first : first + in_flight]) for first in range(0, len(numbers), in_flight)
@@ -77,7 +79,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the model makes of a launch, in sectors of 32 bytes."""
+    """The model's result for a launch, in sectors of 32 bytes."""
 
     gpu: str
     in_flight: int
@@ -116,7 +118,7 @@ class Traffic:
         return self.memory_written * SECTOR_BYTES
 
     def metrics(self, more: float = 0.0) -> list[Metric]:
-        """``more`` are sectors that came to SMs besides: to further blocks of a cluster, or from outside a tensor."""
+        """Return the traffic as metrics; ``more`` sectors reach SMs besides, for clusters or outside a tensor."""
         asked = self.l2_read + self.l2_prefetched + self.l2_written
         written = self.l2_written * (2 * self.l2_parts - 1) / self.l2_parts
         figures = {
@@ -135,14 +137,14 @@ class Traffic:
         return [Metric(name, float(value), MODEL, unit) for name, (value, unit) in figures.items()]
 
 
-def traffic(
+def model_traffic(
     trace: Trace,
     gpu: str | Gpu,
     blocks_per_sm: int = 1,
     in_flight: int | None = None,
     shared_bytes: int = 0,
 ) -> Traffic:
-    """Run the model: ``in_flight`` blocks at once, or as many as all SMs hold.
+    """Run the model with ``in_flight`` blocks at once, or as many as all SMs hold.
 
     ``shared_bytes`` are what each SM's memory gives to shared memory; the rest is its L1.
     """
@@ -153,10 +155,10 @@ def traffic(
     for first in range(0, len(numbers), most):
         wave = numbers[first : first + most]
         for part in range(_SLICES):
-            state.slice(list(_slices(trace, wave, part, found.sms, state.way.gpcs)))
+            state.slice(list(_slices(trace, wave, part, found.sms, state.path.gpcs)))
     return Traffic(
         found.name, most, state.requested, state.l1_read, state.l2_read, state.l2_hits, state.l2_written,
-        state.l2_prefetched, state.l2_across // 2, state.way.parts, state.memory_read, state.memory_written,
+        state.l2_prefetched, state.l2_across // 2, state.path.parts, state.memory_read, state.memory_written,
         trace.waves(most),
     )  # fmt: skip
 
@@ -166,7 +168,7 @@ def _cluster(trace: Trace, block: int) -> int:
 
 
 class _Slice(NamedTuple):
-    """What a block in flight touches in one slice, and where."""
+    """The sectors that a block in flight touches in one slice, and its SM and GPC."""
 
     sm: int
     gpc: int
@@ -185,13 +187,13 @@ def _slices(trace: Trace, wave: list[int], part: int, sms: int, gpcs: int) -> It
 
 
 class _Caches:
-    """Those of every SM, and the L2."""
+    """The L1 of every SM, and the L2."""
 
     def __init__(self, gpu: Gpu, l1_bytes: int) -> None:
-        self.way = _WAYS.get(gpu.capability, _Way())
+        self.path = _MEMORY_PATHS.get(gpu.capability, _MemoryPath())
         self.l1 = [_Cache(l1_bytes) for _ in range(gpu.sms)]
         self.l2 = _Cache(gpu.l2_bytes)
-        self.parts = [_Cache(gpu.l2_bytes // self.way.parts) for _ in range(self.way.parts)]
+        self.parts = [_Cache(gpu.l2_bytes // self.path.parts) for _ in range(self.path.parts)]
         self.requested = self.l1_read = self.l2_read = self.l2_hits = self.l2_written = self.l2_prefetched = 0
         self.l2_across = self.memory_read = self.memory_written = 0
 
@@ -212,39 +214,39 @@ class _Caches:
             self.l1_read += missing.size
             by_gpc[gpc].append(missing)
         self._read(by_gpc)
-        ahead = _all(block.sectors[block.kinds == PREFETCH] for block in blocks)
+        ahead = _concatenate(block.sectors[block.kinds == PREFETCH] for block in blocks)
         self.l2_prefetched += ahead.size
         self.memory_read += int((~self.l2.touch(np.unique(ahead))).sum())
-        written = _all(block.sectors[block.kinds == WRITE] for block in blocks)
+        written = _concatenate(block.sectors[block.kinds == WRITE] for block in blocks)
         self.l2_written += written.size
         self.memory_written += int((~self.l2.touch(np.unique(written), dirty=True)).sum())
 
     def _read(self, by_gpc: Mapping[int, list[Words]]) -> None:
-        """What the SMs of each GPC want: on the way, requests for one sector are merged."""
+        """Read the sectors that each GPC's SMs miss from the L2, merging requests for one sector."""
         asked, wanted = 0, []
         by_part: dict[int, list[Words]] = {}
         for gpc, found in by_gpc.items():
             distinct, counts = np.unique(np.concatenate(found), return_counts=True)
-            asked += int((-(-counts // self.way.merged)).sum())
+            asked += int((-(-counts // self.path.merged)).sum())
             wanted.append(distinct)
-            by_part.setdefault(gpc * self.way.parts // self.way.gpcs, []).append(distinct)
-        if self.way.parts > 1:
+            by_part.setdefault(gpc * self.path.parts // self.path.gpcs, []).append(distinct)
+        if self.path.parts > 1:
             for part, found in by_part.items():
                 once = np.unique(np.concatenate(found))
                 self.l2_across += int((~self.parts[part].touch(once)).sum())
-        missing = int((~self.l2.touch(np.unique(_all(wanted)))).sum())
+        missing = int((~self.l2.touch(np.unique(_concatenate(wanted)))).sum())
         self.l2_read += asked
         self.l2_hits += asked - missing
         self.memory_read += missing
 
 
-def _all(parts: Iterable[Words]) -> Words:
+def _concatenate(parts: Iterable[Words]) -> Words:
     listed = list(parts)
     return np.concatenate(listed) if listed else np.zeros(0, np.int64)
 
 
 class _Cache:
-    """A cache that keeps the sectors that were touched last, as many as it holds."""
+    """A cache that keeps the sectors touched last."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size // SECTOR_BYTES, 1)
@@ -254,7 +256,7 @@ class _Cache:
         self.clock = 0
 
     def touch(self, sectors: Words, dirty: bool = False) -> npt.NDArray[np.bool_]:
-        """Whether each of some different sectors is there; all are afterwards.
+        """Return whether each of some different sectors is cached; cache all of them.
 
         With ``dirty``, whether it is there and already has to be written back.
         """

@@ -1,4 +1,4 @@
-"""How often the basic blocks of machine code ran, inferred from the counts of the PTX.
+"""Infer how often each basic block of machine code ran from the counts of the PTX.
 
 Some instructions are neither moved nor doubled by the assembler: loads and stores, barriers, multiply-adds. A
 block that has one of them ran as often as the line of the PTX that it comes from, if there is no other copy of
@@ -34,9 +34,9 @@ __all__ = [
     "basic_blocks",
     "block_runs",
     "calling_blocks",
+    "find_reachable",
     "following_blocks",
     "has_slow_path",
-    "reached",
 ]
 
 Figures = npt.NDArray[Any]  # one for each multiprocessor
@@ -45,7 +45,7 @@ FIXED = {
     "LDS", "STS", "LDSM", "STSM", "ATOMS", "LDG", "STG", "ATOMG", "RED", "REDG", "LDGSTS", "LD", "ST", "ATOM",
     "BAR", "FFMA", "FADD", "FMUL", "DFMA", "WARPSYNC", "SHFL", "VOTE", "MATCH",
 }  # fmt: skip
-_MENDED = ("div.", "rem.", "sqrt.", "rsqrt.", "rcp.", "ex2.", "lg2.", "sin.", "cos.", "tanh.")
+_WITH_SLOW_PATHS = ("div.", "rem.", "sqrt.", "rsqrt.", "rcp.", "ex2.", "lg2.", "sin.", "cos.", "tanh.")
 _OWN = re.compile(r"CALL.*\$__internal")  # to a routine of the assembler's own
 _RARE = re.compile(
     r"CALL.*\$__internal.*(slowpath|mediumpath|div_rn_f64_full)"
@@ -72,7 +72,7 @@ _NEAR = 1e-5  # of the largest number: of what is off by more, it matters little
 
 @dataclass(slots=True)
 class Line:
-    """What a PTX line came to."""
+    """Counts of a PTX line."""
 
     runs: Figures
     threads: Figures
@@ -84,7 +84,7 @@ class Line:
 
 @dataclass(slots=True)
 class PtxBranch:
-    """What a branch of the PTX came to."""
+    """Counts of a PTX branch."""
 
     runs: Figures
     threads: Figures
@@ -94,7 +94,7 @@ class PtxBranch:
 
 @dataclass(slots=True)
 class BlockRuns:
-    """How often each block ran, and how often its last instruction sent threads different ways."""
+    """How often each block ran, and how often its last instruction split a warp."""
 
     runs: dict[int, Figures] = field(default_factory=dict)
     parted: dict[int, Figures] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def basic_blocks(instructions: Iterable[MachineInstruction]) -> list[list[Machin
 
 
 def following_blocks(blocks: Sequence[Sequence[MachineInstruction]]) -> list[list[int]]:
-    """Where each block may go: where it jumps to first, then what stands behind it; _OUT for the end."""
+    """Return each block's successors: jump target first, then the next block; _OUT for the end."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     found = []
     for number, block in enumerate(blocks):
@@ -122,27 +122,27 @@ def following_blocks(blocks: Sequence[Sequence[MachineInstruction]]) -> list[lis
         named = [labels[name] for name in _JUMP.findall(last.text) if name in labels]
         if last.family in _TABLES:
             targets = list(range(len(blocks)))  # a table of labels, which are not read here
-        elif last.family in ("BRA", "JMP") or _far(last):
+        elif last.family in ("BRA", "JMP") or _is_jump(last):
             targets = named
         elif last.family in ("EXIT", "RET", "KILL"):
             targets = [_OUT]
         conditional = last.predicate is not None or (
             last.family in ("BRA",) and "," in last.text.split("`")[0]
         )
-        goes_on = last.family not in (*_TABLES, "BRA", "JMP", "EXIT", "RET", "KILL") and not _far(last)
+        goes_on = last.family not in (*_TABLES, "BRA", "JMP", "EXIT", "RET", "KILL") and not _is_jump(last)
         if goes_on or conditional:
             targets = [*targets, number + 1 if number + 1 < len(blocks) else _OUT]
         found.append(list(dict.fromkeys(targets)))
     return found
 
 
-def _far(item: MachineInstruction) -> bool:
-    """Whether it is a call that does not come back: a jump within the kernel."""
+def _is_jump(item: MachineInstruction) -> bool:
+    """Whether a CALL only jumps within the kernel and never returns."""
     return item.family == "CALL" and "`(.L_" in item.text
 
 
-def reached(blocks: Sequence[Sequence[MachineInstruction]]) -> list[int]:
-    """The blocks that can be reached from the first, in order: what pads the code behind its end cannot."""
+def find_reachable(blocks: Sequence[Sequence[MachineInstruction]]) -> list[int]:
+    """Return the blocks reachable from the first, in order: padding behind the code is not."""
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     following = following_blocks(blocks)
     seen, stack = {0}, [0] if blocks else []
@@ -162,28 +162,29 @@ def block_runs(
     warps: Figures,
     branches: Mapping[int, PtxBranch],
 ) -> BlockRuns:
-    """The runs of all blocks that can be reached; ``warps`` is how many warps began the kernel, ``branches`` are those
-    of the PTX by their lines."""
-    known = _known(blocks, there, lines, firm=True)
-    known.update(_unrolled(blocks, there, lines, known, warps))
-    return _balanced(blocks, there, known, _known(blocks, there, lines, firm=False), warps, branches)
+    """Infer the runs of all reachable blocks; ``warps`` began the kernel, ``branches`` are the PTX's by line."""
+    known = _find_known_runs(blocks, there, lines, firm=True)
+    known.update(_share_unrolled_turns(blocks, there, lines, known, warps))
+    return _solve_runs(
+        blocks, there, known, _find_known_runs(blocks, there, lines, firm=False), warps, branches
+    )
 
 
-def own_runs(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
-    """How often the PTX line of an instruction ran, or what its guard let through where it is not guarded here."""
+def line_runs(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
+    """Return the runs of an instruction's PTX line; those that its guard let through if the instruction has none."""
     line = lines.get(item.ptx or 0)
     if line is None:
         return None
     return line.runs if item.predicate else line.on_runs
 
 
-def _known(
+def _find_known_runs(
     blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     lines: Mapping[int, Line],
     firm: bool,
 ) -> dict[int, Figures]:
-    """Blocks with an instruction whose copies are all in them: what most of those say.
+    """Return the runs of blocks whose instructions have no copies elsewhere, by a vote of the instructions.
 
     ``firm``: those alone that the assembler leaves where they are.
     """
@@ -203,8 +204,8 @@ def _known(
         )
         for item in blocks[number]:
             key = (item.ptx, item.family)
-            runs = own_runs(item, lines)
-            if runs is None or len(homes[key]) > 1 or (firm and not _fixed(item, lines)):
+            runs = line_runs(item, lines)
+            if runs is None or len(homes[key]) > 1 or (firm and not _is_fixed(item, lines)):
                 continue
             folded = item.predicate and item.family not in _ENDS  # may be a branch that was not worth a jump
             if not firm and (item.family in _ADDED or (folded and plain)):
@@ -213,9 +214,9 @@ def _known(
             value = float(runs.sum()) / by
             votes[value] += 1
             said[value] = runs / by
-        if (lanes := _one_by_one(blocks[number], lines)) is not None:
+        if (lanes := _loop_turns(blocks[number], lines)) is not None:
             found[number] = lanes
-        elif firm and (called := _called(blocks[number][-1], lines)) is not None:
+        elif firm and (called := _routine_runs(blocks[number][-1], lines)) is not None:
             found[number] = called
         elif not firm and _RARE.search(blocks[number][-1].text) and lines:
             found[number] = next(iter(lines.values())).runs * 0.0
@@ -225,43 +226,41 @@ def _known(
     return found
 
 
-def _called(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
-    """Of a call of a routine of the assembler's own that does all of an operation: how often that ran."""
+def _routine_runs(item: MachineInstruction, lines: Mapping[int, Line]) -> Figures | None:
+    """Return the runs of a call of an assembler's routine that does a whole operation; None for other code."""
     if item.predicate or not _OWN.search(item.text) or _RARE.search(item.text):
         return None
-    return own_runs(item, lines)
+    return line_runs(item, lines)
 
 
-def _fixed(item: MachineInstruction, lines: Mapping[int, Line]) -> bool:
-    """Whether the assembler leaves it where it is, and makes one of it."""
+def _is_fixed(item: MachineInstruction, lines: Mapping[int, Line]) -> bool:
+    """Whether the assembler neither moves nor copies an instruction."""
     line = lines[item.ptx or 0]
     several = any(name.startswith("wmma.") for name in line.names)
     return item.family in FIXED and not item.predicate and not has_slow_path(line) and not several
 
 
 def has_slow_path(line: Line) -> bool:
-    """Whether a line becomes many instructions, of which the guarded ones are for rare operands: such as correct a
-    quotient, or scale a number that is too small."""
-    return any(name.startswith(_MENDED) for name in line.names)
+    """Whether a PTX line becomes many instructions, some of them guarded and for rare operands alone."""
+    return any(name.startswith(_WITH_SLOW_PATHS) for name in line.names)
 
 
-def _one_by_one(block: Sequence[MachineInstruction], lines: Mapping[int, Line]) -> Figures | None:
-    """Of a loop that the assembler makes of an operation that takes one thread's operands at a time: a turn for
-    each thread, as if no two had the same operands."""
+def _loop_turns(block: Sequence[MachineInstruction], lines: Mapping[int, Line]) -> Figures | None:
+    """Return the turns of a loop over a warp's threads: one for each, as if no two had equal operands."""
     if not block[-1].opcode.startswith(ONE_BY_ONE):
         return None
     found = [lines[item.ptx or 0] for item in block if item.family in _SINGLE and item.ptx in lines]
     return found[0].threads if found else None
 
 
-def _unrolled(
+def _share_unrolled_turns(
     blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     lines: Mapping[int, Line],
     known: Mapping[int, Figures],
     warps: Figures,
 ) -> dict[int, Figures]:
-    """Blocks that share the turns of a loop: those with more copies of a line take what they can."""
+    """Share a loop's turns among its unrolled copies: blocks with more copies of a line take what they can."""
     copies: dict[tuple[int, str], Counter[int]] = {}
     for number in there:
         for item in blocks[number]:
@@ -284,7 +283,7 @@ def _unrolled(
     return found
 
 
-def _balanced(
+def _solve_runs(
     blocks: Sequence[Sequence[MachineInstruction]],
     there: Sequence[int],
     known: Mapping[int, Figures],
@@ -292,7 +291,7 @@ def _balanced(
     warps: Figures,
     branches: Mapping[int, PtxBranch],
 ) -> BlockRuns:
-    """Runs along every edge, so that what comes into a block goes out, nearest to what is known."""
+    """Solve for the runs along every edge, so that each block's entries equal its exits, closest to known runs."""
     network = _Network(blocks, there, any(item.splits.any() for item in branches.values()))
     equations = network.equations(blocks, there, float(warps.sum()))
     for number in there:
@@ -300,11 +299,11 @@ def _balanced(
             equations.add(network.ran[number], float(known[number].sum()), 1.0)
         elif number in likely:
             equations.add(network.ran[number], float(likely[number].sum()), _LOOSE)
-    network.ways(blocks, branches, equations)
-    flow = np.round(equations.solved())
+    network.add_branches(blocks, branches, equations)
+    flow = np.round(equations.solve())
     found = BlockRuns()
     for number in there:
-        shape = _shape(known.get(number, likely.get(number)), warps)
+        shape = _share_by_multiprocessor(known.get(number, likely.get(number)), warps)
         total = max(float(network.ran[number] @ flow), 0.0)
         close = number in known and abs(float(known[number].sum()) - total) < 0.5
         found.runs[number] = known[number] if close else shape * total
@@ -321,13 +320,13 @@ def add_threads(
     threads: float,
     branches: Mapping[int, PtxBranch],
 ) -> None:
-    """Put into ``found`` how many threads a run of each block has, on average; ``threads`` began the kernel.
+    """Add to ``found`` how many threads a run of each block has, on average; ``threads`` began the kernel.
 
     Threads are solved for as runs are, and simpler: as many come to a branch as leave it.
     """
     network = _Network(blocks, there, False)
     equations = network.equations(blocks, there, threads)
-    firm = _known(blocks, there, lines, firm=True)
+    firm = _find_known_runs(blocks, there, lines, firm=True)
     for number in there:
         ran, row = float(found.runs[number].sum()), network.ran[number]
         if not ran:
@@ -337,10 +336,10 @@ def add_threads(
         branch = branches.get(line or 0)
         if branch is not None and alone and abs(float(branch.runs.sum()) - ran) < 0.5:
             equations.add(row, float(branch.threads.sum()), _SURE)
-        votes = _threads_said(blocks[number], lines, ran)
+        votes = _vote_threads(blocks[number], lines, ran)
         for value, count in votes.items():
             equations.add(row, value, (1.0 if number in firm else _LOOSE) * count / votes.total())
-    flow = np.round(equations.solved())
+    flow = np.round(equations.solve())
     for number in there:
         ran = float(found.runs[number].sum())
         found.each[number] = min(float(network.ran[number] @ flow) / ran, _LANES) if ran else 0.0
@@ -348,11 +347,12 @@ def add_threads(
             found.jumped[number] = float(flow[network.jump[number]])
 
 
-def _threads_said(
+def _vote_threads(
     block: Sequence[MachineInstruction], lines: Mapping[int, Line], runs: float
 ) -> Counter[float]:
-    """How many threads came to a block, if each of its instructions had as many as its PTX line: wrong for some, as
-    the assembler moves them to other blocks. Those that are never moved far, if there are any; else all."""
+    """Return votes for a block's number of threads, one by each instruction's PTX line; from instructions that are
+    never moved far, if there are any, else from all.
+    """
     votes: tuple[Counter[float], Counter[float]] = Counter(), Counter()
     for item in block:
         line = lines.get(item.ptx or 0)
@@ -360,15 +360,15 @@ def _threads_said(
             continue
         asked, on = (line.runs, line.threads) if item.predicate else (line.on_runs, line.on_threads)
         if float(asked.sum()) > 0.99 * runs:
-            votes[_fixed(item, lines)][runs * float(on.sum() / asked.sum())] += 1
+            votes[_is_fixed(item, lines)][runs * float(on.sum() / asked.sum())] += 1
     return votes[True] or votes[False]
 
 
 class _Network:
-    """What there is to find: runs along every edge. Where threads of a warp went different ways, more may go out of
-    a branch than came in, and less out of the place where they meet again: so much for each of those as well.
+    """The unknowns: runs along every edge. Where warps split, a branch may have more exits than entries, and the
+    point where they meet fewer: one more unknown for each of those.
 
-    How often a block ran, and how often it was come to, are sums of these.
+        How often a block ran, and how often it was come to, are sums of these.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class _Network:
     def equations(
         self, blocks: Sequence[Sequence[MachineInstruction]], there: Sequence[int], begun: float
     ) -> _Equations:
-        """What comes into a block goes out, ``begun`` into the first."""
+        """Return the equations of the flow: each block's entries equal its exits, ``begun`` enter the first."""
         found, calls = _Equations(self.size), calling_blocks(blocks, there)
         for number in there:
             called = sum((self.ran[caller] for caller in calls.get(number, ())), np.zeros(self.size))
@@ -406,13 +406,13 @@ class _Network:
             found.add(row, begun if number == there[0] else 0.0, _FIRM)
         return found
 
-    def ways(
+    def add_branches(
         self,
         blocks: Sequence[Sequence[MachineInstruction]],
         branches: Mapping[int, PtxBranch],
         equations: _Equations,
     ) -> None:
-        """What is known of branches: those of the PTX may stand under another line, or were not worth a jump."""
+        """Add what the PTX's branches say of splits: they may stand under another line, or not be a jump."""
         unit = np.eye(self.size)
         lines = {number: _ptx_branch(blocks[number], branches)[0] for number in self.fork}
         rest = sum(float(item.splits.sum()) for line, item in branches.items() if line not in lines.values())
@@ -429,19 +429,18 @@ class _Network:
 def _ptx_branch(
     block: Sequence[MachineInstruction], branches: Mapping[int, PtxBranch]
 ) -> tuple[int | None, bool]:
-    """The line of the PTX's branch that a block ends with, found by its own line or by what sets its condition; and
-    whether nothing else is in that condition, as where two branches were made one."""
+    """Return the line of the PTX branch that ends a block, and whether nothing else is in its condition."""
     if block[-1].family not in ("BRA", "EXIT"):
         return None, False
-    own, tests = block[-1].ptx or 0, _tests(block)
+    own, tests = block[-1].ptx or 0, _condition_lines(block)
     found = [own] if own in branches else [n for n, item in branches.items() if item.tests & {*tests}]
     if len(found) != 1:
         return None, False
     return found[0], 0 < len(tests) <= len(branches[found[0]].tests) and {*tests} <= branches[found[0]].tests
 
 
-def _tests(block: Sequence[MachineInstruction]) -> list[int]:
-    """The PTX lines of the instructions that set the condition of a block's last one."""
+def _condition_lines(block: Sequence[MachineInstruction]) -> list[int]:
+    """Return the PTX lines of the instructions that set the condition of a block's last one."""
     wanted, lines = {*_PREDICATE.findall(block[-1].text)}, []
     for item in reversed(block[:-1]):
         written = _predicates_written(item)
@@ -452,7 +451,7 @@ def _tests(block: Sequence[MachineInstruction]) -> list[int]:
 
 
 def _predicates_written(item: MachineInstruction) -> set[str]:
-    """Results stand first: two predicates at most, before or behind a register."""
+    """Return the predicates that an instruction writes: two at most, before or behind its first register."""
     operands = item.text.partition(item.opcode)[2].split(",")[:3]
     if not _PREDICATE_ALONE.fullmatch(operands[0]):
         operands = operands[1:]
@@ -472,12 +471,12 @@ def _predicates_read(item: MachineInstruction) -> set[str]:
 def calling_blocks(
     blocks: Sequence[Sequence[MachineInstruction]], there: Sequence[int]
 ) -> dict[int, list[int]]:
-    """The blocks that call the routine which a block begins."""
+    """Map the first block of each routine to the blocks that call it."""
     labels = {item.label: number for number in there for item in blocks[number] if item.label}
     found: dict[int, list[int]] = {}
     for number in there:
         last = blocks[number][-1]
-        if last.family == "CALL" and not _far(last):
+        if last.family == "CALL" and not _is_jump(last):
             for name in _JUMP.findall(last.text):
                 if name in labels:
                     found.setdefault(labels[name], []).append(number)
@@ -485,7 +484,7 @@ def calling_blocks(
 
 
 class _Equations:
-    """Equations that need not all hold: of each is known how much it matters."""
+    """Weighted linear equations, of which some may be wrong."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -498,9 +497,10 @@ class _Equations:
         self._right.append(right)
         self._weights.append(weight)
 
-    def solved(self) -> npt.NDArray[Any]:
-        """Without negative entries, and so that what is wrong is wrong in few equations: each time around, one
-        that is far from holding counts for less. A block with a wrong estimate then does not pull at others."""
+    def solve(self) -> npt.NDArray[Any]:
+        """Return a solution without negative entries that breaks few equations: each round gives less weight
+        to equations that are far from holding, so that one wrong estimate does not pull at others.
+        """
         rows, right, weights = np.array(self._rows), np.array(self._right), np.array(self._weights)
         scale = max(float(np.abs(right).max(initial=0)), 1.0)
         soft = weights < _FIRM
@@ -516,8 +516,8 @@ class _Equations:
         return found
 
 
-def _shape(figures: Figures | None, warps: Figures) -> Figures:
-    """Which part of it each multiprocessor has."""
+def _share_by_multiprocessor(figures: Figures | None, warps: Figures) -> Figures:
+    """Return each multiprocessor's share of some figures."""
     for found in (figures, warps):
         if found is not None and found.any():
             part: Figures = found / found.sum()
@@ -528,7 +528,7 @@ def _shape(figures: Figures | None, warps: Figures) -> Figures:
 def _least_squares(
     matrix: npt.NDArray[Any], right: npt.NDArray[Any], free: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """The x without negative entries for which ``matrix @ x`` is nearest to ``right``.
+    """Return the x without negative entries for which ``matrix @ x`` is nearest to ``right``.
 
     By changing sides: entries that are negative are held at zero, those held that would grow are let go, all at
     once as long as that leaves fewer of them, else the worst of them alone. ``free`` are those to begin with, and

@@ -1,4 +1,4 @@
-"""Metrics of instructions: how many, of which class, on which pipe, and where branches part threads.
+"""Metrics of instructions: counts by class and pipe, and divergent branches.
 
 The runs of what touches no memory follow from the basic block that it is in, so these figures are estimates; see
 ``flow.py``.
@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewise.emulator.profiling.counted import Counts
 from tilewise.instruments.classes import CLASSES, PIPED, PIPES, category_of, class_of, pipes_of
-from tilewise.instruments.machine import MEMORY, Machine, MachineAccess, Ran, width_of
-from tilewise.instruments.metric import ESTIMATED, EXACT, PTX, Figures, Metric, spread, whole
+from tilewise.instruments.machine import MEMORY, Machine, MachineAccess, MachineRuns, width_of
+from tilewise.instruments.metric import ESTIMATED, EXACT, PTX, Figures, Metric, round_counts, spread
 from tilewise.toolchain.lines import MachineInstruction
 
 __all__ = ["barrier_metrics", "instruction_metrics", "ptx_metrics", "unclassified_opcode_notes"]
@@ -84,7 +84,7 @@ class _Sum:
 
 
 class _Kind(NamedTuple):
-    """What is alike for counting: the opcode without modifiers, pipes, bits of a lane, what a bulk copy is for."""
+    """The key under which instructions are counted: opcode, pipes, bits a lane, direction of a bulk copy."""
 
     opcode: str
     pipes: tuple[str, ...] | None
@@ -93,7 +93,7 @@ class _Kind(NamedTuple):
 
 
 def instruction_metrics(machine: Machine, counts: Counts, threads: float) -> list[Metric]:
-    """Everything of the machine code's instructions; ``threads`` are those that were launched."""
+    """Return all metrics of the machine code's instructions; ``threads`` were launched."""
     sums = _Sums(machine.ran, len(counts.rows))
     found = _launch(sums, counts.block_runs(0) * 1.0, threads)
     found += _classes(sums, machine.capability)
@@ -113,9 +113,9 @@ def _kind(item: MachineInstruction) -> _Kind:
 
 
 class _Sums:
-    """Runs of like instructions, added up."""
+    """Sums of runs, by kind of instruction."""
 
-    def __init__(self, ran: Iterable[Ran], size: int) -> None:
+    def __init__(self, ran: Iterable[MachineRuns], size: int) -> None:
         self.size = size
         self.by_key: dict[_Kind, _Sum] = {}
         for item in ran:
@@ -132,7 +132,7 @@ class _Sums:
         for key, item in self.by_key.items():
             if chosen(key):
                 found = found + getattr(item, what)
-        return whole(found)
+        return round_counts(found)
 
     def of(self, opcodes: Collection[str], what: str = "runs") -> Figures:
         return self.total(lambda kind: kind.opcode in opcodes, what)
@@ -154,7 +154,7 @@ class _Sums:
 
 
 def _launch(sums: _Sums, warps: Figures, threads: float) -> list[Metric]:
-    """Of all instructions together."""
+    """Return the metrics of all instructions together."""
     runs, active, on = (sums.everything(what) for what in ("runs", "active", "threads"))
     found: list[Metric] = []
     for family in _BOTH:
@@ -164,7 +164,7 @@ def _launch(sums: _Sums, warps: Figures, threads: float) -> list[Metric]:
         found += spread(f"{family}__sass_thread_inst_executed_pred_on", on, ESTIMATED, "inst")
     found += spread("smsp__thread_inst_executed", active, ESTIMATED, "inst")
     found += spread("smsp__thread_inst_executed_pred_on", on, ESTIMATED, "inst")
-    found += spread("smsp__thread_inst_executed_pred_off", whole(active - on), ESTIMATED, "inst")
+    found += spread("smsp__thread_inst_executed_pred_off", round_counts(active - on), ESTIMATED, "inst")
     executed, launched = float(runs.sum()), float(warps.sum())
     for what, figures in (("", active), ("_pred_on", on)):
         ratio = float(figures.sum()) / executed if executed else 0.0
@@ -182,7 +182,7 @@ def _launch(sums: _Sums, warps: Figures, threads: float) -> list[Metric]:
 
 
 def _classes(sums: _Sums, capability: tuple[int, int] | None) -> list[Metric]:
-    """Threads for which an instruction ran, by its class."""
+    """Return the threads that ran instructions, by class."""
     found: list[Metric] = []
     figures = {name: sums.of(opcodes, "threads") for name, opcodes in _SINGLE.items()}
     for name in CLASSES:
@@ -198,7 +198,7 @@ def _classes(sums: _Sums, capability: tuple[int, int] | None) -> list[Metric]:
 
 
 def _operations(sums: _Sums) -> list[Metric]:
-    """Warps that ran an operation, whether or not a guard let any of their threads through."""
+    """Return the warps that ran each operation, even where a guard let no thread through."""
     found: list[Metric] = []
     named = {f"smsp__inst_executed_op_{name}": sums.of(opcodes) for name, opcodes in _OPERATIONS.items()}
     for name, engine, ways in _ENGINE:
@@ -215,7 +215,7 @@ def _operations(sums: _Sums) -> list[Metric]:
 
 
 def _accesses(accesses: Sequence[MachineAccess], size: int) -> list[Metric]:
-    """Warps that ran an access of which a guard let some thread through."""
+    """Return the warps that ran each access, where a guard let a thread through."""
     found: list[Metric] = []
     outside = [item for item in accesses if item.space == "global"]
     copies = [item for item in outside if item.op == "ldgsts"]
@@ -226,7 +226,7 @@ def _accesses(accesses: Sequence[MachineAccess], size: int) -> list[Metric]:
         "shared_stsm": [item for item in accesses if item.op == "stsm"],
     }
     for name, some in named.items():
-        figures = whole(sum((item.runs for item in some), np.zeros(size)))
+        figures = round_counts(sum((item.runs for item in some), np.zeros(size)))
         label = EXACT if all(item.exact for item in some) else ESTIMATED
         for family in _BOTH:
             found += spread(f"{family}__sass_inst_executed_op_{name}", figures, label, "inst")
@@ -234,7 +234,7 @@ def _accesses(accesses: Sequence[MachineAccess], size: int) -> list[Metric]:
 
 
 def _pipes(sums: _Sums) -> list[Metric]:
-    """Warps that each pipe ran an instruction for."""
+    """Return the warps' instructions by pipe."""
     found: list[Metric] = []
     named = {f"pipe_{pipe}": sums.on(pipe) for pipe in PIPES}
     for family in _BOTH:
@@ -251,7 +251,7 @@ def _pipes(sums: _Sums) -> list[Metric]:
 
 
 def _tensor_pipes(sums: _Sums, capability: tuple[int, int] | None) -> list[Metric]:
-    """Of other GPUs, what the names of ncu say by themselves: ``mma`` of warps, not the tensor memory's own."""
+    """Return metrics of tensor pipes where the pipes are not known: ``mma`` of warps, not the tensor memory's own."""
     kinds = {"hmma": ("HMMA", "QMMA", "OMMA"), "imma": ("IMMA", "BMMA"), "dmma": ("DMMA",)}
     if capability is None:
         return []
@@ -270,7 +270,7 @@ def _tensor_pipes(sums: _Sums, capability: tuple[int, int] | None) -> list[Metri
 
 
 def _opcodes(sums: _Sums) -> list[Metric]:
-    """What ncu charts: instructions by opcode and by category of opcodes."""
+    """Return instructions by opcode and by ncu's category of opcodes."""
     found = []
     for what, name in (("runs", "sass__inst_executed"), ("threads", "sass__thread_inst_executed_true")):
         by_opcode: dict[str, float] = {}
@@ -282,15 +282,15 @@ def _opcodes(sums: _Sums) -> list[Metric]:
             by_category[category] = by_category.get(category, 0.0) + figure
         for way, parts in (("opcode", by_opcode), ("opcode_category", by_category)):
             if what == "runs" or way == "opcode":
-                total = float(whole(np.array([sum(parts.values())]))[0])
-                listed = {key: float(whole(np.array(value))) for key, value in parts.items() if value}
+                total = float(round_counts(np.array([sum(parts.values())]))[0])
+                listed = {key: float(round_counts(np.array(value))) for key, value in parts.items() if value}
                 ordered = dict(sorted(listed.items(), key=lambda pair: (-pair[1], pair[0])))
                 found.append(Metric(f"{name}_per_{way}", total, ESTIMATED, "inst", ordered))
     return found
 
 
-def _branches(ran: Sequence[Ran], targets: Figures) -> list[Metric]:
-    """Branches of the machine code, and those at which threads of a warp diverged."""
+def _branches(ran: Sequence[MachineRuns], targets: Figures) -> list[Metric]:
+    """Return the metrics of branches: all, and those that split a warp."""
     parted = np.zeros(len(targets))
     for item in ran:
         if item.parted is not None and item.instruction.family in _BRANCHES:
@@ -301,14 +301,14 @@ def _branches(ran: Sequence[Ran], targets: Figures) -> list[Metric]:
     found: list[Metric] = []
     for family in _BOTH:
         found += spread(f"{family}__sass_branch_targets", targets, ESTIMATED, "branches")
-        for way, figures in (("divergent", parted), ("uniform", whole(targets - parted))):
+        for way, figures in (("divergent", parted), ("uniform", round_counts(targets - parted))):
             found += spread(f"{family}__sass_branch_targets_threads_{way}", figures, ESTIMATED, "branches")
     average = "smsp__sass_average_branch_targets_threads_uniform.pct"
     return [*found, Metric(average, uniform, ESTIMATED, "%")]
 
 
-def unclassified_opcode_notes(ran: Iterable[Ran], capability: tuple[int, int] | None) -> list[str]:
-    """Notes that name the opcodes that have no known class or pipe."""
+def unclassified_opcode_notes(ran: Iterable[MachineRuns], capability: tuple[int, int] | None) -> list[str]:
+    """Return notes that name the opcodes without a known class or pipe."""
     opcodes = {item.instruction.family: item.instruction for item in ran if item.runs.any()}
     notes = []
     classless = sorted(opcode for opcode in opcodes if class_of(opcode) is None)
@@ -324,8 +324,8 @@ def unclassified_opcode_notes(ran: Iterable[Ran], capability: tuple[int, int] | 
 
 # -- where there is no machine code ---------------------------------------------------------------------
 def ptx_metrics(counts: Counts) -> list[Metric]:
-    """Instructions of the PTX, which are not the machine's, and its branches."""
-    executed, size = counts.executed(), len(counts.rows)
+    """Return metrics of PTX instructions and branches, for a launch without machine code."""
+    executed, size = counts.instruction_runs(), len(counts.rows)
     runs = sum((item.runs for item in executed), np.zeros(size))
     threads = sum((item.threads for item in executed), np.zeros(size))
     on = sum((item.on_threads for item in executed), np.zeros(size))
@@ -346,9 +346,9 @@ def ptx_metrics(counts: Counts) -> list[Metric]:
 
 
 def barrier_metrics(counts: Counts) -> list[Metric]:
-    """How often warps came to a barrier of their block."""
+    """Return how often warps came to a barrier of their block."""
     total = np.zeros(len(counts.rows))
-    for item in counts.executed():
+    for item in counts.instruction_runs():
         names = ("bar.", "barrier.")
         if item.name.startswith(names) and "cluster" not in item.name and "warp" not in item.name:
             total = total + item.runs

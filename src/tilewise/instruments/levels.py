@@ -1,4 +1,4 @@
-"""Bytes by level: through shared memory, of global memory as requested, from L2, and from memory."""
+"""Bytes read and written at each level of the memory: shared, global as requested, L2, memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Level:
 def levels(
     accesses: Sequence[MachineAccess], metrics: Mapping[str, Metric], label: str = EXACT
 ) -> list[Level]:
-    """From the nearest to the farthest; L2 and memory where a model of the caches was asked for."""
+    """Return the levels, nearest first; L2 and memory only with a model of the caches."""
     found = []
     for space, what in (("shared", "bytes"), ("global", "bytes"), ("global", "sectors")):
         here = [access for access in accesses if access.space == space]

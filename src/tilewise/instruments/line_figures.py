@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.emulator.profiling.counted import Counts
-from tilewise.instruments.machine import Machine, MachineAccess, Ran
+from tilewise.instruments.machine import Machine, MachineAccess, MachineRuns
 from tilewise.instruments.spills import LOCAL
 from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import own_headers
@@ -32,7 +32,7 @@ FIGURES = ("instructions", "wavefronts", "conflicts", "sectors", "ideal")
 
 @dataclass(slots=True)
 class LineFigures:
-    """What one line came to."""
+    """Figures of one line."""
 
     file: str
     line: int
@@ -47,7 +47,7 @@ class LineFigures:
 
     @property
     def excess_sectors(self) -> float:
-        """Sectors beyond those that as many bytes would take side by side."""
+        """Sectors beyond those of as many bytes side by side."""
         return max(0.0, self.sectors - self.ideal_sectors)
 
 
@@ -68,13 +68,13 @@ class _Lines:
 
 
 def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures]:
-    """Instructions are those of the PTX, accesses those that the machine code makes of them."""
+    """Return figures by PTX line: instructions are the PTX's, accesses the machine code's."""
     lines, text = _Lines(), binary.ptx.split("\n")
 
     def at(line: int) -> LineFigures:
         return lines.at(binary.filename if binary.is_foreign else "PTX", line, text[line - 1].strip())
 
-    for item in counts.executed():
+    for item in counts.instruction_runs():
         at(item.line).instructions += float(item.runs.sum())
     for ran in machine.ran:
         if ran.instruction.ptx and ran.instruction.family in LOCAL:
@@ -85,7 +85,7 @@ def by_ptx(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures
 
 
 def by_cuda(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigures]:
-    """By the line of the source that each instruction was written in; empty if the PTX names none."""
+    """Return figures by line of the source; none if the PTX names no source."""
     find, lines = SourceFinder(binary), _Lines()
     if not find.locations:
         return []
@@ -104,7 +104,7 @@ def by_cuda(machine: Machine, counts: Counts, binary: Binary) -> list[LineFigure
 
 
 def by_machine(machine: Machine) -> list[LineFigures]:
-    """By instruction of the machine code; the line is where it lies."""
+    """Return figures by machine instruction; the line is its address."""
     lines = _Lines()
     for item in machine.ran:
         _add_runs(lines.at("machine code", item.instruction.offset, item.instruction.text), item)
@@ -113,7 +113,7 @@ def by_machine(machine: Machine) -> list[LineFigures]:
     return _worst_first(lines.found.values())
 
 
-def _add_runs(line: LineFigures, item: Ran) -> None:
+def _add_runs(line: LineFigures, item: MachineRuns) -> None:
     runs = float(item.runs.sum())
     line.instructions += runs
     line.local += runs * (item.instruction.family in LOCAL)

@@ -1,4 +1,4 @@
-"""The machine code's side of a launch: what the emulator saw of the PTX, joined with the line tables.
+"""Join the emulator's counts of the PTX with the machine code, by its line tables.
 
 Which addresses were touched, and how often, comes from running the PTX; with how many bytes a lane, from the
 machine code, in which the assembler has merged loads and left some out. A PTX line of which there are several
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewise.emulator.profiling.counted import AccessCounts, Counts, Executed
+from tilewise.emulator.profiling.counted import AccessCounts, Counts, InstructionRuns
 from tilewise.instruments.flow import (
     ONE_BY_ONE,
     BlockRuns,
@@ -26,13 +26,13 @@ from tilewise.instruments.flow import (
     add_threads,
     basic_blocks,
     block_runs,
+    find_reachable,
     has_slow_path,
-    reached,
 )
 from tilewise.instruments.slow_paths import add_detours, find_detours
 from tilewise.toolchain.lines import LineTable, MachineInstruction
 
-__all__ = ["MEMORY", "Figures", "Machine", "MachineAccess", "Ran", "join_machine_code"]
+__all__ = ["MEMORY", "Figures", "Machine", "MachineAccess", "MachineRuns", "join_machine_code"]
 
 
 # Families of machine instructions that touch memory → what they do there, and in which space.
@@ -58,7 +58,7 @@ _ACTIONS = {"ld": "load", "ldsm": "load", "st": "store", "stsm": "store", "atom"
 
 @dataclass(slots=True)
 class MachineAccess:
-    """What one machine instruction did in one memory space."""
+    """The accesses of one machine instruction to one memory space."""
 
     instruction: MachineInstruction
     op: str  # "ld", "st", "ldsm", "stsm", "atom", "red", "ldgsts"
@@ -81,8 +81,8 @@ class MachineAccess:
 
 
 @dataclass(slots=True)
-class Ran:
-    """One machine instruction and how often it ran."""
+class MachineRuns:
+    """How often one machine instruction ran."""
 
     instruction: MachineInstruction
     block: int
@@ -94,29 +94,29 @@ class Ran:
 
 @dataclass(slots=True)
 class Machine:
-    """All of it. ``level`` is "machine code", "predicted" or "PTX"."""
+    """The counts of a launch by machine instruction. ``level`` is "machine code", "predicted" or "PTX"."""
 
     level: str
     accesses: list[MachineAccess] = field(default_factory=list)
-    ran: list[Ran] = field(default_factory=list)
+    ran: list[MachineRuns] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     capability: tuple[int, int] | None = None  # that the machine code is for
 
 
 def join_machine_code(table: LineTable, counts: Counts, capability: tuple[int, int] | None = None) -> Machine:
-    """The counts of a launch by machine instruction."""
+    """Return the counts of a launch by machine instruction."""
     lines = _by_line(counts)
     blocks = basic_blocks(table.instructions)
-    there = reached(blocks)
+    there = find_reachable(blocks)
     machine = Machine("machine code", capability=capability)
     if not there:
         return machine
     warps = counts.block_runs(0) * 1.0
     paths = counts.slow_paths()
     detours = [item for item in find_detours(blocks, there) if any(path.line == item.line for path in paths)]
-    aside = {number for item in detours for number in item.aside}
+    aside = {number for item in detours for number in item.slow_blocks}
     usual = [number for number in there if number not in aside]
-    branches = _branches(counts)
+    branches = _sum_branches(counts)
     runs = block_runs(blocks, usual, lines, warps, branches)
     add_threads(blocks, usual, lines, runs, float(counts.block_threads(0).sum()), branches)
     if detours:
@@ -144,24 +144,24 @@ def join_machine_code(table: LineTable, counts: Counts, capability: tuple[int, i
             # Copies of a line share what it did as they share its runs.
             whole = sum(copies[key])
             share = float(runs.runs[number].sum()) / whole if whole else 1 / len(copies[key])
-            elected = _elected(item, blocks[number], lines.get(item.ptx))
+            elected = _uses_one_lane(item, blocks[number], lines.get(item.ptx))
             known = len(widths[key]) == 1 and number not in spinning
-            fewer = _merged(item, whole, max(widths[key]), lines.get(item.ptx))
+            fewer = _share_after_merging(item, whole, max(widths[key]), lines.get(item.ptx))
             share, known = share * fewer, known and fewer in (1, 0.5, 0.25)
             machine.accesses += _accesses(item, places[item.ptx], share, known, elected)
     alike: dict[tuple[int | None, str], list[float]] = defaultdict(list)
     for number, item in code:
         alike[item.ptx, item.opcode].append(float(runs.runs[number].sum()))
     for number in there:
-        machine.ran += _ran(number, blocks[number], lines, alike, runs)
+        machine.ran += _list_runs(number, blocks[number], lines, alike, runs)
     machine.notes += _check(machine, every, widths)
     return machine
 
 
-def _branches(counts: Counts) -> dict[int, PtxBranch]:
-    """The conditional branches of the PTX, by line; of several of a line, as calls have them, the sum."""
+def _sum_branches(counts: Counts) -> dict[int, PtxBranch]:
+    """Return the conditional branches of the PTX by line; branches of one line, as in inlined calls, add up."""
     found: dict[int, PtxBranch] = {}
-    for item in counts.executed():
+    for item in counts.instruction_runs():
         if item.splits is None:
             continue
         known = found.setdefault(
@@ -173,9 +173,10 @@ def _branches(counts: Counts) -> dict[int, PtxBranch]:
     return found
 
 
-def _merged(item: MachineInstruction, runs: float, widest: int, line: Line | None) -> float:
-    """Where copies of a load or store are wider than the PTX has it, one does what several turns of a loop, or other
-    copies, would: which part of the line's runs is left. ``runs`` are those of all its copies."""
+def _share_after_merging(item: MachineInstruction, runs: float, widest: int, line: Line | None) -> float:
+    """Return the share of a line's runs that is left where the assembler merged loads or stores into wider ones.
+    ``runs`` are those of all the line's copies.
+    """
     if line is None or item.predicate or item.family not in ("LDS", "STS", "LDG", "STG"):
         return 1.0
     asked = float(line.on_runs.sum())
@@ -183,16 +184,17 @@ def _merged(item: MachineInstruction, runs: float, widest: int, line: Line | Non
     return min(runs / asked, 1.0) if asked and named and max(named) < widest else 1.0
 
 
-def _elected(item: MachineInstruction, block: Sequence[MachineInstruction], line: Line | None) -> bool:
-    """Whether the assembler has one lane do an atomic operation for its warp: it is guarded there, and not in the
-    PTX, and the lanes are counted before it."""
+def _uses_one_lane(item: MachineInstruction, block: Sequence[MachineInstruction], line: Line | None) -> bool:
+    """Whether the assembler has one lane do an atomic operation for its warp: the instruction is guarded,
+    the PTX is not, and the block counts lanes.
+    """
     counting = ("VOTE", "VOTEU", "REDUX", "CREDUX", "ELECT")
     guarded = item.predicate and line is not None and not line.guarded
     return bool(guarded) and any(other.family in counting for other in block)
 
 
 def width_of(item: MachineInstruction) -> int:
-    """Bits of a lane."""
+    """Return the bits that an instruction moves for each lane."""
     if item.family in ("LDSM", "STSM"):
         return 128
     if item.family in ("ATOMS", "ATOMG", "ATOM", "RED", "REDG"):
@@ -201,12 +203,13 @@ def width_of(item: MachineInstruction) -> int:
 
 
 def _by_line(counts: Counts) -> dict[int, Line]:
-    """What each line came to. Of several instructions of a line, as inline assembly has them, and of the parts
-    that one was taken apart into, it is what came to most; of copies of one, as calls have them, the sum."""
-    once: dict[tuple[int, str, int], Executed] = {}
-    for item in counts.executed():
+    """Return the counts of each PTX line. Of several instructions of a line the one with most runs counts; copies of
+    one instruction, as in inlined calls, add up.
+    """
+    once: dict[tuple[int, str, int], InstructionRuns] = {}
+    for item in counts.instruction_runs():
         once[item.line, item.name, item.block] = item
-    by_name: dict[int, dict[str, list[Executed]]] = defaultdict(lambda: defaultdict(list))
+    by_name: dict[int, dict[str, list[InstructionRuns]]] = defaultdict(lambda: defaultdict(list))
     for (number, name, _), item in once.items():
         by_name[number][name].append(item)
     found: dict[int, Line] = {}
@@ -229,7 +232,7 @@ def _by_line(counts: Counts) -> dict[int, Line]:
 def _accesses(
     item: MachineInstruction, places: Sequence[AccessCounts], part: float, alike: bool, elected: bool
 ) -> list[MachineAccess]:
-    """What a machine instruction did, as a part of what its PTX line did.
+    """Return a machine instruction's accesses: a share of those of its PTX line.
 
     ``elected``: one lane may do it for all; it does where the PTX has all of them at one address.
     """
@@ -238,7 +241,7 @@ def _accesses(
     found = []
     for space in spaces:
         for place in places:
-            if not _fits(op, space, place):
+            if not _is_access_of(op, space, place):
                 continue
             # An access wider than the machine has is done in parts.
             share = max(1, place.size * 8 // bits) * part
@@ -310,7 +313,7 @@ def _by_one_lane(
 
 
 def _at_one_address(place: AccessCounts) -> bool:
-    """Whether in every run all lanes wanted one word."""
+    """Whether all lanes access one word, in every run."""
     every = place.asked if place.outside.any() else place.waves[max(4, place.size)]
     return place.action == "atomic" and bool((every == place.threads).all())
 
@@ -318,7 +321,7 @@ def _at_one_address(place: AccessCounts) -> bool:
 def shared_figures(
     place: AccessCounts, width: int, bypass: bool, fills: bool
 ) -> tuple[Figures, Figures, Figures]:
-    """Wavefronts of shared memory, those without conflicts, and ideal ones, with ``width`` bytes a lane.
+    """Return wavefronts, those without conflicts, and ideal ones, of accesses of ``width`` bytes a lane.
 
     A copy past the L1 has passes of its own, and if it may fill with zeros, it does that first.
     """
@@ -332,21 +335,21 @@ def shared_figures(
     return waves + place.passes, phases + place.passes, 2 * ideals
 
 
-def _fits(op: str, space: str, place: AccessCounts) -> bool:
+def _is_access_of(op: str, space: str, place: AccessCounts) -> bool:
     if op == "ldgsts":
         return place.action == ("fill" if space == "shared" else "copy")
     touched = place.shared if space == "shared" else place.outside
     return place.action == _ACTIONS[op] and (place.space == space or bool(touched.any()))
 
 
-def _ran(
+def _list_runs(
     number: int,
     block: Sequence[MachineInstruction],
     lines: Mapping[int, Line],
     copies: Mapping[tuple[int | None, str], Sequence[float]],
     found: BlockRuns,
-) -> list[Ran]:
-    """How often the instructions of a block ran, and for how many threads."""
+) -> list[MachineRuns]:
+    """Return the runs and threads of a block's instructions."""
     runs, each = found.runs[number], found.each[number]
     one_by_one = block[-1].opcode.startswith(ONE_BY_ONE)
     ran = []
@@ -369,14 +372,14 @@ def _ran(
             on = line.on_runs * each if item.predicate.startswith(("@UP", "@!UP")) else line.on_threads
             threads = np.minimum(threads, on * share)
         parted = found.parted.get(number) if item is block[-1] else None
-        ran.append(Ran(item, number, runs, active, threads, parted))
+        ran.append(MachineRuns(item, number, runs, active, threads, parted))
     return ran
 
 
 def _check(
     machine: Machine, places: Sequence[AccessCounts], widths: Mapping[tuple[int | None, str], set[int]]
 ) -> list[str]:
-    """Whether the machine code moves as many bytes as the PTX: the assembler may leave accesses out."""
+    """Note where the machine code moves other bytes than the PTX asks for: the assembler may drop accesses."""
     notes = []
     asking = {item.instruction.ptx for item in machine.accesses}
     for space, op, action in (("shared", "ld", "load"), ("shared", "st", "store"), ("global", "ld", "load")):

@@ -1,4 +1,4 @@
-"""A metric: one figure of a launch under its name; figures of multiprocessors as sums and averages."""
+"""A metric: one named figure of a launch; figures of multiprocessors become sums and averages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ESTIMATED", "EXACT", "PARTS", "PREDICTED", "PTX", "Figures", "Metric", "spread", "whole"]
+__all__ = ["ESTIMATED", "EXACT", "PARTS", "PREDICTED", "PTX", "Figures", "Metric", "round_counts", "spread"]
 
 EXACT, ESTIMATED, PREDICTED, PTX = "exact", "estimated", "predicted", "PTX"
 PARTS = 4  # of a multiprocessor
@@ -19,7 +19,7 @@ Figures = npt.NDArray[Any]  # one for each multiprocessor
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a launch. ``instances`` are what it is made of, as ncu calls them: figures by opcode."""
+    """One figure of a launch. ``instances`` are its parts, as ncu calls them: figures by opcode."""
 
     name: str
     value: float
@@ -29,8 +29,8 @@ class Metric:
 
 
 def spread(name: str, figures: Figures, label: str, unit: str = "") -> list[Metric]:
-    """A figure of every multiprocessor as sum, average, least and most."""
-    total = float(whole(np.array(figures.sum())))
+    """Return sum, average, least and most of a figure over the multiprocessors."""
+    total = float(round_counts(np.array(figures.sum())))
     total = round(total) * 1.0 if label == ESTIMATED else total  # there are no parts of runs
     if name.startswith("smsp__"):
         ways = {"avg": total / (PARTS * len(figures)), "sum": total}
@@ -44,7 +44,7 @@ def spread(name: str, figures: Figures, label: str, unit: str = "") -> list[Metr
     return [Metric(f"{name}.{way}", value, label, unit) for way, value in ways.items()]
 
 
-def whole(figures: Figures) -> Figures:
-    """Counts are whole numbers; parts of them, added up, are so but for rounding."""
+def round_counts(figures: Figures) -> Figures:
+    """Round counts that are whole but for rounding errors."""
     near = np.round(figures)
     return np.where(np.abs(figures - near) < 1e-3, near, figures)

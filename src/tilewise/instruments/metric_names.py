@@ -14,8 +14,8 @@ from tilewise.errors import UnknownNameError
 from tilewise.gpus import find
 from tilewise.instruments.bulk_accesses import BULK
 from tilewise.instruments.cache_model import Traffic
-from tilewise.instruments.machine import Machine, MachineAccess, Ran
-from tilewise.instruments.metrics import chosen, make_metrics
+from tilewise.instruments.machine import Machine, MachineAccess, MachineRuns
+from tilewise.instruments.metrics import make_metrics, select_names
 from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.profile_launch import DEFAULT_GPU, launch_figures
 from tilewise.launch import Launch
@@ -33,7 +33,7 @@ def check_metric_names(patterns: Sequence[str] | None) -> None:
     """Refuse a name or a pattern that no metric of any launch fits."""
     names = known_metric_names()
     for pattern in patterns or ():
-        if not chosen(names, [pattern]):
+        if not select_names(names, [pattern]):
             raise UnknownNameError("metric", pattern, names)
 
 
@@ -56,7 +56,7 @@ def _of_empty_launches() -> Iterator[Sequence[str]]:
     accesses = [MachineAccess(item, op, space, 32, *figures) for space in _SPACES for op in _OPS]
     launch = Launch((1, 1, 1), (_THREADS, 1, 1))
     said, filled = launch_figures(launch, gpu, 0), occupancy(gpu, _THREADS, 16, grid=1)
-    ran = [Ran(item, 0, nothing, nothing, nothing)]
+    ran = [MachineRuns(item, 0, nothing, nothing, nothing)]
     machines = [Machine("machine code", accesses, ran, capability=one) for one in _CAPABILITIES]
     for machine in (*machines, Machine("predicted", accesses), Machine("machine code", ran=ran)):
         counts = Counts(about, np.ones((1, 64), np.int64), [])

@@ -1,4 +1,4 @@
-"""Figures under the names that NVIDIA's profiler gives them, ``tilewise__`` ones where it has none.
+"""Metrics of a launch under the names of NVIDIA's profiler, or ``tilewise__`` ones where it has none.
 
 A figure is counted on every multiprocessor; ``.sum`` is of the whole GPU, ``.avg``, ``.min`` and ``.max`` are
 over multiprocessors. Those of the ``smsp__`` family are over the four parts of a multiprocessor in the
@@ -20,10 +20,19 @@ from tilewise.gpus import find
 from tilewise.instruments.bulk_accesses import BULK, bulk_metrics
 from tilewise.instruments.instruction_metrics import barrier_metrics, instruction_metrics, ptx_metrics
 from tilewise.instruments.machine import Machine, MachineAccess
-from tilewise.instruments.metric import ESTIMATED, EXACT, PARTS, PREDICTED, Figures, Metric, spread, whole
+from tilewise.instruments.metric import (
+    ESTIMATED,
+    EXACT,
+    PARTS,
+    PREDICTED,
+    Figures,
+    Metric,
+    round_counts,
+    spread,
+)
 from tilewise.instruments.occupancy import Occupancy
 
-__all__ = ["chosen", "make_metrics"]
+__all__ = ["make_metrics", "select_names"]
 
 # Metrics of shared memory: what ncu calls an operation → operations of the machine code.
 _SHARED_OPS = {
@@ -44,7 +53,7 @@ _GLOBAL_OPS = {"ld": ("ld",), "st": ("st",), "atom": ("atom",), "red": ("red",),
 def make_metrics(
     machine: Machine, counts: Counts, occupancy: Occupancy | None, launch: Mapping[str, float]
 ) -> dict[str, Metric]:
-    """Every figure of a launch by its name."""
+    """Return every metric of a launch by name."""
     size = len(counts.rows)
     label = EXACT if machine.level == "machine code" else PREDICTED
     found = _shared(machine.accesses, size, label) + _global(machine.accesses, size, label)
@@ -65,8 +74,9 @@ def make_metrics(
 
 
 def _of_parts(named: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Least and most over the parts of multiprocessors, where the warps of a block are dealt to them evenly:
-    taken to be a quarter of the multiprocessor's."""
+    """Return least and most over the parts of multiprocessors, taken to be a quarter of the multiprocessor's: the warps
+    of a block are dealt to the parts evenly.
+    """
     found = {}
     for name in named:
         if name.startswith("smsp__") and name.endswith(".sum"):
@@ -84,9 +94,10 @@ def _of_parts(named: Mapping[str, Metric]) -> dict[str, Metric]:
     return found
 
 
-def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """The names that match one of the patterns, as ncu takes them: ``l1tex__*``, ``regex:…``, or a name without its
-    last part for all that begin so."""
+def select_names(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that match a pattern, as ncu takes them: ``l1tex__*``, ``regex:…``, or a name without its last
+    part, which matches all names that begin so.
+    """
     import re
 
     known = list(names)
@@ -119,21 +130,21 @@ def _sum(accesses: Iterable[MachineAccess], what: str, size: int) -> Figures:
     for access in accesses:
         figures = getattr(access, what)
         total = total if figures is None else total + figures
-    return whole(total)
+    return round_counts(total)
 
 
 def _touched(accesses: Sequence[MachineAccess], size: int) -> Figures:
-    """Different sectors of each run."""
+    """Return the different sectors of each run, added up."""
     total = np.zeros(size)
     for item in accesses:
         total = total + (item.sectors if item.touched is None else item.touched)
-    return whole(total)
+    return round_counts(total)
 
 
 def _average(
     name: str, accesses: Sequence[MachineAccess], what: str, most: int, label: str, size: int
 ) -> list[Metric]:
-    """Bytes of data in a wavefront or a sector, each counted once, and which part that is of what there is room for."""
+    """Return the average bytes of data in a wavefront or sector, and its percentage of the bytes that fit."""
     units, data = float(_sum(accesses, what, size).sum()), float(_sum(accesses, "data", size).sum())
     ratio = data / units if units else 0.0
     stem = f"smsp__sass_average_data_bytes_per_{name}"
@@ -252,7 +263,7 @@ def _global(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Me
 
 
 def _bytes(accesses: Sequence[MachineAccess], size: int, label: str) -> list[Metric]:
-    """What lanes asked for, by space and operation; ncu has no such names."""
+    """Return the bytes that lanes request, by space and operation; ncu has no such metrics."""
     found: list[Metric] = []
     for space in ("shared", "global", "dshared"):
         for op in ("ld", "st", "atom", "red", "ldsm", "stsm", "ldgsts", *BULK):

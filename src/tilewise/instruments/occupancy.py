@@ -57,7 +57,7 @@ class Occupancy:
 
     @property
     def binding(self) -> tuple[str, ...]:
-        """What limits them; more than one where several come to the same.
+        """The limits that bind; more than one where several allow the same number of blocks.
 
         Shared memory does only where it could not be set to a larger size.
         """
@@ -70,40 +70,40 @@ class Occupancy:
 
     @property
     def threads_per_sm(self) -> int:
-        """Threads that really are on a multiprocessor at once."""
+        """Threads of the blocks on a multiprocessor at once."""
         return self.blocks * self.threads
 
     @property
     def ratio(self) -> float:
-        """Warps there are to warps there could be."""
+        """Resident warps as a share of the most that there may be."""
         return self.warps / self.warps_most
 
     @property
     def waves(self) -> float | None:
-        """How many times the GPU is filled; what is beyond a whole number is the tail."""
+        """How many times the grid fills the GPU; the fraction is the tail."""
         if self.grid is None or not self.blocks:
             return None
         return self.grid / (self.blocks * self.sms)
 
     @property
     def tail(self) -> float | None:
-        """The part of the last wave that has blocks; 1 if it is whole."""
+        """The share of the last wave that has blocks; 1 if it is full."""
         if self.waves is None or self.grid is None:
             return None
         per_wave = self.blocks * self.sms
         return (self.grid % per_wave or per_wave) / per_wave
 
     def with_less(self, registers: int = 0, shared: int = 0) -> Occupancy:
-        """The same with fewer registers a thread or bytes of shared memory a block."""
+        """Return the occupancy with fewer registers a thread or bytes of shared memory a block."""
         return self._with(max(self.registers - registers, 0), max(self.shared - shared, 0))
 
     def _with(self, registers: int, shared: int) -> Occupancy:
-        """The same launch with other registers a thread and bytes of shared memory a block."""
+        """Return the occupancy with other registers a thread and bytes of shared memory a block."""
         return occupancy(self.gpu, self.threads, registers, shared, grid=self.grid, barriers=self.barriers)
 
     @property
     def next_registers(self) -> int | None:
-        """The most registers a thread may have for one more block to fit; None if that does not help."""
+        """The most registers a thread with which one more block fits; None if none does."""
         for registers in range(self.registers - 1, 0, -1):
             if self._with(registers, self.shared).blocks > self.blocks:
                 return registers
@@ -111,7 +111,7 @@ class Occupancy:
 
     @property
     def next_shared(self) -> int | None:
-        """The most bytes of shared memory a block may have for one more block to fit; None if none helps."""
+        """The most bytes of shared memory a block with which one more block fits; None if none does."""
         unit = find(self.gpu).limits.shared_unit
         for shared in range(self.shared // unit * unit, -1, -unit):
             if self._with(self.registers, shared).blocks > self.blocks:
@@ -188,7 +188,7 @@ def occupancy(
 
 
 def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
-    """Registers lie in parts of the multiprocessor, and a warp has all of its own in one part."""
+    """Return the blocks that registers allow: each warp's registers lie in one part of the multiprocessor."""
     limits = gpu.limits
     if not registers:
         return limits.blocks_per_sm
@@ -205,8 +205,9 @@ def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
 
 
 def _by_shared(gpu: Gpu, shared: int, others: int) -> tuple[int, int, int]:
-    """Blocks by shared memory, the size that it is set to for as many blocks as fit otherwise, and blocks
-    by all of it."""
+    """Return the blocks that shared memory allows, the size it is set to for as many blocks as fit otherwise, and the
+    blocks that all of it would allow.
+    """
     limits = gpu.limits
     unit = limits.shared_unit
     if shared > limits.shared_per_block_optin:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import RANK_SHIFT
-from tilewise.emulator.profiling.recording import What
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.instruments.recording import NamedMatrix, Recording
 
 __all__ = ["PIECE", "Pieces", "find_pieces"]
@@ -25,7 +25,7 @@ _MOST_COPIES, _MOST_BOXES = 1 << 14, 64  # that are looked at: what comes later 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces of a matrix that a block has in shared memory, in the order of their places there.
+    """The pieces of a matrix in a block's shared memory, ordered by their places there.
 
     A vector of the matrix is a row, or a column where columns are what lies together (``by_columns``). Each piece is
     one of ``vector``, the ``number``-th along it, and begins at the byte ``offset`` of shared memory.
@@ -38,14 +38,14 @@ class Pieces:
     number: Numbers
 
     def groups(self, number: int, vectors: int = PIECE // 2) -> list[int]:
-        """In which of the eight groups of four banks the pieces of one number are, of the first vectors."""
+        """Return which of eight groups of four banks each piece of one number lies in, for the first vectors."""
         own = np.flatnonzero(self.number == number)
         order = own[np.argsort(self.vector[own], kind="stable")][:vectors]
         return [int(at) for at in self.offset[order] % _LINE // PIECE]
 
 
 def find_pieces(recording: Recording, name: str) -> Pieces | None:
-    """The pieces of a matrix that copies put into shared memory first, of one block; None if none did."""
+    """Return the pieces of a matrix that copies put first into a block's shared memory; None if none did."""
     matrix = recording.matrices[name]
     if max(matrix.row_stride, matrix.column_stride) * matrix.itemsize < PIECE:
         return None
@@ -64,10 +64,10 @@ def find_pieces(recording: Recording, name: str) -> Pieces | None:
 
 
 def _copied(recording: Recording, matrix: NamedMatrix) -> tuple[Numbers, Numbers]:
-    """Global addresses that copies read, each with its place in shared memory: of the first block that copies."""
+    """Return global addresses that copies read and their places in shared memory, of the first block that copies."""
     events = recording.events
     event, places, offsets = _pairs(recording)
-    bulks = np.flatnonzero(events.what == What.BULK)
+    bulks = np.flatnonzero(events.what == EventKind.BULK)
     blocks = np.concatenate([events.block[bulks], events.block[event]])
     if not len(blocks):
         return places, offsets
@@ -82,15 +82,17 @@ def _copied(recording: Recording, matrix: NamedMatrix) -> tuple[Numbers, Numbers
 
 
 def _pairs(recording: Recording) -> tuple[Numbers, Numbers, Numbers]:
-    """Of asynchronous copies, lane by lane: the event, the global address and the place in shared memory.
+    """Return event, global address and place in shared memory of each lane of the asynchronous copies.
 
     A lane that reads nothing has no global address, and is left out.
     """
     events = recording.events
-    chosen = np.flatnonzero(np.isin(events.what, (What.COPY, What.FILL)))[:_MOST_COPIES]
+    chosen = np.flatnonzero(np.isin(events.what, (EventKind.COPY, EventKind.FILL)))[:_MOST_COPIES]
     chosen = chosen[np.lexsort((chosen, events.place[chosen], events.warp[chosen], events.block[chosen]))]
     # What is filled follows at once what is read by the same warp at the same place.
-    second = np.flatnonzero((events.what[chosen][:-1] == What.COPY) & (events.what[chosen][1:] == What.FILL))
+    second = np.flatnonzero(
+        (events.what[chosen][:-1] == EventKind.COPY) & (events.what[chosen][1:] == EventKind.FILL)
+    )
     read, fill = chosen[second], chosen[second + 1]
     active = (events.mask[read] & events.mask[fill])[:, None] >> np.arange(32, dtype=np.uint32) & 1
     index, lane = np.nonzero(active)

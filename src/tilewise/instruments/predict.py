@@ -1,4 +1,4 @@
-"""Where no machine code can be had: which shared loads and stores the assembler will merge.
+"""Predict which shared loads and stores the assembler merges, where there is no machine code.
 
 Loads of 4 or 8 bytes in one basic block, at constant distances from one register that nothing changes in
 between, become loads of 8 or 16 bytes where they are neighbours and every lane's address allows it; stores of 2
@@ -18,7 +18,7 @@ from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.instruments.machine import Machine, MachineAccess, shared_figures
 from tilewise.toolchain.lines import MachineInstruction
 
-__all__ = ["merged", "predict"]
+__all__ = ["predict", "predict_widths"]
 
 # Bytes of types whose loads and stores the assembler merges, by their bits.
 _SIZES = {"ld": {"32": 4, "64": 8}, "st": {"16": 2, "32": 4, "64": 8}}
@@ -29,7 +29,7 @@ _OPS = {"load": "ld", "store": "st", "atomic": "atom", "copy": "ldgsts", "fill":
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One load or store that may be merged with others of its group."""
+    """A load or store that may be merged with others of its group."""
 
     line: int
     offset: int
@@ -39,8 +39,8 @@ class _Item:
 _Group = tuple[str, str, int]  # "ld" or "st", the base register, bytes of a lane
 
 
-def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
-    """By line of the PTX: the bytes of a lane that its load or store becomes, 0 if another one does its work.
+def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
+    """Map PTX lines to the bytes a lane of their merged load or store; 0 where another line's does the work.
 
     ``aligned`` tells of each line to how many bytes all addresses seen were aligned.
     """
@@ -49,11 +49,11 @@ def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
 
     def finish(*names: _Group) -> None:
         for name in names:
-            found.update(_joined(groups.pop(name), name[2], aligned))
+            found.update(_merge_group(groups.pop(name), name[2], aligned))
 
     function = parse(ptx).function(entry)
     for item in function.body if function else ():
-        if isinstance(item, Label) or item.opcode in _PARTING or _stirs(item):
+        if isinstance(item, Label) or item.opcode in _PARTING or _changes_shared(item):
             finish(*groups)
             continue
         access = _access(item)
@@ -70,15 +70,15 @@ def merged(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _stirs(item: Instruction) -> bool:
-    """Whether it changes shared memory in a way that nothing is merged over."""
+def _changes_shared(item: Instruction) -> bool:
+    """Whether an instruction writes shared memory in a way that loads are not merged across."""
     if item.opcode in ("stmatrix", "cp"):
         return True
     return item.opcode == "st" and "global" not in item.parts and _access(item) is None
 
 
 def _access(item: Instruction) -> tuple[_Group, int] | None:
-    """Its group and its offset, of one that may be merged."""
+    """Return group and offset of a load or store that may be merged; None for other instructions."""
     parts = item.parts
     if item.opcode not in _SIZES or item.guard is not None or "shared" not in parts:
         return None
@@ -94,7 +94,7 @@ def _access(item: Instruction) -> tuple[_Group, int] | None:
     return (item.opcode, place.base.name, size), place.offset
 
 
-def _joined(items: list[_Item], size: int, aligned: Mapping[int, int]) -> dict[int, int]:
+def _merge_group(items: list[_Item], size: int, aligned: Mapping[int, int]) -> dict[int, int]:
     by_offset = {item.offset: item for item in items}
     done: dict[int, int] = {}
     used: set[int] = set()
@@ -110,9 +110,9 @@ def _joined(items: list[_Item], size: int, aligned: Mapping[int, int]) -> dict[i
 
 
 def predict(ptx: str, entry: str, counts: Counts) -> Machine:
-    """The accesses of a launch as the machine code will probably make them."""
+    """Predict the machine code's accesses of a launch."""
     places = counts.places()
-    widths = merged(
+    widths = predict_widths(
         ptx, entry, {place.line: _alignment(place) for place in places if place.action in _MERGED}
     )
     machine = Machine("predicted")
@@ -167,7 +167,7 @@ def predict(ptx: str, entry: str, counts: Counts) -> Machine:
 
 
 def _alignment(place: AccessCounts) -> int:
-    """To how many bytes the addresses were aligned, 16 at most."""
+    """Return the bytes, 16 at most, to which all seen addresses were aligned."""
     if place.seen is None:
         return place.size
     found = 16

@@ -19,7 +19,7 @@ from tilewise.instruments.levels import Level, levels
 from tilewise.instruments.line_figures import LineFigures, by_cuda, by_machine, by_ptx
 from tilewise.instruments.machine import Machine
 from tilewise.instruments.metric import EXACT, PREDICTED, Metric
-from tilewise.instruments.metrics import chosen
+from tilewise.instruments.metrics import select_names
 from tilewise.instruments.occupancy import Occupancy
 from tilewise.instruments.roofline import Roofline, roofline
 from tilewise.instruments.spills import Spills, spills_of
@@ -27,7 +27,7 @@ from tilewise.instruments.verdict import Verdict, judge_launch
 from tilewise.launch import Launch
 from tilewise.toolchain.binary import Binary, Resources
 
-__all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "shown"]
+__all__ = ["CSV_COLUMNS", "DEFAULT", "LaneRow", "Profile", "format_number"]
 
 # As ncu prints them.
 CSV_COLUMNS = (
@@ -64,7 +64,7 @@ DEFAULT = (
 
 @dataclass(frozen=True, slots=True)
 class LaneRow:
-    """One lane of one access: what it touched, in which line and sector."""
+    """One lane of an access: the address it touched, and its line and sector."""
 
     lane: int
     address: int
@@ -114,17 +114,17 @@ class Profile(Mapping[str, float]):
 
     @property
     def level(self) -> str:
-        """Where widths and counts of accesses come from: "machine code", or "predicted"."""
+        """Where widths and counts of accesses come from: "machine code" or "predicted"."""
         return self.machine.level
 
     @property
     def roofline(self) -> Roofline:
-        """What each part of the GPU has to do, and which takes longest."""
+        """How long each part of the GPU is busy, and which part binds."""
         return roofline(self.machine, self, self.gpu)
 
     @property
     def verdict(self) -> Verdict | None:
-        """What binds the launch, and what would be gained without each thing that is known to hold it up.
+        """What binds the launch, and the gain from removing each known slowdown.
 
         None for foreign PTX that nothing here assembles.
         """
@@ -132,7 +132,7 @@ class Profile(Mapping[str, float]):
 
     @property
     def spills(self) -> Spills | None:
-        """Registers that were spilled, and what that comes to; None where there is nothing of it."""
+        """Spilled registers and their cost; None if there are none."""
         return spills_of(self.resources, self.machine.ran)
 
     @property
@@ -157,13 +157,13 @@ class Profile(Mapping[str, float]):
 
     @property
     def warps_per_block(self) -> int:
-        """Warps are cut from the threads in order, x first: a block's shape does not matter to them."""
+        """Warps of a block: threads in order, x first, 32 to a warp."""
         return -(-math.prod(self.launch.block) // 32)
 
     # -- where in the source ----------------------------------------------------------------------
     @property
     def lines(self) -> list[LineFigures]:
-        """Figures by line of the CUDA source (of the PTX, where that is all there is), the worst first."""
+        """Figures by line of the CUDA source, or of the PTX without one; the worst first."""
         return by_cuda(self.machine, self.counts, self.binary) or self.ptx_lines
 
     @property
@@ -175,7 +175,7 @@ class Profile(Mapping[str, float]):
         return by_machine(self.machine)
 
     def lanes(self, line: int, what: int = 0) -> list[LaneRow]:
-        """Which lane touched which address: an access of a line of the CUDA source, as it was seen last.
+        """Return the address that each lane touched: an access of a line of the CUDA source, as seen last.
 
         ``line`` is of the PTX where the kernel has no other source; ``what`` chooses among the accesses there.
         """
@@ -192,7 +192,7 @@ class Profile(Mapping[str, float]):
         ]
 
     def explain(self, line: int, what: int = 0) -> str:
-        """The lane-by-lane table behind a figure of a line, as text."""
+        """Return the lane-by-lane table behind a line's figure, as text."""
         rows, place = self.lanes(line, what), self._accesses_of(line)[what]
         size, touched = place.size, [row.address for row in rows]
         first = min(touched, default=0) // LINE_BYTES * LINE_BYTES
@@ -222,29 +222,29 @@ class Profile(Mapping[str, float]):
         return found
 
     # -- output -----------------------------------------------------------------------------------
-    def chosen(self, patterns: Sequence[str] | None = None) -> list[Metric]:
-        """Metrics whose names fit one of the patterns, each of which has to fit some; all if there are none."""
+    def select(self, patterns: Sequence[str] | None = None) -> list[Metric]:
+        """Return the metrics whose names match a pattern, all without patterns; refuse a pattern that matches none."""
         everywhere = {name for profile in self.all for name in profile.metrics}
         for pattern in patterns or ():
-            if not chosen(everywhere, [pattern]):
+            if not select_names(everywhere, [pattern]):
                 raise UnknownNameError("metric", pattern, self.metrics)
         return self._fitting(patterns)
 
     def _fitting(self, patterns: Sequence[str] | None) -> list[Metric]:
-        names = chosen(self.metrics, patterns) if patterns else list(self.metrics)
+        names = select_names(self.metrics, patterns) if patterns else list(self.metrics)
         return [self.metrics[name] for name in names]
 
     @property
     def all(self) -> list[Profile]:
-        """This one and those of the other launches."""
+        """This profile and those of the other launches."""
         return [self, *self.following]
 
     def csv(self, patterns: Sequence[str] | None = None) -> str:
-        """As ``ncu --csv`` prints it. Columns that only a process on a GPU has are empty."""
+        """Return CSV as ``ncu --csv`` prints it. Columns that only a process on a GPU has are empty."""
         out = io.StringIO()
         writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
-        self.chosen(patterns)
+        self.select(patterns)
         for number, profile in enumerate(self.all):
             major, minor = profile.gpu.capability
             head = [
@@ -259,23 +259,31 @@ class Profile(Mapping[str, float]):
                 profile.launch.grid,
             ]
             for metric in profile._fitting(patterns):
-                row = [*head, 0, f"{major}.{minor}", _SECTION, metric.name, metric.unit, shown(metric.value)]
+                row = [
+                    *head,
+                    0,
+                    f"{major}.{minor}",
+                    _SECTION,
+                    metric.name,
+                    metric.unit,
+                    format_number(metric.value),
+                ]
                 writer.writerow(row)
         return out.getvalue()
 
     def rows(self, patterns: Sequence[str] | None = None) -> list[tuple[str, str, str, str]]:
-        """What a table shows of this launch alone: name, figure, unit, and what it is if it is not exact."""
-        wanted = patterns or [p for p in DEFAULT if chosen(self.metrics, [p])]
+        """Return a table's rows for this launch alone: name, figure, unit, and label unless exact."""
+        wanted = patterns or [p for p in DEFAULT if select_names(self.metrics, [p])]
         return [
-            (m.name, shown(m.value), m.unit, "" if m.label == EXACT else m.label)
+            (m.name, format_number(m.value), m.unit, "" if m.label == EXACT else m.label)
             for m in self._fitting(wanted)
             if patterns or m.value or m.name.startswith("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.")
         ]
 
     def table(self, patterns: Sequence[str] | None = None) -> str:
-        """The figures as a table; what is not exact says what it is."""
+        """Return the figures as a table; figures that are not exact carry their label."""
         parts = []
-        self.chosen(patterns)
+        self.select(patterns)
         for profile in self.all:
             parts += [str(profile), *([f"spills: {profile.spills}"] if profile.spills else []), ""]
             rows = profile.rows(patterns)
@@ -288,8 +296,8 @@ class Profile(Mapping[str, float]):
         return "\n".join(parts).rstrip() + "\n"
 
     def to_dict(self, patterns: Sequence[str] | None = None) -> dict[str, Any]:
-        """All of it as plain data: metrics, lines, occupancy, roofline, and the model of the caches."""
-        self.chosen(patterns)
+        """Return plain data: metrics, lines, occupancy, roofline, and the model of the caches."""
+        self.select(patterns)
         verdict = self.verdict
         return {
             "kernel": self.kernel,
@@ -329,8 +337,8 @@ class Profile(Mapping[str, float]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def shown(value: float) -> str:
-    """A number as ncu prints it: thousands apart, two decimals unless it is whole."""
+def format_number(value: float) -> str:
+    """Format a number as ncu prints it: thousands apart, two decimals unless it is whole."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.7g}"

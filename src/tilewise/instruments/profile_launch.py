@@ -1,4 +1,4 @@
-"""A bound → a profile: its PTX counted on the emulator, joined with the machine code, as named metrics."""
+"""Profile a bound: count its PTX on the emulator, join the machine code, and name the metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.emulator.profiling.tracing import Tracer
 from tilewise.errors import ArgumentError, ToolError
 from tilewise.gpus import GPUS, Gpu, arch_capability, find
-from tilewise.instruments.bulk_accesses import accesses_in_bulk, more_sectors
-from tilewise.instruments.cache_model import Trace, traffic
+from tilewise.instruments.bulk_accesses import count_extra_sectors, list_bulk_accesses
+from tilewise.instruments.cache_model import Trace, model_traffic
 from tilewise.instruments.instruction_metrics import unclassified_opcode_notes
 from tilewise.instruments.machine import Machine, join_machine_code
 from tilewise.instruments.metric import EXACT, Metric
@@ -23,7 +23,7 @@ from tilewise.instruments.metrics import make_metrics
 from tilewise.instruments.occupancy import Occupancy, occupancy
 from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import Profile
-from tilewise.instruments.sample import SAMPLED, clusters_of, sampled
+from tilewise.instruments.sample import SAMPLED, clusters_of, count_sample
 from tilewise.launch import Launch
 from tilewise.toolchain.assemble import assemble, assembler_version, has_assembler
 from tilewise.toolchain.binary import Binary
@@ -46,7 +46,7 @@ def profile_bound(
     order: str | int = "eager",
     timeout: float | None = None,
 ) -> Profile:
-    """Count on the emulator, as on ``gpu``, what the launches of a bound do to operands at these addresses.
+    """Count, as on ``gpu``, what the launches of a bound do to operands at these addresses.
 
     The profile is that of the launch that multiplies, with the others' in ``following``. The machine code is the
     bound's: of the arch that it was compiled for. ``cache`` adds what a model of the caches makes of it; ``sample``
@@ -78,12 +78,12 @@ def check_on_host(bound: Bound) -> None:
 
 
 def modules_of(bound: Bound) -> HostModules:
-    """The module variables that the launches of a bound use."""
+    """Return the module variables that the launches of a bound use."""
     return bound.device.launcher.modules if isinstance(bound.device, EmulatedDevice) else HostModules()
 
 
 def find_gpu(gpu: str | Gpu | None, arch: str) -> Gpu:
-    """The GPU of this name; without a name one that runs this arch, an H200 if it does."""
+    """Return the GPU of this name; without a name one that runs the arch, an H200 if it can."""
     if gpu is not None:
         return find(gpu)
     capability = arch_capability(arch)
@@ -94,7 +94,7 @@ def find_gpu(gpu: str | Gpu | None, arch: str) -> Gpu:
 
 
 class _CountedLaunch:
-    """Counts one launch, as on a GPU."""
+    """One launch to be counted, as on a GPU."""
 
     def __init__(
         self, bound: BoundLaunch, packed: list[bytes], gpu: Gpu, launcher: HostLauncher, timeout: float | None
@@ -107,7 +107,7 @@ class _CountedLaunch:
             self.resources = self.code.entries[bound.entry].resources
 
     def profile(self, cache: bool, sample: int | None) -> Profile:
-        """Run the launch in the counted build and say what it did."""
+        """Run the launch in the counted build and return its profile."""
         gpu, launch, binary = self.gpu, self.launch, self.code
         trace = None
         if cache:  # NOTE: a run of its own, before the one that counts: both begin with the same arrays
@@ -134,7 +134,7 @@ class _CountedLaunch:
         return found
 
     def _count(self, sample: int | None) -> tuple[Counts, int, int]:
-        """The counts, the bytes of static shared memory of a block, and how many blocks were run."""
+        """Return the counts, a block's bytes of static shared memory, and how many blocks ran."""
         made: list[Counters] = []
 
         def run(chosen: Sequence[int] | None, rows: int) -> Counters:
@@ -147,13 +147,13 @@ class _CountedLaunch:
 
         if sample:
             whole = self._with_clusters()
-            counts, ran = sampled(whole.grid, sample, self.gpu.sms, run, whole.cluster or (1, 1, 1))
+            counts, ran = count_sample(whole.grid, sample, self.gpu.sms, run, whole.cluster or (1, 1, 1))
         else:
             counts, ran = run(None, self.gpu.sms).counts(), self.launch.blocks
         return counts, int(made[0].build.shared_bytes), ran
 
     def _trace(self) -> Trace:
-        """Run the launch in the traced build: what every block touched of global memory, in order."""
+        """Run the launch in the traced build; return the sectors that every block touched."""
         tracer = Tracer(max(_MOST_TRACED // self.launcher.threads, _LEAST_TRACED))
         self._run("traced", lambda _build, _launch, _reachable: tracer)
         whole = self._with_clusters()
@@ -175,7 +175,7 @@ class _CountedLaunch:
             lines = line_table(self.code.cubin, self.entry)
             machine = join_machine_code(lines, counts, arch_capability(self.code.arch))
         code = [(float(item.runs.sum()), item.instruction) for item in machine.ran]
-        machine.accesses += accesses_in_bulk(counts, code)
+        machine.accesses += list_bulk_accesses(counts, code)
         return machine
 
     def _occupancy(self, static: int) -> Occupancy | None:
@@ -192,7 +192,7 @@ class _CountedLaunch:
 
 
 def _with_machine_code(binary: Binary, gpu: Gpu) -> tuple[Binary, list[str]]:
-    """The binary, and notes; of foreign PTX one with machine code for the GPU, if there is an assembler for it."""
+    """Return the binary, foreign PTX assembled for the GPU if there is an assembler, and notes."""
     if binary.cubin is not None or not has_assembler():
         return binary, []
     own = arch_capability(binary.arch)
@@ -207,12 +207,14 @@ def _with_machine_code(binary: Binary, gpu: Gpu) -> tuple[Binary, list[str]]:
 
 
 def _add_traffic(found: Profile, trace: Trace) -> None:
-    """Put into a profile what the model of the caches makes of its trace."""
+    """Add the cache model's result for a trace to a profile."""
     filled = found.occupancy
     resident, shared = (max(filled.blocks, 1), filled.shared_config) if filled else (1, 0)
     found.trace = trace
-    found.traffic = traffic(trace, found.gpu, resident, shared_bytes=shared)
-    found.metrics |= {metric.name: metric for metric in found.traffic.metrics(more_sectors(found.counts))}
+    found.traffic = model_traffic(trace, found.gpu, resident, shared_bytes=shared)
+    found.metrics |= {
+        metric.name: metric for metric in found.traffic.metrics(count_extra_sectors(found.counts))
+    }
     if trace.lost:
         found.notes.append(
             f"the model of the caches lacks {trace.lost:,} sectors, as its trace was full: its figures are too low; "
@@ -221,7 +223,7 @@ def _add_traffic(found: Profile, trace: Trace) -> None:
 
 
 def launch_figures(launch: Launch, gpu: Gpu, static: int) -> dict[str, float]:
-    """The metrics of the launch's shape and shared memory."""
+    """Return the metrics of the launch's shape and shared memory."""
     return {
         "grid_size": float(launch.blocks),
         "block_size": float(launch.threads_per_block),

@@ -1,4 +1,4 @@
-"""A bound → a recording of some of its blocks."""
+"""Record some blocks of a bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.host_launches import HostLauncher
-from tilewise.emulator.profiling.recording import Recorder, What
+from tilewise.emulator.profiling.recording import EventKind, Recorder
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
 from tilewise.instruments.profile_launch import check_on_host, modules_of
@@ -62,7 +62,7 @@ def record_bound(
 
 
 class _RecordedLaunch:
-    """Records one launch."""
+    """One launch to be recorded."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class _RecordedLaunch:
         self.whole = launcher.resolve_clusters(launch.binary, launch.entry, launch.launch)
 
     def clusters(self, blocks: Sequence[int]) -> list[int]:
-        """The numbers of the clusters (of the blocks, where there are none) that have these blocks."""
+        """Return the numbers of the clusters with these blocks; of the blocks, without clusters."""
         count = math.prod(self.whole.grid)
         for block in blocks:
             if not 0 <= block < count:
@@ -92,7 +92,7 @@ class _RecordedLaunch:
     def record(
         self, chosen: Sequence[int] | None, most: int, window: tuple[int, int] | None = None
     ) -> Recording:
-        """Run them in the recorded build. ``window``: nothing but stores that touch it, and bulk copies."""
+        """Run clusters in the recorded build. ``window``: record only stores that touch it, and bulk copies."""
         made: list[Recorder] = []
         maps: dict[int, TensorBoxes] = {}
 
@@ -120,7 +120,7 @@ class _RecordedLaunch:
         return replace(found, matrices=named, roles={role: one.name for role, one in roles.items()})
 
     def find_writers(self, name: str, row: int, column: int) -> list[int]:
-        """The blocks that write an element of a matrix."""
+        """Return the blocks that write an element of a matrix."""
         matrix = self.matrices.get(name)
         if matrix is None:
             known = ", ".join(self.matrices) or "no matrix is known"
@@ -130,7 +130,7 @@ class _RecordedLaunch:
             raise ArgumentError("element", rule, f"{row}, {column}")
         at = matrix.address + (row * matrix.row_stride + column * matrix.column_stride) * matrix.itemsize
         recording = self.record(None, MOST_EVENTS, (at, at + matrix.itemsize))
-        moves = recording.touched(name, What.STORE, What.ATOMIC)
+        moves = recording.touched(name, EventKind.STORE, EventKind.ATOMIC)
         mine = (moves.row == row) & (moves.column == column) & (moves.stack == 0)
         blocks = [int(block) for block in np.unique(recording.events.block[moves.event[mine]])]
         if not blocks:
@@ -141,7 +141,7 @@ class _RecordedLaunch:
 
 
 def find_roles(recording: Recording) -> dict[str, NamedMatrix]:
-    """Which matrices are those of a product: C is stored to, A and B are read, and their sizes go together.
+    """Find the matrices of a product: C is stored, A and B are read, and their sizes fit.
 
     Where sizes do not, as of arrays that are wider than their matrices, what is touched of them does. A and B may be
     transposes of what the arguments are.
@@ -149,18 +149,21 @@ def find_roles(recording: Recording) -> dict[str, NamedMatrix]:
     matrices = recording.matrices
     if {"a", "b", "c"} <= {*matrices}:
         return {name: matrices[name] for name in "abc"}
-    stores = {name: recording.extents(name, What.STORE, What.ATOMIC) for name in matrices}
-    loads = {name: recording.extents(name, What.LOAD, What.COPY) for name in matrices}
+    stores = {name: recording.extents(name, EventKind.STORE, EventKind.ATOMIC) for name in matrices}
+    loads = {name: recording.extents(name, EventKind.LOAD, EventKind.COPY) for name in matrices}
     read = [name for name, extents in loads.items() if len(extents)]
     for c in sorted(
         (name for name, found in stores.items() if len(found)), key=lambda name: -len(stores[name])
     ):
         sizes: dict[str, tuple[Any, Any]] = {name: (one.rows, one.columns) for name, one in matrices.items()}
-        touched: dict[str, tuple[Any, Any]] = {name: _touched(loads[name]) for name in read}
-        touched[c] = _touched(stores[c])
+        touched: dict[str, tuple[Any, Any]] = {name: _range_of_extents(loads[name]) for name in read}
+        touched[c] = _range_of_extents(stores[c])
         for known, turn_a, turn_b in itertools.product((sizes, touched), (False, True), (False, True)):
             for first, second in itertools.permutations(read, 2):
-                (rows, k), (other_k, columns) = _turned(known[first], turn_a), _turned(known[second], turn_b)
+                (rows, k), (other_k, columns) = (
+                    _transpose_if(known[first], turn_a),
+                    _transpose_if(known[second], turn_b),
+                )
                 if (rows, columns) == known[c] and k == other_k:
                     a, b = matrices[first], matrices[second]
                     return {
@@ -170,12 +173,12 @@ def find_roles(recording: Recording) -> dict[str, NamedMatrix]:
     return {}
 
 
-def _turned(sizes: tuple[Any, Any], turn: bool) -> tuple[Any, Any]:
+def _transpose_if(sizes: tuple[Any, Any], turn: bool) -> tuple[Any, Any]:
     return sizes[::-1] if turn else sizes
 
 
-def _touched(found: Extents) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The first and the last row, and the first and the last column."""
+def _range_of_extents(found: Extents) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the first and last row, and the first and last column."""
     rows = int(found.first_row.min()), int(found.last_row.max())
     return rows, (int(found.first_column.min()), int(found.last_column.max()))
 
@@ -183,7 +186,7 @@ def _touched(found: Extents) -> tuple[tuple[int, int], tuple[int, int]]:
 def name_arguments(
     parameters: Sequence[Parameter], args: Sequence[Any], packed: Sequence[bytes]
 ) -> list[NamedMatrix]:
-    """The arguments that are arrays of two axes (of one: a single row), by the names that C++ or PTX has for them."""
+    """Return the array arguments as matrices (of one axis: a row), named as C++ or the PTX names them."""
     found = []
     for number, (parameter, given, raw) in enumerate(zip(parameters, args, packed, strict=False)):
         shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)

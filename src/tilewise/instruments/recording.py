@@ -1,4 +1,4 @@
-"""A recording: everything that a block, or a cluster of them, did; with names for what it touched.
+"""A recording: the events of some blocks, with names for the memory they touch.
 
 Pictures and texts are derived from it, whatever the kernel: which elements of A and B are read, and when; which thread
 writes which element of C; what lanes touch together. It comes from running the PTX on the emulator: exact, but for the
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, RANK_SHIFT, Space
-from tilewise.emulator.profiling.recording import Events, PlaceNote, What
+from tilewise.emulator.profiling.recording import EventKind, Events, PlaceNote
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb
 from tilewise.instruments.tensor_boxes import TensorBoxes
 from tilewise.launch import Launch
@@ -31,7 +31,7 @@ _COORDINATES = REQUEST.COORDINATES // 8
 
 @dataclass(frozen=True, slots=True)
 class NamedMatrix:
-    """A matrix that a kernel touches, as it lies in memory; of a stack, one behind another, all of them.
+    """A matrix, or a stack of matrices, in memory.
 
     Strides are in elements.
     """
@@ -48,7 +48,7 @@ class NamedMatrix:
     stack_stride: int = 0
 
     def transposed(self) -> NamedMatrix:
-        """The same memory as its transpose, with a name that says so."""
+        """Return the transpose over the same memory, with a name that says so."""
         return replace(
             self,
             name=f"{self.name}ᵀ",
@@ -60,12 +60,12 @@ class NamedMatrix:
 
     @property
     def bytes(self) -> int:
-        """From the first byte to behind the last."""
+        """Bytes from the first element to behind the last."""
         last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride
         return (last + (self.count - 1) * self.stack_stride + 1) * self.itemsize
 
     def find(self, addresses: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Row, column and number in the stack of the element at each address; -1 for what is none of it."""
+        """Return row, column and number in the stack of the element at each address; -1 outside the matrix."""
         index, which = (addresses - self.address) // self.itemsize, np.zeros(addresses.shape, np.int64)
         if self.count > 1 and self.stack_stride:
             which, index = index // self.stack_stride, index % self.stack_stride
@@ -82,7 +82,7 @@ class NamedMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What events touched of a matrix, element by element: arrays of one length, in order.
+    """The elements of a matrix that events touched: arrays of one length, in order.
 
     ``event`` is the number of the event, ``lane`` that of the lane (of a bulk copy, the one that started it).
     """
@@ -99,7 +99,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Events that touched a matrix, in order, with the first and the last row and column of each."""
+    """The events that touched a matrix, in order, with the first and last row and column of each."""
 
     event: Numbers
     first_row: Numbers
@@ -107,8 +107,8 @@ class Extents:
     first_column: Numbers
     last_column: Numbers
 
-    def chosen(self, which: npt.NDArray[np.bool_]) -> Extents:
-        """Some of them."""
+    def select(self, which: npt.NDArray[np.bool_]) -> Extents:
+        """Return the extents for which ``which`` is true."""
         return Extents(*(getattr(self, name)[which] for name in self.__slots__))
 
     def __len__(self) -> int:
@@ -138,17 +138,17 @@ class Recording:
         return len(self.events.what)
 
     @property
-    def kinds(self) -> list[What]:
-        """What the events are, one after another."""
-        return [What(int(what)) for what in self.events.what]
+    def kinds(self) -> list[EventKind]:
+        """The kind of each event, in order."""
+        return [EventKind(int(what)) for what in self.events.what]
 
     def lanes(self, event: int) -> list[int]:
-        """The lanes that took part."""
+        """Return the lanes that took part in an event."""
         mask = int(self.events.mask[event])
         return [lane for lane in range(LANES) if mask >> lane & 1]
 
     def addresses(self, event: int) -> list[int | None]:
-        """Of each lane the address that it touched, in shared memory as an offset; None for one that did not."""
+        """Return the address that each lane touched, an offset in shared memory; None for a lane that did not."""
         shared = self.in_shared[event]
         mask, row = int(self.events.mask[event]), self.events.addresses[event]
         return [
@@ -158,7 +158,7 @@ class Recording:
 
     @cached_property
     def in_shared(self) -> npt.NDArray[np.bool_]:
-        """By event: whether what it touches is shared memory."""
+        """Whether each event touches shared memory."""
         first = np.argmax(self._active, axis=1)
         address = self.events.addresses[np.arange(len(self)), first] if len(self) else np.zeros(0, np.int64)
         generic = (self.events.space == Space.GENERIC) & (address >> 56 == GENERIC_SHARED >> 56)
@@ -167,13 +167,13 @@ class Recording:
 
     @cached_property
     def _active(self) -> npt.NDArray[np.bool_]:
-        """By event and lane: whether it took part."""
+        """Whether each lane took part, by event and lane."""
         return (self.events.mask[:, None] >> np.arange(LANES, dtype=np.uint32) & 1).astype(bool)
 
-    def touched(self, name: str, *kinds: What) -> Moves:
-        """What accesses of these kinds, and bulk copies the same way, touched of a matrix."""
+    def touched(self, name: str, *kinds: EventKind) -> Moves:
+        """Return the elements of a matrix that accesses of these kinds, and such bulk copies, touched."""
         matrix, events = self.matrices[name], self.events
-        reads = What.STORE not in kinds
+        reads = EventKind.STORE not in kinds
         wide = np.isin(events.what, kinds) & ~self.in_shared
         parts = [self._elements(matrix, np.flatnonzero(wide))]
         for event in self._bulk(reads):
@@ -187,14 +187,14 @@ class Recording:
         order = np.argsort(joined[0][inside], kind="stable")
         return Moves(*(array[inside][order] for array in joined))
 
-    def extents(self, name: str, *kinds: What, before: int | None = None) -> Extents:
-        """Of every event that touches a matrix so: its first and last row and column. Cheaper than the elements.
+    def extents(self, name: str, *kinds: EventKind, before: int | None = None) -> Extents:
+        """Return the rows and columns of a matrix that each event touched. Cheaper than the elements.
 
         ``before``: the events up to one alone.
         """
         matrix, events = self.matrices[name], self.events
         known = np.arange(len(self)) < (len(self) if before is None else before)
-        reads = What.STORE not in kinds
+        reads = EventKind.STORE not in kinds
         found = self._elements(matrix, np.flatnonzero(known & np.isin(events.what, kinds) & ~self.in_shared))
         inside = found[2] >= 0
         event, row, column = found[0][inside], found[2][inside], found[3][inside]
@@ -221,15 +221,15 @@ class Recording:
         return Extents(*(array[order] for array in joined))
 
     def _bulk(self, reads: bool) -> Numbers:
-        """The bulk copies from global memory, or to it."""
+        """Return the bulk copies from global memory, or those to it."""
         wanted = Verb.LOAD if reads else Verb.STORE
         so = np.array([_verb(place.name) == wanted for place in self.places], bool)
-        bulk = np.flatnonzero(self.events.what == What.BULK)
+        bulk = np.flatnonzero(self.events.what == EventKind.BULK)
         found: Numbers = bulk[so[self.events.place[bulk]]]
         return found
 
     def _elements(self, matrix: NamedMatrix, chosen: Numbers) -> tuple[Numbers, ...]:
-        """Every element that the lanes of some events touch."""
+        """Return every element of a matrix that the lanes of some events touch."""
         events = self.events
         parts: list[tuple[Numbers, ...]] = [(np.zeros(0, np.int64),) * 5]
         for size in np.unique(events.size[chosen]):
@@ -241,9 +241,10 @@ class Recording:
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def bulk_places(self, event: int, corners: bool = False) -> tuple[Numbers, Numbers, bool] | None:
-        """Of a bulk copy to or from global memory: every address there, each one's place in shared memory, and whether
-        it reads; None where these are not known. Of a run of bytes, every second byte has its place. ``corners``: the
-        first and the last element along each axis alone."""
+        """Return a bulk copy's global addresses, the place of each in shared memory, and whether it reads; None
+        where these are not known. A run of bytes has a place for every second byte. ``corners``: only the first and the
+        last element along each axis.
+        """
         row = self.events.addresses[event]
         name = self.places[self.events.place[event]].name
         verb = _verb(name)
@@ -267,7 +268,7 @@ def _signed(word: int) -> int:
 
 
 def _verb(name: str) -> int | None:
-    """Which way a bulk copy goes between global and shared memory."""
+    """Return the direction of a bulk copy between global and shared memory; None for others."""
     if "prefetch" in name or name.startswith(("st.", "red.")):
         return None
     after = name.partition("bulk")[2]

@@ -23,7 +23,7 @@ import numpy as np
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import Gpu
-from tilewise.instruments.bulk_accesses import shared_lines
+from tilewise.instruments.bulk_accesses import count_shared_lines
 from tilewise.instruments.machine import Figures, Machine, MachineAccess
 
 __all__ = ["ISSUING", "MEMORY_CYCLES", "Roofline", "RooflineBound", "flops_of", "memory_cycles", "roofline"]
@@ -43,7 +43,7 @@ _TENSOR = ("HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
 
 @dataclass(frozen=True, slots=True)
 class RooflineBound:
-    """One part of the GPU: how much it has to do, how fast it is, how long that takes."""
+    """One part of the GPU: its work, its rate, and the time that takes."""
 
     name: str
     amount: float
@@ -60,7 +60,7 @@ class RooflineBound:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """All parts, and what holds."""
+    """The bounds of all parts of the GPU; the longest holds."""
 
     gpu: str
     flops: float
@@ -75,22 +75,22 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """No launch can be faster."""
+        """The least time of the launch."""
         return self.binding.seconds
 
     @property
     def intensity(self) -> float | None:
-        """Operations for each byte from and to memory."""
+        """Operations for each byte of memory traffic."""
         return self.flops / self.memory_bytes if self.memory_bytes else None
 
     def reached(self, seconds: float) -> float:
-        """The part of the bound that a time reaches; 1 would be the bound itself."""
+        """Return the bound as a share of a measured time; 1 is the bound itself."""
         if not seconds > 0:
             raise ArgumentError("seconds", "must be above 0", seconds)
         return self.seconds / seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the roofline as plain data."""
         return {
             **asdict(self),
             "binding": self.binding.name,
@@ -109,7 +109,7 @@ class Roofline:
 
 
 def flops_of(opcode: str) -> tuple[str, int]:
-    """Of a machine instruction: which peak of the GPU table holds, and its operations for a whole warp."""
+    """Return the peak of the GPU table that bounds a machine instruction, and its operations for a warp."""
     family, _, words = opcode.partition(".")
     if family in _SCALAR:
         kind, each = _SCALAR[family]
@@ -144,7 +144,7 @@ def _kind(family: str, words: str) -> str:
 
 
 def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
-    """The roofline of a profile."""
+    """Return the roofline of a profile."""
     work = _operations(machine)
     bounds = []
     for kind, amount in work.items():
@@ -155,7 +155,7 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
     issued = sum((item.runs for item in machine.ran), np.zeros(1))
     bounds.append(_bound(ISSUING, issued, "instructions", gpu.limits.partitions_per_sm * clock))
     bounds.append(_bound(MEMORY_CYCLES, memory_cycles(machine.accesses), "cycles", clock))
-    if copied := shared_lines(machine.accesses):
+    if copied := count_shared_lines(machine.accesses):
         uneven = _uneven(issued)
         bounds.append(
             RooflineBound("bulk copies in shared memory", copied, "lines of 128 bytes", clock, uneven)
@@ -168,7 +168,7 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
 
 
 def _operations(machine: Machine) -> dict[str, Figures]:
-    """Operations by the peak that holds for them, of each SM."""
+    """Return the operations of each SM, by the peak that bounds them."""
     work: dict[str, Figures] = {}
     # How often products of four warps ran is counted, not inferred from their blocks.
     products = [access for access in machine.accesses if access.op == "gmma"]
@@ -188,7 +188,7 @@ def _operations(machine: Machine) -> dict[str, Figures]:
 
 
 def memory_cycles(accesses: Iterable[MachineAccess]) -> Figures:
-    """The cycles of the one memory that the L1 and shared memory are, of each SM."""
+    """Return the cycles that accesses take of each SM's L1 and shared memory, which are one memory."""
     total = np.zeros(1)
     for access in accesses:
         total = total + (access.waves if access.turns is None else access.turns)
@@ -200,6 +200,6 @@ def _bound(name: str, amounts: Figures, unit: str, rate: float) -> RooflineBound
 
 
 def _uneven(amounts: Figures) -> float:
-    """The greatest part of an SM over the average one."""
+    """Return the greatest share of an SM over the average one."""
     total = float(amounts.sum())
     return float(amounts.max()) * len(amounts) / total if total else 1.0

@@ -1,4 +1,4 @@
-"""Counting a part of a grid: some blocks of each kind, for all of them.
+"""Count some blocks of a grid, of each kind, in place of all.
 
 Blocks differ where the grid has its edges: the first, the last and those in between along each axis are kinds
 of their own. Of each, some are run, evenly spaced; each multiprocessor is then given as many of each kind as it
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Dim3
 
-__all__ = ["SAMPLED", "block_kinds", "clusters_of", "sampled"]
+__all__ = ["SAMPLED", "block_kinds", "clusters_of", "count_sample"]
 
 SAMPLED = "sampled"
 
@@ -30,7 +30,7 @@ _MOST_ROWS = 1 << 10
 
 
 def block_kinds(grid: Dim3) -> npt.NDArray[np.int8]:
-    """The kind of every block, by its number: 0 first, 1 between, 2 last, along each axis."""
+    """Return the kind of every block: along each axis 0 first, 1 between, 2 last."""
     along = []
     for size in grid:
         kind = np.ones(size, np.int8)
@@ -42,17 +42,17 @@ def block_kinds(grid: Dim3) -> npt.NDArray[np.int8]:
 
 
 def clusters_of(grid: Dim3, cluster: Dim3) -> npt.NDArray[np.int64]:
-    """By the number of a block: the number of its cluster."""
+    """Return the number of every block's cluster."""
     x, y, z = (np.arange(size) // edge for size, edge in zip(grid, cluster, strict=True))
     wide, high = grid[0] // cluster[0], grid[1] // cluster[1]
     found: npt.NDArray[np.int64] = x[None, None, :] + wide * (y[None, :, None] + high * z[:, None, None])
     return found.reshape(-1)
 
 
-def sampled(
+def count_sample(
     grid: Dim3, most: int, multiprocessors: int, run: Run, cluster: Dim3 = (1, 1, 1)
 ) -> tuple[Counts, int]:
-    """The counts of a grid from at most ``most`` clusters of each kind, and how many blocks were run."""
+    """Count at most ``most`` clusters of each kind for the whole grid; return counts and how many blocks ran."""
     x, y, z = (size // edge for size, edge in zip(grid, cluster, strict=True))
     of, owners = block_kinds((x, y, z)), clusters_of(grid, cluster)
     numbers = np.arange(of.size)
@@ -81,7 +81,7 @@ def sampled(
 
 
 def _tell_apart(blocks: Mapping[int, npt.NDArray[np.int64]]) -> int:
-    """The least number modulo which blocks of different kinds differ, so that one run counts all; 0 if it is large."""
+    """Return the least modulus under which blocks of different kinds differ, for one run to count all; 0 if large."""
     for modulus in range(len(blocks), _MOST_ROWS + 1):
         taken = [set((numbers % modulus).tolist()) for numbers in blocks.values()]
         if sum(map(len, taken)) == len(set().union(*taken)):

@@ -1,4 +1,4 @@
-"""How often the slow paths of divisions and roots ran, from the classes of lanes that took them.
+"""Infer how often the slow paths of divisions and roots ran, from the classes of lanes that took them.
 
 A division is a test, a few instructions for the lanes that it lets through, and a call of a routine of the
 assembler's own for the others: a *detour*. One that rounds to a side is such a call for all lanes. The emulator
@@ -24,7 +24,7 @@ __all__ = ["Detour", "add_detours", "find_detours"]
 
 _Blocks = Sequence[Sequence[MachineInstruction]]
 _CALLED = re.compile(r"CALL.*`\((\$__internal\w*\$__cuda_sm\d+x?_(\w+))\)")
-_Way = str | None  # of a class: what it does at each branch that it comes to, T to jump and F to go on
+_BranchPath = str | None  # of a class: what it does at each branch that it comes to, T to jump and F to go on
 
 _RESULTS = ("T", "FT", "FFFT", "FFFF")
 _SPECIAL = ("FT", "FFT", "FFFT", "FFFFT", "FFFFFT")
@@ -40,7 +40,7 @@ _DIRECTED, _CUT = (
 _DIRECTED_FLUSHED = ("TT", "TF", "TF", "TF", *(None,) * 8, *_SPECIAL_DIRECTED)
 # Routines: the kind of operation, and the ways of its classes, in the order of ``CLASSES``; None where there is none of
 # a class. Of several, those hold that lead every class to the routine's end.
-_ROUTINES: dict[str, tuple[str, tuple[tuple[_Way, ...], ...]]] = {
+_ROUTINES: dict[str, tuple[str, tuple[tuple[_BranchPath, ...], ...]]] = {
     "div_rn_noftz_f32_slowpath": ("div.f32", (_DIVIDE,)),
     "div_rn_ftz_f32_slowpath": ("div.ftz.f32", (_DIVIDE_FLUSHED,)),
     "div_rz_f32": ("div.directed.f32", (_CUT,)),
@@ -70,13 +70,13 @@ _LONGEST = 12  # blocks from a test to where lanes meet again
 
 @dataclass(slots=True)
 class Detour:
-    """Where a division or a root leaves its quick way. Numbers are blocks."""
+    """The blocks of a division or root that leaves its fast path. Numbers are blocks."""
 
     kind: str
     line: int  # of the PTX
     call: int
     routine: list[int]
-    ways: tuple[_Way, ...]
+    ways: tuple[_BranchPath, ...]
     test: int  # whose last instruction sends lanes one way or the other; the call where there is none
     # Empty where there is no test: all lanes come back as they went, as the routine lets them meet.
     back: list[int] = field(default_factory=list)  # what runs after the call, up to the quick way
@@ -88,14 +88,14 @@ class Detour:
         return self.test != self.call
 
     @property
-    def aside(self) -> list[int]:
-        """The blocks that only lanes on the longer way come to."""
+    def slow_blocks(self) -> list[int]:
+        """The blocks that only lanes on the slow path run."""
         return [self.call, *self.back, *self.routine] if self.tested else self.routine
 
 
 @dataclass(slots=True)
 class _Steps:
-    """What a warp does in a detour: runs of blocks, of jumps, and of branches that parted its lanes."""
+    """What a warp does in a detour: runs of blocks, jumps, and branches that split the warp."""
 
     runs: dict[int, int] = field(default_factory=dict)
     jumps: dict[int, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class _Steps:
 
 # -- in the machine code --------------------------------------------------------------------------------
 def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
-    """The detours of machine code whose routines are known."""
+    """Return the detours of machine code whose routines are known."""
     following = following_blocks(blocks)
     labels = {item.label: number for number, block in enumerate(blocks) for item in block if item.label}
     before: dict[int, list[int]] = {}
@@ -121,8 +121,8 @@ def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
         if called is None or called[2] not in _ROUTINES or last.ptx is None or called[1] not in labels:
             continue
         kind, known = _ROUTINES[called[2]]
-        routine = _routine(labels[called[1]], following, blocks)
-        ways = next((ways for ways in known if _fit(ways, routine, following, blocks)), None)
+        routine = _list_routine(labels[called[1]], following, blocks)
+        ways = next((ways for ways in known if _reach_return(ways, routine, following, blocks)), None)
         if ways is None:
             continue
         detour = Detour(kind, last.ptx, number, routine, ways, number)
@@ -134,19 +134,19 @@ def find_detours(blocks: _Blocks, there: Sequence[int]) -> list[Detour]:
 def _find_test(
     detour: Detour, before: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
 ) -> bool:
-    """Put in where lanes part before a call and where they meet again; false if that is not clear."""
+    """Set where lanes part before a call and where they meet again; false if that is unclear."""
     if len(before) != 1:
         return False
     others = [target for target in following[before[0]] if target != detour.call]
-    around = _around(detour.call + 1, others[0], following, blocks) if len(others) == 1 else None
+    around = _find_quick_way(detour.call + 1, others[0], following, blocks) if len(others) == 1 else None
     if around is None:
         return False
     detour.test, (detour.back, detour.quick, detour.enters) = before[0], around
     return True
 
 
-def _routine(start: int, following: Sequence[Sequence[int]], blocks: _Blocks) -> list[int]:
-    """The blocks of a routine, in order; none if some jump goes back."""
+def _list_routine(start: int, following: Sequence[Sequence[int]], blocks: _Blocks) -> list[int]:
+    """Return the blocks of a routine, in order; none if it has a backward jump."""
     seen, stack = {start}, [start]
     while stack:
         number = stack.pop()
@@ -158,10 +158,10 @@ def _routine(start: int, following: Sequence[Sequence[int]], blocks: _Blocks) ->
     return sorted(seen)
 
 
-def _fit(
-    ways: Iterable[_Way], routine: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
+def _reach_return(
+    ways: Iterable[_BranchPath], routine: Sequence[int], following: Sequence[Sequence[int]], blocks: _Blocks
 ) -> bool:
-    """Whether every class comes to the routine's end with the branches that are known of it."""
+    """Whether every class of lanes reaches the routine's return by its known branches."""
     if not routine:
         return False
     for way in ways:
@@ -179,10 +179,10 @@ def _fit(
     return True
 
 
-def _around(
+def _find_quick_way(
     back: int, quick: int, following: Sequence[Sequence[int]], blocks: _Blocks
 ) -> tuple[list[int], list[int], int] | None:
-    """The blocks after a call, those of the quick way up to where all meet, and where in it the others come in."""
+    """Return the blocks behind a call, those of the fast path up to the meeting point, and where slow lanes join it."""
     one, number = [quick], quick
     while blocks[number][-1].family != "BSYNC" and len(following[number]) == 1 and len(one) < _LONGEST:
         number = following[number][0]
@@ -206,7 +206,7 @@ _BARRIER = re.compile(r"\bB\d+\b")
 
 
 def _follow(detour: Detour, classes: _Group, following: Sequence[Sequence[int]], blocks: _Blocks) -> _Steps:
-    """What a warp with lanes of these classes does."""
+    """Return the steps of a warp with lanes of these classes."""
     steps = _Steps()
     slow = classes - {_QUICK}
     groups = _through_routine(detour, slow, following, blocks, steps)
@@ -229,7 +229,7 @@ def _follow(detour: Detour, classes: _Group, following: Sequence[Sequence[int]],
 def _through_routine(
     detour: Detour, slow: _Group, following: Sequence[Sequence[int]], blocks: _Blocks, steps: _Steps
 ) -> list[_Group]:
-    """Follow lanes through the routine; the groups in which they come out of it.
+    """Follow lanes through the routine; return the groups in which they leave it.
 
     Lanes wait at a ``BSYNC`` for those alone that ran its ``BSSY`` together with them.
     """
@@ -240,7 +240,7 @@ def _through_routine(
         groups = waiting.pop(number, [])
         steps.note(steps.runs, number, len(groups))
         last, targets = blocks[number][-1], following[number]
-        meets = {name: (number, item.offset) for item in blocks[number] if (name := _begins(item))}
+        meets = {name: (number, item.offset) for item in blocks[number] if (name := _barrier_set_up_by(item))}
         groups = [
             (group, given | {name: (*at, i) for name, at in meets.items()})
             for i, (group, given) in enumerate(groups)
@@ -267,8 +267,8 @@ def _through_routine(
     return out
 
 
-def _begins(item: MachineInstruction) -> str:
-    """The barrier of lanes that an instruction sets up."""
+def _barrier_set_up_by(item: MachineInstruction) -> str:
+    """Return the name of the convergence barrier that a BSSY sets up; "" for others."""
     return _BARRIER.findall(item.text)[0] if item.family == "BSSY" else ""
 
 
@@ -280,7 +280,7 @@ def add_detours(
     blocks: _Blocks,
     found: BlockRuns,
 ) -> None:
-    """Put into ``found`` what detours add to the runs of blocks and to the threads of these.
+    """Add to ``found`` the runs and threads that detours cause.
 
     ``found`` has the runs as if every lane went the quick way.
     """
@@ -288,7 +288,7 @@ def add_detours(
     nothing = next(iter(found.runs.values())) * 0.0
     threads: dict[int, float] = {}
     for detour in detours:
-        for number in detour.aside:
+        for number in detour.slow_blocks:
             found.runs.setdefault(number, nothing)
             found.each.setdefault(number, 0.0)
             threads.setdefault(number, 0.0)
@@ -311,7 +311,7 @@ def _add_path(
     detour: Detour, path: SlowPath, part: float, following: Sequence[Sequence[int]], blocks: _Blocks,
     found: BlockRuns, threads: dict[int, float],
 ) -> None:  # fmt: skip
-    """What the warps of one division add."""
+    """Add the runs and threads that the slow warps of one division cause."""
     total, warps = sum(path.sets.values()), path.runs * part
     quick = {*detour.quick}
     before = [float(found.runs[number].sum()) * found.each[number] for number in detour.quick]

@@ -1,4 +1,4 @@
-"""Registers that a kernel spilled, and the loads and stores of local memory that they cost."""
+"""Spilled registers, and the loads and stores of local memory that they cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.instruments.machine import Ran
+from tilewise.instruments.machine import MachineRuns
 from tilewise.toolchain.binary import Resources
 
 __all__ = ["LOCAL", "Spills", "spills_of"]
@@ -16,7 +16,7 @@ LOCAL = ("LDL", "STL")  # families of machine instructions that load and store l
 
 @dataclass(frozen=True, slots=True)
 class Spills:
-    """What the assembler spilled of each thread's registers, and which part of a launch local memory takes."""
+    """Bytes of spilled registers, and the share of local memory in a launch's instructions."""
 
     stored_bytes: int
     """That a thread's code stores to make room: each store in the code once."""
@@ -32,7 +32,7 @@ class Spills:
 
     @property
     def share(self) -> float:
-        """Which part of the instructions that ran loads or stores local memory."""
+        """The share of the instructions run that load or store local memory."""
         return self.local / self.instructions if self.instructions else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,8 +54,8 @@ class Spills:
         )
 
 
-def spills_of(resources: Resources | None, ran: Iterable[Ran]) -> Spills | None:
-    """The spills of a launch; None where nothing was spilled and local memory was left alone, or nothing is known."""
+def spills_of(resources: Resources | None, ran: Iterable[MachineRuns]) -> Spills | None:
+    """Return a launch's spills; None without spills and local accesses, or without a report."""
     if resources is None:
         return None
     everything = [(item.instruction.family, float(item.runs.sum())) for item in ran]

@@ -1,4 +1,4 @@
-"""Boxes that the copy engine moves: which elements of an array, and where each lies in shared memory.
+"""Boxes of tensor copies: which elements of an array they hold, and where each lies in shared memory.
 
 For maps of tiled copies without interleave or steps; a box by any other is not told apart.
 """
@@ -23,7 +23,7 @@ _LINE = 128
 
 @dataclass(frozen=True, slots=True)
 class TensorBoxes:
-    """What a tensor map says of its boxes. Axes come innermost first; strides are bytes."""
+    """The boxes of a tensor map. Axes come innermost first; strides are bytes."""
 
     address: int
     sizes: tuple[int, ...]
@@ -35,8 +35,9 @@ class TensorBoxes:
     def elements(
         self, coordinates: tuple[int, ...], shared: int, corners: bool = False
     ) -> tuple[Numbers, Numbers]:
-        """Of a box at these coordinates and this shared address: the address of each element within the array, and
-        where it lies in shared memory; of ``corners`` alone, the outermost that are within the array."""
+        """Return the address of each element of a box within the array, and its place in shared memory, for these
+        coordinates and this shared address; with ``corners`` only those of the outermost elements within the array.
+        """
         limits = list(zip(self.box, coordinates, self.sizes, strict=True))
         if not corners and all(at >= 0 and at + length <= size for length, at, size in limits):
             places, offsets = _whole_box(self.box, self.strides, self.itemsize)
@@ -66,7 +67,7 @@ class TensorBoxes:
 
 @functools.lru_cache(16)
 def _whole_box(box: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[Numbers, Numbers]:
-    """Of a box that lies within its array: how far each element lies from the first, there and in shared memory."""
+    """Return each element's distance from the first, in the array and in shared memory, of a box within its array."""
     grids = np.meshgrid(*(np.arange(length, dtype=np.int64) for length in reversed(box)), indexing="ij")[::-1]
     places, offsets = np.zeros(grids[0].shape, np.int64), np.zeros(grids[0].shape, np.int64)
     step = itemsize
@@ -78,7 +79,7 @@ def _whole_box(box: tuple[int, ...], strides: tuple[int, ...], itemsize: int) ->
 
 
 def read_map(raw: bytes) -> TensorBoxes | None:
-    """The boxes of a tensor map as the emulator lays it out; None for what is no map, or one of another kind."""
+    """Return the boxes of a tensor map in the emulator's layout; None for other bytes or other kinds of maps."""
     if len(raw) < MAP.UPPER or struct.unpack_from("<Q", raw, MAP.MAGIC)[0] != MAGIC:
         return None
     rank = raw[MAP.RANK]

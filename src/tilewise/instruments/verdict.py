@@ -1,4 +1,4 @@
-"""The verdict on a launch: what binds it, and what would be gained without each thing that is known to hold it up.
+"""The verdict on a launch: what binds it, and the gain from removing each known slowdown.
 
 What is gained is evaluated: the roofline again, with the one thing mended. Names are those of ncu's rules where it has
 one for the same.
@@ -28,7 +28,7 @@ _BANK_BYTES = BANKS * WORD_BYTES  # that all banks give at once
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What holds a launch up, and the bound without it."""
+    """A slowdown, and the bound without it."""
 
     what: str
     seconds: float
@@ -42,7 +42,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What binds a launch, and what would be gained: the greatest gain first."""
+    """What binds a launch, and the possible gains, greatest first."""
 
     gpu: str
     bound: str
@@ -56,11 +56,11 @@ class Verdict:
     next_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the verdict as plain data."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """What to print, the answer first."""
+        """Return the lines to print, the answer first."""
         found = [f"{_time(self.seconds)} at least on {self.gpu}, bound by {self.bound}"]
         if self.idle_sms:
             found[0] += f"; {self.idle_sms} of {self.sms} SMs have no block"
@@ -78,7 +78,7 @@ class Verdict:
 
 
 def judge_launch(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> Verdict | None:
-    """The verdict on a launch whose figures these are; None without machine code, which tells what was issued."""
+    """Return the verdict on a launch; None without machine code, which alone shows the instructions issued."""
     if not machine.ran:
         return None
     rest = [bound for bound in roofline.bounds if bound is not roofline.binding]
@@ -98,7 +98,7 @@ def judge_launch(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary)
 
 
 def _gains(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> Iterator[Gain]:
-    """Everything that is looked for, whatever it would gain."""
+    """Yield every known kind of slowdown with its gain, however small."""
     find = SourceFinder(binary)
 
     def gain(what: str, changed: Roofline, where: str, remedy: str) -> Gain:
@@ -136,7 +136,7 @@ def _gains(machine: Machine, roofline: Roofline, gpu: Gpu, binary: Binary) -> It
 
 
 def _excess(access: MachineAccess) -> Any:
-    """Cycles beyond those that the same words would take, lying side by side."""
+    """Return the cycles beyond those of the same words side by side."""
     if access.turns is not None:
         least = access.runs if access.data is None else np.maximum(access.runs, access.data / _BANK_BYTES)
         return np.maximum(access.turns - least, 0.0)
@@ -144,7 +144,7 @@ def _excess(access: MachineAccess) -> Any:
 
 
 def _less(roofline: Roofline, name: str, spared: float) -> Roofline:
-    """The roofline with so much less for one of its parts."""
+    """Return the roofline with less work for one of its parts."""
     bounds = [
         replace(bound, amount=max(bound.amount - spared, 0.0)) if bound.name == name else bound
         for bound in roofline.bounds
@@ -153,7 +153,7 @@ def _less(roofline: Roofline, name: str, spared: float) -> Roofline:
 
 
 def _worst(accesses: Sequence[MachineAccess], find: SourceFinder) -> str:
-    """The line whose accesses take the most cycles beyond what they would take side by side."""
+    """Return the source line whose accesses waste the most cycles."""
     by_line: dict[str, float] = {}
     for access in accesses:
         place = find.describe(access.instruction.ptx)

@@ -13,13 +13,13 @@ from tilewise.interop.dtypes import element_type, numpy_dtype
 from tilewise.interop.own import describe_gpu
 from tilewise.interop.view import HOST, Library, View, strides_in_elements
 
-__all__ = ["HandoverLibrary", "Held", "adopt_gpu_array", "speaks_a_protocol"]
+__all__ = ["HandedOverArray", "HandoverLibrary", "adopt_gpu_array", "speaks_a_protocol"]
 
 _CUDA_HOST = 3  # DLPack's device type of page-locked host memory
 
 
-class Held(NamedTuple):
-    """A caller's array together with what the handover of its memory gave."""
+class HandedOverArray(NamedTuple):
+    """A caller's array, kept together with what its handover gave."""
 
     source: Any
     memory: Any
@@ -35,11 +35,11 @@ class HandoverLibrary(Library):
         """The view of what the array hands over; on a GPU, our current stream waits for its work."""
         if not hasattr(array, "__dlpack_device__"):
             held = adopt_gpu_array(argument, array, None)
-            return describe_gpu(argument, held, self, Held(array, held))
+            return describe_gpu(argument, held, self, HandedOverArray(array, held))
         kind, ordinal = (int(number) for number in array.__dlpack_device__())
         if kind in (exchange.CUDA, exchange.CUDA_MANAGED):
             held = adopt_gpu_array(argument, array, ordinal)
-            return describe_gpu(argument, held, self, Held(array, held))
+            return describe_gpu(argument, held, self, HandedOverArray(array, held))
         if kind not in (exchange.CPU, _CUDA_HOST):
             rule = "must lie in host memory or on an NVIDIA GPU"
             raise ArgumentError(argument, rule, f"on DLPack device type {kind}", "copy it there first")
@@ -53,7 +53,7 @@ class HandoverLibrary(Library):
             raise _renamed(error, argument) from error
         strides = strides_in_elements(argument, foreign.strides, foreign.dtype.itemsize)
         name = element_type(argument, foreign.dtype)
-        held = Held(array, foreign.owner)
+        held = HandedOverArray(array, foreign.owner)
         return View(foreign.ptr, foreign.shape, strides, name, HOST, self, held, foreign.read_only)
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: View) -> Any:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.devices import gpu
 from tilewise.errors import ArgumentError
 from tilewise.interop.dtypes import numpy_dtype
-from tilewise.interop.handover import Held, adopt_gpu_array
+from tilewise.interop.handover import HandedOverArray, adopt_gpu_array
 from tilewise.interop.numpy import describe_host
 from tilewise.interop.own import describe_gpu
 from tilewise.interop.view import HOST, Library, View
@@ -36,11 +36,11 @@ class JaxLibrary(Library):
         device = self._device(argument, array)
         if device.platform == "cpu":
             host = np.asarray(array)  # waits for the work that makes it; no copy
-            found = describe_host(argument, host, self, Held(array, host))
+            found = describe_host(argument, host, self, HandedOverArray(array, host))
         elif device.platform in ("gpu", "cuda"):
             _, ordinal = array.__dlpack_device__()
             held = adopt_gpu_array(argument, array, int(ordinal))
-            found = describe_gpu(argument, held, self, Held(array, held))
+            found = describe_gpu(argument, held, self, HandedOverArray(array, held))
         else:
             rule, fix = "must lie on the CPU or on an NVIDIA GPU", self.move(argument, HOST)
             raise ArgumentError(argument, rule, device.platform, fix)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tilewise.devices import exchange
 from tilewise.devices.gpu.driver import check, driver
-from tilewise.devices.strides import Rectangle, contiguous, is_contiguous, rectangles, sliced
+from tilewise.devices.strides import Rectangle, contiguous, is_contiguous, rectangles, slice_layout
 from tilewise.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class GpuArray:
     def __getitem__(self, key: Any) -> GpuArray:
         """A view of the same memory; integers, slices, ``...`` and None."""
         self._memory.check()
-        offset, shape, strides = sliced(self.shape, self.strides, key)
+        offset, shape, strides = slice_layout(self.shape, self.strides, key)
         return GpuArray(self._memory, self._offset + offset, shape, strides, self.dtype, self.read_only)
 
     @property
@@ -242,7 +242,7 @@ class GpuArray:
                 if part.height == 1:
                     check(row(target, source, part.width, stream.raw), doing)
                 else:
-                    check(cuda.cuMemcpy2DAsync(_described(part, way, target, source), stream.raw), doing)
+                    check(cuda.cuMemcpy2DAsync(_describe_copy(part, way, target, source), stream.raw), doing)
 
     def copy(self) -> GpuArray:
         """A dense copy on the same GPU, in stream order; the host does not wait."""
@@ -338,7 +338,7 @@ class GpuArray:
         self._memory.lend_to(self.device.stream(number))
 
 
-def _described(part: Rectangle, way: str, target: int, source: int) -> Any:
+def _describe_copy(part: Rectangle, way: str, target: int, source: int) -> Any:
     """The driver's description of a two-dimensional copy."""
     cuda = driver()
     host, here = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE

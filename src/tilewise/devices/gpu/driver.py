@@ -30,7 +30,7 @@ __all__ = [
     "explain",
     "find_native_entries",
     "probe",
-    "translated",
+    "translate_error",
 ]
 
 _FORKED = (
@@ -253,7 +253,7 @@ def _sentence(name: str, words: str, doing: str, more: str = "") -> str:
     return "; ".join(part for part in parts if part)
 
 
-def translated(error: BaseException, doing: str) -> DeviceError | None:
+def translate_error(error: BaseException, doing: str) -> DeviceError | None:
     """The DeviceError for an error of cuda.core; None if it is no driver's error."""
     if isinstance(error, DeviceError):
         return error
@@ -294,7 +294,7 @@ class Context:
             raise DeviceUnavailable(str(error)) from error
         except Exception as error:
             raise DeviceUnavailable(
-                str(translated(error, doing) or f"{_one_line(error)} while {doing}")
+                str(translate_error(error, doing) or f"{_one_line(error)} while {doing}")
             ) from error
         finally:
             cuda.cuCtxSetCurrent(before)
@@ -363,7 +363,7 @@ class ContextScope:
             self._context.leave()
         if error is None:
             return
-        raised = error if isinstance(error, TilewiseError) else translated(error, self._doing)
+        raised = error if isinstance(error, TilewiseError) else translate_error(error, self._doing)
         if isinstance(raised, DeviceError) and _LOST_TEXT in str(raised):
             blame = self._context.blame()
             if blame not in str(raised):

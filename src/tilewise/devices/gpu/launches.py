@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilewise.devices.gpu.driver import check, core, driver, explain, translated
+from tilewise.devices.gpu.driver import check, core, driver, explain, translate_error
 from tilewise.devices.gpu.ledger import Shape, launch_of, shape_of
 from tilewise.errors import DeviceError, LaunchError, UnknownNameError
 from tilewise.launch import Dim3, Launch, LaunchLimits, check_launch
@@ -318,7 +318,7 @@ class Programs:
         """Raise an error of loading a binary with the log of the driver's compiler of its PTX, if there is one."""
         said = self._compiler_log(binary.ptx) if binary.cubin is None else ""
         if said:
-            raise DeviceError(f"{translated(error, doing) or error}; it says: {said}") from error
+            raise DeviceError(f"{translate_error(error, doing) or error}; it says: {said}") from error
 
     def _compiler_log(self, ptx: str) -> str:
         """The log of the driver's own PTX compiler for ``ptx``; cuda.core does not pass it on."""

@@ -1,1 +1,1 @@
-"""What is known of a kernel before it is lowered: its flow, the shapes of its values, what is live where."""
+"""Facts about a kernel, found before it is lowered: control flow, shapes of values, liveness of registers."""

@@ -54,12 +54,12 @@ class Block:
 
     @property
     def leaves(self) -> bool:
-        """Whether there is nothing to do in it but leave the kernel."""
+        """Whether lanes that come to this block only leave the kernel."""
         return not self.instructions and self.terminator.kind == "go" and self.terminator.targets == [EXIT]
 
     @property
     def gate(self) -> bool:
-        """Whether it is a barrier to which all lanes of a warp come together."""
+        """Whether the block ends in a barrier that all lanes of a warp must run together."""
         instruction = self.terminator.instruction
         return self.terminator.kind == "wait" and instruction is not None and _is_aligned(instruction)
 
@@ -73,18 +73,18 @@ class Flow:
     _after: dict[int, int | None] = field(default_factory=dict)
 
     def divergent_region(self, branch: int) -> set[int]:
-        """The blocks that some lanes may come to without the others after ``branch`` diverges.
+        """Return the blocks that some lanes may reach without the others after ``branch`` diverges.
 
         Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
         """
         starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
         if len(starts) < 2:
             return set()
-        meeting = self._meeting(branch)
+        meeting = self._reconvergence(branch)
         return self.reachable([start for start in starts if start != meeting], meeting)
 
     def reachable(self, start: Iterable[int], end: int | None = None) -> set[int]:
-        """Blocks that lanes may come to from some blocks without passing a gate, or the block ``end``."""
+        """Return the blocks that lanes may reach from ``start`` without passing a gate or the block ``end``."""
         seen: set[int] = set()
         stack = list(start)
         while stack:
@@ -96,18 +96,18 @@ class Flow:
                 stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, end)]
         return seen
 
-    def _meeting(self, branch: int) -> int | None:
-        """The nearest block that every lane which stays in the kernel passes after ``branch``."""
+    def _reconvergence(self, branch: int) -> int | None:
+        """Return the nearest block that all lanes pass after ``branch``, those that exit aside; None: there is none."""
         if not self._after:
             self._after.update(_post_dominators(self.blocks))
         return self._after.get(branch)
 
 
 def build_flow(function: PtxFunction) -> Flow:
-    """Cut a function's body into blocks and number them."""
-    raw, entry = _cut(function)
-    _leave_at_once(raw)
-    order, loops, reducible = _order(raw, entry)
+    """Cut a function's body into basic blocks, order them and find their loops."""
+    raw, entry = _cut_blocks(function)
+    _shortcut_exits(raw)
+    order, loops, reducible = _order_blocks(raw, entry)
     number = {old: new for new, old in enumerate(order)}
     number[EXIT] = EXIT
     blocks: list[Block] = []
@@ -122,8 +122,8 @@ def build_flow(function: PtxFunction) -> Flow:
     return Flow(blocks, _loop_ends(blocks, renumbered), renumbered, reducible)
 
 
-def _leave_at_once(raw: list[tuple[list[Instruction], Terminator]]) -> None:
-    """Have branches to where there is nothing to do but leave the kernel lead out of it, if others wait.
+def _shortcut_exits(raw: list[tuple[list[Instruction], Terminator]]) -> None:
+    """Turn branches to blocks that only exit into exits, where another target of the branch leads to a barrier.
 
     Lanes would gather there for the rest of the warp, and that would wait for them at a barrier.
     """
@@ -148,8 +148,8 @@ def _leave_at_once(raw: list[tuple[list[Instruction], Terminator]]) -> None:
             terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
 
 
-def _cut(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
-    """Blocks in the order of the text, with targets as positions in that order."""
+def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
+    """Cut a body into blocks, in the order of the text, whose targets are positions in that order."""
     starts: dict[str, int] = {}
     pieces: list[list[Instruction]] = [[]]
     for item in function.body:
@@ -161,7 +161,7 @@ def _cut(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminato
             starts[item.name] = len(pieces) - 1
             continue
         if item.opcode in _EXCHANGING and "sync" in item.parts:
-            pieces[-1].append(_meeting_before(item))
+            pieces[-1].append(_warp_sync_before(item))
             pieces.append([])
         if _is_aligned(item) and pieces[-1]:
             pieces.append([])  # lanes come here one by one, and go on from here together
@@ -213,8 +213,7 @@ def _ends_block(item: Instruction) -> bool:
 
 
 def _is_aligned(item: Instruction) -> bool:
-    """Whether an instruction is a barrier that the lanes of a warp may only run together, or one with which
-    a warpgroup begins to multiply, or ends."""
+    """Whether all lanes of a warp must run an instruction together: a barrier, or a ``wgmma`` fence or wait."""
     if item.opcode == "wgmma":
         return item.parts[:1] in (("fence",), ("wait_group",))
     if item.opcode not in _SUSPENDING or "warp" in item.parts:
@@ -222,8 +221,8 @@ def _is_aligned(item: Instruction) -> bool:
     return item.opcode == "bar" or "aligned" in item.parts
 
 
-def _meeting_before(item: Instruction) -> Instruction:
-    """The ``bar.warp.sync`` that an instruction which lanes run with one another begins with."""
+def _warp_sync_before(item: Instruction) -> Instruction:
+    """Make the ``bar.warp.sync`` that stands before an exchange between lanes, such as ``shfl.sync``."""
     return Instruction(
         item.line,
         "bar",
@@ -271,10 +270,10 @@ def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
     return starts[name]
 
 
-def _order(
+def _order_blocks(
     raw: list[tuple[list[Instruction], Terminator]], entry: int
 ) -> tuple[list[int], list[set[int]], bool]:
-    """Reverse post-order with the blocks of each loop together, and in front of those that it leads to."""
+    """Order blocks in reverse post-order, with the blocks of a loop together and before those behind it."""
     first = _post_order(raw, entry)[::-1]
     position = {block: i for i, block in enumerate(first)}
     dominators = _dominators(raw, first, position)
@@ -290,18 +289,18 @@ def _order(
             if target == EXIT or position[target] > position[block]:
                 continue
             if _dominates(target, block, dominators, position):
-                total += _grow(loops.setdefault(target, {target}), block, predecessors)
+                total += _grow_loop(loops.setdefault(target, {target}), block, predecessors)
             else:
                 reducible = False
         if total > _MOST_IN_LOOPS:
             raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
     if reducible:
-        first.sort(key=_nested(position, loops).__getitem__)
+        first.sort(key=_nesting_keys(position, loops).__getitem__)
     return first, list(loops.values()), reducible
 
 
-def _grow(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int:
-    """Add to a loop, which has its header, the blocks that lead to its latch; how many they are."""
+def _grow_loop(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int:
+    """Add the blocks that lead to ``latch`` to a loop that has its header; return how many were added."""
     before = len(body)
     stack = [latch]
     while stack:
@@ -312,8 +311,8 @@ def _grow(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int
     return len(body) - before
 
 
-def _nested(position: dict[int, int], loops: dict[int, set[int]]) -> dict[int, tuple[int, ...]]:
-    """For each block its place: that of the loops around it, the outermost first, then its own."""
+def _nesting_keys(position: dict[int, int], loops: dict[int, set[int]]) -> dict[int, tuple[int, ...]]:
+    """Map each block to its sort key: the places of the loops around it, outermost first, then its own."""
     around: dict[int, tuple[int, ...]] = dict.fromkeys(position, ())
     for header, body in sorted(loops.items(), key=lambda item: len(item[1]), reverse=True):
         for block in body:
@@ -361,7 +360,7 @@ def _dominators(
 def _immediate_dominators(
     order: list[int], position: dict[int, int], predecessors: dict[int, list[int]]
 ) -> dict[int, int]:
-    """Cooper, Harvey and Kennedy's iteration over a reverse post-order."""
+    """Map each block to its immediate dominator, by Cooper, Harvey and Kennedy's iteration."""
     entry = order[0]
     found = {entry: entry}
     changed = True
@@ -393,7 +392,7 @@ def _dominates(a: int, b: int, dominators: dict[int, int], position: dict[int, i
 
 
 def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
-    """For each block, the nearest block that all lanes which do not leave must pass afterwards.
+    """Map each block to the nearest block that all lanes pass behind it, those that exit aside.
 
     Edges on which lanes leave are dropped wherever a block has another way to go on.
     """
@@ -428,7 +427,7 @@ def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
 
 
 def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int]]:
-    """Give blocks of endless loops an edge to the end, so that every block has a place in the order."""
+    """Give each endless loop an edge to the end, so that every block has a post-dominator."""
     predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
     for block, targets in successors.items():
         for target in targets:
@@ -453,7 +452,7 @@ def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int
 
 
 def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
-    """Where lanes that went back wait for the rest: after the last block of the loop."""
+    """Map each loop's first block to the last block that lanes which go back wait behind for the others."""
     last = {min(loop): max(loop) for loop in loops}
     ends: dict[int, int] = {}
     for block in blocks:

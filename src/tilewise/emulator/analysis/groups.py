@@ -1,4 +1,4 @@
-"""Accesses to shared memory that one check covers.
+"""Groups of accesses to shared memory that one bounds check covers.
 
 Within a block that all lanes run together, accesses at known distances from one register are within
 bounds together: if the lowest and the highest byte of all of them are, all are. The first access checks
@@ -34,7 +34,7 @@ class Group:
 
 
 def find_groups(flow: Flow, analysis: Analysis) -> tuple[dict[int, Group], set[int]]:
-    """Groups by the id of their first instruction, and the ids of all instructions that they cover."""
+    """Return the groups by the id of their first instruction, and the ids of all instructions in groups."""
     leaders: dict[int, Group] = {}
     covered: set[int] = set()
     for block in flow.blocks:
@@ -68,7 +68,7 @@ def _in_block(block: Block, analysis: Analysis) -> list[Group]:
 
 
 def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int, int, int] | None:
-    """The base, first and last byte and size of an access that can be in a group."""
+    """Return base, first byte, end and size of an access that may be in a group; None for any other instruction."""
     if instruction.opcode not in ("ld", "st") or instruction.guard is not None:
         return None
     if len(instruction.operands) != 2:
@@ -95,7 +95,7 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
 
 
 def _fits(group: Group, low: int, size: int) -> bool:
-    """Whether an access is aligned whenever the group's others are, and the other way round."""
+    """Whether an access is aligned exactly when the group's accesses are."""
     return (low - group.anchor) % min(size, group.align) == 0
 
 

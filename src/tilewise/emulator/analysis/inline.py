@@ -36,7 +36,7 @@ from tilewise.emulator.ptx.syntax import (
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
-__all__ = ["CallSite", "Frame", "Inliner", "function_addresses", "inlined"]
+__all__ = ["CallSite", "Frame", "Inliner", "function_addresses", "inline_calls"]
 
 _MOST_INSTRUCTIONS = 100_000
 _MOST_CALLS = 100  # within one another
@@ -44,8 +44,8 @@ _MOST_CALLS = 100  # within one another
 _FIRST_ADDRESS, _STEP = 1 << 60, 16
 
 
-def inlined(module: PtxModule, entry: str) -> PtxFunction:
-    """The kernel ``entry`` with every call it makes written out."""
+def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
+    """Return the kernel ``entry`` with the body of each called function in the place of the call."""
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
         raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
@@ -53,14 +53,14 @@ def inlined(module: PtxModule, entry: str) -> PtxFunction:
 
 
 def function_addresses(module: PtxModule) -> dict[str, int]:
-    """The number that stands for the address of each device function."""
+    """Map each device function to the number that stands for its address."""
     names = [name for name, function in module.functions.items() if not function.entry]
     return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(names)}
 
 
 @dataclass(slots=True)
 class Frame:
-    """One call being inlined: whose body is copied, and how its names change."""
+    """A call being inlined: the function whose body is copied, and the new names of its registers and variables."""
 
     function: PtxFunction
     suffix: str
@@ -75,7 +75,7 @@ class Frame:
 
 @dataclass(slots=True)
 class CallSite:
-    """A call instruction read, in the caller's new names."""
+    """The parts of a call instruction, under the caller's new names."""
 
     line: Instruction
     target: Operand
@@ -151,10 +151,10 @@ class Inliner:
             elif item.opcode == "call":
                 self.call(frame, item, guard)
             else:
-                self.plain(frame, item, guard)
+                self.copy_instruction(frame, item, guard)
 
-    def plain(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
-        """Any other instruction; what it does to a variable on the stack is done to local memory."""
+    def copy_instruction(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
+        """Copy an instruction that is no call or jump; turn accesses to stack variables into local ones."""
         operands: list[Operand] = []
         parts = item.parts
         for operand in item.operands:
@@ -230,7 +230,7 @@ class Inliner:
         frame.own.append(variable.name)
 
     def lay_out(self) -> None:
-        """Places for the variables of every call: as on a stack, calls that do not overlap share room."""
+        """Give the variables of every call their offsets; calls that do not overlap share memory, as on a stack."""
         ends: dict[int, int] = {}
         for frame in self.frames:
             at = ends[id(frame.parent)] if frame.parent else 0
@@ -250,29 +250,29 @@ class Inliner:
             self.branch(item, around, guard, not item.negated)
         call = self.read_call(frame, item)
         if isinstance(call.target, Symbol):
-            self.direct(frame, call, call.target.name)
+            self.call_by_name(frame, call, call.target.name)
         else:
-            self.indirect(frame, call)
+            self.call_by_pointer(frame, call)
         if guard is not None:
             self.place(around, item.line)
 
     def read_call(self, frame: Frame, item: Instruction) -> CallSite:
         rest = list(item.operands)
-        results = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+        results = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
         if not rest or not isinstance(rest[0], Symbol | Register):
             raise PtxError(item.line, "a call wants a function")
         target = rest.pop(0)
-        arguments = self.listed(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+        arguments = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
         choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
             target = Register(self.register_name(frame, target.name))
         return CallSite(item, target, arguments, results, choices)
 
-    def listed(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
+    def rename_operands(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
         assert isinstance(operands, Vector)
         return tuple(self.operand(frame, operand) for operand in operands.items)
 
-    def direct(self, frame: Frame, call: CallSite, name: str) -> None:
+    def call_by_name(self, frame: Frame, call: CallSite, name: str) -> None:
         function = self.module.function(name)
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
@@ -292,7 +292,7 @@ class Inliner:
         self.enter(frame, call, function)
 
     def enter(self, frame: Frame, call: CallSite, function: PtxFunction) -> None:
-        """The function's body, in the place of the call."""
+        """Put the called function's body in the place of the call."""
         self.check_signature(call, function)
         self.serial += 1
         suffix = f"~{self.serial}"
@@ -332,7 +332,7 @@ class Inliner:
     def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
         if formal.space == "reg":
             target = Register(self.register_name(inner, formal.name))
-            self.fetch(at, target, formal.type, actual)
+            self.load_argument(at, target, formal.type, actual)
         elif isinstance(actual, Symbol):
             self.alias(inner, at, formal, actual)
         else:
@@ -344,7 +344,7 @@ class Inliner:
     def pass_out(
         self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
     ) -> tuple[str, str, tuple[Operand, ...]] | None:
-        """Make room for a result; what there is to do behind the call."""
+        """Declare a result's variable; return the instruction that copies the result behind the call, or None."""
         if formal.space == "reg":
             source = Register(self.register_name(inner, formal.name))
             if isinstance(actual, Symbol):
@@ -368,8 +368,8 @@ class Inliner:
             self.result.variables[actual.name] = replace(variable, align=formal.align)
         inner.symbols[formal.name] = actual.name
 
-    def fetch(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
-        """An argument, whatever holds it, in a register."""
+    def load_argument(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
+        """Move or load an argument into a register."""
         if isinstance(actual, Symbol):
             self.make(at, "ld", f"param.{type_}", target, Address(actual))
         else:
@@ -385,7 +385,7 @@ class Inliner:
         values: list[Operand] = []
         for type_, actual in zip(known.arguments, call.arguments, strict=False):
             value = self.register(type_)
-            self.fetch(call.line, value, type_, actual)
+            self.load_argument(call.line, value, type_, actual)
             values.append(value)
         result = self.register("u32") if call.results else Register("_")
         self.make(call.line, known.opcode, "", result, *values)
@@ -396,7 +396,7 @@ class Inliner:
                 self.make(call.line, "mov", "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
-    def indirect(self, frame: Frame, call: CallSite) -> None:
+    def call_by_pointer(self, frame: Frame, call: CallSite) -> None:
         done = self.fresh("done")
         for name in self.candidates(frame, call):
             other, onward = self.register("pred"), self.fresh("other")
@@ -411,10 +411,10 @@ class Inliner:
         self.place(done, call.line.line)
 
     def candidates(self, frame: Frame, call: CallSite) -> list[str]:
-        """The functions that a pointer may mean: those of its table, or any of the same signature."""
+        """Return the functions that a pointer may call: those of its table, or all with the same signature."""
         if self.taken is None:
             order = {name: number for number, name in enumerate(self.module.functions)}
-            self.taken = sorted(set(_addressed(self.module)), key=order.__getitem__)
+            self.taken = sorted(set(_find_addressed(self.module)), key=order.__getitem__)
         names = self.taken
         if call.choices in frame.function.tables:
             names = frame.function.tables[call.choices]
@@ -436,7 +436,7 @@ class Inliner:
         )
 
     def size_of(self, actual: Operand) -> int:
-        """Bytes of an argument; 0 where it has no size of its own."""
+        """Return an argument's size in bytes; 0 if it has none of its own, as a literal."""
         match actual:
             case Symbol(name=name) if name in self.result.variables:
                 return self.result.variables[name].size
@@ -448,8 +448,8 @@ class Inliner:
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
-def _addressed(module: PtxModule) -> Iterator[str]:
-    """The functions whose addresses code or a variable's initial bytes contain."""
+def _find_addressed(module: PtxModule) -> Iterator[str]:
+    """Yield the functions whose addresses are taken by code or by a variable's initial bytes."""
     for variable in list(module.variables.values()):
         yield from (link[1] for link in variable.links if link[1] in module.functions)
     callable_ = {name for name, function in module.functions.items() if not function.entry}

@@ -1,4 +1,4 @@
-"""Which registers hold a value that may still be read, at the places where a warp may stop."""
+"""Liveness: which registers hold a value that may still be read, wherever a warp may stop."""
 
 from __future__ import annotations
 

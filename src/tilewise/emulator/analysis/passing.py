@@ -1,4 +1,4 @@
-"""Parameters and results of written-out calls, kept in registers instead of memory.
+"""Parameters and results of inlined calls: keep them in registers instead of memory.
 
 A ``.param`` variable that is only stored to and loaded from, always in the same pieces, becomes one register
 for each piece. What is known of an argument, such as that all lanes have the same, is then known in the
@@ -30,8 +30,8 @@ _MOVED = {f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)} | {"f32", 
 
 
 def pass_in_registers(function: PtxFunction) -> None:
-    """Change a kernel whose calls are written out."""
-    pieces = _pieces(function)
+    """Replace parameters and results by registers in a kernel whose calls are inlined."""
+    pieces = _find_pieces(function)
     if not pieces:
         return
     registers = {}
@@ -44,14 +44,14 @@ def pass_in_registers(function: PtxFunction) -> None:
     body: list[Instruction | Label] = []
     for item in function.body:
         if isinstance(item, Instruction) and (access := _access(item)) and access[0] in pieces:
-            body += _moves(function, item, access, registers)
+            body += _make_moves(function, item, access, registers)
         else:
             body.append(item)
     function.body = body
 
 
-def _pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
-    """The pieces of every variable that can live in registers."""
+def _find_pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
+    """Map each variable that can live in registers to the pieces in which it is stored and loaded."""
     pieces: dict[str, set[_Piece]] = defaultdict(set)
     stored: dict[str, set[_Piece]] = defaultdict(set)
     unfit: set[str] = set()
@@ -59,7 +59,7 @@ def _pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
         if not isinstance(item, Instruction):
             continue
         access = _access(item)
-        if access is not None and _passes(function, item, access):
+        if access is not None and _can_be_move(function, item, access):
             name, offset, width, items = access
             found = {(offset + i * width, width) for i in range(len(items))}
             pieces[name] |= found
@@ -74,16 +74,15 @@ def _pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
                 if counted < 0:
                     unfit.add(operand.name)
     whole = {
-        name: _whole(found, stored[name], function.variables[name].size)
+        name: _drop_prefixes(found, stored[name], function.variables[name].size)
         for name, found in pieces.items()
         if name not in unfit and name in function.variables
     }
     return {name: found for name, found in whole.items() if found}
 
 
-def _whole(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_Piece]:
-    """The pieces without those that are only the beginning of another, from which they can be loaded; none
-    if some overlap in another way."""
+def _drop_prefixes(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_Piece]:
+    """Drop pieces that begin a wider one, from which loads can take them; return none if pieces overlap otherwise."""
     widest: dict[int, int] = {}
     for offset, width in pieces:
         widest[offset] = max(width, widest.get(offset, 0))
@@ -98,7 +97,7 @@ def _whole(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_Piece]:
 
 
 def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
-    """Variable, offset, bytes of an element, and what is stored or loaded, of a plain ld.param or st.param."""
+    """Return variable, offset, element bytes and operands of an ld.param or st.param; None for anything else."""
     if item.opcode not in ("ld", "st") or not any(part.split("::")[0] == "param" for part in item.parts):
         return None
     if len(item.operands) != 2 or item.parts[-1] not in TYPE_BYTES:
@@ -110,10 +109,10 @@ def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | No
     return address.base.name, address.offset + address.base.offset, TYPE_BYTES[item.parts[-1]], items
 
 
-def _passes(
+def _can_be_move(
     function: PtxFunction, item: Instruction, access: tuple[str, int, int, tuple[Operand, ...]]
 ) -> bool:
-    """Whether an access can be a move."""
+    """Whether a move between registers can replace an access."""
     _, offset, width, items = access
     counts = [int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")] or [1]
     if counts[0] != len(items) or offset < 0:
@@ -127,7 +126,7 @@ def _passes(
     return True
 
 
-def _moves(
+def _make_moves(
     function: PtxFunction,
     item: Instruction,
     access: tuple[str, int, int, tuple[Operand, ...]],
@@ -138,18 +137,18 @@ def _moves(
     for i, value in enumerate(items):
         slot = registers[name, offset + i * width]
         if item.opcode == "st":
-            opcode, parts = _way(function, slot, value, item.parts[-1], width, False)
+            opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, False)
             found.append(replace(item, opcode=opcode, parts=parts, operands=(slot, value)))
         elif value != Register("_"):
-            opcode, parts = _way(function, slot, value, item.parts[-1], width, True)
+            opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, True)
             found.append(replace(item, opcode=opcode, parts=parts, operands=(value, slot)))
     return found
 
 
-def _way(
+def _choose_move(
     function: PtxFunction, slot: Register, value: Operand, type_: str, width: int, out: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """The opcode and its parts that bring a value into the slot's register, or out of it."""
+    """Return opcode and parts of the instruction that moves a value into a slot's register, or out of it."""
     kept = TYPE_BYTES[function.registers[slot.name]]
     register = function.registers.get(value.name) if isinstance(value, Register) else None
     own = TYPE_BYTES[register] if register else kept

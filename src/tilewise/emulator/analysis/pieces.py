@@ -1,4 +1,4 @@
-"""Long straight code in pieces, each of which becomes a function of its own.
+"""Cut long straight code into pieces, each of which becomes a function of its own.
 
 LLVM's time for a function grows faster than its length: with the uses of one register, with the values that
 live at once, with the checks on one index. A block of thousands of instructions is therefore cut. Registers
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Cut:
-    """The pieces of each block that is cut, and where in the frame registers are between pieces."""
+    """The pieces of each block that is cut, and where in the frame registers lie between pieces."""
 
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
     homes: dict[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def _pieces(
     fits: Callable[[Instruction], bool],
     alike: Callable[[Block, Instruction], object],
 ) -> Iterator[Piece]:
-    """Rows as long as they are, and what fits between them in pieces."""
+    """Yield a block's pieces: each row whole, and between rows the instructions that may be in a piece."""
     start = 0
     for at, end, kind in _stretches([alike(block, item) for item in block.instructions]):
         if kind is not None and end - at >= _ROW:
@@ -99,7 +99,7 @@ def _pieces(
 
 
 def _stretches(kinds: list[object]) -> Iterator[tuple[int, int, object]]:
-    """Start and end of each stretch of one kind."""
+    """Yield start, end and kind of each run of equal kinds."""
     start = 0
     for kind, group in itertools.groupby(kinds):
         end = start + sum(1 for _ in group)
@@ -114,7 +114,7 @@ def _plain(start: int, end: int) -> Iterator[Piece]:
 
 
 def _shared(program: Program, block: Block, piece: Piece, needed: Needed) -> set[str]:
-    """The registers of a piece that are used elsewhere too, or kept where a warp leaves in the middle of it."""
+    """Return the registers of a piece that other code reads too, or that a warp keeps if it leaves the piece early."""
     inside = block.instructions[piece.start : piece.end]
     used = {register.name for item in inside for register in (*reads(item), *writes(item))}
     used &= program.function.registers.keys()
@@ -128,7 +128,7 @@ def _shared(program: Program, block: Block, piece: Piece, needed: Needed) -> set
 
 
 def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str]) -> None:
-    """Homes for registers of one block; those that do not live at once may share one."""
+    """Give registers that one block uses places in the frame; registers that do not live at once may share one."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     end = block.terminator
@@ -152,5 +152,5 @@ def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str])
 
 
 def _size(type_: str) -> int:
-    """Bytes of a register in 32 lanes, in whole lines of a CPU's cache."""
+    """Return the bytes of a register in 32 lanes, rounded up to whole cache lines of the CPU."""
     return -(-32 * TYPE_BYTES[type_] // 64) * 64

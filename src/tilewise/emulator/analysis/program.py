@@ -1,4 +1,4 @@
-"""A kernel ready to be lowered: its flow, what is live where, and where its variables lie."""
+"""A kernel ready to be lowered: its flow, the liveness of its registers, and the places of its variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewise.emulator.analysis.liveness import Liveness
 from tilewise.emulator.analysis.schedule import schedule
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.analysis.variable_layout import VariableSlot, lay_out
-from tilewise.emulator.ptx.instruction_operands import in_flight, reads, writes
+from tilewise.emulator.ptx.instruction_operands import reads, wgmma_registers, writes
 from tilewise.emulator.ptx.syntax import PtxError, PtxFunction, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 from tilewise.emulator.support.wgmma_queue import CAPACITY, RECORD
@@ -24,7 +24,7 @@ _MOST_SLOT_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """What a warp keeps of ``wgmma`` in flight."""
+    """Where a warp's memory holds ``wgmma`` products in flight."""
 
     sums: list[str]  # registers that they change, which lie one behind the other
     others: list[str]  # registers that they read
@@ -34,7 +34,7 @@ class Products:
 
 @dataclass(slots=True)
 class Program:
-    """Everything that lowering needs to know of one kernel, for one shape of block."""
+    """A kernel for blocks of one shape, analysed: all that lowering reads."""
 
     module: PtxModule
     function: PtxFunction
@@ -60,7 +60,7 @@ class Program:
 
     @property
     def general(self) -> Analysis:
-        """The analysis of the general build; made on first use, as most launches need none."""
+        """The analysis for the general build, made on first use: most launches need none."""
         if self._general is None:
             shapes = {name: shape for name, (_, shape) in self.threads.items()}
             local = {name for name, place in self.places.items() if place.space == "local"}
@@ -83,7 +83,7 @@ class Program:
 
 
 def _mark_read_as_bits(flow: Flow) -> None:
-    """Mark what gives a float of which a ``mov.b32`` makes an integer: there a NaN's digits matter."""
+    """Mark instructions whose float result a ``mov.b32`` reads as an integer: a NaN's bits matter there."""
     every = [item for block in flow.blocks for item in block.instructions]
     moved = {
         register.name
@@ -97,9 +97,9 @@ def _mark_read_as_bits(flow: Flow) -> None:
 
 def make_program(module: PtxModule, entry: str, block: tuple[int, int, int]) -> Program:
     """Analyse one kernel of a module for blocks of one shape."""
-    from tilewise.emulator.analysis.inline import inlined
+    from tilewise.emulator.analysis.inline import inline_calls
 
-    function = inlined(module, entry)
+    function = inline_calls(module, entry)
     flow = build_flow(function)
     _mark_read_as_bits(flow)
     schedule(flow)
@@ -188,7 +188,7 @@ def _place_products(function: PtxFunction, flow: Flow, at: int) -> tuple[dict[st
     others: dict[str, None] = {}
     for block in flow.blocks:
         for instruction in block.instructions:
-            changed, read = in_flight(instruction)
+            changed, read = wgmma_registers(instruction)
             sums |= dict.fromkeys(
                 register.name for register in changed if register.name in function.registers
             )

@@ -1,4 +1,4 @@
-"""Calls of functions that are running already: one body for every depth, and a stack for each thread.
+"""Recursive calls: one body for every depth, and a stack for each thread.
 
 A function that may lead to itself is written out once for each call from outside. A call from within pushes what the
 functions on the way still need, and begins the body again; behind the body, a thread goes back to where it was called
@@ -39,7 +39,7 @@ _STACK = "stack~"  # a name that no PTX has
 
 @dataclass(slots=True)
 class Activation:
-    """What a running call of a recursive function keeps beside its registers."""
+    """The state of a running recursive function, registers aside: where it was called from, its local memory."""
 
     start: str  # the label at which its body begins
     site: Register  # where the body was called from: 0 from outside, or one of ``sites``
@@ -50,7 +50,7 @@ class Activation:
 
 
 def is_recursive(module: PtxModule, name: str) -> bool:
-    """Whether a function may lead to a call of itself by name. Only bodies that it reaches are read."""
+    """Whether a function may call itself, directly or through others that it calls by name."""
     reached: set[str] = set()
     ahead = [name]
     while ahead:
@@ -73,7 +73,7 @@ def _called(function: PtxFunction) -> Iterator[str]:
 
 
 class Stack:
-    """Writes the calls within recursive functions."""
+    """Emits the calls within recursive functions."""
 
     def __init__(self, inliner: Inliner) -> None:
         self.out = inliner
@@ -82,12 +82,12 @@ class Stack:
 
     # -- a body ---------------------------------------------------------------------------------
     def begin(self, frame: Frame, at: Instruction) -> None:
-        """In front of a body that is entered from outside."""
+        """Emit the code before a body that is called from outside: reserve its local memory on the stack."""
         out = self.out
         if self.top is None:
             self.top = out.register("u64")
             out.declare(out.frames[0], PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
-        if not any(outer.activation for outer in _outwards(frame.parent)):
+        if not any(outer.activation for outer in _enclosing_frames(frame.parent)):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
         for variable in frame.function.variables.values():
@@ -104,7 +104,7 @@ class Stack:
             self._grow(at, frame.activation.local_bytes)
 
     def finish(self, frame: Frame, at: Instruction) -> None:
-        """Behind the body: on from where it was called."""
+        """Emit the code behind the body: release its local memory and go back to the caller."""
         kept, out = frame.activation, self.out
         assert kept is not None and self.top is not None
         if kept.local_bytes:
@@ -116,13 +116,13 @@ class Stack:
             out.place(outside, at.line)
 
     def find_offset(self, frame: Frame, name: str) -> tuple[Register, int] | None:
-        """The stack pointer and the offset of a recursive function's variable; None if it is not on the stack."""
+        """Return base register and offset of a recursive function's variable; None if it is not on the stack."""
         kept = frame.activation
         return (kept.base, kept.places[name]) if kept and name in kept.places else None
 
     # -- a call from within ---------------------------------------------------------------------
     def call_again(self, frame: Frame, call: CallSite, root: Frame) -> None:
-        """Write a recursive call, from ``frame``, of the function ``root`` that is running already."""
+        """Emit a recursive call, from ``frame``, of the function ``root`` that is running already."""
         out, at, kept = self.out, call.line, root.activation
         assert kept is not None and self.top is not None
         given = [
@@ -133,22 +133,23 @@ class Stack:
         self._grow(at, size)
         self._save(at, slots, size)
         for formal, pieces in given:
-            self._put(at, self._held(root, formal), pieces)
+            self._copy_from_registers(at, self._operand_of_formal(root, formal), pieces)
         back = out.fresh("back")
         kept.sites.append(back)
         out.make(at, "mov", "u32", kept.site, Immediate(len(kept.sites)))
         out.branch(at, kept.start)
         out.place(back, at.line)
         results = [
-            self._copy_to_registers(at, formal, self._held(root, formal)) for formal in root.function.returns
+            self._copy_to_registers(at, formal, self._operand_of_formal(root, formal))
+            for formal in root.function.returns
         ]
         self._restore(at, slots, size)
         out.make(at, "sub", "u64", self.top, self.top, Immediate(size))
         for actual, pieces in zip(call.results, results, strict=True):
-            self._put(at, actual, pieces)
+            self._copy_from_registers(at, actual, pieces)
 
     def _grow(self, at: Instruction, size: int) -> None:
-        """Reserve stack, or fault."""
+        """Emit a reservation of stack memory, which faults if the stack is full."""
         out, full, end, room = (
             self.out,
             self.out.register("pred"),
@@ -164,11 +165,11 @@ class Stack:
         out.place(room, at.line)
 
     def _slots(self, frame: Frame, root: Frame) -> tuple[list[tuple[int, Operand, str]], int]:
-        """What is pushed: at which offset, what, and of which type; and the bytes of it all."""
+        """List what a call pushes: offset, operand and type of each value; and the bytes of all."""
         out = self.out
         held: dict[Operand, str] = {}
         pieces: dict[str, PtxVariable] = {}
-        for each in _outwards(frame):
+        for each in _enclosing_frames(frame):
             live = sorted(self._live(each))
             for name in (name for name in live if name in each.function.registers):
                 held[Register(out.register_name(each, name))] = each.function.registers[name]
@@ -194,7 +195,7 @@ class Stack:
         return slots, _aligned(size, _ALIGN)
 
     def _live(self, frame: Frame) -> frozenset[str]:
-        """The registers and variables that a function still needs behind the call that it is at."""
+        """Return the registers and variables that a function may still read behind its current call."""
         name = frame.function.name
         if name not in self.live:
             self.live[name] = live_after(frame.function)
@@ -230,8 +231,8 @@ class Stack:
                 out.make(at, "ld", f"local.{stored}", what, place)
 
     # -- arguments and results ------------------------------------------------------------------
-    def _held(self, root: Frame, formal: PtxVariable) -> Operand:
-        """What has a parameter or a result of the function that is called."""
+    def _operand_of_formal(self, root: Frame, formal: PtxVariable) -> Operand:
+        """Return the register or variable that holds a parameter or result of the called function."""
         if formal.space == "reg":
             return Register(self.out.register_name(root, formal.name))
         return Symbol(root.symbols[formal.name])
@@ -251,7 +252,9 @@ class Stack:
             found.append((offset, type_, value))
         return found
 
-    def _put(self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]) -> None:
+    def _copy_from_registers(
+        self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]
+    ) -> None:
         for offset, type_, value in pieces:
             if isinstance(target, Symbol):
                 self.out.make(at, "st", f"param.{type_}", Address(target, offset), value)
@@ -259,7 +262,7 @@ class Stack:
                 self.out.make(at, "mov", type_, target, value)
 
 
-def _outwards(frame: Frame | None) -> Iterator[Frame]:
+def _enclosing_frames(frame: Frame | None) -> Iterator[Frame]:
     while frame is not None:
         yield frame
         frame = frame.parent
@@ -277,19 +280,21 @@ def live_after(function: PtxFunction) -> list[frozenset[str]]:
         changed = False
         for index in range(len(body) - 1, -1, -1):
             item = body[index]
-            after[index] = frozenset().union(*(before[place] for place in _onward(function, index, places)))
+            after[index] = frozenset().union(
+                *(before[place] for place in _next_positions(function, index, places))
+            )
             now = after[index]
             if isinstance(item, Instruction) and item.opcode == "ret":
                 now |= given_back
             if isinstance(item, Instruction):
-                now = now - _overwritten(function, item) | _read(function, item)
+                now = now - _names_overwritten(function, item) | _names_read(function, item)
             if now != before[index]:
                 before[index], changed = now, True
     return after
 
 
-def _onward(function: PtxFunction, index: int, places: dict[str, int]) -> list[int]:
-    """Where a thread may be next."""
+def _next_positions(function: PtxFunction, index: int, places: dict[str, int]) -> list[int]:
+    """Return the positions that a thread may run after this one."""
     item = function.body[index]
     if not isinstance(item, Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
         return [index + 1]
@@ -305,7 +310,7 @@ def _results(item: Instruction) -> Operand | None:
     return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], Vector) else None
 
 
-def _overwritten(function: PtxFunction, item: Instruction) -> frozenset[str]:
+def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[str]:
     if item.guard:
         return frozenset()
     if item.opcode == "call":
@@ -320,7 +325,7 @@ def _overwritten(function: PtxFunction, item: Instruction) -> frozenset[str]:
     return frozenset(found)
 
 
-def _read(function: PtxFunction, item: Instruction) -> frozenset[str]:
+def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
     registers = {register.name for register in reads(item) if register.name in function.registers}
     if item.opcode == "call":
         results = _results(item)
@@ -334,7 +339,7 @@ def _read(function: PtxFunction, item: Instruction) -> frozenset[str]:
 
 
 def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
-    """The registers and the variables that an operand names."""
+    """Return the names of the registers and variables in an operand."""
     found = [register.name for register in registers_in(operand) if register.name in function.registers]
     items = operand.items if isinstance(operand, Vector) else (operand,)
     bases = (item.base if isinstance(item, Address) else item for item in items)
@@ -346,7 +351,7 @@ def _aligned(size: int, to: int) -> int:
 
 
 def _pieces(size: int) -> Iterator[tuple[int, str]]:
-    """A variable cut into what one instruction moves."""
+    """Yield offset and type of each piece that one instruction can move, for a variable of ``size`` bytes."""
     offset = 0
     while offset < size:
         width = next(width for width in (8, 4, 2, 1) if width <= size - offset)

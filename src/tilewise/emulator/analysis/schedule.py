@@ -1,4 +1,4 @@
-"""The order of a block's instructions: multiply-adds on one sum together.
+"""Reorder a block's instructions so that multiply-adds on one sum stand together.
 
 A register-tiled kernel multiplies a column of A by a row of B for each k, and goes through all its sums
 each time. A GPU thread holds them in registers; a CPU core has room for 32 vectors, so every sum would go
@@ -20,20 +20,20 @@ _FREE = {"fma", "mul", "add", "sub", "mov", "cvt", "and", "or", "xor", "shl", "s
 
 
 def schedule(flow: Flow) -> None:
-    """Put the multiply-adds of every block in order, in place."""
+    """Reorder the multiply-adds of every block, in place."""
     for block in flow.blocks:
         ordered: list[Instruction] = []
         segment = _Segment()
         for instruction in block.instructions:
             free = _is_free(instruction)
             if not free or not segment.takes(instruction):
-                ordered += _by_sum(segment.instructions)
+                ordered += _order_by_sum(segment.instructions)
                 segment = _Segment()
             if free:
                 segment.add(instruction)
             else:
                 ordered.append(instruction)
-        block.instructions = ordered + _by_sum(segment.instructions)
+        block.instructions = ordered + _order_by_sum(segment.instructions)
 
 
 class _Segment:
@@ -55,7 +55,7 @@ class _Segment:
         return True
 
     def _start_of_sum(self, instruction: Instruction) -> Instruction | None:
-        """The first multiply-add of the sum that an instruction continues."""
+        """Return the first multiply-add of the sum that an instruction adds to; None if there is none."""
         position = len(self.instructions)
         while _is_multiply_add(instruction):
             addend = instruction.operands[-1]
@@ -92,8 +92,8 @@ def _is_multiply_add(instruction: Instruction) -> bool:
     )
 
 
-def _by_sum(segment: list[Instruction]) -> list[Instruction]:
-    """A segment with everything that the multiply-adds need first, then the multiply-adds sum by sum."""
+def _order_by_sum(segment: list[Instruction]) -> list[Instruction]:
+    """Reorder a segment: first what the multiply-adds read, then the multiply-adds sum by sum, then the rest."""
     if sum(map(_is_multiply_add, segment)) < _FEWEST:
         return segment
     chain_of: dict[str, list[Instruction]] = {}  # last value of a chain → the chain

@@ -1,4 +1,4 @@
-"""A shape: what is known of a value in the lanes of a warp; and what comes of computing with such values."""
+"""A shape: how a value differs between the lanes of a warp; and the shapes of sums, products and other results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of
 
 __all__ = [
-    "TOP_ZEROS", "UNIFORM", "VECTOR", "Lanes", "Shape", "added", "comparison_bound", "constant", "exact", "joined",
-    "masked", "shifted_right", "thread_lanes", "times", "trailing_zeros",
+    "TOP_ZEROS",
+    "UNIFORM",
+    "VECTOR",
+    "Lanes",
+    "Shape",
+    "add_shapes",
+    "comparison_bound",
+    "constant_value",
+    "join_bits",
+    "mask_shape",
+    "scale_shape",
+    "shift_shape_right",
+    "thread_lanes",
+    "trailing_zeros",
+    "wrap_to_type",
 ]  # fmt: skip
 
 Lanes = tuple[int, ...]
@@ -31,7 +44,7 @@ class Shape:
 
     @property
     def apart(self) -> bool:
-        """Whether u and the lanes' amounts have no bit in common, so that adding is or-ing."""
+        """Whether u and the lanes' amounts share no set bit, so that their sum equals their bitwise or."""
         return min(self.lanes) >= 0 and max(self.lanes) < (1 << self.zeros)
 
 
@@ -40,7 +53,7 @@ VECTOR: Shape | None = None  # no scalar shape
 
 
 def thread_lanes(block: tuple[int, int, int], warps: int) -> dict[str, tuple[list[list[int]], Shape | None]]:
-    """For each of tid.x, tid.y, tid.z: its value in every warp and lane, and its shape."""
+    """Map tid.x, tid.y and tid.z to their values by warp and lane, and to their shapes."""
     x_size, y_size, z_size = block
     total = x_size * y_size * z_size
     tables: dict[str, list[list[int]]] = {"x": [], "y": [], "z": []}
@@ -53,7 +66,7 @@ def thread_lanes(block: tuple[int, int, int], warps: int) -> dict[str, tuple[lis
 
 
 def _common(rows: list[list[int]], total: int) -> Shape | None:
-    """The shape that every warp's row has, the lanes beyond the block's last thread aside."""
+    """Return the shape that the rows of all warps share; lanes beyond the block's last thread do not count."""
     offsets = [value - rows[0][0] for value in rows[0]]
     for warp, row in enumerate(rows):
         active = min(32, total - warp * 32)
@@ -64,7 +77,7 @@ def _common(rows: list[list[int]], total: int) -> Shape | None:
 
 
 def comparison_bound(instruction: Instruction, sources: list[Shape]) -> tuple[str, int] | None:
-    """For ``u + lanes`` against a constant: the comparison of u alone that decides for all lanes.
+    """Return a comparison of u alone that decides ``u + lanes`` against a constant for all lanes; else None.
 
     Holds when the lanes only fill in bits below the constant's own: (u + lane < K) is (u < K) if u and K
     are multiples of a power of two that no lane reaches.
@@ -91,7 +104,7 @@ def trailing_zeros(value: int) -> int:
     return TOP_ZEROS if value == 0 else (value & -value).bit_length() - 1
 
 
-def added(a: Shape | None, b: Shape | None) -> Shape | None:
+def add_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
     if a is None or b is None:
         return VECTOR
     lanes = (
@@ -102,30 +115,32 @@ def added(a: Shape | None, b: Shape | None) -> Shape | None:
         else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
     )
     value = a.value + b.value if a.value is not None and b.value is not None else None
-    return _small(Shape(lanes, min(a.zeros, b.zeros) if value is None else trailing_zeros(value), value))
+    return _limit_shape(
+        Shape(lanes, min(a.zeros, b.zeros) if value is None else trailing_zeros(value), value)
+    )
 
 
-def times(a: Shape, factor: int) -> Shape | None:
+def scale_shape(a: Shape, factor: int) -> Shape | None:
     zeros = min(a.zeros + trailing_zeros(factor), TOP_ZEROS)
     value = a.value * factor if a.value is not None else None
-    return _small(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
+    return _limit_shape(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
 
 
-def constant(shape: Shape, below: int) -> int | None:
-    """What a shape holds, if that is one number for all lanes, from 0 to below a bound."""
+def constant_value(shape: Shape, below: int) -> int | None:
+    """Return a uniform shape's value if it is known, not negative and less than ``below``; else None."""
     value = shape.value if shape.uniform else None
     return value if value is not None and 0 <= value < below else None
 
 
-def exact(value: int, type_: str) -> int:
-    """A value that is known modulo a type's width, as the number it is in the type."""
+def wrap_to_type(value: int, type_: str) -> int:
+    """Return the number that a type holds for a value known modulo the type's width."""
     bits = bits_of(type_)
     value %= 1 << bits
     return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
 
 
-def _small(shape: Shape) -> Shape | None:
-    """Keep known figures within reach; the exact value is modular and need not be known.
+def _limit_shape(shape: Shape) -> Shape | None:
+    """Forget a shape's lanes or value where the numbers grow too large; forgetting is always right.
 
     NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
     """
@@ -136,7 +151,7 @@ def _small(shape: Shape) -> Shape | None:
     return shape
 
 
-def shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
+def shift_shape_right(a: Shape, by: int, bits: int) -> Shape | None:
     if a.uniform:
         known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
         return Shape(
@@ -153,7 +168,7 @@ def shifted_right(a: Shape, by: int, bits: int) -> Shape | None:
     return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
 
 
-def masked(sources: list[Shape]) -> Shape | None:
+def mask_shape(sources: list[Shape]) -> Shape | None:
     a, mask = sources
     if mask.value is None or not mask.uniform:
         a, mask = mask, a
@@ -172,8 +187,8 @@ def masked(sources: list[Shape]) -> Shape | None:
     return Shape(lanes, max(a.zeros, trailing_zeros(mask.value)))
 
 
-def joined(sources: list[Shape], bits: int) -> Shape | None:
-    """``or`` and ``xor``: additions where no bit is common."""
+def join_bits(sources: list[Shape], bits: int) -> Shape | None:
+    """Return the shape of ``or`` or ``xor``: a sum where the operands share no set bit, else a vector."""
     a, b = sources
     if a.uniform and b.uniform:
         return Shape(zeros=min(a.zeros, b.zeros))

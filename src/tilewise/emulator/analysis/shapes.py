@@ -1,5 +1,5 @@
-"""What can be said of a register before the program runs: the same in every lane, or lane by lane apart
-by known amounts, or anything.
+"""Shape analysis: find each register that is the same in every lane, or differs from lane to lane
+by known amounts, before the program runs.
 
 A scalar shape stands for ``u + lanes[lane]``, where u is one value for the warp and ``lanes`` are known
 now. With it an address becomes one number, a load one contiguous load, a branch one jump. Whatever the
@@ -18,18 +18,18 @@ from tilewise.emulator.analysis.shape import (
     VECTOR,
     Lanes,
     Shape,
-    added,
+    add_shapes,
     comparison_bound,
-    constant,
-    exact,
-    joined,
-    masked,
-    shifted_right,
+    constant_value,
+    join_bits,
+    mask_shape,
+    scale_shape,
+    shift_shape_right,
     thread_lanes,
-    times,
     trailing_zeros,
+    wrap_to_type,
 )
-from tilewise.emulator.ptx.instruction_operands import in_flight, reads, registers_in, writes
+from tilewise.emulator.ptx.instruction_operands import reads, registers_in, wgmma_registers, writes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
@@ -44,7 +44,7 @@ _SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
 
 @dataclass(slots=True)
 class Analysis:
-    """The outcome: shapes by register, blocks that lanes may run apart, instructions to guard."""
+    """The result: shapes by register, blocks that lanes may run apart, instructions to guard."""
 
     shapes: dict[str, Shape | None]
     divergent: set[int]
@@ -132,7 +132,7 @@ class _Analyser:
                     continue
                 if not (targets := writes(instruction)):
                     continue
-                for register in in_flight(instruction)[
+                for register in wgmma_registers(instruction)[
                     1
                 ]:  # an address has to say where all lanes' values are
                     changed |= self.join(register.name, VECTOR)
@@ -149,7 +149,7 @@ class _Analyser:
         return changed
 
     def fits(self, register: Register, instruction: Instruction) -> bool:
-        """Whether a register has the width of what is written to it, and holds integers.
+        """Whether a register holds integers of the width that an instruction writes to it.
 
         NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
         """
@@ -199,9 +199,9 @@ class _Analyser:
         return found
 
     def spins(self, loop: set[int]) -> bool:
-        """Whether a loop may wait for something that others do."""
+        """Whether a loop may wait for another thread: it polls, sleeps, or runs atomics."""
         inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
-        polled = self.waited_on(loop, inside)
+        polled = self.find_polled_loads(loop, inside)
         self.polled |= polled
         return bool(polled) or any(
             item.opcode in ("atom", "nanosleep")
@@ -209,8 +209,8 @@ class _Analyser:
             for item in inside
         )
 
-    def waited_on(self, loop: set[int], inside: list[Instruction]) -> set[int]:
-        """Plain loads of a loop, always from the same address, that decide whether it ends."""
+    def find_polled_loads(self, loop: set[int], inside: list[Instruction]) -> set[int]:
+        """Return the ids of a loop's plain loads, from a fixed address, that decide whether it ends."""
         written = {register.name for item in inside for register in writes(item)}
         loads = [
             item
@@ -254,23 +254,23 @@ class _Analyser:
             case Not(item=item):
                 return self.operand(item)
             case Address(base=Register() as base, offset=offset):
-                return added(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
+                return add_shapes(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
         return UNIFORM
 
     def result(self, instruction: Instruction) -> Shape | None:
         opcode, parts = instruction.opcode, instruction.parts
         if opcode in ("ld", "ldu"):
-            return self.loaded(instruction)
+            return self.shape_of_load(instruction)
         if opcode in _EACH_ITS_OWN or opcode.startswith("call"):
             return VECTOR
         if opcode in ("shfl", "vote", "redux", "match"):
-            return self.exchanged(instruction)
+            return self.shape_of_exchange(instruction)
         if opcode in ("activemask", "bar_result"):
             return UNIFORM
         if opcode == "mbarrier" and parts[:1] in (("arrive",), ("arrive_drop",)):
             return VECTOR
         if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
-            return self.moved(instruction)
+            return self.shape_of_move(instruction)
         sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
         if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
             return VECTOR
@@ -286,8 +286,12 @@ class _Analyser:
         ):
             return UNIFORM
         if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
-            return UNIFORM if all(shape.uniform for shape in known) else self.compared(instruction, known)
-        return self.integer(instruction, known)
+            return (
+                UNIFORM
+                if all(shape.uniform for shape in known)
+                else self.shape_of_comparison(instruction, known)
+            )
+        return self.shape_of_integer(instruction, known)
 
     def narrow_source(self, instruction: Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
@@ -300,8 +304,8 @@ class _Analyser:
                     return True
         return False
 
-    def exchanged(self, instruction: Instruction) -> Shape | None:
-        """What lanes of a warp get from one another: the same in all of them, or not."""
+    def shape_of_exchange(self, instruction: Instruction) -> Shape | None:
+        """Return the shape of a ``shfl``, ``vote``, ``redux`` or ``match``: uniform, or a vector."""
         operands, parts = instruction.operands, instruction.parts
 
         def same(operand: Operand) -> bool:
@@ -317,7 +321,7 @@ class _Analyser:
             return VECTOR
         return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
 
-    def moved(self, instruction: Instruction) -> Shape | None:
+    def shape_of_move(self, instruction: Instruction) -> Shape | None:
         source = instruction.operands[1]
         if isinstance(source, Symbol) and source.name in self.local_symbols:
             return UNIFORM
@@ -336,7 +340,7 @@ class _Analyser:
             )
         return shape if instruction.opcode == "mov" else Shape(shape.lanes, min(shape.zeros, 32))
 
-    def loaded(self, instruction: Instruction) -> Shape | None:
+    def shape_of_load(self, instruction: Instruction) -> Shape | None:
         space = next(
             (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
         )
@@ -352,41 +356,41 @@ class _Analyser:
         shape = self.operand(address)
         return UNIFORM if shape is not None and shape.uniform else VECTOR
 
-    def compared(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+    def shape_of_comparison(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
         return VECTOR
 
-    def integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+    def shape_of_integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
         opcode, parts = instruction.opcode, instruction.parts
         if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(opcode, 2):
             return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
         if opcode == "setp":
-            return self.decided(instruction, sources)
+            return self.shape_of_test(instruction, sources)
         match opcode:
             case "add":
-                return added(sources[0], sources[1])
+                return add_shapes(sources[0], sources[1])
             case "sub":
-                return added(sources[0], times(sources[1], -1))
+                return add_shapes(sources[0], scale_shape(sources[1], -1))
             case "mul":
-                return self.product(instruction, sources[0], sources[1])
+                return self.shape_of_product(instruction, sources[0], sources[1])
             case "mad":
-                product = self.product(instruction, sources[0], sources[1])
-                return added(product, sources[2])
-            case "shl" if (by := constant(sources[1], 64)) is not None:
-                return times(sources[0], 1 << by)
-            case "shr" if (by := constant(sources[1], 32)) is not None:
-                return shifted_right(sources[0], by, bits_of(parts[-1]))
+                product = self.shape_of_product(instruction, sources[0], sources[1])
+                return add_shapes(product, sources[2])
+            case "shl" if (by := constant_value(sources[1], 64)) is not None:
+                return scale_shape(sources[0], 1 << by)
+            case "shr" if (by := constant_value(sources[1], 32)) is not None:
+                return shift_shape_right(sources[0], by, bits_of(parts[-1]))
             case "and":
-                return masked(sources[:2])
+                return mask_shape(sources[:2])
             case "or" | "xor":
-                return joined(sources[:2], bits_of(parts[-1]))
+                return join_bits(sources[:2], bits_of(parts[-1]))
             case "cvt":
-                return self.widened(instruction, sources[0])
+                return self.shape_of_conversion(instruction, sources[0])
             case "selp":
                 same = sources[0].lanes == sources[1].lanes and sources[2].uniform
                 return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
         return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
 
-    def product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
+    def shape_of_product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
         type_ = instruction.parts[-1]
         wide = "wide" in instruction.parts
         if b.value is None or not b.uniform:
@@ -394,26 +398,26 @@ class _Analyser:
         if b.value is None or not b.uniform:
             zeros = min(a.zeros + b.zeros, TOP_ZEROS)
             return Shape(zeros=zeros) if a.uniform and b.uniform else VECTOR
-        factor = exact(b.value, type_) if wide else b.value
+        factor = wrap_to_type(b.value, type_) if wide else b.value
         if wide and a.uniform and a.value is not None:
-            a = Shape(a.lanes, a.zeros, exact(a.value, type_))
+            a = Shape(a.lanes, a.zeros, wrap_to_type(a.value, type_))
         elif wide and not a.uniform:
-            widened = self.extend(instruction, a)
-            return times(widened, factor) if widened is not None else VECTOR
-        return times(a, factor)
+            widened = self.widen_shape(instruction, a)
+            return scale_shape(widened, factor) if widened is not None else VECTOR
+        return scale_shape(a, factor)
 
-    def widened(self, instruction: Instruction, source: Shape) -> Shape | None:
+    def shape_of_conversion(self, instruction: Instruction, source: Shape) -> Shape | None:
         to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")
         if to not in _WIDE or of not in _WIDE or source.uniform:
             return UNIFORM if source.uniform else VECTOR
         if bits_of(to) > bits_of(of):
-            return self.extend(instruction, source)
+            return self.widen_shape(instruction, source)
         if any(bits_of(self.types.get(register.name, to)) != bits_of(to) for register in writes(instruction)):
             return VECTOR  # the sum of u and lane is made wider there, not each of them
         return Shape(source.lanes, min(source.zeros, bits_of(to)))
 
-    def extend(self, instruction: Instruction, source: Shape) -> Shape | None:
-        """The shape of a 32-bit value made wider: the same lanes, unless one of them wraps around."""
+    def widen_shape(self, instruction: Instruction, source: Shape) -> Shape | None:
+        """Return the shape of a 32-bit value in 64 bits: the same, unless a lane may wrap around."""
         if source.value is not None:
             values = [source.value + lane for lane in (0, *source.lanes)]
             if min(values) >= 0 and max(values) < 2**31:
@@ -427,8 +431,8 @@ class _Analyser:
         self.guarded.add(id(instruction))
         return source
 
-    def decided(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
-        """A comparison that comes out the same in every lane, though its operand does not."""
+    def shape_of_test(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
+        """Return the shape of a comparison: uniform if it decides the same in every lane."""
         if all(shape.uniform for shape in sources):
             return UNIFORM
         return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
@@ -452,7 +456,7 @@ def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
 
 
 def _block_locals(flow: Flow) -> set[str]:
-    """Registers that are written, without a guard, before they are read, in the one block that has them."""
+    """Return the registers that one block alone uses and writes, without a guard, before it reads them."""
     home: dict[str, int] = {}
     spread: set[str] = set()
     for block in flow.blocks:

@@ -43,7 +43,7 @@ class VariableLayout:
 
 
 def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
-    """The addresses of a kernel's variables, once its calls are inlined.
+    """Return the addresses of a kernel's variables, once its calls are inlined.
 
     Shared memory is the kernel's own: arrays that only other kernels of the module use take no room in it.
     """
@@ -96,7 +96,7 @@ def _used(function: PtxFunction) -> set[str]:
 
 
 def _put_locals(places: VariableLayout, function: PtxFunction) -> None:
-    """A function's own variables: its .local arrays, and the parameters of its calls."""
+    """Place a function's own variables: its .local arrays, and the parameters of its calls."""
     base = _aligned(places.sizes["local"], 16)
     base = _aligned(base, max((variable.align for variable in function.variables.values()), default=1))
     for variable in function.variables.values():
@@ -125,7 +125,7 @@ def _is_of_function(variable: PtxVariable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """What a variable of a module begins with: ``data``, and behind it zeros.
+    """A variable's initial content: the bytes ``data``, then zeros.
 
     ``links`` are the addresses of variables in global memory that belong into it: offset, name, what is added.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CLOCKS, COPY, Action, Way
+from tilewise.emulator.check_layout import CLOCKS, COPY, Action, CopySide
 from tilewise.emulator.checking import bulk_copies, flight_records, wgmma_operands
 from tilewise.emulator.checking.flight_records import (
     COPIED,
@@ -42,7 +42,13 @@ def _copy() -> Routine:
     zero = r.const("i32", 0)
     given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
     r.call("tw_check", "void", *given, r.const("i32", 4))
-    numbers = (r["mask"], r["size"], r.const("i32", COPIED), r.const("i32", int(Way.TO_SHARED)), r["line"])
+    numbers = (
+        r["mask"],
+        r["size"],
+        r.const("i32", COPIED),
+        r.const("i32", int(CopySide.TO_SHARED)),
+        r["line"],
+    )
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give()
@@ -77,7 +83,7 @@ def _wait_groups() -> Routine:
         beside = r.both(products, r.compare("icmp ult", r.op("sub", warp, first), 4))
         mine = r.op("or", r.compare("icmp eq", warp, index_of(r)), beside)
         kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), r["kind"])
-        source = r.compare("icmp eq", r.field(copy, COPY.WAY, "i32"), int(Way.FROM_SHARED))
+        source = r.compare("icmp eq", r.field(copy, COPY.SIDE, "i32"), int(CopySide.FROM_SHARED))
         meant = r.op("or", source, r.compare("icmp eq", r["reads"], 0))
         with (
             r.when(r.both(mine, kind, meant)),

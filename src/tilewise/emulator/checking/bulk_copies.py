@@ -13,9 +13,9 @@ from tilewise.emulator.check_layout import (
     SHADOW,
     STRONG,
     Action,
+    CopySide,
     FindingKind,
     StoreStep,
-    Way,
 )
 from tilewise.emulator.checking.flight_records import (
     BULKS,
@@ -118,7 +118,7 @@ def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
     bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
-    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(Way.TO_GLOBAL)), r["line"])
+    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(CopySide.TO_GLOBAL)), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):
         r.give(zero)
@@ -164,7 +164,7 @@ _STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
 _LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 
-def _new_record(r: Routine, way: Way) -> Value:
+def _new_record(r: Routine, way: CopySide) -> Value:
     bit = r.op("shl", r.const("i32", 1), r["lane"])
     size = r.cast("trunc", r["bytes"], "i32")
     numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
@@ -173,7 +173,7 @@ def _new_record(r: Routine, way: Way) -> Value:
         r.give()
     r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
     with r.unless(r.compare("icmp eq", r["barrier"], 0)):
-        bulk = r.const("i32", 1) if way == Way.FROM_SHARED else r["bulk"]
+        bulk = r.const("i32", 1) if way == CopySide.FROM_SHARED else r["bulk"]
         r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
@@ -194,7 +194,7 @@ def _write_shared() -> Routine:
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    _new_record(r, Way.TO_SHARED)
+    _new_record(r, CopySide.TO_SHARED)
     marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
@@ -207,7 +207,7 @@ def _read_shared() -> Routine:
     action = r.const("i32", int(Action.LOAD))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    _new_record(r, Way.FROM_SHARED)
+    _new_record(r, CopySide.FROM_SHARED)
     marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r

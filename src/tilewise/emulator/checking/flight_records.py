@@ -24,8 +24,8 @@ from tilewise.emulator.check_layout import (
     MOST_ARRIVING,
     SHADOW,
     WHOLE,
+    CopySide,
     StoreStep,
-    Way,
 )
 from tilewise.emulator.checking.shadow_lookup import find_shadow
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, serial_of
@@ -150,7 +150,7 @@ def _new_record() -> Routine:
         (COPY.KEY, r.const("i64", 0)),
         (COPY.TIME, now_of(r)),
         (COPY.KIND, r["kind"]),
-        (COPY.WAY, r["way"]),
+        (COPY.SIDE, r["way"]),
     ):
         r.put(copy, offset, value)
     r.copy(r.at(copy, COPY.GROUPS), groups_of(r, r["kind"]), 128)
@@ -221,14 +221,14 @@ def _complete() -> Routine:
         given = (bits, *numbers[2:], free, r["time"], who)
         r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
         r.give()
-    way = r.field(copy, COPY.WAY, "i32")
-    with r.when(r.compare("icmp eq", way, int(Way.TO_GLOBAL))):
+    way = r.field(copy, COPY.SIDE, "i32")
+    with r.when(r.compare("icmp eq", way, int(CopySide.TO_GLOBAL))):
         step, line = r.const("i32", int(StoreStep.RELEASE)), r.field(copy, COPY.LINE, "i32")
         given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
         r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
-    leaves = r.compare("icmp eq", way, int(Way.FROM_SHARED))
+    leaves = r.compare("icmp eq", way, int(CopySide.FROM_SHARED))
     what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, Way
+from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, CopySide
 from tilewise.emulator.checking.flight_records import (
     PRODUCTS,
     SHARED,
@@ -80,7 +80,7 @@ def _issue() -> Routine:
     with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
         r.give()
     first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
-    way = r.const("i32", int(Way.FROM_SHARED))
+    way = r.const("i32", int(CopySide.FROM_SHARED))
     numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     with r.when(r.compare("icmp eq", copy, _NULL)):

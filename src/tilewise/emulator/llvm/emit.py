@@ -44,7 +44,7 @@ def float_bits(scalar: str, bits: int) -> str:
 
 
 def _double_of_single(bits: int) -> int:
-    """The bits of the double that LLVM writes a float as; NaN payloads are kept."""
+    """Return the bits of the double by which LLVM's text writes a float; NaN payloads are kept."""
     import struct
 
     sign, exponent, fraction = bits >> 31, (bits >> 23) & 0xFF, bits & 0x7F_FFFF
@@ -99,7 +99,7 @@ class Emitter:
 
     # -- constants ------------------------------------------------------------------------------
     def const(self, like: Value | str, value: int) -> Value:
-        """An integer constant of a type; in every lane, if the type is a vector."""
+        """Return an integer constant of a type, in every lane if the type is a vector."""
         type_ = like if isinstance(like, str) else like.type
         scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
         if scalar == "i1":
@@ -114,7 +114,7 @@ class Emitter:
         return Value(type_, f"splat ({scalar} {text})")
 
     def real(self, like: Value | str, number: float) -> Value:
-        """A floating-point constant that is exact in the type."""
+        """Return a floating-point constant, which must be exact in the type."""
         import struct
 
         type_ = like if isinstance(like, str) else like.type
@@ -127,7 +127,7 @@ class Emitter:
         return self.const(type_, bits)
 
     def lanes(self, scalar: str, values: tuple[int, ...] | list[int]) -> Value:
-        """A vector constant, lane by lane."""
+        """Return a vector constant from one value for each lane."""
         items = ", ".join(f"{scalar} {self.const(scalar, value).ref}" for value in values)
         return Value(vector(scalar), f"<{items}>")
 
@@ -142,7 +142,7 @@ class Emitter:
         return self.set(a.type, f"fneg {a}")
 
     def compare(self, name: str, a: Value, b: Value) -> Value:
-        """``name`` is such as "icmp slt" or "fcmp olt"."""
+        """Emit a comparison; ``name`` is such as "icmp slt" or "fcmp olt"."""
         type_ = vector("i1") if a.is_vector else "i1"
         return self.set(type_, f"{name} {a.type} {a.ref}, {b.ref}")
 
@@ -156,14 +156,14 @@ class Emitter:
         return self.set(type_, f"{name} {a} to {type_}")
 
     def resize(self, a: Value, scalar: str, signed: bool) -> Value:
-        """An integer made wider or narrower."""
+        """Emit a widening or narrowing of an integer."""
         have, want = int(a.scalar[1:]), int(scalar[1:])
         if have == want:
             return a
         return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
 
     def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
-        """Call an overloaded LLVM intrinsic whose arguments and result have the type of the first argument."""
+        """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too."""
         suffix = _suffix(args[0].type)
         full = f"{name}.{suffix}"
         parameters = [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra]
@@ -172,14 +172,14 @@ class Emitter:
         return self.set(args[0].type, f"call {args[0].type} @{full}({listed})")
 
     def convert(self, name: str, a: Value, scalar: str) -> Value:
-        """Call an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
+        """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
         type_ = vector(scalar) if a.is_vector else scalar
         full = f"{name}.{_suffix(type_)}.{_suffix(a.type)}"
         self.declare(full, type_, [a.type])
         return self.set(type_, f"call {type_} @{full}({a})")
 
     def call(self, name: str, result: str, *args: Value) -> Value:
-        """Call a function of the run-time support."""
+        """Emit a call of a function of the run-time support."""
         self.declare(name, result, [arg.type for arg in args])
         listed = ", ".join(map(str, args))
         if result == "void":
@@ -188,15 +188,15 @@ class Emitter:
         return self.set(result, f"call {result} @{name}({listed})")
 
     def has_function(self, name: str) -> bool:
-        """Whether a function of the kernel's own was added under a name."""
+        """Whether the kernel has a function of this name."""
         return name in self._functions
 
     def share(self, whole: Emitter) -> None:
-        """Write the body of a function that belongs to the same module as ``whole``."""
+        """Share declarations and functions with ``whole``, to write another function of its module."""
         self.declared, self.globals, self._functions = whole.declared, whole.globals, whole._functions
 
     def add_function(self, name: str, head: str, body: Emitter) -> None:
-        """Add a function to the kernel's code, once, with what its body declares."""
+        """Add a function and what its body declares to the kernel's code."""
         self._functions.add(name)
         for key, text in body.declared.items():
             self.declared.setdefault(key, text)
@@ -220,7 +220,7 @@ class Emitter:
         return self.set("ptr", f"getelementptr i8, ptr {pointer}, {amount}").ref
 
     def splat(self, a: Value) -> Value:
-        """A scalar in every lane."""
+        """Emit a vector with a scalar in every lane."""
         if a.is_vector:
             return a
         if not a.ref.startswith("%"):
@@ -230,13 +230,13 @@ class Emitter:
         return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")
 
     def splat_pointer(self, pointer: str) -> str:
-        """A pointer in every lane."""
+        """Emit a vector with a pointer in every lane."""
         first = self.set("<32 x ptr>", f"insertelement <32 x ptr> poison, ptr {pointer}, i64 0")
         text = f"shufflevector {first}, <32 x ptr> poison, <32 x i32> zeroinitializer"
         return self.set("<32 x ptr>", text).ref
 
     def shuffle(self, a: Value, picks: list[int], b: Value | None = None) -> Value:
-        """The elements ``picks`` of a (and b); the element type is read off a's type."""
+        """Emit a vector of the elements ``picks`` of a (and b)."""
         scalar = a.type.split(" x ")[1][:-1]
         other = b.ref if b else "poison"
         chosen = ", ".join(f"i32 {pick}" for pick in picks)
@@ -244,7 +244,7 @@ class Emitter:
         return self.set(type_, f"shufflevector {a}, {a.type} {other}, <{len(picks)} x i32> <{chosen}>")
 
     def bits(self, mask: Value) -> Value:
-        """A mask of lanes as an i32, and the other way round."""
+        """Emit the cast of a mask of lanes to an i32, or of an i32 to a mask."""
         if mask.type == "i32":
             return self.set("<32 x i1>", f"bitcast i32 {mask.ref} to <32 x i1>")
         return self.set("i32", f"bitcast {mask} to i32")
@@ -259,7 +259,7 @@ def _suffix(type_: str) -> str:
 
 
 def join(e: Emitter, pieces: list[Value]) -> Value:
-    """Vectors one behind the other."""
+    """Concatenate vectors."""
     while len(pieces) > 1:
         if len(pieces) % 2:
             pieces = [*pieces, pieces[-1]]

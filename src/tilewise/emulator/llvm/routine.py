@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from tilewise.emulator.llvm.emit import Emitter, Value
 
-__all__ = ["Loop", "MutableValue", "Routine", "joined"]
+__all__ = ["Loop", "MutableValue", "Routine", "join_modules"]
 
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
 @dataclass(frozen=True, slots=True)
 class MutableValue:
-    """A value that changes: a stack slot of the function, which LLVM keeps in a register."""
+    """A variable of a routine: a stack slot, which LLVM keeps in a register."""
 
     routine: Routine
     type: str
@@ -45,7 +45,7 @@ class MutableValue:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The labels of a loop, for its ``leave`` and ``again``."""
+    """A loop being written: ``leave`` and ``again`` jump to its end and its top."""
 
     routine: Routine
     top: str
@@ -63,7 +63,7 @@ class Loop:
 
 
 class Routine(Emitter):
-    """One function of the run-time support."""
+    """A function of the run-time support being written, with loops and conditions."""
 
     def __init__(self, name: str, result: str, /, **parameters: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Routine(Emitter):
         return self.parameters[name]
 
     def text(self) -> str:
-        """The whole function. One that gives nothing back may end without saying so."""
+        """Return the function's text; one without a result gets its return if it lacks one."""
         if self.result == "void" and not self._ended:
             self.give()
         listed = ", ".join(map(str, self.parameters.values()))
@@ -92,7 +92,7 @@ class Routine(Emitter):
         return super().compare(name, a, self.fixed(b, a.type))
 
     def both(self, *conditions: Value) -> Value:
-        """Whether all of them hold; all are looked at."""
+        """Return whether all conditions hold; all are evaluated."""
         result = conditions[0]
         for condition in conditions[1:]:
             result = self.op("and", result, condition)
@@ -102,7 +102,7 @@ class Routine(Emitter):
         return self.op("xor", condition, Value("i1", "true"))
 
     def wide(self, value: Value) -> Value:
-        """An unsigned number with 64 bits."""
+        """Return an unsigned number widened to 64 bits."""
         return self.resize(value, "i64", False)
 
     def variable(self, type_: str, start: Value | int) -> MutableValue:
@@ -115,7 +115,7 @@ class Routine(Emitter):
         return Value("ptr", self.offset(pointer.ref, by if isinstance(by, int) else self.wide(by)))
 
     def item(self, pointer: Value, index: Value, size: int) -> Value:
-        """A pointer to an element of an array."""
+        """Return the pointer to an element of an array."""
         return self.at(pointer, self.op("mul", self.wide(index), size))
 
     def field(self, pointer: Value, offset: int, type_: str, align: int = 1) -> Value:
@@ -128,7 +128,7 @@ class Routine(Emitter):
         self._memory("llvm.memcpy.p0.p0.i64", target, source, self.fixed(size, "i64"))
 
     def move(self, target: Value, source: Value, size: Value | int) -> None:
-        """A copy of what may overlap."""
+        """Copy memory that may overlap."""
         self._memory("llvm.memmove.p0.p0.i64", target, source, self.fixed(size, "i64"))
 
     def fill(self, target: Value, byte: int, size: Value | int) -> None:
@@ -148,7 +148,7 @@ class Routine(Emitter):
             self.jump(label)
 
     def give(self, value: Value | None = None) -> None:
-        """Return."""
+        """Return from the routine."""
         self.line(f"ret {value}" if value else "ret void")
 
     @contextmanager
@@ -164,7 +164,7 @@ class Routine(Emitter):
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """What is done instead; stands right behind its ``when``."""
+        """Write what runs where the ``when`` just before does not."""
         end, jump = self.lines.pop(), self.lines.pop()
         if not (end.startswith("end.") and jump == f"  br label %{end[:-1]}"):
             raise ValueError("there is no condition right before this")
@@ -179,7 +179,7 @@ class Routine(Emitter):
 
     @contextmanager
     def loop(self) -> Iterator[Loop]:
-        """Until it is left."""
+        """Write a loop that runs until ``leave``."""
         top, end = self.label("loop"), self.label("end")
         self.jump(top)
         self.place(top)
@@ -189,7 +189,7 @@ class Routine(Emitter):
 
     @contextmanager
     def count(self, end: Value | int, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
-        """From ``start`` (0) up to, not including, ``end``, as 64 bits."""
+        """Write a loop from ``start`` up to, not including, ``end``; yield the 64-bit number."""
         number = self.variable("i64", start)
         last = self.fixed(end, "i64")
         with self.loop() as loop:
@@ -200,7 +200,7 @@ class Routine(Emitter):
 
     @contextmanager
     def each_lane(self, mask: Value) -> Iterator[Value]:
-        """Over the set bits of a mask, the lowest first; gives the number of each as 32 bits."""
+        """Write a loop over the set bits of a mask, lowest first; yield the 32-bit lane number."""
         left = self.variable("i32", mask)
         with self.loop() as loop:
             rest = left.get()
@@ -210,8 +210,8 @@ class Routine(Emitter):
             yield self.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
 
 
-def joined(text: str, routines: Iterable[Routine]) -> str:
-    """LLVM text of a module and routines as one module, with declarations of what none of them defines."""
+def join_modules(text: str, routines: Iterable[Routine]) -> str:
+    """Join a module and routines to one module, declaring the functions that none of them defines."""
     items = list(routines)
     bodies = [text, *(item.text() for item in items)]
     whole = "\n\n".join(bodies)

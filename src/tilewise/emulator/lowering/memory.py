@@ -1,4 +1,4 @@
-"""What every access to memory has in common: its address, its checks, the path that checks each lane.
+"""The common parts of memory instructions: address, bounds checks, and the path that checks each lane.
 
 Each access has a fast path, chosen by the shape of its address and taken when one comparison shows that
 every byte it may touch is the launch's own, and a careful one (``tw_load``, ``tw_store``) that checks lane
@@ -86,7 +86,7 @@ _GAP_BYTES = 32  # read over rather than around
 
 
 class MemoryAccess(NamedTuple):
-    """One memory instruction, taken apart."""
+    """The parts of a memory instruction."""
 
     space: Space
     type: str  # of an element
@@ -130,7 +130,7 @@ def space_of(instruction: Instruction) -> str:
 
 
 def check_modifiers(instruction: Instruction, *others: str) -> None:
-    """Refuse modifiers that loads and stores do not have; those of one of the two come as ``others``."""
+    """Refuse modifiers that neither loads nor stores have; ``others`` are those of one of the two."""
     for part in instruction.parts[:-1]:
         hint = part.split("::")[0] in ("L1", "L2") and "::" in part
         if not (part in _MODIFIERS or part in others or hint or part.split("::")[0] in _SPACES):
@@ -138,7 +138,7 @@ def check_modifiers(instruction: Instruction, *others: str) -> None:
 
 
 def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
-    """Take a memory instruction apart; ``operand`` is its address."""
+    """Return the parts of a memory instruction; ``operand`` is its address."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
     name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
@@ -181,14 +181,14 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
 
 
 def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
-    """Addresses of all spaces but global memory have 32 bits: what goes beyond comes round again."""
+    """Cut addresses to 32 bits, in every space but global memory."""
     if space in (Space.GENERIC, Space.GLOBAL):
         return address
     return e.op("and", address, e.const(address, 0xFFFF_FFFF))
 
 
 def address_of(e: Values, symbol: Symbol) -> Value:
-    """Where a variable lies, within its own space."""
+    """Return a variable's address within its own space."""
     place = e.program.places.get(symbol.name)
     if place is None:
         raise unsupported(e.now, f"there is no variable {symbol.name!r}")
@@ -200,8 +200,9 @@ def address_of(e: Values, symbol: Symbol) -> Value:
 
 
 def fast_path(e: Lowering, access: MemoryAccess, slow: str) -> str | None:
-    """Branch to ``slow`` unless all of the access is plainly allowed; a pointer to its start, or "" for
-    lanes that lie anywhere. None if there is no fast path."""
+    """Branch to ``slow`` unless the access is surely in bounds and aligned; return a pointer to its start, or ""
+    for lanes at any addresses. None if there is no fast path.
+    """
     if access.lanes is not None and any(lane % access.size for lane in access.lanes):
         return None
     start, limit = _window_of(e, access)
@@ -222,7 +223,7 @@ def fast_path(e: Lowering, access: MemoryAccess, slow: str) -> str | None:
 
 
 def covered(e: Lowering, instruction: Instruction) -> bool:
-    """Whether one check covers a group of accesses that this one is of; the first of them makes it."""
+    """Whether a check of its group covers an access; emits that check for the group's first access."""
     if not e.grouped or id(instruction) not in e.program.covered:
         return False
     group = e.program.leaders.get(id(instruction))
@@ -241,7 +242,7 @@ def covered(e: Lowering, instruction: Instruction) -> bool:
 
 
 def _window_of(e: Lowering, access: MemoryAccess) -> tuple[Value, Value]:
-    """The first address that may be touched, and how far from there an access may start."""
+    """Return the first address that the access may touch, and how many addresses it may start at."""
     span = access.span if access.lanes is not None else access.size
     if access.space == Space.LOCAL:
         start, room = e.const("i64", 0), e.const("i64", e.program.local_bytes + 1)
@@ -257,7 +258,7 @@ def _window_of(e: Lowering, access: MemoryAccess) -> tuple[Value, Value]:
 
 
 def _hint(e: Lowering) -> str:
-    """The place where this instruction remembers the array that it touched last."""
+    """Return the place in the worker's memory where this instruction caches the array that it touched last."""
     return e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
 
 
@@ -269,7 +270,7 @@ def pointer_of(e: Lowering, access: MemoryAccess, address: Value) -> str:
 
 
 def _pointers(e: Lowering, access: MemoryAccess) -> Value:
-    """A pointer for every lane of an access whose lanes lie anywhere."""
+    """Return each lane's pointer, for lanes at any addresses."""
     if access.space == Space.LOCAL:  # every thread has a part of its own
         own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
         mine = e.load("ptr", e.offset("%warp", WARP.LOCAL), 8)
@@ -281,7 +282,7 @@ def _pointers(e: Lowering, access: MemoryAccess) -> Value:
 
 
 def pointers(e: Lowering, access: MemoryAccess, start: str | None) -> Value:
-    """A pointer for every lane, once the fast path has been taken."""
+    """Return each lane's pointer, behind the fast path's check."""
     if not start:
         return _pointers(e, access)
     assert access.lanes is not None
@@ -289,7 +290,7 @@ def pointers(e: Lowering, access: MemoryAccess, start: str | None) -> Value:
 
 
 def remember_array(e: Lowering, access: MemoryAccess, pointer_bits: Value) -> None:
-    """Have the instruction remember the array that a global address lies in, for its fast path."""
+    """Emit a lookup of the array that a global address lies in, for the instruction's next fast path."""
     if access.space in _FLAT:
         _remember_array(e, access, pointer_bits, _hint(e))
         e.hints += 1
@@ -301,7 +302,7 @@ def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint:
 
 
 def resolve(e: Lowering, access: MemoryAccess, write: int) -> str:
-    """The pointer of an address that all lanes share; leaves with a fault if it may not be touched."""
+    """Return the pointer of an address that all lanes share; leave with a fault if it is out of bounds."""
 
     address = e.first_lane(access.base) if access.base.is_vector else access.base
     address = _wrapped(e, address, access.space)
@@ -326,7 +327,7 @@ def resolve(e: Lowering, access: MemoryAccess, write: int) -> str:
 
 
 def every_address(e: Emitter, access: MemoryAccess) -> Value:
-    """The address of every lane."""
+    """Return each lane's address."""
     if access.base.is_vector:
         return _wrapped(e, access.base, access.space)
     wide = e.splat(access.base)
@@ -351,7 +352,7 @@ def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
 
 
 def _define_access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
-    """The name of a function of the kernel's own that is ``function`` for accesses of one kind.
+    """Define a function of the kernel that calls ``function`` for accesses of one kind; return its name.
 
     What seldom runs stands once in the code, not at every access.
     """
@@ -385,7 +386,7 @@ def _define_access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> 
 
 
 def runs_of(access: MemoryAccess) -> list[tuple[int, int]]:
-    """Start and end of each stretch of memory that the lanes touch, in bytes; small gaps belong to it."""
+    """Return start and end of each stretch of bytes that the lanes touch; a stretch includes small gaps."""
     assert access.lanes is not None
     runs: list[list[int]] = []
     for lane in sorted(set(access.lanes)):
@@ -397,7 +398,7 @@ def runs_of(access: MemoryAccess) -> list[tuple[int, int]]:
 
 
 def interleave(e: Lowering, values: list[Value]) -> Value:
-    """Each lane's values side by side."""
+    """Join values so that each lane's stand side by side."""
     if len(values) == 1:
         return values[0]
     joined = join(e, list(values))

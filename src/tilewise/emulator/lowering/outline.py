@@ -1,4 +1,4 @@
-"""Long computations that a kernel has many of become functions of its own.
+"""Outline long computations that a kernel has many of: each kind becomes one function.
 
 One f16 multiply-add is some thirty LLVM operations on 32 lanes, and LLVM's time and the code's size grow
 with every one of them. Where a kernel has hundreds, each kind is written once and called: the call costs
@@ -23,7 +23,7 @@ _MANY = 1_500  # operations in the whole kernel that are worth the calls
 
 
 class Outline:
-    """Which pure instructions of a kernel are calls, and of what."""
+    """Decides which pure instructions of a kernel become calls of a function, and writes the functions."""
 
     def __init__(self, flow: Flow) -> None:
         self.uses = Counter((item.opcode, item.parts) for block in flow.blocks for item in block.instructions)
@@ -32,7 +32,7 @@ class Outline:
     def lowered(
         self, e: Emitter, instruction: Instruction, form: OperandTypes, sources: list[Value]
     ) -> Results:
-        """The results of a pure instruction, computed here or by a function that is called."""
+        """Return the results of a pure instruction, computed in place or by a call."""
         uses = self.uses[instruction.opcode, instruction.parts]
         if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
             return PURE[instruction.opcode].lower(e, instruction, *sources)
@@ -47,7 +47,7 @@ class Outline:
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
 
     def row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
-        """The name of a function that does long instructions of a kind, as a table says; or no name.
+        """Return the name of a function that runs a row of instructions of one kind; "" if none is worth while.
 
         For each, the table has the place of its result in a frame, and those of its sources.
         """
@@ -89,7 +89,7 @@ class Outline:
     def _function(
         self, e: Emitter, instruction: Instruction, sources: list[Value], uses: int
     ) -> tuple[str, str]:
-        """Write a function for instructions of a kind, if that is worth while; its name and result's type."""
+        """Write a function for instructions of a kind; return its name and result type, "" if not worth while."""
         body = Emitter()
         body.share(e)
         taken, inner = [], []
@@ -114,7 +114,7 @@ class Outline:
 
 
 def _key(instruction: Instruction, form: OperandTypes, sources: list[Value]) -> tuple[object, ...]:
-    """Whatever the lowering of a pure instruction depends on, the values that it is given at run time aside."""
+    """Return the key of all that a pure instruction's lowering depends on, its run-time values aside."""
     literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
     given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)
     return (instruction.opcode, instruction.parts, instruction.negated, form, literal, given)
@@ -125,7 +125,7 @@ def _is_computed(value: Value) -> bool:
 
 
 def _integer(type_: str) -> str:
-    """The type as which a value is handed over.
+    """Return the type that passes a value to a function.
 
     NOTE: of functions that take vectors of half or bfloat, LLVM calls others that are nowhere.
     """

@@ -1,4 +1,4 @@
-"""Pieces of long blocks as functions of their own: how they are written and called.
+"""Write the pieces of long blocks as functions of their own, and the calls of them.
 
 A piece has its own copy of the registers that it uses: those that live when it begins come from their homes in
 the frame, and those that live when it ends go back there. Where a check fails in the middle of it, what it
@@ -38,7 +38,7 @@ _LANES = ("i32 %lanes_live", "i32 %lanes_here")
 
 
 class _Slots(dict[str, str]):
-    """Registers, each of which gets its place when it is first used."""
+    """Maps a register to its slot, made on first use."""
 
     def __init__(self, make: Callable[[str], str]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Slots(dict[str, str]):
 
 
 class Pieces(Instructions):
-    """Lowers what is cut out of long blocks."""
+    """Lowers the pieces that were cut out of long blocks."""
 
     def __init__(self, program: Program, general: bool, name: str) -> None:
         super().__init__(program, general, name)
@@ -60,7 +60,7 @@ class Pieces(Instructions):
         self._forms: dict[object, OperandTypes | None] = {}
 
     def cut_blocks(self) -> None:
-        """Decide what becomes a function of its own.
+        """Cut the long blocks into pieces, where this build may have them.
 
         NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
         """
@@ -73,7 +73,7 @@ class Pieces(Instructions):
 
     # -- rows -----------------------------------------------------------------------------------
     def _row_kind(self, block: Block, instruction: Instruction) -> object:
-        """What an instruction has in common with those that it may be in a row with, or None."""
+        """Return the key that instructions of one row share; None for one that can be in no row."""
         if instruction.guard is not None or instruction.opcode not in PURE:
             return None
         form = self._row_form(instruction)
@@ -105,14 +105,14 @@ class Pieces(Instructions):
         return self._forms[key]
 
     def _is_whole(self, name: str, type_: str) -> bool:
-        """Whether a register is in the frame, a number for every lane, and of just the bits of a type."""
+        """Whether a register lies in the frame as one number a lane, of exactly a type's bits."""
         own = self.types.get(name, "pred")
         if own == "pred" or bits_of(own) != bits_of(type_) or name in self.program.resident:
             return False
         return self.stored_type(name).startswith("<")
 
     def _row(self, block: Block, piece: Piece) -> None:
-        """One call for all instructions of a row."""
+        """Emit one call that runs all instructions of a row."""
         items = block.instructions[piece.start : piece.end]
         form = self._row_form(items[0])
         assert form is not None
@@ -131,7 +131,7 @@ class Pieces(Instructions):
 
     # -- pieces ---------------------------------------------------------------------------------
     def piece(self, block: Block, piece: Piece) -> None:
-        """Write a piece, and call it."""
+        """Write a piece as a function, and emit its call."""
         if piece.row:
             self._row(block, piece)
             return
@@ -185,7 +185,7 @@ class Pieces(Instructions):
         self._buffers, self._columns, self._written = buffers, columns, None
 
     def _fetch(self, instruction: Instruction) -> None:
-        """Have an instruction's registers at hand, on every way that leads on from here.
+        """Load an instruction's registers here, before code that may branch.
 
         NOTE: not all at the piece's beginning: they would live from there on, more of them than a CPU has.
         """
@@ -194,7 +194,7 @@ class Pieces(Instructions):
                 self.registers[register.name]
 
     def _slot(self, name: str, living: set[str]) -> str:
-        """A place for a register within the piece, with its content if it lives when the piece begins."""
+        """Make a register's slot in the piece, with its value if it lives when the piece begins."""
         if name in self.program.resident:
             return f"%kept.{self.program.slots[name]}"
         slot = self.alloca(self.stored_type(name))
@@ -224,7 +224,7 @@ class Pieces(Instructions):
         self.jump("hand.over")
 
     def _hand_over(self) -> None:
-        """Keep what the piece did not change, some of which may not be needed where its check failed."""
+        """Emit the exit to the general build: keep the registers that the piece did not change."""
         self.place("hand.over")
         for name in sorted(self._shared_exit):
             self.keep(name, self._home(name), self.program.general)
@@ -232,7 +232,7 @@ class Pieces(Instructions):
 
 
 def _fits(instruction: Instruction) -> bool:
-    """Whether an instruction may be in a piece: it neither stops the warp nor counts turns of loops."""
+    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
     if instruction.opcode in ("ld", "st"):
         return "async" not in instruction.parts
     return instruction.opcode in PURE

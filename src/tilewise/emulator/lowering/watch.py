@@ -1,4 +1,4 @@
-"""What a build does beside running a kernel: it may count, or check, what the kernel does.
+"""Watchers: what a build may do beside running a kernel, such as count or check its accesses.
 
 The *plain* build of a lowering only runs. The others (``MODES``: counted, traced, recorded, checked) have a
 watcher, which is called while code is made: at every block, before and after every instruction, where warps
@@ -34,54 +34,54 @@ WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
 
 class Memories(Protocol):
-    """Where a watched launch writes down what it sees."""
+    """Gives compiled code of a watched launch the memory that it logs to."""
 
     @property
     def launch(self) -> int:
-        """The address of memory that all workers share."""
+        """The address of the memory that all workers share."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more, so that the launch may end."""
+        """Whether the memory is full, so that the launch may end."""
         ...
 
     def worker(self, number: int) -> int:
-        """The address of memory of one worker's own."""
+        """Return the address of a worker's own memory."""
         ...
 
 
 class Watcher:
-    """Sees a kernel's code being made. This one does nothing; those of ``MODES`` are made of it."""
+    """Base of the watchers in ``MODES``: its methods are called while a kernel is lowered, and do nothing."""
 
     def __init__(self, e: Lowering) -> None:
         self.e = e
         self.notes: list[Any] = []  # plain data, for who reads what the code writes down
 
     def block(self) -> None:
-        """A block of the flow begins."""
+        """Called at the start of a block of the flow."""
 
     def before(self, instruction: Instruction) -> Any:
-        """An instruction is about to be lowered: what of its operands must be known when it is done.
+        """Called before an instruction is lowered; the result is passed to ``after``.
 
         NOTE: nothing may be written down yet: a warp may leave the instruction for another build, and do it
         again there.
         """
 
     def after(self, instruction: Instruction, seen: Any) -> None:
-        """It is done; ``seen`` is what ``before`` gave."""
+        """Called behind an instruction; ``seen`` is what ``before`` returned."""
 
     def wait(self, instruction: Instruction) -> None:
-        """Lanes have come to a barrier, or to where lanes of a warp meet, and are about to wait."""
+        """Called where lanes are about to wait at a barrier, or for other lanes of their warp."""
 
     def through(self, instruction: Instruction) -> None:
-        """It has let them through."""
+        """Called where a barrier has let the lanes pass."""
 
     def leave(self, lanes: Value) -> None:
-        """Some lanes leave the kernel."""
+        """Called where some lanes exit the kernel."""
 
     def hand_over(self, instruction: Instruction) -> None:
-        """A warp leaves for the general build before an instruction."""
+        """Called where a warp leaves for the general build, before an instruction."""
 
     def tile(
         self,
@@ -92,10 +92,10 @@ class Watcher:
         shape: tuple[int, int],
         loads: bool,
     ) -> None:
-        """``wmma`` copies lines of a matrix, as many and each of as many bytes as ``shape`` says."""
+        """Called for a ``wmma`` that copies lines of a matrix; ``shape`` is their number and bytes."""
 
     def split(self, yes: Value, no: Value) -> None:
-        """At the end of a block, some lanes go one way and some another."""
+        """Called at the end of a block whose lanes may branch both ways."""
 
 
 def watcher_for(mode: str, e: Lowering) -> Watcher | None:
@@ -108,7 +108,7 @@ def watcher_for(mode: str, e: Lowering) -> Watcher | None:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """Memory that an instruction touches: of every lane that runs, ``size`` bytes at one address."""
+    """The memory that an instruction accesses: ``size`` bytes at one address, for every running lane."""
 
     action: str  # "load", "store", "atomic", "copy" (the reading half of cp.async), "fill" (its writing half)
     access: MemoryAccess
@@ -118,7 +118,7 @@ class Touch:
 
 
 def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
-    """What an instruction touches of memory, by its operands as they are now.
+    """Return an instruction's memory accesses, with the current values of its operands.
 
     Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none.
     """
@@ -150,7 +150,7 @@ def _touch(e: Lowering, action: str, access: MemoryAccess) -> Touch:
 def access_at(
     e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int
 ) -> MemoryAccess:
-    """Memory of so many bytes a lane at an address that an instruction names."""
+    """Return the access of ``size`` bytes a lane at the address that an operand names."""
     if not isinstance(operand, Address):
         raise PtxError(instruction.line, f"{instruction.name}: an address in brackets expected")
     base, lanes = take_address(e, operand)
@@ -169,6 +169,6 @@ def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAc
 
 
 def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
-    """Of ``ldmatrix`` and ``stmatrix``: every lane names a row of 16 bytes; of .x1 and .x2 not all do."""
+    """Return the access of ``ldmatrix`` or ``stmatrix``: a row of 16 bytes for each lane that names one."""
     space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
     return access_at(e, instruction, operand, space, 16)

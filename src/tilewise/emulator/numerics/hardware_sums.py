@@ -1,4 +1,4 @@
-"""Sums as the tensor cores of an H200 make them, to the last bit: what ``sums="hardware"`` computes.
+"""Sums of products, bit for bit as an H200's tensor cores compute them: ``sums="hardware"``.
 
 A group of products and C are added at once. Every term is brought to the largest exponent among them, which
 for a product is the sum of its factors' exponents; what lies more than ``kept`` binary places below that is
@@ -41,7 +41,7 @@ _REGISTER = 128  # bytes of 32 floats
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one kind of instruction adds."""
+    """How the hardware adds products of one kind of instruction."""
 
     a_type: str
     b_type: str
@@ -56,7 +56,7 @@ class Rule:
 
 
 def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bool) -> Rule | None:
-    """How the hardware adds products of such types; None where it is as the plain model."""
+    """Return the rule by which the hardware adds products of these types; None where it adds as the plain model."""
     if a_type not in _LEAST:
         return None
     out = "f16" if (c_type, d_type) == ("f16", "f16") else "f32"
@@ -68,7 +68,7 @@ def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bo
 
 
 def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
-    """The exponents of 32 floats that were of a type, as short integers."""
+    """Return the exponents of 32 floats that hold values of a type, as 16-bit integers."""
     bits = e.cast("bitcast", numbers, "i32")
     size = e.op("and", bits, e.const(bits, 0x7FFF_FFFF))
     field = e.op("lshr", size, e.const(size, 23))
@@ -80,7 +80,7 @@ def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
 
 
 class Sums:
-    """Makes one function's sums by a rule."""
+    """Emits sums of products by a rule, into one function."""
 
     def __init__(self, e: Emitter, rule: Rule) -> None:
         self.e, self.rule = e, rule
@@ -92,7 +92,7 @@ class Sums:
 
     # -- the quick way --------------------------------------------------------------------------
     def unfit(self, products: Value, start: Value) -> Value:
-        """Lanes that the quick way is not for, as 32 bits, by the largest exponents of products, and of C."""
+        """Return, as 32 bits, the lanes whose exponents are too large or small for the fast path."""
         e = self.e
 
         def const(number: int) -> Value:
@@ -106,7 +106,7 @@ class Sums:
         return e.op("xor", word, e.const(word, -1))
 
     def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
-        """What terms are multiplied by to be whole numbers, and what one of those is worth."""
+        """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
         top = e.resize(e.intrinsic("llvm.smax", top, e.const(top, -_REACH)), "i32", True)
@@ -116,11 +116,11 @@ class Sums:
         return scale, unit
 
     def term(self, number: Value, scale: Value) -> Value:
-        """A term, cut off, as a whole number."""
+        """Return a term as a whole number, truncated."""
         return self.e.cast("fptosi", self.e.op("fmul", number, scale), "i32")
 
     def quick(self, total: Value, start: Value, scale: Value, unit: Value, products: Value) -> Value:
-        """The sum, of the whole numbers' sum and C."""
+        """Return the sum of the terms' total and C, on the fast path."""
         e, out = self.e, self.rule.out
         # A sum of 16 products may fill 32 bits.
         wide = [e.cast("sitofp", part, "double") for part in (total, self.term(start, scale))]
@@ -139,7 +139,7 @@ class Sums:
 
     # -- the sure way ---------------------------------------------------------------------------
     def call(self, a: str, b: str, count: Value, start: Value, result: str) -> None:
-        """Add ``count`` products of factors that lie at ``a`` and ``b`` to ``start``, and put it somewhere."""
+        """Emit a call that adds ``count`` products of the factors at ``a`` and ``b`` to ``start``; store the sum."""
         self.e.line(f"call void @{self.rule.name}(ptr {a}, ptr {b}, {count}, {start}, ptr {result})")
 
     # -- a whole instruction --------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Sums:
         steps: Sequence[Sequence[tuple[Value, Value]]],
         ranks: Sequence[Sequence[tuple[Value, Value]]],
     ) -> list[Value]:
-        """``starts``, each with its own product of every step; ``ranks`` are the factors' exponents."""
+        """Return each of ``starts`` plus its products of all steps; ``ranks`` are the factors' exponents."""
         if self.rule.halved:
             return [self._halved(start, [step[i] for step in steps]) for i, start in enumerate(starts)]
         e = self.e
@@ -184,7 +184,7 @@ class Sums:
         return [e.load(vector("float"), place, 64) for place in places]
 
     def _listed(self, pairs: Sequence[tuple[Value, Value]], start: Value, place: str) -> None:
-        """Write factors down, for the sure way."""
+        """Store the factors, and call the slow path on them."""
         e = self.e
         room = [e.alloca(f"[{len(pairs) * _REGISTER} x i8]", 64) for _ in range(2)]
         for k, pair in enumerate(pairs):
@@ -207,7 +207,7 @@ class Sums:
 def in_turn(
     e: Emitter, starts: Sequence[Value], steps: Sequence[Sequence[tuple[Value, Value]]], d_type: str
 ) -> list[Value]:
-    """The sums of m8n8k4: products from zero on, in order, and then C; for f16 C comes before the last two."""
+    """Return the sums of m8n8k4: products in order from zero, then C; for f16 C comes before the last two."""
     return [_one_in_turn(e, start, [step[i] for step in steps], d_type) for i, start in enumerate(starts)]
 
 
@@ -231,13 +231,13 @@ def _one_nan(e: Emitter, value: Value) -> Value:
 
 # -- parts of both ----------------------------------------------------------------------------------
 def _odd(e: Emitter, bits: Value, cut: Value) -> Value:
-    """A double's bits cut to what a float holds, whose last is set if that lost any: f16 rounds it rightly."""
+    """Return ``cut``, its last bit set if truncating ``bits`` lost any: then f16 rounds it as the double."""
     lost = e.compare("icmp ne", bits, cut)
     return e.select(lost, e.op("or", cut, e.const(bits, 1 << 29)), cut)
 
 
 def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
-    """What f16 rounds to zero loses its sign."""
+    """Clear the sign of numbers that f16 rounds to zero."""
     nothing = e.compare("fcmp ole", e.intrinsic("llvm.fabs", value), e.real(value, 2.0**-25))
     return e.select(nothing, e.real(value, 0.0), value)
 
@@ -249,7 +249,7 @@ def _shortened(e: Emitter, value: Value) -> Value:
 
 # -- the sure way -----------------------------------------------------------------------------------
 def _sure(rule: Rule) -> Routine:
-    """Sums of any numbers; factors of each k are 32 floats."""
+    """The slow path: add any numbers; the factors of each k are 32 floats."""
     numbers, doubles = vector("float"), vector("double")
     r = Routine(rule.name, "void", a="ptr", b="ptr", count="i64", start=numbers, result="ptr")
     first, power = _wide(r, r["start"], rule.start)
@@ -293,7 +293,7 @@ def _sure(rule: Rule) -> Routine:
 
 
 def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
-    """A float as a double, and the power of two of its exponent; zero has none."""
+    """Return a float as a double, and 2 to the power of its exponent; 0 for zero."""
     bits = e.op("and", e.cast("bitcast", x, "i32"), e.const(vector("i32"), 0x7F80_0000))
     power = e.intrinsic("llvm.umax", bits, e.const(bits, (_LEAST[type_] + 127) << 23))
     nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
@@ -302,7 +302,7 @@ def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
 
 
 def _cut(e: Emitter, x: Value) -> Value:
-    """A double as a float, cut off."""
+    """Truncate a double to a float."""
     bits = e.op("and", e.cast("bitcast", x, "i64"), e.const(vector("i64"), -1 << 29))
     normal = e.cast("bitcast", bits, "double")
     small = e.intrinsic("llvm.trunc", e.op("fmul", x, e.real(x, 2.0**149)))
@@ -312,7 +312,7 @@ def _cut(e: Emitter, x: Value) -> Value:
 
 
 def _rounded(e: Emitter, x: Value) -> Value:
-    """A double as a float that rounds to f16 as the double would."""
+    """Return a double as a float that f16 rounds as it would the double."""
     bits = e.cast("bitcast", x, "i64")
     cut = e.op("and", bits, e.const(bits, -1 << 29))
     value = e.cast("bitcast", _odd(e, bits, cut), "double")

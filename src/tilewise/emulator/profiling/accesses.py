@@ -1,4 +1,4 @@
-"""How the hardware counts an access to memory: banks, wavefronts, sectors.
+"""Model of the hardware's counting of one memory access: banks, wavefronts, sectors.
 
 Shared memory has 32 banks of 4 bytes. A warp's access goes in phases, as many lanes each as 128 bytes hold:
 all 32 of up to 4 bytes, 16 of 8 bytes, 8 of 16. A phase takes as many *wavefronts* as the most wanted bank
@@ -55,7 +55,7 @@ Lanes = Sequence[int | None]  # the address of each; None for one that does not 
 
 
 class Kind(IntEnum):
-    """How lanes of an access share what they want."""
+    """Whether the lanes of an access share words."""
 
     LOAD = 0
     STORE = 1  # and matrices
@@ -63,12 +63,12 @@ class Kind(IntEnum):
 
 
 def lanes_a_phase(size: int) -> int:
-    """Lanes that go together in an access of ``size`` bytes a lane."""
+    """Return how many lanes one phase of an access serves, at ``size`` bytes a lane."""
     return 32 if size <= WORD_BYTES else BANKS * WORD_BYTES // size
 
 
 def _in_pairs(addresses: Lanes) -> bool:
-    """Whether each lane that runs has the address of its neighbour, or a neighbour that does not run."""
+    """Whether neighbouring lanes have one address, as far as both run."""
     return any(
         all(a is None or addresses[lane ^ by] in (a, None) for lane, a in enumerate(addresses))
         for by in (1, 2)
@@ -76,7 +76,7 @@ def _in_pairs(addresses: Lanes) -> bool:
 
 
 def _phases(addresses: Lanes, size: int, kind: Kind) -> list[list[int]]:
-    """The addresses of each phase that has a lane."""
+    """Return the addresses of each phase that has a running lane."""
     step = lanes_a_phase(size)
     if step < len(addresses) and kind is Kind.LOAD and _in_pairs(addresses):
         step *= 2
@@ -85,7 +85,7 @@ def _phases(addresses: Lanes, size: int, kind: Kind) -> list[list[int]]:
 
 
 def wavefronts(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """The wavefronts of one access of a warp to shared memory."""
+    """Return the wavefronts of a warp's access to shared memory."""
     total = 0
     for phase in _phases(addresses, size, kind):
         listed = [(a + byte) // WORD_BYTES for a in phase for byte in range(0, size, min(size, WORD_BYTES))]
@@ -97,7 +97,7 @@ def wavefronts(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
 
 
 def copy_wavefronts(targets: Lanes, sources: Lanes, size: int) -> int:
-    """The wavefronts of an asynchronous copy through the L1: as many as the lane takes that waits longest."""
+    """Return the wavefronts of an asynchronous copy through the L1: those of the lane that waits longest."""
     total, step = 0, lanes_a_phase(size)
     for start in range(0, len(targets), step):
         pairs = [
@@ -123,7 +123,7 @@ def _banks(address: int, size: int) -> list[int]:
 
 
 def copy_passes(targets: Lanes, sources: Lanes) -> int:
-    """The wavefronts of an asynchronous copy past the L1.
+    """Return the wavefronts of an asynchronous copy past the L1.
 
     Sectors go from one line to another together if they keep their distance, or all go backwards.
     """
@@ -139,18 +139,18 @@ def copy_passes(targets: Lanes, sources: Lanes) -> int:
 
 
 def phases(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """The wavefronts that it would take without conflicts."""
+    """Return the wavefronts of an access if it had no bank conflicts."""
     return len(_phases(addresses, size, kind))
 
 
 def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """The wavefronts that its bytes would take side by side, and no more than it took."""
+    """Return the wavefronts of as many bytes side by side, at most those that the access takes."""
     running = sum(a is not None for a in addresses)
     return min(wavefronts(addresses, size, kind), -(-running // lanes_a_phase(size)))
 
 
 def turns(addresses: Lanes, size: int, cached: bool) -> int:
-    """The turns that a load of a warp takes, from shared memory, or from global memory that the L1 has."""
+    """Return the turns of a warp's load, from shared memory or from lines of global memory in the L1."""
     words = {
         (a + byte) // WORD_BYTES
         for a in addresses
@@ -162,18 +162,18 @@ def turns(addresses: Lanes, size: int, cached: bool) -> int:
 
 
 def sectors(addresses: Lanes, size: int) -> int:
-    """The sectors that one access of a warp to global memory touches."""
+    """Return how many sectors a warp's access to global memory touches."""
     return _pieces(addresses, size, SECTOR_BYTES)
 
 
 def least_sectors(addresses: Lanes, size: int) -> int:
-    """The sectors that its bytes would take side by side, and no more than it touched."""
+    """Return the sectors of as many bytes side by side, at most those that the access touches."""
     running = sum(a is not None for a in addresses)
     return min(sectors(addresses, size), -(-running * size // SECTOR_BYTES))
 
 
 def atomic_sectors(addresses: Lanes, size: int) -> int:
-    """The sectors that an atomic access asks for."""
+    """Return the sectors that an atomic access requests."""
     wanted = Counter(
         word
         for a in addresses
@@ -188,7 +188,7 @@ def atomic_sectors(addresses: Lanes, size: int) -> int:
 
 
 def lines(addresses: Lanes, size: int) -> int:
-    """The cache lines that it touches."""
+    """Return how many cache lines an access touches."""
     return _pieces(addresses, size, LINE_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Bulk and tensor copies in the counted and the traced build: what they move.
+"""Count what bulk and tensor copies move, for the counted and the traced build.
 
 A copy goes in *pieces*, none of which crosses a line of 128 bytes, in global memory or in shared memory, or
 the tensor's edge. A piece takes as many sectors of 32 bytes as it touches; one that goes to several blocks of
@@ -26,10 +26,10 @@ from tilewise.emulator.support.tensor_plan import PLAN
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["WAYS_OF_COPYING", "Moved", "look", "routines", "way_of"]
+__all__ = ["COPY_VERBS", "CopyFigure", "copy_kind_of", "routines", "watch_copy"]
 
 # What a copy does → its verb in the run-time support.
-WAYS_OF_COPYING = {
+COPY_VERBS = {
     "load": Verb.LOAD,
     "multicast": Verb.LOAD,
     "store": Verb.STORE,
@@ -41,14 +41,14 @@ WAYS_OF_COPYING = {
     "remote_reduce": Verb.CHANGE,
 }
 _NULL = Value("ptr", "null")
-_WHO = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
+_CONTEXT = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE, _SECTOR_SHIFT = 128, 5
 _PAIR = 2  # sectors of a piece for several blocks, at least
 
 
-class Moved(IntEnum):
-    """What is counted of a copy, each as 64 bits, where other places have ``Figure``."""
+class CopyFigure(IntEnum):
+    """The figures of a copy, 64 bits each, in the slots that ``Figure`` has for other accesses."""
 
     RUNS = 0
     COPIES = 1  # one for each lane
@@ -61,7 +61,7 @@ class Moved(IntEnum):
 
 
 class _SINK:
-    """Where the pieces of one copy are noted."""
+    """A structure of compiled code: where to count the pieces of one copy, and how."""
 
     FIGURES = 0  # pointer, or null
     LOG = 8  # pointer, or null
@@ -73,8 +73,8 @@ class _SINK:
     SIZE = 64
 
 
-def way_of(instruction: Instruction) -> str:
-    """What a bulk copy does; empty for what is none."""
+def copy_kind_of(instruction: Instruction) -> str:
+    """Return the kind of a bulk copy, a key of ``COPY_VERBS``; "" for any other instruction."""
     opcode, parts = instruction.opcode, instruction.parts
     if opcode in ("st", "red") and "async" in parts:
         return "remote" if opcode == "st" else "remote_reduce"
@@ -91,13 +91,15 @@ def way_of(instruction: Instruction) -> str:
     return word
 
 
-def look(e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
-    """Count a copy that was just issued: its figures, or the sectors that it touches."""
+def watch_copy(
+    e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int
+) -> None:
+    """Emit code that counts a copy just issued: into ``figures``, or its sectors into ``log``."""
     if way == "prefetch":
         hint(e, instruction)
     tensor = "tensor" in instruction.parts
     flight = Flight.TENSOR if tensor else Flight.REMOTE if way.startswith("remote") else Flight.BULK
-    numbers = (int(flight), int(WAYS_OF_COPYING[way]), int(way == "prefetch"), kind)
+    numbers = (int(flight), int(COPY_VERBS[way]), int(way == "prefetch"), kind)
     answer = e.call(
         "tw_watch_bulk",
         "i32",
@@ -119,7 +121,7 @@ def routines() -> list[Routine]:
     return [_bulk(), _row(), _pieces()]
 
 
-def _note(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     """Add an amount to a figure of the copy."""
     figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
     with r.unless(r.compare("icmp eq", figures, _NULL)):
@@ -128,7 +130,7 @@ def _note(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
 
 def _bulk() -> Routine:
     numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_watch_bulk", "i32", **_WHO, columns="ptr", figures="ptr", log="ptr", **numbers)
+    r = Routine("tw_watch_bulk", "i32", **_CONTEXT, columns="ptr", figures="ptr", log="ptr", **numbers)
     with r.when(r.compare("icmp eq", r["mask"], 0)):
         r.give(r.const("i32", 0))
     sink = Value("ptr", r.alloca(f"[{_SINK.SIZE} x i8]", 8))
@@ -144,26 +146,26 @@ def _bulk() -> Routine:
     with r.unless(r.compare("icmp eq", r["log"], _NULL)):
         number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
         r.call("tw_trace_block", "void", r["log"], number)
-    _note(r, sink, Moved.RUNS, r.const("i64", 1))
+    _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
     lanes = r.wide(r.intrinsic("llvm.ctpop", r["mask"]))
-    _note(r, sink, Moved.COPIES, lanes)
+    _note(r, sink, CopyFigure.COPIES, lanes)
     with r.when(tensor):
-        _note(r, sink, Moved.TENSORS, lanes)
+        _note(r, sink, CopyFigure.TENSORS, lanes)
     with r.each_lane(r["mask"]) as lane:
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        _receivers(r, sink, data, r.both(loads, r.compare("icmp eq", r["straight"], 0)))
+        _set_receivers(r, sink, data, r.both(loads, r.compare("icmp eq", r["straight"], 0)))
         with r.when(tensor):
-            _tensor(r, sink, data, lane)
+            _count_tensor(r, sink, data, lane)
         with r.otherwise():
-            _flat(r, sink, data)
+            _count_flat(r, sink, data)
     r.give(r.const("i32", 0))
     return r
 
 
-def _receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
-    """How many blocks get a copy; only loads have a list of them."""
+def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
+    """Store how many blocks get a copy; only loads may have several."""
     one = r.const("i64", 1)
     listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), r.const("i64", NONE))
     several = r.compare("icmp ne", listed, NONE)
@@ -172,26 +174,26 @@ def _receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     r.put(sink, _SINK.LEAST, r.select(several, r.const("i64", _PAIR), one), 8)
 
 
-def _all(r: Routine, sink: Value, figure: Moved, amount: Value) -> None:
+def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64", 8)))
 
 
-def _bytes(r: Routine, sink: Value, count: Value) -> None:
-    _note(r, sink, Moved.BYTES, count)
-    _all(r, sink, Moved.ALL_BYTES, count)
+def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
+    _note(r, sink, CopyFigure.BYTES, count)
+    _note_for_receivers(r, sink, CopyFigure.ALL_BYTES, count)
 
 
-def _flat(r: Routine, sink: Value, data: Value) -> None:
-    """A run of bytes."""
+def _count_flat(r: Routine, sink: Value, data: Value) -> None:
+    """Count a copy of adjacent bytes."""
     count = r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF)
-    _bytes(r, sink, count)
+    _note_bytes(r, sink, count)
     with r.when(r.compare("icmp ult", r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
-        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(Moved.SECTORS)))
+        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(CopyFigure.SECTORS)))
 
 
-def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
-    """The rows of a box, or of pixels."""
+def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
+    """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
     plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
     failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
@@ -202,7 +204,7 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     with r.unless(r.compare("icmp eq", r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
-    _bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
+    _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
     failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
     with r.when(r.compare("icmp ne", failed, 0)):
@@ -210,49 +212,49 @@ def _tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
 
 
 def _row() -> Routine:
-    """One row: the part of it that is in the tensor, and of a load those before and behind it."""
+    """Count one row: the part within the tensor and, of a load, the parts before and behind it."""
     numbers = {"offset": "i64", "place": "i64", "low": "i64", "high": "i64"}
     r = Routine("tw_watch_row", "void", plan="ptr", **numbers)
     plan, low, high = r["plan"], r["low"], r["high"]
     sink = r.field(plan, PLAN.WATCH, "ptr")
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     with r.when(r.compare("icmp ne", step, 1)):
-        _apart(r, sink, unit, step)
+        _count_scattered_row(r, sink, unit, step)
         r.give()
 
-    def part(first: Value, end: Value, figure: Moved) -> None:
+    def part(first: Value, end: Value, figure: CopyFigure) -> None:
         with r.when(r.compare("icmp ult", first, end)):
             skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
             offset = r.op("add", r["offset"], skip)
             # What lies outside has no address: it is counted as it lies in shared memory.
-            place = offset if figure is Moved.OUTSIDE else r.op("add", r["place"], skip)
+            place = offset if figure is CopyFigure.OUTSIDE else r.op("add", r["place"], skip)
             given = (place, offset, count)
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
 
-    part(low, high, Moved.SECTORS)
+    part(low, high, CopyFigure.SECTORS)
     with r.when(r.compare("icmp ne", r.field(sink, _SINK.LOADS, "i64", 8), 0)):
-        part(r.const("i64", 0), low, Moved.OUTSIDE)
-        part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), Moved.OUTSIDE)
+        part(r.const("i64", 0), low, CopyFigure.OUTSIDE)
+        part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
-        _bytes(r, sink, r.op("mul", r.op("sub", high, low), unit))
+        _note_bytes(r, sink, r.op("mul", r.op("sub", high, low), unit))
     return r
 
 
-def _apart(r: Routine, sink: Value, unit: Value, step: Value) -> None:
-    """A row whose elements lie apart, as only interleaved ones do: one by one."""
+def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> None:
+    """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
     with r.count(r["high"], r["low"]) as i:
         place = r.op("add", r["place"], r.op("mul", r.op("mul", i, step), unit))
-        given = (place, place, unit, r.const("i64", int(Moved.SECTORS)))
+        given = (place, place, unit, r.const("i64", int(CopyFigure.SECTORS)))
         r.call("tw_watch_pieces", "void", sink, *given)
 
 
 def _pieces() -> Routine:
-    """A run of bytes, cut at the lines of both memories."""
+    """Count adjacent bytes in pieces that cross no line of 128 bytes at either end of the copy."""
     numbers = {"place": "i64", "offset": "i64", "bytes": "i64", "figure": "i64"}
     r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
     sink, line = r["sink"], r.const("i64", _LINE)
     least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
-    within = r.compare("icmp eq", r["figure"], int(Moved.SECTORS))
+    within = r.compare("icmp eq", r["figure"], int(CopyFigure.SECTORS))
     writes = r.both(within, r.compare("icmp ne", log, _NULL))
     straight = r.compare("icmp ne", r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
@@ -279,5 +281,5 @@ def _pieces() -> Routine:
     with r.unless(r.compare("icmp eq", figures, _NULL)):
         here = r.item(figures, r["figure"], 8)
         r.put(here, 0, r.op("add", r.field(here, 0, "i64", 8), total.get()), 8)
-        _all(r, sink, Moved.ALL_SECTORS, total.get())
+        _note_for_receivers(r, sink, CopyFigure.ALL_SECTORS, total.get())
     return r

@@ -21,7 +21,7 @@ from tilewise.emulator.profiling.accesses import (
     turns,
     wavefronts,
 )
-from tilewise.emulator.profiling.copies import Moved
+from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
@@ -30,10 +30,10 @@ from tilewise.emulator.ptx.library import LIBRARY_LINE
 __all__ = [
     "AccessCounts",
     "AccessSample",
-    "Copied",
+    "CopyCounts",
     "Counters",
     "Counts",
-    "Executed",
+    "InstructionRuns",
     "SlowPath",
     "WgmmaRuns",
 ]
@@ -62,7 +62,7 @@ class Counters:
         return False
 
     def worker(self, number: int) -> int:
-        """Zeroed memory of a worker: ways of places, then the rows."""
+        """Allocate a worker's zeroed memory, cached patterns first, then the rows; return its address."""
         raw = np.zeros(self._ways + self._row * self.multiprocessors + 64, np.uint8)
         start = -raw.ctypes.data % 64
         self._workers[number] = raw[start : raw.size - 64 + start]
@@ -70,7 +70,7 @@ class Counters:
         return address
 
     def counts(self) -> Counts:
-        """What all workers counted."""
+        """Return the sum of all workers' counts."""
         total = np.zeros((self.multiprocessors, self._row // 8), np.int64)
         for memory in self._workers.values():
             total += memory[self._ways :].view(np.int64).reshape(self.multiprocessors, -1)
@@ -78,8 +78,8 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
-    """One instruction of the PTX: how often warps ran it, and how many of their threads did."""
+class InstructionRuns:
+    """Runs of one PTX instruction: how often warps ran it, and for how many threads."""
 
     line: int
     name: str
@@ -102,7 +102,7 @@ class AccessSample:
 
 @dataclass(frozen=True, slots=True)
 class AccessCounts:
-    """What one instruction of the PTX came to in its accesses to memory."""
+    """Counts of the memory accesses of one PTX instruction."""
 
     line: int
     name: str
@@ -133,22 +133,22 @@ class AccessCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """What a bulk copy of the PTX moved. ``way`` is one of ``WAYS_OF_COPYING``."""
+class CopyCounts:
+    """Figures of one bulk copy of the PTX. ``kind`` is a key of ``COPY_VERBS``."""
 
     line: int
     name: str
-    way: str
+    kind: str
     tensor: bool
-    figures: Mapping[Moved, Figures]
+    figures: Mapping[CopyFigure, Figures]
 
-    def __getitem__(self, what: Moved) -> Figures:
+    def __getitem__(self, what: CopyFigure) -> Figures:
         return self.figures[what]
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaRuns:
-    """A ``wgmma``: how often warps ran it, and what four of them read together of shared memory."""
+    """Runs of a ``wgmma`` by warps, and the bytes of shared memory that four of them read together."""
 
     line: int
     runs: Figures
@@ -157,7 +157,7 @@ class WgmmaRuns:
 
 @dataclass(frozen=True, slots=True)
 class SlowPath:
-    """The warps of a division or a root of which some lane took the longer way.
+    """The warps of a division or root in which some lane took the slow path.
 
     Classes of lanes are numbered as in ``slow_paths.CLASSES``; a set of them is a number with those bits.
     """
@@ -171,7 +171,7 @@ class SlowPath:
 
 @dataclass(slots=True)
 class Counts:
-    """All of it. Rows are multiprocessors."""
+    """All counts of a launch. Rows are multiprocessors."""
 
     about: dict[str, Any]
     rows: Figures
@@ -188,7 +188,7 @@ class Counts:
         return self._word((build * self._blocks + index) * BLOCK_COUNTS + 8 * count)
 
     def block_runs(self, index: int) -> Figures:
-        """How often warps ran a block of the flow."""
+        """Return how often warps ran a block of the flow."""
         return self._block(0, index, 0) + self._block(1, index, 0)
 
     def block_threads(self, index: int) -> Figures:
@@ -200,12 +200,12 @@ class Counts:
 
     @property
     def handed_over(self) -> int:
-        """How often a warp went on in the general build from within a block."""
+        """How often a warp left the fast build for the general one in the middle of a block."""
         start = 2 * self._blocks * BLOCK_COUNTS
         return sum(int(self._word(start + 16 * place).sum()) for place, _, _ in self.about["handed"])
 
-    def executed(self) -> list[Executed]:
-        """Every instruction of the user's PTX in the order of the flow."""
+    def instruction_runs(self) -> list[InstructionRuns]:
+        """List every instruction of the user's PTX, in the order of the flow, with its runs."""
         found = []
         guards = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
         for index, block in enumerate(self.about["blocks"]):
@@ -217,7 +217,7 @@ class Counts:
                 if guard >= 0:
                     at = guards + 16 * guard
                     on_runs, on_threads = self._word(at), self._word(at + 8)
-                found.append(Executed(line, name, index, runs, threads, on_runs, on_threads))
+                found.append(InstructionRuns(line, name, index, runs, threads, on_runs, on_threads))
             if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
                 line, name = block["end"]
                 if line == LIBRARY_LINE:
@@ -225,12 +225,14 @@ class Counts:
                 tests = block["tests"]
                 splits = self._block(0, index, 2) + self._block(1, index, 2) if tests is not None else None
                 found.append(
-                    Executed(line, name, index, runs, threads, runs, threads, splits, tuple(tests or ()))
+                    InstructionRuns(
+                        line, name, index, runs, threads, runs, threads, splits, tuple(tests or ())
+                    )
                 )
         return found
 
     def places(self) -> list[AccessCounts]:
-        """The access counts of every instruction, by shared and global memory."""
+        """List the access counts of every instruction, by shared and global memory."""
         start = self._figures_at
         return [
             self._place(number, about, start + 8 * FIGURES * number)
@@ -240,30 +242,30 @@ class Counts:
 
     @property
     def has_library_calls(self) -> bool:
-        """Whether ``malloc`` or ``free`` ran, of which no figure speaks."""
+        """Whether ``malloc`` or ``free`` ran: their instructions are not counted."""
         return any(
             item[0] == LIBRARY_LINE and self.block_runs(index).any()
             for index, block in enumerate(self.about["blocks"])
             for item in block["items"]
         )
 
-    def copies(self) -> list[Copied]:
-        """What bulk and tensor copies moved."""
+    def copies(self) -> list[CopyCounts]:
+        """List the figures of every bulk and tensor copy."""
         found = []
         for number, about in enumerate(self.about["points"]):
             if about and about["action"] == "bulk":
                 at = self._figures_at + 8 * FIGURES * number
-                figures = {item: self._word(at + 8 * item).copy() for item in Moved}
-                tensor = bool(figures[Moved.TENSORS].any())
-                found.append(Copied(about["line"], about["name"], about["way"], tensor, figures))
+                figures = {item: self._word(at + 8 * item).copy() for item in CopyFigure}
+                tensor = bool(figures[CopyFigure.TENSORS].any())
+                found.append(CopyCounts(about["line"], about["name"], about["way"], tensor, figures))
         return found
 
     def products(self) -> list[WgmmaRuns]:
-        """The products of four warps."""
+        """List the runs of every ``wgmma``."""
         return [WgmmaRuns(line, self.block_runs(index), size) for index, line, size in self.about["products"]]
 
     def slow_paths(self) -> list[SlowPath]:
-        """Every instruction that may take a longer way. Rows have how often, tables what warps it were."""
+        """List the instructions that have a slow path, with the warps that took it."""
         start = self._figures_at + 8 * FIGURES * len(self.about["points"])
         found = []
         for number, (line, kind) in enumerate(self.about["divisions"]):
@@ -350,7 +352,7 @@ class Counts:
         return [(i * about["step"], runs, about["rows"] * runs) for i, runs in enumerate(counted)]
 
     def _sample(self, number: int, about: dict[str, Any]) -> AccessSample | None:
-        """One access as an example."""
+        """Return the lanes' addresses of one access, as an example; None if none was seen."""
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
             for way in ways:
@@ -368,5 +370,5 @@ class Counts:
 
 
 def _branches(name: str) -> bool:
-    """Whether it is a branch itself, not the way around something else that is guarded."""
+    """Whether a block's last instruction is a branch, not another instruction that a guard skips."""
     return name.split(".")[0] in ("bra", "ret", "exit", "brx")

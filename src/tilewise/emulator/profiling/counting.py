@@ -20,7 +20,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.profiling.accesses import Kind
-from tilewise.emulator.profiling.copies import look, way_of
+from tilewise.emulator.profiling.copies import copy_kind_of, watch_copy
 from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.instruction_operands import reads, writes
@@ -43,7 +43,7 @@ BLOCK_COUNTS = 24
 
 
 class Layout:
-    """Where the counts of a kernel lie in a row. The same for both builds."""
+    """The places of a kernel's counters in a row, the same for both builds."""
 
     def __init__(self, program: Program) -> None:
         self.points: dict[int, int] = {}  # id of an instruction → the first of its places
@@ -70,8 +70,8 @@ class Layout:
 
 
 def _places(instruction: Instruction) -> int:
-    """How many places of memory an instruction touches whose lanes are to be counted."""
-    if way_of(instruction):
+    """Return how many memory accesses of an instruction are counted by their lanes."""
+    if copy_kind_of(instruction):
         return 1
     if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local"):
         return 0
@@ -95,7 +95,7 @@ class Counting(Watcher):
             for position, item in enumerate(block.instructions)
         }
         self.about: dict[str, Any] = {
-            "blocks": _described_blocks(e.program, self.layout),
+            "blocks": _describe_blocks(e.program, self.layout),
             "handed": [],
             "deopts": len(e.program.deopts),
             "points": [None] * self.layout.point_count,
@@ -123,26 +123,26 @@ class Counting(Watcher):
 
     def before(self, instruction: Instruction) -> Any:
         if id(instruction) in self.layout.divisions:
-            return self._operands(instruction)
+            return self._read_operands(instruction)
         return touches(self.e, instruction) if id(instruction) in self.layout.points else None
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         if instruction.guard is not None:
-            self._guarded(instruction)
+            self._count_guard(instruction)
         first = self.layout.points.get(id(instruction), 0)
-        if way := way_of(instruction):
-            self._bulk(instruction, first, way)
+        if way := copy_kind_of(instruction):
+            self._count_bulk_copy(instruction, first, way)
         if id(instruction) in self.layout.divisions:
-            self._division(instruction, seen)
+            self._count_division(instruction, seen)
             return
         for i, touch in enumerate(seen or ()):
             if touch.action == "fill":
-                self._copied(instruction, first + i, seen[0], touch)
+                self._count_async_copy(instruction, first + i, seen[0], touch)
             else:
-                self._point(instruction, first + i, touch)
+                self._count_access(instruction, first + i, touch)
 
     def hand_over(self, instruction: Instruction) -> None:
-        """A warp leaves for the general build before an instruction."""
+        """Count a warp that leaves for the general build before an instruction."""
         number, position = self.e.deopts[id(instruction)]
         place = number - min(number for number, _ in self.e.deopts.values())
         self._add(self.layout.handed + 16 * place, self.e.const("i64", 1))
@@ -152,7 +152,7 @@ class Counting(Watcher):
             self.about["handed"].append(entry)
 
     def split(self, yes: Value, no: Value) -> None:
-        """Lanes come to the end of a block where some may go one way and some another."""
+        """Count a branch at the end of a block that sends lanes of a warp both ways."""
         e = self.e
         both = [e.compare("icmp ne", lanes, e.const("i32", 0)) for lanes in (yes, no)]
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
@@ -160,7 +160,7 @@ class Counting(Watcher):
 
     # -- code -----------------------------------------------------------------------------------
     def _start(self) -> None:
-        """The function's first lines: this multiprocessor's row."""
+        """Emit the function's first lines: find this multiprocessor's row."""
         self.started = True
         lines = (
             f"%watch.launch.at = getelementptr i8, ptr %ctx, i64 {LAUNCH.WATCH}",
@@ -187,7 +187,7 @@ class Counting(Watcher):
     def _threads(self, lanes: Value) -> Value:
         return self.e.resize(self.e.intrinsic("llvm.ctpop", lanes), "i64", False)
 
-    def _guarded(self, instruction: Instruction) -> None:
+    def _count_guard(self, instruction: Instruction) -> None:
         e = self.e
         lanes = e.mask()
         number = self.layout.guards[id(instruction)]
@@ -196,16 +196,16 @@ class Counting(Watcher):
         self._add(at, e.resize(some, "i64", False))
         self._add(at + 8, self._threads(lanes))
 
-    def _operands(self, instruction: Instruction) -> list[Value]:
-        """The bits of what a division divides, or of what a root is taken of, in every lane."""
+    def _read_operands(self, instruction: Instruction) -> list[Value]:
+        """Return the operands' bits of a division or root, in every lane."""
         kind = kind_of(instruction)
         assert kind
         count, type_ = operands_of(kind)
         given = instruction.operands[1 : 1 + count]
         return [self.e.cast("bitcast", self.e.read(item, type_, True), f"i{type_[1:]}") for item in given]
 
-    def _division(self, instruction: Instruction, given: list[Value]) -> None:
-        """Count the lanes that take the longer way."""
+    def _count_division(self, instruction: Instruction, given: list[Value]) -> None:
+        """Count the lanes that take the slow path."""
         e, number, kind = self.e, self.layout.divisions[id(instruction)], kind_of(instruction)
         assert kind
         places = e.buffers()
@@ -215,14 +215,14 @@ class Counting(Watcher):
         total = Value("ptr", e.offset("%watch.row", self.layout.slow + 8 * number))
         e.call(routine_of(kind), "void", table, total, *(Value("ptr", place) for place in places), e.mask())
 
-    def _point(self, instruction: Instruction, number: int, touch: Touch) -> None:
+    def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
         access = touch.access
         if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
             return
         rows, kind = _rows(instruction), _kind(instruction, touch)
         if e.general:
-            self._by_lane(number, touch, rows, kind)
+            self._count_by_lane(number, touch, rows, kind)
             return
         about: dict[str, Any] = {
             "line": instruction.line,
@@ -237,13 +237,14 @@ class Counting(Watcher):
         self.about["points"][number] = about
         known = access.lanes is not None and access.space != Space.GENERIC
         if not known:
-            self._by_lane(number, touch, rows, kind)
+            self._count_by_lane(number, touch, rows, kind)
             return
-        self._by_class(instruction, number, touch, about)
+        self._count_by_class(instruction, number, touch, about)
 
-    def _copied(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
-        """The writing half of an asynchronous copy, which depends on the reading one. The place behind it
-        remembers that."""
+    def _count_async_copy(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
+        """Count the writing half of an asynchronous copy, which depends on the reading half; the place behind
+        it remembers that.
+        """
         e = self.e
         if not e.general:
             self.about["points"][number] = {
@@ -267,17 +268,17 @@ class Counting(Watcher):
         sides = (Value("ptr", self.targets), Value("ptr", buffer))
         e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
 
-    def _bulk(self, instruction: Instruction, number: int, way: str) -> None:
-        """A bulk copy, whose figures are those of ``Moved``."""
+    def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
+        """Count a bulk copy in the figures of ``CopyFigure``."""
         e = self.e
         if not e.general:
             about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
             self.about["points"][number] = about
         figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        look(e, instruction, way, figures, Value("ptr", "null"), 0)
+        watch_copy(e, instruction, way, figures, Value("ptr", "null"), 0)
 
-    def _by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
-        """Look at the lanes as they are."""
+    def _count_by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
+        """Count an access by its lanes' addresses at run time."""
         e = self.e
         buffer, _ = e.buffers()
         e.store(touch.addresses, buffer, 64)
@@ -295,8 +296,10 @@ class Counting(Watcher):
             e.const("i32", kind),
         )
 
-    def _by_class(self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]) -> None:
-        """Count where the lowest lane's address lies within its word or cache line."""
+    def _count_by_class(
+        self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]
+    ) -> None:
+        """Count an access of known lanes by where its lowest address lies in its word or cache line."""
         e, access = self.e, touch.access
         assert access.lanes is not None
         unit = _LINE if access.space == Space.GLOBAL else _WORD
@@ -323,7 +326,7 @@ class Counting(Watcher):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
             e.branch(e.compare("icmp eq", e.mask(), e.const("i32", -1)), all_of, some)
             e.place(some)
-            self._by_lane(number, touch, about["rows"], about["kind"])
+            self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
         number_of = e.op(
@@ -337,14 +340,14 @@ class Counting(Watcher):
 
 
 def _rows(instruction: Instruction) -> int:
-    """Lanes whose addresses count."""
+    """Return how many lanes' addresses count."""
     if instruction.opcode in ("ldmatrix", "stmatrix"):
         return 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
     return 32
 
 
 def _kind(instruction: Instruction, touch: Touch) -> Kind:
-    """How its lanes share words of shared memory."""
+    """Return how the lanes of an access share words of shared memory."""
     if touch.action in ("atomic", "fill"):
         return Kind.EACH
     plain = touch.action == "load" and instruction.opcode != "ldmatrix"
@@ -352,7 +355,7 @@ def _kind(instruction: Instruction, touch: Touch) -> Kind:
 
 
 def _products(program: Program) -> list[list[int]]:
-    """Every ``wgmma`` that multiplies: its block of the flow, its line, the bytes of shared memory that it reads."""
+    """List every ``wgmma`` that multiplies: its block of the flow, line, and bytes read of shared memory."""
     return [
         [block.index, item.line, shared_bytes_of(item)]
         for block in program.flow.blocks
@@ -362,7 +365,7 @@ def _products(program: Program) -> list[list[int]]:
 
 
 def _divisions(program: Program) -> list[list[Any]]:
-    """The line and kind of every instruction that may take a longer way, in order."""
+    """List line and kind of every instruction that has a slow path, in order."""
     return [
         [item.line, kind]
         for block in program.flow.blocks
@@ -371,9 +374,8 @@ def _divisions(program: Program) -> list[list[Any]]:
     ]
 
 
-def _described_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
-    """What is in each basic block: line and name of each instruction, and which guard it has; and of a branch the
-    lines of the tests that decide it."""
+def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
+    """List each basic block's instructions by line, name and guard; of a branch also the lines that decide it."""
     written: dict[str, list[Instruction]] = {}
     for block in program.flow.blocks:
         for item in block.instructions:
@@ -394,7 +396,7 @@ def _described_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
 
 
 def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]]) -> list[int]:
-    """The lines that set a predicate, those of the predicates that it was put together from included."""
+    """Return the lines that set a predicate, and those that set the predicates it is computed from."""
     lines, names, seen = set(), [condition.name], {condition.name}
     while names:
         for item in written.get(names.pop(), ()):

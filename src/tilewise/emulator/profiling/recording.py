@@ -1,4 +1,4 @@
-"""The recorded build: everything that some blocks did, in order: accesses lane by lane, copies, barriers, products.
+"""The recorded build: log each access lane by lane, copy, barrier and product of some blocks, in order.
 
 It is for pictures and explanations of a block or two. Each event is a row of numbers of one length, so that a
 recording is read without a loop: what, by which warp of which block, by which lanes, and an address for each of these.
@@ -22,7 +22,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, access_at, touches
-from tilewise.emulator.profiling.copies import way_of
+from tilewise.emulator.profiling.copies import copy_kind_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilewise.emulator.build import Build
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["Events", "PlaceNote", "Recorder", "What", "routines", "watcher"]
+__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"]
 
 _USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
 _HEADER = 64
@@ -42,8 +42,8 @@ _ROW_BYTES = 8 * _ROW
 _GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
 
 
-class What(IntEnum):
-    """What an event is."""
+class EventKind(IntEnum):
+    """The kinds of events."""
 
     LOAD = 0
     STORE = 1
@@ -61,11 +61,11 @@ class What(IntEnum):
 
 
 _ACTIONS = {
-    "load": What.LOAD,
-    "store": What.STORE,
-    "atomic": What.ATOMIC,
-    "copy": What.COPY,
-    "fill": What.FILL,
+    "load": EventKind.LOAD,
+    "store": EventKind.STORE,
+    "atomic": EventKind.ATOMIC,
+    "copy": EventKind.COPY,
+    "fill": EventKind.FILL,
 }
 _TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
 _ARRIVING = ("arrive", "arrive_drop", "expect_tx", "complete_tx")
@@ -73,7 +73,7 @@ _ASKING = ("test_wait", "try_wait")
 
 
 class PlaceNote(NamedTuple):
-    """An instruction of the PTX that makes events."""
+    """A PTX instruction that logs events."""
 
     line: int
     name: str
@@ -92,8 +92,8 @@ class Events(NamedTuple):
     addresses: npt.NDArray[np.int64]
 
 
-class Recording(Watcher):
-    """Emits code that writes down what a kernel does."""
+class RecordingWatcher(Watcher):
+    """Emits code that logs what a kernel does."""
 
     def __init__(self, e: Lowering) -> None:
         super().__init__(e)
@@ -107,50 +107,50 @@ class Recording(Watcher):
 
     def before(self, instruction: Instruction) -> Any:
         e, opcode, parts = self.e, instruction.opcode, instruction.parts
-        if opcode in _TOUCHING and not way_of(instruction):
+        if opcode in _TOUCHING and not copy_kind_of(instruction):
             if opcode in ("ld", "ldu", "st") and {"param", "const", "local"} & {*parts}:
                 return None
             return touches(e, instruction)
         if opcode == "mbarrier" and parts and parts[0] in (*_ARRIVING, *_ASKING):
-            return self._mbarrier(instruction)
-        return self._descriptors(instruction) if opcode == "wgmma" and "mma_async" in parts[0] else None
+            return self._mbarrier_addresses(instruction)
+        return self._read_descriptors(instruction) if opcode == "wgmma" and "mma_async" in parts[0] else None
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         opcode, parts = instruction.opcode, instruction.parts
-        if way_of(instruction):
-            self._bulk(instruction)
+        if copy_kind_of(instruction):
+            self._emit_bulk_events(instruction)
         elif opcode == "mma" or (opcode == "wmma" and parts[0] == "mma"):
-            self._write(instruction, What.PRODUCT)
+            self._emit_event(instruction, EventKind.PRODUCT)
         elif opcode == "wgmma" and seen is not None:
             for which, value in seen:
-                self._write(instruction, What.PRODUCT, int(Space.SHARED), which, value)
+                self._emit_event(instruction, EventKind.PRODUCT, int(Space.SHARED), which, value)
         elif opcode == "mbarrier" and seen is not None:
-            what = What.ARRIVE if parts[0] in _ARRIVING else What.AWAIT
-            self._write(instruction, what, int(Space.SHARED), 8, seen)
+            what = EventKind.ARRIVE if parts[0] in _ARRIVING else EventKind.AWAIT
+            self._emit_event(instruction, what, int(Space.SHARED), 8, seen)
         elif opcode in ("cp", "wgmma") and {"commit_group", "mbarrier"} & {*parts}:
-            self._write(instruction, What.CLOSE)
+            self._emit_event(instruction, EventKind.CLOSE)
         elif opcode == "cp" and {"wait_group", "wait_all"} & {*parts}:
-            self._write(instruction, What.DRAIN)
+            self._emit_event(instruction, EventKind.DRAIN)
         elif opcode in _TOUCHING:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):
                     about = _ACTIONS[touch.action], int(touch.access.space), touch.size
-                    mask = self._copying(instruction) if touch.action == "copy" else None
-                    self._write(instruction, *about, touch.addresses, mask)
+                    mask = self._reading_lanes(instruction) if touch.action == "copy" else None
+                    self._emit_event(instruction, *about, touch.addresses, mask)
 
     def wait(self, instruction: Instruction) -> None:
         if instruction.opcode != "wgmma":
-            self._write(instruction, What.WAIT)
+            self._emit_event(instruction, EventKind.WAIT)
 
     def through(self, instruction: Instruction) -> None:
         if instruction.opcode == "wgmma":
             if "wait_group" in instruction.parts:
-                self._write(instruction, What.DRAIN)
+                self._emit_event(instruction, EventKind.DRAIN)
         elif "warp" not in instruction.parts:  # lanes of one warp: nobody else is waited for
-            self._write(instruction, What.THROUGH)
+            self._emit_event(instruction, EventKind.THROUGH)
 
     # -- code -----------------------------------------------------------------------------------
-    def _mbarrier(self, instruction: Instruction) -> Value | None:
+    def _mbarrier_addresses(self, instruction: Instruction) -> Value | None:
         operand = next((item for item in instruction.operands if isinstance(item, Address)), None)
         if operand is None:
             return None
@@ -159,21 +159,21 @@ class Recording(Watcher):
         )
         return every_address(self.e, access_at(self.e, instruction, operand, space, 8))
 
-    def _descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
-        """Those of the operands that a product reads from shared memory: A's with number 0, B's with 1."""
+    def _read_descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
+        """Return number and value of the descriptors that a product reads: 0 for A, 1 for B."""
         given = enumerate(instruction.operands[1:3])
         return [(i, self.e.read(item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
 
-    def _bulk(self, instruction: Instruction) -> None:
+    def _emit_bulk_events(self, instruction: Instruction) -> None:
         e = self.e
-        log, number, warp = self._who()
+        log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
         e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), Value("ptr", e.columns()))
 
-    def _write(
+    def _emit_event(
         self,
         instruction: Instruction,
-        what: What,
+        what: EventKind,
         space: int = 0,
         size: int = 0,
         addresses: Value | None = None,
@@ -185,40 +185,41 @@ class Recording(Watcher):
             buffer, _ = e.buffers()
             e.store(addresses, buffer, 64)
             given = Value("ptr", buffer)
-        log, number, warp = self._who()
+        log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
         about = e.const("i64", int(what) | space << 8 | size << 32)
         e.call("tw_record", "void", log, place, number, warp, mask or e.mask(), about, given)
 
-    def _copying(self, instruction: Instruction) -> Value | None:
-        """The lanes of an asynchronous copy that read; others fill with zeros alone. None where all of them do."""
+    def _reading_lanes(self, instruction: Instruction) -> Value | None:
+        """Return the lanes of an asynchronous copy that read, not just fill with zeros; None: all."""
         e, operands = self.e, instruction.operands
         if len(operands) < 4 or not isinstance(operands[2], Immediate):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
         return e.op("and", e.mask(), e.bits(e.compare("icmp ne", read, e.const(read, 0))))
 
-    def _who(self) -> tuple[Value, Value, Value]:
+    def _event_source(self) -> tuple[Value, Value, Value]:
+        """Return the worker's log, the block's number and the warp's index."""
         e = self.e
         log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
         warp = e.resize(e.load("i32", e.offset("%warp", WARP.INDEX), 4), "i64", False)
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 
 
-def watcher(e: Lowering) -> Recording:
+def watcher(e: Lowering) -> RecordingWatcher:
     """The watcher of a recorded build."""
-    return Recording(e)
+    return RecordingWatcher(e)
 
 
-_WHO = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
+_EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
 
 
 def routines() -> list[Routine]:
     return [_record(), _record_bulk()]
 
 
-def _row(r: Routine, mask: Value, about: Value) -> Value:
-    """The place of a new event, its first words written; leaves the routine if the log is full."""
+def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
+    """Reserve the row of a new event and write its head; leave the routine if the log is full."""
     used = r.field(r["log"], _USED, "i64", 8)
     with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
         r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
@@ -232,23 +233,23 @@ def _row(r: Routine, mask: Value, about: Value) -> Value:
 
 
 def _record() -> Routine:
-    """Write down an event; one that has no addresses given has room for them all the same."""
-    r = Routine("tw_record", "void", **_WHO, about="i64", addresses="ptr")
+    """Log an event with its lanes' addresses; without addresses their words stay empty."""
+    r = Routine("tw_record", "void", **_EVENT_PARAMETERS, about="i64", addresses="ptr")
     with r.when(r.compare("icmp eq", r["mask"], 0)):
         r.give()
     only = r.compare("icmp ne", r.field(r["log"], _ONLY, "i64", 8), 0)
     with r.when(only):
-        _leave_unless_wanted(r)
-    row = _row(r, r["mask"], r["about"])
+        _leave_unless_in_window(r)
+    row = _begin_event(r, r["mask"], r["about"])
     with r.unless(r.compare("icmp eq", r["addresses"], Value("ptr", "null"))), r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
         r.put(r.item(r.at(row, 24), lane, 8), 0, address, 8)
     return r
 
 
-def _leave_unless_wanted(r: Routine) -> None:
-    """Only stores to addresses in a window are wanted."""
-    with r.unless(r.compare("icmp eq", r.op("and", r["about"], 0xFF), int(What.STORE))):
+def _leave_unless_in_window(r: Routine) -> None:
+    """Leave the routine unless the event is a store that touches the recorder's window."""
+    with r.unless(r.compare("icmp eq", r.op("and", r["about"], 0xFF), int(EventKind.STORE))):
         r.give()
     low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
@@ -262,11 +263,11 @@ def _leave_unless_wanted(r: Routine) -> None:
 
 
 def _record_bulk() -> Routine:
-    """Write down the copies of a bulk instruction, one for each lane."""
-    r = Routine("tw_record_bulk", "void", **_WHO, columns="ptr")
+    """Log the copies of a bulk instruction, one event a lane."""
+    r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
     with r.each_lane(r["mask"]) as lane:
         one = r.op("shl", r.const("i32", 1), r.resize(lane, "i32", False))
-        row = _row(r, one, r.const("i64", int(What.BULK)))
+        row = _begin_event(r, one, r.const("i64", int(EventKind.BULK)))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"), 8)
@@ -303,16 +304,16 @@ class Recorder:
 
     @property
     def places(self) -> list[PlaceNote]:
-        """By the number of a place: its instruction."""
+        """The instructions, by place number."""
         return self._places
 
     @property
     def lost(self) -> int:
-        """Events that did not fit into the logs."""
+        """How many events did not fit into the logs."""
         return sum(int(log[_LOST // 8]) for log in self._logs)
 
     def events(self) -> Events:
-        """All that was written down; blocks of different workers one after another."""
+        """Return all logged events; blocks of different workers follow one another."""
         parts = [log[_HEADER // 8 :][: int(log[0]) * _ROW].reshape(-1, _ROW) for log in self._logs]
         rows = np.concatenate(parts) if parts else np.zeros((0, _ROW), np.int64)
         first, who, about = rows[:, 0], rows[:, 1], rows[:, 2]

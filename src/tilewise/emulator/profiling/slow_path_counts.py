@@ -53,7 +53,7 @@ _WAYS_TO_ROUND = {
 
 
 class TABLE:
-    """Of one instruction: lanes of each class, then sets of classes and how often there were such warps."""
+    """The table of one instruction: lanes by class, then pairs of a set of classes and its count of warps."""
 
     LANES = 0  # 24 numbers of 64 bits
     SETS = 192  # pairs: the set, how often
@@ -62,7 +62,7 @@ class TABLE:
 
 
 def kind_of(instruction: Instruction) -> str | None:
-    """One of ``CLASSES``, or None for an instruction that has no slow path or whose paths are not known."""
+    """Return an instruction's key in ``CLASSES``; None if it has no slow path, or none that is known."""
     parts = instruction.parts
     if instruction.opcode == "div" and parts[0] in ("rz", "rm", "rp") and parts[-1] == "f32":
         return ".".join(("div.directed", *parts[1:]))
@@ -73,12 +73,12 @@ def kind_of(instruction: Instruction) -> str | None:
 
 
 def operands_of(kind: str) -> tuple[int, str]:
-    """How many operands, and their type."""
+    """Return how many operands a kind reads, and their type."""
     return 2 if kind.startswith("div") else 1, kind.rpartition(".")[2]
 
 
 def routine_of(kind: str) -> str:
-    """The name of the function that counts it."""
+    """Return the name of the routine that counts a kind."""
     return f"tw_slow_{kind.replace('.', '_')}"
 
 
@@ -87,7 +87,7 @@ def routines() -> list[Routine]:
 
 
 def _count(kind: str) -> Routine:
-    """Count what lanes take the longer way; nothing is written where none does."""
+    """Count the lanes that take the slow path, by class; write nothing where no lane does."""
     r = Routine(routine_of(kind), "void", table="ptr", totals="ptr", a="ptr", b="ptr", mask="i32")
     count, type_ = operands_of(kind)
     bits = vector(f"i{type_[1:]}")
@@ -115,7 +115,7 @@ def _add(r: Routine, place: Value, offset: int, amount: Value) -> None:
 
 
 def _note_set(r: Routine, found: Value) -> None:
-    """Count a set where it stands in the table, else in the first free slot, else in the last one."""
+    """Count a set of classes in its slot of the table, else in the first free slot, else in the last."""
     slot = r.variable("i64", 0)
     with r.loop() as loop:
         known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64", 8)
@@ -147,7 +147,7 @@ class _Single:
 
 
 def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
-    """The number of the first case that holds."""
+    """Return the number of the first case that holds, else ``rest``."""
     found = rest
     for condition, number in reversed(cases):
         found = r.select(condition, r.const(rest, number), found)
@@ -168,7 +168,7 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
 
 
 def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
-    """Every lane calls the routine. How it rounds has no bearing on the exponent of a quotient."""
+    """Classify a directed division: every lane calls the routine; rounding does not change the exponent."""
     one, other = _Single(r, a, flushed), _Single(r, b, flushed)
     small = r.compare("icmp eq", other.exponent, 0)
     more = r.select(small, r.const(a, 2 * len(_RESULTS)), r.const(a, len(_RESULTS)))
@@ -191,7 +191,7 @@ def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
 def _division_class(
     r: Routine, one: _Single, other: _Single, of_subnormals: Value, names: Sequence[str]
 ) -> Value:
-    """``of_subnormals`` is how much is added to the number of a result's class where an operand is subnormal."""
+    """Return each lane's class; subnormal operands add ``of_subnormals`` to the class of a result."""
     first = 1 + names.index(_SPECIAL[0])
     result = _exponent_of_quotient(r, one, other)
     size = _first(
@@ -218,7 +218,7 @@ def _division_class(
 
 
 def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
-    """The quotient's exponent, biased as floats' are, were there no limit to it."""
+    """Return the quotient's biased exponent, as if floats had no smallest and largest one."""
     scaled = []
     for item in (one, other):
         number = r.cast("bitcast", item.bits, "float")

@@ -25,7 +25,7 @@ _WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a 
 
 
 class Figure(IntEnum):
-    """What is counted of a place, each as 64 bits."""
+    """The figures of an access, 64 bits each."""
 
     RUNS = 0
     THREADS = 1
@@ -47,7 +47,7 @@ class Figure(IntEnum):
 
 
 class WAY:
-    """A cached pattern of lanes, and what it came to."""
+    """A way of the pattern cache: the distances between lanes, and the figures of such an access."""
 
     KEYS = 0  # distance of each lane
     FIGURES = 256
@@ -121,7 +121,7 @@ def _count() -> Routine:
 
 
 def _one_lane(r: Routine) -> None:
-    """Add what an access of a single lane comes to, wherever it lies."""
+    """Add the figures of an access by a single lane: the address does not matter."""
     here = {Figure.SHARED, *range(Figure.WAVES, Figure.PHASES_16 + 1), Figure.SHARING}
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
     both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT, Figure.TURNS}
@@ -138,7 +138,7 @@ def _one_lane(r: Routine) -> None:
 
 
 def _count_pattern() -> Routine:
-    """Count one access whose pattern of lanes is in none of the ways."""
+    """Compute the figures of an access whose pattern of lanes is not in the cache."""
     r = Routine(
         "tw_count_anew", "void",
         figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32", window="i32",
@@ -191,7 +191,7 @@ def _count_pattern() -> Routine:
 
 
 def _count_outside(r: Routine, each: Value) -> None:
-    """What the access comes to in global memory. ``each``: lanes do not share there."""
+    """Compute the figures of an access to global memory. ``each``: lanes do not share words."""
 
     def put(figure: int, value: Value) -> None:
         r.put(r["figures"], 8 * figure, value, 8)
@@ -213,13 +213,13 @@ def _count_outside(r: Routine, each: Value) -> None:
 
 
 def _turns(r: Routine) -> Value:
-    """The turns that a load takes of all banks, all its lanes together."""
+    """Return the turns of a load: the most words that its lanes read of one bank."""
     all_lanes, sharing = r.const("i32", 32), r.const("i32", int(Kind.STORE))
     return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], all_lanes, sharing)
 
 
 def _phases(r: Routine, mask: Value, lanes: int) -> Value:
-    """How many groups of so many lanes have one that runs."""
+    """Return how many groups of ``lanes`` lanes have a running one."""
     total = r.const("i32", 0)
     for start in range(0, 32, lanes):
         here = r.op("and", mask, ((1 << lanes) - 1) << start)
@@ -228,7 +228,7 @@ def _phases(r: Routine, mask: Value, lanes: int) -> Value:
 
 
 def _in_pairs(r: Routine) -> Value:
-    """Whether a load's lanes share their addresses with neighbours, as far as those run."""
+    """Whether a load's neighbouring lanes share their addresses, as far as both run."""
     many = vector("i64")
     listed, running = r.load(many, r["addresses"].ref, 64), r.bits(r["mask"])
     found = r.const("i1", 0)
@@ -241,7 +241,7 @@ def _in_pairs(r: Routine) -> Value:
 
 
 def _waves() -> Routine:
-    """Wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
+    """Return the wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
     r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
     counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[4096 x i32]"))
     wide = r.compare("icmp ugt", r["width"], 4)
@@ -273,7 +273,7 @@ def _waves() -> Routine:
 
 
 def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableValue, shares: Value) -> None:
-    """Count a word in its bank, unless it is there already and may be shared."""
+    """Count a word in its bank, unless the bank has it already and lanes share words."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)
     there = r.field(place, 0, "i32", 4)
@@ -290,7 +290,7 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
 
 
 def _pieces() -> Routine:
-    """How many different pieces of 2^shift bytes the lanes touch."""
+    """Return how many different pieces of 2^shift bytes the lanes touch."""
     r = Routine("tw_count_pieces", "i32", addresses="ptr", mask="i32", shift="i32")
     pieces = Value("ptr", r.alloca("[32 x i64]"))
     total = r.variable("i32", 0)
@@ -309,7 +309,7 @@ def _pieces() -> Routine:
 
 
 def _atomic_sectors() -> Routine:
-    """As ``accesses.atomic_sectors``, of lanes of which each lies at a multiple of its size."""
+    """Return ``accesses.atomic_sectors`` of lanes that are aligned to their size."""
     r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
     total = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
@@ -335,7 +335,7 @@ def _atomic_sectors() -> Routine:
 
 
 def _copy() -> Routine:
-    """Count an asynchronous copy: what it comes to depends on both its ends."""
+    """Count an asynchronous copy by the addresses of both its ends."""
     r = Routine(
         "tw_count_copy", "void",
         ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
@@ -373,7 +373,7 @@ def _copy() -> Routine:
 
 
 def _copy_waves() -> Routine:
-    """As ``accesses.copy_wavefronts``."""
+    """Return ``accesses.copy_wavefronts``."""
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: Value("ptr", r.alloca("[32 x i32]")) for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))

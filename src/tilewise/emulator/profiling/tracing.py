@@ -16,7 +16,7 @@ from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
-from tilewise.emulator.profiling.copies import look, way_of
+from tilewise.emulator.profiling.copies import copy_kind_of, watch_copy
 from tilewise.emulator.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Tracing(Watcher):
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         e = self.e
-        if way := way_of(instruction):
+        if way := copy_kind_of(instruction):
             log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
-            look(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
+            watch_copy(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
             return
         for touch in seen or ():
             kind = READ if touch.action == "load" else WRITE
@@ -74,7 +74,7 @@ def routines() -> list[Routine]:
 
 
 def _entry() -> Routine:
-    """Add one word to the log."""
+    """Append one word to the log."""
     r = Routine("tw_trace_word", "void", log="ptr", word="i64")
     used = r.field(r["log"], _USED, "i64", 8)
     with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
@@ -86,7 +86,7 @@ def _entry() -> Routine:
 
 
 def _trace() -> Routine:
-    """Add the sectors that the lanes touch, each once."""
+    """Log the sectors that the lanes touch, each once."""
     r = Routine("tw_trace", "void", log="ptr", block="i64", addresses="ptr", mask="i32", kind="i64")
     r.call("tw_trace_block", "void", r["log"], r["block"])
     pieces = Value("ptr", r.alloca(vector("i64"), 64))
@@ -108,7 +108,7 @@ def _trace() -> Routine:
 
 
 def _block() -> Routine:
-    """Log the number of the block that the next sectors are of, if it has changed."""
+    """Log the block's number if it differs from the last one logged."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
     with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
         r.put(r["log"], _BLOCK, r["block"], 8)
@@ -146,11 +146,11 @@ class Tracer:
 
     @property
     def lost(self) -> int:
-        """Words that did not fit into the logs."""
+        """How many words did not fit into the logs."""
         return sum(int(log[_LOST // 8]) for log in self._logs.values())
 
     def blocks(self) -> dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]]:
-        """By block: the sectors in the order of the program, and what was done to each."""
+        """Map each block to its sectors in program order, and how it accessed each."""
         parts: dict[int, list[npt.NDArray[np.int64]]] = {}
         for log in self._logs.values():
             words = log[_HEADER // 8 : _HEADER // 8 + int(log[_USED // 8])]

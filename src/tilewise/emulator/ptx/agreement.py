@@ -20,18 +20,17 @@ _KINDS = {"b": "bits", "u": "integer", "s": "integer"}
 
 
 def register_disagreement(instruction: Instruction, name: str, declared: str, type_: str) -> str:
-    """Why a register declared with one type cannot be an operand of another; empty if it can."""
+    """Return why a register of one declared type cannot be an operand of another; "" if it can."""
     have, want = bits_of(declared), bits_of(type_)
     wider = _takes_wider(instruction)
     if _same_kind(declared, type_) and (have == want or (wider and have > want)):
         return ""
-    return (
-        f"{name} is declared .{declared}, and .{type_} wants {_wanted(type_)}{' or wider' if wider else ''}"
-    )
+    or_wider = " or wider" if wider else ""
+    return f"{name} is declared .{declared}, and .{type_} wants {_list_declarations(type_)}{or_wider}"
 
 
 def literal_disagreement(literal: Immediate, type_: str) -> str:
-    """Why a literal cannot be an operand of a type; empty if it can."""
+    """Return why a literal cannot be an operand of a type; "" if it can."""
     kind = _kind(type_)
     if not literal.width:
         fits = kind in ("bits", "integer", "pred")
@@ -61,8 +60,8 @@ def _takes_wider(instruction: Instruction) -> bool:
     return opcode == "cvt.pack" or (opcode == "cvt" and all(map(_NUMBERS.fullmatch, types)))
 
 
-def _wanted(type_: str) -> str:
-    """The declarations that agree with a type."""
+def _list_declarations(type_: str) -> str:
+    """Name the declarations that agree with a type, for a message."""
     kind, bits = _kind(type_), bits_of(type_)
     if kind == "bits":
         return f"a register of {bits} bits"

@@ -1,4 +1,4 @@
-"""Vector registers, elements of arrays and operands with an offset, in terms of what instructions know.
+"""Lower vector registers, elements of arrays and operands with an offset to plain registers and instructions.
 
 A vector register is its elements, ``v.x`` to ``v.w``. What an operand needs computed is an instruction
 before it.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ELEMENTS",
     "RESERVED",
+    "add_offset",
     "elements_of",
-    "flat",
-    "indexed",
-    "moved",
-    "shifted",
+    "flatten",
+    "index_array",
     "special_register",
+    "split_vector_move",
     "vector_of",
 ]
 
@@ -50,13 +50,13 @@ _RESERVED_PLACES = {"begin": 0, "0": 0, "1": _RESERVED_BYTES // 2, "end": _RESER
 
 
 def elements_of(whole: PtxVariable, count: int) -> list[PtxVariable]:
-    """The parameters that a vector in a register is."""
+    """Split a vector parameter into one parameter for each element."""
     each = whole.size // count
     return [replace(whole, name=f"{whole.name}.{part}", size=each) for part in ELEMENTS[:count]]
 
 
 def vector_of(parser: Parser, name: str) -> Operand:
-    """A vector register, or the element of it that is named next."""
+    """Parse a vector register, or the element of it that is named next."""
     there = ELEMENTS[: parser.vectors[name]]
     if parser.now.kind != "dotted":
         return Vector(tuple(Register(f"{name}.{part}") for part in there))
@@ -69,7 +69,7 @@ def vector_of(parser: Parser, name: str) -> Operand:
 
 
 def special_register(parser: Parser, name: str) -> Operand:
-    """A special register, or the elements of one that has them, such as ``%tid``.
+    """Return a special register, or the vector of its elements, as for ``%tid``.
 
     The shared memory that every block has for the system is a variable of it, there for kernels that ask
     where it lies: groups of several warps synchronise through it.
@@ -86,16 +86,16 @@ def special_register(parser: Parser, name: str) -> Operand:
     return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))
 
 
-def flat(operands: Vector) -> Vector:
-    """The list of a call's arguments or results, with the elements of vectors one by one."""
+def flatten(operands: Vector) -> Vector:
+    """Replace each vector in a call's arguments or results by its elements."""
     items: list[Operand] = []
     for item in operands.items:
         items += item.items if isinstance(item, Vector) else (item,)
     return Vector(tuple(items))
 
 
-def moved(parser: Parser, instruction: Instruction) -> Instruction:
-    """The last of the moves that a ``mov`` of vectors is; the others are put before it."""
+def split_vector_move(parser: Parser, instruction: Instruction) -> Instruction:
+    """Split a ``mov`` of vectors into moves of elements; return the last, emit the others before it."""
     parts = instruction.parts
     if instruction.opcode != "mov" or len(parts) != 2 or parts[0] not in ("v2", "v4"):
         return instruction
@@ -116,8 +116,8 @@ def moved(parser: Parser, instruction: Instruction) -> Instruction:
     return moves[-1]
 
 
-def shifted(parser: Parser, register: Register) -> Register:
-    """``r+4`` as an operand: a register with that value."""
+def add_offset(parser: Parser, register: Register) -> Register:
+    """Lower ``r+4``: emit an addition and return the register that holds the sum."""
     type_ = parser.type_of(register)
     if type_ == "pred" or is_float(type_) or type_ not in TYPE_BYTES or TYPE_BYTES[type_] not in (2, 4, 8):
         return register
@@ -128,15 +128,15 @@ def shifted(parser: Parser, register: Register) -> Register:
     return result
 
 
-def indexed(parser: Parser, array: Symbol, opcode: str) -> Operand:
-    """``a[i]``: what ``ld`` and ``st`` access, or the address of an element."""
+def index_array(parser: Parser, array: Symbol, opcode: str) -> Operand:
+    """Parse ``a[i]``: return the address for ``ld`` and ``st``, the element's symbol for ``mov``."""
     variable = parser.variable(array.name)
     if variable is None or array.offset:
         raise parser.error("';' expected")
     size = variable.size // variable.count if variable.count else TYPE_BYTES[variable.type]
     parser.expect("[")
     if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
-        base: Register | Symbol = _scaled(parser, array, size)
+        base: Register | Symbol = _compute_element_address(parser, array, size)
         offset = parser.offset() * size
     else:
         base, offset = Symbol(array.name), constant_integer(parser) * size
@@ -148,8 +148,8 @@ def indexed(parser: Parser, array: Symbol, opcode: str) -> Operand:
     raise parser.error("an element of an array does not fit here; ';' expected before")
 
 
-def _scaled(parser: Parser, array: Symbol, size: int) -> Register:
-    """The address of the element that a register names."""
+def _compute_element_address(parser: Parser, array: Symbol, size: int) -> Register:
+    """Emit the address of the element that a register indexes; return the register that holds it."""
     index = parser.named()
     type_ = parser.type_of(index) if isinstance(index, Register) else ""
     if type_ not in ("u32", "s32", "b32", "u64", "s64", "b64"):

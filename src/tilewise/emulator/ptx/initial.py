@@ -1,4 +1,4 @@
-"""The initial bytes of a variable: numbers, addresses of other variables and functions, nested in braces.
+"""Parse the initial bytes of a variable: numbers, addresses of other variables and functions, nested in braces.
 
 Tables may be megabytes of text. What stands between two commas and is a plain number is not cut up any further,
 and is read once however often it comes.
@@ -55,7 +55,7 @@ class _Address:
 def initial_bytes(
     parser: Parser, type_: str, dimensions: list[int], most: int
 ) -> tuple[bytes, tuple[Link, ...], int]:
-    """Read what stands behind ``=``: the first bytes, the addresses among them, and how many bytes there are.
+    """Parse what follows ``=``; return the first bytes, the addresses among them, and the size in bytes.
 
     All bytes behind the first ones are zero. A dimension of 0 is as long as it needs to be. Missing elements
     of every dimension are zero, as in C.
@@ -77,7 +77,7 @@ def initial_bytes(
 
 
 class _LiteralBytes(dict[str, bytes]):
-    """The bytes of plain numbers by their text; a KeyError for any other text."""
+    """Map the text of a plain number to its bytes, cached; a KeyError for any other text."""
 
     def __init__(self, type_: str) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def _stored(value: int, width: int, type_: str) -> bytes:
 
 
 class _Elements:
-    """The elements of a variable, laid out one after another as they are read."""
+    """The bytes of a variable's elements, appended as they are parsed."""
 
     def __init__(self, parser: Parser, type_: str, most: int) -> None:
         self.parser, self.type, self.width, self.most = parser, type_, TYPE_BYTES[type_], most
@@ -118,7 +118,7 @@ class _Elements:
         self.counted = (0, parser.now.line)  # a place in the text, and its line
 
     def read_block(self, dimensions: list[int]) -> int:
-        """Read braces with what is between them; how many elements there are."""
+        """Parse a block in braces; return how many elements it has."""
         block = self.parser.take()
         self.text, self.at, self.counted = block.text, 1, (0, block.line)
         if "/" in self.text:
@@ -137,7 +137,7 @@ class _Elements:
         self.data += element
 
     def _reserve(self, at: int) -> None:
-        """Fill up with zeros to an element."""
+        """Append zeros up to the element with this number."""
         if at * self.width > self.most:
             raise self._error("an initialiser longer than its variable")
         self.data += bytes(at * self.width - len(self.data))
@@ -146,7 +146,7 @@ class _Elements:
         return PtxError(self._line_of(self.at if at is None else at), what)
 
     def _line_of(self, at: int) -> int:
-        """The line of an offset in the text, counted on from the last offset that was looked up."""
+        """Return the line of an offset in the text, counted on from the last call's offset."""
         before, line = self.counted
         if at >= before:
             line += self.text.count("\n", before, at)
@@ -156,7 +156,7 @@ class _Elements:
         return line
 
     def _read(self, dimensions: list[int], start: int) -> int:
-        """Lay out what is between braces, from an element on; where it ends. Braces within begin the next row."""
+        """Parse what is between braces, from an element on; return the next element's number. Inner braces are rows."""
         row, at, behind = prod(dimensions[1:]), start, False
         while True:
             brace = _BRACE.search(self.text, self.at)
@@ -178,7 +178,7 @@ class _Elements:
             behind = True
 
     def _bounds(self, begin: int, end: int, behind: bool, closing: bool) -> tuple[int, int]:
-        """Where the elements between two braces are, without the commas that part them from these.
+        """Return where the elements between two braces begin and end, without commas beside the braces.
 
         ``behind`` says that braces were closed before, ``closing`` that they are behind.
         """
@@ -199,7 +199,7 @@ class _Elements:
         return begin, end
 
     def _numbers(self, begin: int, end: int, at: int) -> int:
-        """Read elements with commas between them; the number of the next one."""
+        """Parse elements with commas between them; return the next element's number."""
         piece = self.text[begin:end]
         items = piece.split(",")
         try:
@@ -215,7 +215,7 @@ class _Elements:
         return at + len(items)
 
     def _element(self, text: str, begin: int) -> bytes | _Address:
-        """An element that may be an expression or an address."""
+        """Parse an element, which may be an expression or an address."""
         try:
             return self.known[text]
         except KeyError:
@@ -229,7 +229,7 @@ class _Elements:
 
 
 def _in_bulk(piece: str, items: list[str], type_: str) -> bytes:
-    """The bytes of elements that differ and are alike in form: integers, or bits of single floats; else nothing."""
+    """Return the bytes of integers, or of hexadecimal f32 literals, all at once; b"" for any other elements."""
     code = _ARRAYS.get(type_)
     if type_ == "f32" and _SINGLES.fullmatch(piece):
         found = array("I", bytes.fromhex("".join([item.strip()[2:] for item in items])))

@@ -16,7 +16,7 @@ from tilewise.emulator.ptx.syntax import (
     Vector,
 )
 
-__all__ = ["in_flight", "operands_in", "reads", "registers_in", "writes"]
+__all__ = ["operands_in", "reads", "registers_in", "wgmma_registers", "writes"]
 
 # Opcodes whose first operand is read, as the others are: they have no destination register.
 _NO_DESTINATION = {
@@ -28,7 +28,7 @@ _SOMETIMES = _NO_DESTINATION | {"bar", "barrier", "cp", "mbarrier"}
 
 
 def registers_in(operand: Operand) -> Iterator[Register]:
-    """Every register of an operand, special ones included."""
+    """Yield every register of an operand, special ones included."""
     match operand:
         case Register():
             yield operand
@@ -45,7 +45,7 @@ def registers_in(operand: Operand) -> Iterator[Register]:
 
 
 def operands_in(instruction: Instruction) -> Iterator[Operand]:
-    """Every operand of an instruction, those within vectors and addresses too."""
+    """Yield every operand of an instruction, those within vectors and addresses too."""
     stack = list(reversed(instruction.operands))
     while stack:
         operand = stack.pop()
@@ -60,7 +60,7 @@ def operands_in(instruction: Instruction) -> Iterator[Operand]:
 
 
 def has_destination(instruction: Instruction) -> bool:
-    """Whether the first operand is written."""
+    """Whether an instruction writes its first operand."""
     opcode = instruction.opcode
     if opcode not in _SOMETIMES or not instruction.operands:
         return bool(instruction.operands)
@@ -71,7 +71,7 @@ def has_destination(instruction: Instruction) -> bool:
 
 
 def writes(instruction: Instruction) -> list[Register]:
-    """The registers that an instruction writes; ``_`` is none."""
+    """Return the registers that an instruction writes, without ``_``."""
     if not has_destination(instruction):
         return []
     first = instruction.operands[0]
@@ -82,8 +82,8 @@ def writes(instruction: Instruction) -> list[Register]:
     return [register for register in registers_in(first) if register.name != "_"]
 
 
-def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]:
-    """The registers that a ``wgmma`` changes, and those that it reads, some time after it was issued."""
+def wgmma_registers(instruction: Instruction) -> tuple[list[Register], list[Register]]:
+    """Return the registers that a ``wgmma`` in flight changes, and those that it reads."""
     if instruction.opcode != "wgmma" or "mma_async" not in instruction.parts:
         return [], []
     groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
@@ -95,7 +95,7 @@ def in_flight(instruction: Instruction) -> tuple[list[Register], list[Register]]
 
 
 def reads(instruction: Instruction) -> list[Register]:
-    """The registers that an instruction reads, its guard among them."""
+    """Return the registers that an instruction reads, its guard included."""
     operands, written = instruction.operands, has_destination(instruction)
     found: list[Register] = []
     for operand in operands[1:] if written else operands:

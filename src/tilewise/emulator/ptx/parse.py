@@ -12,19 +12,19 @@ from math import prod
 from tilewise.emulator.ptx.constant_expressions import constant, constant_integer
 from tilewise.emulator.ptx.elements import (
     ELEMENTS,
+    add_offset,
     elements_of,
-    flat,
-    indexed,
-    moved,
-    shifted,
+    flatten,
+    index_array,
     special_register,
+    split_vector_move,
     vector_of,
 )
 from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.labels import Labels
 from tilewise.emulator.ptx.library import add_library
 from tilewise.emulator.ptx.modifiers import order_modifiers
-from tilewise.emulator.ptx.spelling import MARKED, spelled
+from tilewise.emulator.ptx.spelling import MARKED, normalise
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
@@ -510,7 +510,7 @@ class Parser(TokenReader):
         )
         if self.narrow and "f64" in parts:
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
-        found = spelled(moved(self, whole), self.function.registers, self.result.version)
+        found = normalise(split_vector_move(self, whole), self.function.registers, self.result.version)
         if opcode in ("bra", "brx", "call"):
             self.labels.use(self.path, found)
         return found
@@ -582,7 +582,7 @@ class Parser(TokenReader):
             while not self.accept(")"):
                 items.append(self.operand())
                 self.accept(",")
-            return flat(Vector(tuple(items)))
+            return flatten(Vector(tuple(items)))
         if self.accept("["):
             return self.address()
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
@@ -596,9 +596,9 @@ class Parser(TokenReader):
         if self.accept("|"):
             return Pair(operand, self.named())
         if isinstance(operand, Symbol) and self.now.text == "[":
-            return indexed(self, operand, opcode)
+            return index_array(self, operand, opcode)
         if isinstance(operand, Register) and self.now.text in ("+", "-"):
-            return shifted(self, operand)
+            return add_offset(self, operand)
         return operand
 
     def named(self) -> Operand:

@@ -1,4 +1,4 @@
-"""One spelling of every instruction: what the tables of instructions need not know.
+"""Normalise each instruction to one spelling, so that the tables of instructions need no other.
 
 PTX keeps a carry that no operand names, calls two instructions cvt, and has waits with two destinations. Here a carry
 is an operand like any other, cvt.pack is an opcode of its own, and there is one destination, of several registers.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register
 
-__all__ = ["CARRY", "MARKED", "spelled"]
+__all__ = ["CARRY", "MARKED", "normalise"]
 
 CARRY = "%cc#"  # the carry flag, as a register: a name that no text can declare
 _ROUNDINGS = {"rn", "rz", "rm", "rp"}
@@ -24,8 +24,8 @@ MARKED = {
 }
 
 
-def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[int, int]) -> Instruction:
-    """An instruction in its one spelling; a carry that it needs is declared among the registers."""
+def normalise(instruction: Instruction, registers: dict[str, str], version: tuple[int, int]) -> Instruction:
+    """Return an instruction in its one spelling; declare the carry register if it needs one."""
     plain = not _ROUNDINGS & {*instruction.parts}
     if plain and instruction.opcode == "mad" and instruction.parts[-1:] == ("f32",) and version <= (3, 1):
         instruction = replace(
@@ -40,7 +40,7 @@ def spelled(instruction: Instruction, registers: dict[str, str], version: tuple[
 
 
 def _with_report(instruction: Instruction) -> Instruction:
-    """A wait's report, ``p|q, value``, as one destination of three."""
+    """Join a wait's destinations, ``p|q, value``, to one destination of three registers."""
     operands = instruction.operands
     waits = instruction.parts[:1] in (("test_wait",), ("try_wait",))
     if waits and len(operands) > 2 and isinstance(operands[0], Pair) and isinstance(operands[1], Register):

@@ -22,7 +22,7 @@ from tilewise.emulator.layout import (
     HostCall,
 )
 from tilewise.emulator.running.fault_report import Range, locate_thread
-from tilewise.emulator.running.printf import formatted
+from tilewise.emulator.running.printf import format_printf
 from tilewise.errors import KernelFault, TilewiseError
 
 __all__ = ["HostCallHandler"]
@@ -127,7 +127,7 @@ class HostCallHandler:
     def _print(self, who: _Caller, form: int, arguments: int) -> int:
         if not form:
             return -1
-        text, taken = formatted(self._string(who, form), _PrintfArguments(self, who, arguments))
+        text, taken = format_printf(self._string(who, form), _PrintfArguments(self, who, arguments))
         self.size += len(text)
         if self.size <= _MOST_TEXT:
             self.printed.append((who.word(who.block, BLOCK.NUMBER, 8), text))

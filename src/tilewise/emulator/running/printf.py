@@ -7,7 +7,7 @@ import os
 import re
 from typing import Protocol
 
-__all__ = ["Arguments", "formatted"]
+__all__ = ["Arguments", "format_printf"]
 
 _SPECIFICATION = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|-?\d+)?(?P<dot>))?"
@@ -31,8 +31,8 @@ class Arguments(Protocol):
         """The bytes that the next one, a pointer, points to."""
 
 
-def formatted(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
-    """The text, and how many arguments it took."""
+def format_printf(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
+    """Format a printf text; return it and how many arguments it took."""
     out: list[bytes] = []
     taken = at = 0
     for match in _SPECIFICATION.finditer(form):

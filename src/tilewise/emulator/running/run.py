@@ -1,4 +1,4 @@
-"""Running a build: memory for blocks and warps, worker threads, the end of it, and what went wrong."""
+"""Run a build: memory for blocks and warps, worker threads, time limit, faults and deadlocks."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ _GENERAL = threading.Lock()
 
 def _unlock() -> None:
     """In a forked child: replace the locks that threads of the parent may have held."""
-    global _GENERAL, _SPARES
-    _GENERAL, _SPARES = threading.Lock(), _Spares()
+    global _GENERAL, _RESIDENT_POOL
+    _GENERAL, _RESIDENT_POOL = threading.Lock(), _ResidentPool()
 
 
 if hasattr(os, "register_at_fork"):
@@ -77,7 +77,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RangeTable:
-    """Memory that launches may touch, in order, as compiled code searches it. Launches may share one."""
+    """The memory that launches may touch, sorted, as compiled code searches it. Launches may share one."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self.ranges = sorted(ranges, key=lambda item: item.start)
@@ -87,12 +87,12 @@ class RangeTable:
 
 
 def _block_bytes(build: Build) -> int:
-    """From a block of a cluster to the next one."""
+    """Return the bytes from one block of a cluster to the next."""
     return BLOCK.WARPS + build.warps * build.stride
 
 
 class Resident:
-    """The memory of a cluster: of each block its shared memory, its warps, their local memory."""
+    """The memory of a resident cluster: for each block its shared memory, warps and local memory."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Resident:
         self.checked = checks.attach(self.memory, self.stride, shared_bytes) if checks else []
 
     def waiting(self, build: Build) -> list[Waiting]:
-        """Warps that are not done, and what their lanes wait for."""
+        """List the warps that are not done, and what their lanes wait for."""
         found = []
         get = self.memory.get
         for rank, warp in product(range(self.blocks), range(build.warps)):
@@ -159,7 +159,7 @@ class Resident:
         return found
 
     def _awaited(self, rank: int, address: int) -> str:
-        """What the mbarrier lacks that a warp of a block waits at."""
+        """Describe what the mbarrier that a warp waits at still lacks."""
         named = (address >> RANK_SHIFT) - 1
         offset, owner = address & ((1 << RANK_SHIFT) - 1), named if named >= 0 else rank
         room = self.shared.bytes.size // self.blocks
@@ -168,7 +168,7 @@ class Resident:
         return describe(offset, self.shared.get(owner * room + offset, 8))
 
     def end_wait(self, build: Build) -> None:
-        """Let the lanes go on that wait for the end of the launch before."""
+        """Resume the lanes that wait for the end of the previous launch."""
         get, put = self.memory.get, self.memory.set
         for rank, warp in product(range(self.blocks), range(build.warps)):
             at = rank * self.stride + BLOCK.WARPS + warp * build.stride
@@ -179,23 +179,23 @@ class Resident:
                     put(at + WARP.STATUS, Status.READY, 4)
 
     def index(self, rank: int = 0) -> tuple[int, int, int]:
-        """Where a block of the cluster lies in the grid."""
+        """Return the index of a block of the cluster in the grid."""
         at, get = rank * self.stride, self.memory.get
         return get(at + BLOCK.X), get(at + BLOCK.Y), get(at + BLOCK.Z)
 
     @property
     def progress(self) -> int:
-        """What its blocks have counted."""
+        """The sum of the blocks' progress counts."""
         return sum(self.memory.get(rank * self.stride + BLOCK.PROGRESS, 8) for rank in range(self.blocks))
 
 
 def _number(resident: Resident) -> int:
-    """The number of a cluster's first block in the grid."""
+    """Return the number of a cluster's first block in the grid."""
     return resident.memory.get(BLOCK.NUMBER, 8)
 
 
-class _Watch:
-    """Whether blocks that may wait for something get on: what they count, and now and then their registers."""
+class _ProgressWatch:
+    """Detects progress of waiting blocks, by their progress counts and sometimes a checksum of their memory."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -214,8 +214,8 @@ class _Watch:
         return self.picture != before
 
 
-class _Spares:
-    """Clusters' memory of launches that are over, for later launches of the same kernel.
+class _ResidentPool:
+    """The memory of finished clusters, reused by later launches of the same kernel.
 
     A cluster that has finished leaves its memory to the next one of its launch, and so it may to one of
     another launch. What was interrupted is not kept.
@@ -251,7 +251,7 @@ class _Spares:
         return build.symbol, build.warps, build.stride, build.local_bytes, *figures
 
 
-_SPARES = _Spares()
+_RESIDENT_POOL = _ResidentPool()
 
 
 @dataclass(slots=True)
@@ -283,12 +283,12 @@ class Runner:
 
     def __call__(self) -> None:
         """Run every block, or raise what went wrong."""
-        work = _Work(self)
+        work = _LaunchRun(self)
         if work.total:
             work.run()
 
 
-class _Work:
+class _LaunchRun:
     def __init__(self, runner: Runner) -> None:
         self.runner, self.build = runner, runner.build
         build, launch = self.build, runner.launch
@@ -421,7 +421,7 @@ class _Work:
         self.wake.put(None)
 
     def _await_worker_end(self) -> bool:
-        """Wait a moment; whether a worker ended meanwhile."""
+        """Wait a moment for a worker to end; whether one did."""
         try:
             self.wake.get(timeout=_LOOK)
         except Empty:
@@ -429,7 +429,7 @@ class _Work:
         return True
 
     def _check_timeout(self, started: float) -> None:
-        """End the launch if its time is over, or what watches it takes no more; report progress."""
+        """End the launch if its time is over or its log is full; report progress."""
         now = time.monotonic()
         timeout = self.runner.timeout
         if timeout is not None and now - started > timeout and not self.error:
@@ -458,13 +458,13 @@ class _Work:
         return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
 
     def _new_resident(self) -> Resident:
-        """The memory of one more resident cluster."""
+        """Return the memory of one more resident cluster."""
         flights = 0
         if self.build.flies:
             flights = 1 if self.runner.order == "eager" else CAPACITY
         if isinstance(self.runner.watch, Checks):
             return Resident(self.build, self.shared_bytes, self.blocks, flights, self.runner.watch)
-        return _SPARES.take(self.build, self.shared_bytes, self.blocks, flights)
+        return _RESIDENT_POOL.take(self.build, self.shared_bytes, self.blocks, flights)
 
     # -- workers ----------------------------------------------------------------------------------
     def _worker(self, number: int) -> None:
@@ -494,7 +494,7 @@ class _Work:
         if most < 2:  # no room for one that another one waits for
             self.context.set(LAUNCH.BY_NUMBER, 1, 8)
         awake += [self._new_resident() for _ in range(min(self.interleaved, most) - 1)]
-        draw, watch, finished, by_number = random.Random(f"{seed} {number}"), _Watch(), False, False
+        draw, watch, finished, by_number = random.Random(f"{seed} {number}"), _ProgressWatch(), False, False
         while awake:
             at = draw.randrange(len(awake)) if seeded and not by_number else -1
             outcome = self.work(self.context.address, own.address, awake[at].memory.address)
@@ -521,19 +521,19 @@ class _Work:
                 awake, waiting, finished = waiting, [], False
 
     def _reuse_resident(self, resident: Resident) -> None:
-        """Put the memory of a finished cluster aside, for later launches."""
+        """Give the memory of a finished cluster to the pool."""
         if not resident.checked:
-            _SPARES.give(self.build, self.shared_bytes, resident)
+            _RESIDENT_POOL.give(self.build, self.shared_bytes, resident)
 
     def _most_residents(self, resident: Resident) -> int:
-        """How many clusters like this one may be resident for one worker; all of a cooperative launch."""
+        """Return how many such clusters one worker may have resident; of a cooperative launch all."""
         if self.runner.launch.cooperative:
             return self.clusters
         room = _RESIDENT_BYTES // (self.runner.threads * resident.size + 1)
         return max(min(self.runner.residents // self.blocks, room), 1)
 
-    def _widen_or_wait(self, residents: list[Resident], watch: _Watch) -> None:
-        """Every cluster of this worker may wait for another: start as many again, or sleep; report a deadlock."""
+    def _widen_or_wait(self, residents: list[Resident], watch: _ProgressWatch) -> None:
+        """Start as many clusters again, as all of this worker's may wait for others; else sleep or report deadlock."""
         if watch.changed(sorted(residents, key=_number)):  # as they take turns, their order changes
             self.moved = time.monotonic()
         most = self._most_residents(residents[0])

@@ -1,4 +1,4 @@
-"""Requests of bulk copies in the run-time support: how one is issued, and how it is performed.
+"""Bulk copies in the run-time support: how a request is issued, and how it is performed.
 
 A flight's data is the request: numbers of 64 bits in the order of REQUEST, then a tensor map if it has one.
 """
@@ -47,7 +47,7 @@ _LINE = 16  # what bulk copies are made of
 
 
 class Verb:
-    """What a request asks for."""
+    """Kinds of requests."""
 
     LOAD, STORE, REDUCE = 0, 1, 2  # between global and shared memory
     SEND, SEND_REDUCE = 3, 4  # from shared memory to another block's
@@ -76,7 +76,7 @@ class REQUEST:
 
 
 def routines() -> list[Routine]:
-    return [_span(), _issue(), _fly(), _load(), _out(), _send(), _remote()]
+    return [_span(), _issue(), _perform_flight(), _load(), _store(), _send(), _remote()]
 
 
 def lane_of(r: Routine, mask: Value) -> Value:
@@ -117,7 +117,7 @@ def _give_on_fault(r: Routine, answer: Value) -> None:
 
 # -- memory -------------------------------------------------------------------------------------------
 def _span() -> Routine:
-    """The pointer to a stretch of global or shared memory of any length; null after a fault."""
+    """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
     r = Routine("tw_span", "ptr", **_PARAMETERS, **numbers)
     address, count = r["address"], r["bytes"]
@@ -150,7 +150,7 @@ def _span() -> Routine:
 
 # -- issuing ------------------------------------------------------------------------------------------
 def _issue() -> Routine:
-    """Each lane of ``mask`` issues one: ``columns`` are its operands, every lane's behind one another."""
+    """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
     r = Routine("tw_bulk", "i32", **_PARAMETERS, columns="ptr", values="ptr", **numbers)
     with r.each_lane(r["mask"]) as lane:
@@ -173,7 +173,7 @@ def _issue() -> Routine:
         eager = r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
         loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            _give_on_fault(r, _performed(r, r["kind"], flight, lane, 1))
+            _give_on_fault(r, _perform_lane(r, r["kind"], flight, lane, 1))
         _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
     r.give(r.const("i32", 0))
     return r
@@ -185,7 +185,7 @@ def _checked(r: Routine) -> Value:
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
-    """Keep the tensor map as it is now: it may be another one when the copy is performed."""
+    """Copy the tensor map into the request: the program may change it before the copy is performed."""
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
@@ -198,7 +198,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
 
 @contextmanager
 def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
-    """Over the blocks that get a copy: gives what makes an address in the one that it names one in theirs."""
+    """Loop over the blocks that get a copy; yield a function that moves an address into the block's memory."""
     listed = request(r, data, REQUEST.BLOCKS)
     several = r.compare("icmp ne", listed, NONE)
     # Without a list the address itself names the block: one turn, in which it is left as it is.
@@ -219,8 +219,8 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
 
 
 # -- performing ---------------------------------------------------------------------------------------
-def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
-    """Perform a copy of one lane, or only spoil where it will write."""
+def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
+    """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
     answer = r.variable("i32", 0)
     data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
     write = r.const("i32", int(StoreStep.WRITE))
@@ -244,12 +244,12 @@ def _performed(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) 
     return answer.get()
 
 
-def _fly() -> Routine:
-    """The performer of every kind of flight that is here."""
+def _perform_flight() -> Routine:
+    """Perform a flight of requests, for the lanes of ``mask``."""
     r = Routine("tw_fly_bulk", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
-        _give_on_fault(r, _performed(r, kind, r["flight"], lane, 0))
+        _give_on_fault(r, _perform_lane(r, kind, r["flight"], lane, 0))
     r.give(r.const("i32", 0))
     return r
 
@@ -260,7 +260,7 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 
 
 def touch(r: Routine, address: Value, count: Value) -> None:
-    """In a checked launch: a copy reads global memory. The routine has ``lane`` and ``line``."""
+    """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
         space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
         given = (r["lane"], address, count, space, r.const("i32", int(Action.LOAD)), flags, r["line"], _NULL)
@@ -268,7 +268,7 @@ def touch(r: Routine, address: Value, count: Value) -> None:
 
 
 def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:
-    """In a checked launch: a stretch that a store to global memory writes, at another step than the writing."""
+    """In a checked launch: check a stretch that a store to global memory writes, when issued or waited for."""
     given = (r["lane"], address, count, r.cast("zext", reduces, "i32"), r["line"], values, step)
     r.call("tw_check_destination", "void", r["ctx"], r["block"], r["warp"], *given)
 
@@ -291,7 +291,7 @@ _ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
 
 
 def _load() -> Routine:
-    """From global to shared memory, of one block or several; with ``spoil`` only the places are spoilt."""
+    """Copy from global to shared memory, of one block or several; with ``spoil`` only overwrite the targets."""
     r = Routine("tw_bulk_load", "i32", **_PARAMETERS, **_ONE, spoil="i32")
     count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
@@ -311,7 +311,7 @@ def _load() -> Routine:
 
 
 def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
-    """Of a copy out of shared memory: its bytes, where it goes, and the memory at both ends."""
+    """Return a copy's bytes, its target address, and the pointers to its source and target."""
     count = _count(r)
     source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
     _aligned(r, source, target)
@@ -319,8 +319,8 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
     return count, target, given, _part(r, target, count, space, 1)
 
 
-def _out() -> Routine:
-    """From shared to global memory, as it is or as operands of a reduction; ``step`` is of ``StoreStep``."""
+def _store() -> Routine:
+    """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
     r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
     reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
     with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
@@ -336,7 +336,7 @@ def _out() -> Routine:
 
 
 def _send() -> Routine:
-    """From the block's own shared memory to that of another."""
+    """Copy from the block's own shared memory to another block's, or reduce into it."""
     r = Routine("tw_bulk_send", "i32", **_PARAMETERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
@@ -346,7 +346,7 @@ def _send() -> Routine:
 
 
 def _remote() -> Routine:
-    """A thread's own values, or a change by them, to shared memory of any block of the cluster."""
+    """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
     r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
@@ -370,7 +370,7 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
-    """Tell an mbarrier that bytes have come."""
+    """Report bytes that a copy wrote to an mbarrier."""
     _give_on_fault(
         r, r.call("tw_complete", "i32", *support_arguments(r), barrier, count, r["lane"], r["line"])
     )

@@ -1,4 +1,4 @@
-"""The barrier of a cluster, and addresses of other blocks' shared memory.
+"""The run-time support of a cluster: its barrier, and addresses of other blocks' shared memory.
 
 Each thread arrives and waits by turns. A warp keeps which lanes have arrived in the phase under way
 (CAME) and which have yet to wait for one that is complete (PASSED); the cluster's first block counts.
@@ -48,7 +48,7 @@ def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> Non
 
 
 def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
-    """End with a fault of these lanes, if there are any."""
+    """End with a fault of these lanes; does nothing if there are none."""
     with r.when(r.compare("icmp ne", lanes, 0)):
         r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
         lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
@@ -59,7 +59,7 @@ def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
 
 
 def _arrive() -> Routine:
-    """Some lanes arrive: 0, or 2 if they may not."""
+    """Arrive at the cluster's barrier with some lanes: 0, or 2 if one has arrived already."""
     r = Routine("tw_cluster_arrive", "i32", **_PARAMETERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
@@ -72,7 +72,7 @@ def _arrive() -> Routine:
 
 
 def _wait() -> Routine:
-    """Some lanes wait: 0 if all of them may go on, 1 if some are held up, 2 if they may not wait."""
+    """Wait at the cluster's barrier with some lanes: 0: all may go on, 1: some must wait, 2: one has not arrived."""
     r = Routine("tw_cluster_wait", "i32", **_PARAMETERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
@@ -89,7 +89,7 @@ def _wait() -> Routine:
 
 
 def _complete() -> Routine:
-    """Begin the next phase if all threads that there are have arrived."""
+    """Begin the next phase if all threads that have not exited have arrived."""
     r = Routine("tw_cluster_complete", "void", ctx="ptr", first="ptr")
     ctx, first = r["ctx"], r["first"]
     arrived, present = r.field(first, BLOCK.ARRIVED, "i32"), r.field(first, BLOCK.PRESENT, "i32")
@@ -106,7 +106,7 @@ def _complete() -> Routine:
 
 
 def _release() -> Routine:
-    """Let the lanes of one warp go on that are held up; the others may pass when they come to wait."""
+    """Resume a warp's lanes that wait at the cluster's barrier; its other arrived lanes will pass without waiting."""
     r = Routine("tw_cluster_release", "void", warp="ptr")
     warp = r["warp"]
     came, held = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.HELD, "i32")
@@ -122,7 +122,7 @@ def _release() -> Routine:
 
 
 def _leave() -> Routine:
-    """Some lanes exit the kernel: the cluster's barrier no longer expects them."""
+    """Remove lanes that exit from the threads that the cluster's barrier expects."""
     r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
     warp, lanes, first = r["warp"], r["lanes"], _first(r)
     _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
@@ -135,7 +135,7 @@ def _leave() -> Routine:
 
 
 def _locate() -> Routine:
-    """The block whose shared memory an address names, and 0; or what is wrong with the address.
+    """Find the block whose shared memory an address names: 0, or what is wrong with the address.
 
     ``found`` gets the block. An address without a rank is in the block's own memory.
     """
@@ -157,8 +157,9 @@ def _locate() -> Routine:
 
 
 def _near() -> Routine:
-    """The shared memory in which the first lane's address lies: a pointer to it, its first address, and how
-    many addresses there are from which as many bytes may be touched. None, if it lies in no block's."""
+    """Return the window of shared memory that holds the first lane's address: pointer, first address, and how
+    many addresses may start an access of ``size`` bytes; zeros if it lies in no block.
+    """
     whole = "{ ptr, i64, i64 }"
     names = {"ctx": "ptr", "block": "ptr", "addresses": "ptr", "mask": "i32", "size": "i64", "space": "i32"}
     r = Routine("tw_near", whole, **names)

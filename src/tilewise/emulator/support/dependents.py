@@ -1,4 +1,4 @@
-"""Waiting for the launch before, which may be under way still when the next one begins."""
+"""Waiting for the previous launch, which may still run when the next one begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def routines() -> list[Routine]:
 
 
 def _await_launch() -> Routine:
-    """Some lanes wait for the end of the launch before: 0 if it has ended, 1 if they are held up."""
+    """Wait with some lanes for the end of the previous launch: 0 if it has ended, 1 if they must wait."""
     r = Routine("tw_await_launch", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", mask="i32")
     warp = r["warp"]
     with r.when(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.PREREQUISITES, "i64"), 0)):

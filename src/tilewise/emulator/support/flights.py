@@ -1,4 +1,4 @@
-"""Operations in flight: what was issued and is not complete, and when it completes.
+"""Operations in flight: their queue, and when they complete.
 
 A copy that a kernel issues may complete at once, or not before the kernel waits for it: the hardware is free.
 Here ``order`` decides. *Eager* completes it when it is issued. *Late* leaves it until the thread waits for
@@ -64,7 +64,7 @@ def routines() -> list[Routine]:
 
 
 def support_arguments(r: Routine) -> tuple[Value, Value, Value, Value]:
-    """The four pointers that nearly every routine takes first."""
+    """Return the four pointers that nearly every routine takes first."""
     return r["ctx"], r["worker"], r["block"], r["warp"]
 
 
@@ -82,7 +82,7 @@ def _order_is(r: Routine, order: int) -> Value:
 
 # -- issuing ------------------------------------------------------------------------------------------
 def _flight() -> Routine:
-    """A new flight at the end of the queue, its data to be filled in by the caller; null after a fault."""
+    """Append a flight to the queue and return it, its data to be filled in; null after a fault."""
     r = Routine("tw_flight", "ptr", **_PARAMETERS, kind="i32", group="i32", mask="i32", line="i32")
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
@@ -125,13 +125,13 @@ def _flight() -> Routine:
 
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
-    """By lane: the groups of a class that were committed so far."""
+    """Return the pointer to the counts, by lane, of groups of a class committed so far."""
     bulk = r.compare("icmp eq", group, int(FlightClass.BULKS))
     return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
 
 
 def _issue() -> Routine:
-    """Issue a flight whose data is filled in: in eager order it completes at once."""
+    """Issue a flight whose data is filled in; in eager order complete it at once."""
     r = Routine("tw_fly", "i32", **_PARAMETERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
         every = r.const("i32", -1)
@@ -142,7 +142,7 @@ def _issue() -> Routine:
 
 # -- completing ---------------------------------------------------------------------------------------
 def _drop() -> Routine:
-    """Take a flight out of the queue."""
+    """Remove a flight from the queue."""
     r = Routine("tw_flight_drop", "void", flight="ptr")
     flight = r["flight"]
     queue = r.field(r.field(flight, FLIGHT.BLOCK, "ptr"), BLOCK.FLIGHTS, "ptr")
@@ -162,7 +162,7 @@ def _drop() -> Routine:
 
 
 def _perform() -> Routine:
-    """Complete a flight for some of its lanes; it leaves the queue with the last of them."""
+    """Complete a flight for some of its lanes; remove it with the last of them."""
     r = Routine("tw_perform", "i32", ctx="ptr", worker="ptr", flight="ptr", mask="i32")
     flight = r["flight"]
     block, warp = r.field(flight, FLIGHT.BLOCK, "ptr"), r.field(flight, FLIGHT.WARP, "ptr")
@@ -185,7 +185,7 @@ def _perform() -> Routine:
 
 # -- waiting ------------------------------------------------------------------------------------------
 def _commit() -> Routine:
-    """Some lanes of a warp commit a group."""
+    """Commit a group, for some lanes of a warp."""
     r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
     counters = _counters(r, r["warp"], r["group"])
     with r.each_lane(r["mask"]) as lane:
@@ -195,7 +195,7 @@ def _commit() -> Routine:
 
 
 def _await() -> Routine:
-    """Complete what some lanes wait for: all of their groups but the last ``keep``; if that is -1, all."""
+    """Complete all groups of some lanes but their last ``keep``; with -1, all."""
     r = Routine("tw_await", "i32", **_PARAMETERS, mask="i32", group="i32", keep="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     counters = _counters(r, r["warp"], r["group"])
@@ -222,7 +222,7 @@ def _await() -> Routine:
 
 
 def _complete_one() -> Routine:
-    """No warp of a cluster can go on: complete one flight, one that completes on an mbarrier first.
+    """Complete one flight, as no warp of the cluster can go on; one that an mbarrier waits for first.
 
     1 if there was one, 0 if not, 2 after a fault.
     """
@@ -303,10 +303,10 @@ def _any_warp_free() -> Routine:
 
 
 def _free_waiting() -> Routine:
-    """In late order, while all warps of a cluster wait at mbarriers: complete flights that complete on mbarriers, until
-    one warp may go on.
+    """In late order, while all warps of a cluster wait at mbarriers: complete flights that mbarriers wait for,
+    until a warp may go on.
 
-    NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
+        NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
     r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
     none, queue = r.const("i32", 0), _queue(r)
@@ -332,7 +332,7 @@ def _free_waiting() -> Routine:
 
 
 def _complete_all() -> Routine:
-    """At a cluster's end: complete all flights."""
+    """Complete all flights, at a cluster's end."""
     r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
     with r.loop() as loop:
         left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
@@ -348,7 +348,7 @@ COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
 
 
 def _copy() -> Routine:
-    """``cp.async``: of each lane a few bytes, from global to shared memory."""
+    """Perform a ``cp.async``: copy a few bytes of each lane from global to shared memory."""
     r = Routine("tw_fly_copy", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     data = r.at(r["flight"], FLIGHT.DATA)
     r.give(
@@ -368,7 +368,7 @@ def _copy() -> Routine:
 
 
 def _spoil() -> Routine:
-    """Overwrite the destination of a copy in flight, so that reading it early gives uninitialised data.
+    """Overwrite the destination of a copy in flight, so that a read before its end gives uninitialised data.
 
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
@@ -386,7 +386,7 @@ def _spoil() -> Routine:
 
 
 def _arrive() -> Routine:
-    """``cp.async.mbarrier.arrive``: once all earlier copies of a lane are there, it arrives."""
+    """Perform ``cp.async.mbarrier.arrive``: complete the lanes' earlier copies, then arrive."""
     r = Routine("tw_fly_arrive", "i32", **_PARAMETERS, flight="ptr", mask="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     with r.loop() as loop:

@@ -28,8 +28,7 @@ def routines() -> list[Routine]:
 
 
 def _pass_or_fault() -> Routine:
-    """The place that an access finds which nothing allows, where GPUs let it pass and the launch does too; else null,
-    after a fault."""
+    """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
     place = r.variable("ptr", _NULL)
     with r.unless(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
@@ -50,7 +49,7 @@ def _pass_or_fault() -> Routine:
 
 
 def _find_exited(r: Routine, place: MutableValue) -> None:
-    """Pointer for an address in the memory of a block that has exited."""
+    """Set ``place`` to the shared memory of an exited block, if the address lies within it."""
     rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
     offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
@@ -61,7 +60,7 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
 
 
 def _find_zeros(r: Routine, place: MutableValue) -> None:
-    """Zeros for a read in the window of shared memory, or right behind an array."""
+    """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
     shared = r.op(
         "or",
@@ -86,7 +85,7 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
 
 
 def _record_finding(r: Routine, exited: Value) -> None:
-    """Record the finding of a checked launch."""
+    """Record a tolerated fault as a finding of the checked launch."""
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
     who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
     kind = r.select(

@@ -1,4 +1,4 @@
-"""What an mbarrier is, and what each operation does to it.
+"""The run-time support of mbarriers: their state, and each operation on one.
 
 The 64 bits in shared memory, of our own making: arrivals pending (20 bits), arrivals expected in a phase (20),
 bytes expected and not come (21, signed), the parity of the phase (1), the layout (2): 1 for .layout::v0 and 2 for
@@ -27,7 +27,7 @@ _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrie
 
 
 def describe(address: int, state: int) -> str:
-    """What an mbarrier's phase lacks to be complete, as text for a message."""
+    """Describe what an mbarrier's phase lacks, as text for a message."""
     if state >> _LAYOUT not in (1, 2):
         return f"at the mbarrier at shared address {address:#x}, which has been written over"
     pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
@@ -47,7 +47,7 @@ def routines() -> list[Routine]:
 
 
 class _State:
-    """An mbarrier taken apart into variables."""
+    """The fields of an mbarrier, as variables of a routine."""
 
     def __init__(self, r: Routine, place: Value) -> None:
         self.r, self.place = r, place
@@ -64,12 +64,12 @@ class _State:
 
     @property
     def most(self) -> Value:
-        """Arrivals that may be pending."""
+        """The most arrivals that may be pending."""
         first = self.r.compare("icmp eq", self.layout, 1)
         return self.r.select(first, self.r.const("i64", _MOST), self.r.const("i64", _MOST_V1))
 
     def settle(self) -> None:
-        """The next phase, if nothing is pending any more; then back to memory."""
+        """Begin the next phase if no arrivals and no bytes are pending; write the state to memory."""
         r = self.r
         no_arrivals = r.compare("icmp eq", self.pending.get(), 0)
         no_bytes = r.compare("icmp eq", self.bytes.get(), 0)
@@ -88,7 +88,7 @@ class _State:
 
 
 def _change() -> Routine:
-    """One operation of one thread on one mbarrier: what is wrong with it, or 0. ``result`` gets what it gives."""
+    """Perform one thread's operation on an mbarrier: 0, or what is wrong. ``result`` gets the operation's result."""
     names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
     r = Routine("tw_mbarrier_change", "i32", **names)
     place, value = r["place"], r["value"]
@@ -147,7 +147,7 @@ def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
 
 
 def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
-    """Bytes to come are more, or fewer."""
+    """Add to the bytes that the phase waits for."""
     total = r.op("add", state.bytes.get(), wanted.get())
     inside = r.compare("icmp ule", r.op("add", total, _MOST), 2 * _MOST)
     _refuse_unless(r, inside, MbarrierFault.BYTES)
@@ -155,7 +155,7 @@ def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
 
 
 def _arrive_count(r: Routine, state: _State, count: Value) -> None:
-    """Arrivals: fewer are pending."""
+    """Subtract arrivals from those pending."""
     _refuse_unless(r, r.compare("icmp ule", count, state.pending.get()), MbarrierFault.TOO_MANY)
     _refuse_unless(r, r.compare("icmp ne", count, 0), MbarrierFault.COUNT)
     state.pending.put(r.op("sub", state.pending.get(), count))
@@ -170,7 +170,7 @@ def _arrive_count(r: Routine, state: _State, count: Value) -> None:
 
 
 def _each_lane() -> Routine:
-    """One operation by some lanes of a warp, one after the other. 0, or 1 after a fault."""
+    """Perform an operation for each lane of a warp, one after the other: 0, or 1 after a fault."""
     names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
     kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
     r = Routine("tw_mbarrier", "i32", **_PARAMETERS, **names, **kinds)
@@ -197,7 +197,7 @@ def _each_lane() -> Routine:
 
 
 def _note(r: Routine, place: Value, address: Value) -> None:
-    """Note where the warp found a phase incomplete, should it wait there for ever."""
+    """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
     phase = r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1)
     r.put(r["warp"], WARP.AWAITED, r.cast("trunc", address, "i32"))
     r.put(r["warp"], WARP.AWAITED_LINE, r["line"])
@@ -213,7 +213,7 @@ def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
 
 
 def _arrive() -> Routine:
-    """Some lanes arrive, each at its mbarrier, once."""
+    """Arrive once for each lane, at the lane's own mbarrier."""
     r = Routine("tw_arrive", "i32", **_PARAMETERS, places="ptr", mask="i32", line="i32")
     ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
     results = Value("ptr", r.alloca("[32 x i64]", 64))
@@ -227,7 +227,7 @@ def _arrive() -> Routine:
 
 
 def _complete() -> Routine:
-    """Bytes have come that an mbarrier, at an address of the cluster's shared memory, may wait for."""
+    """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
     r = Routine("tw_complete", "i32", **_PARAMETERS, address="i64", bytes="i64", lane="i32", line="i32")
     given = (r.const("i32", 8), r.const("i32", int(Space.SHARED)), r["lane"], r["line"], r.const("i32", 1))
     place = r.call("tw_resolve", "ptr", *support_arguments(r), r["address"], *given)

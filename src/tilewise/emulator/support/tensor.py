@@ -47,7 +47,7 @@ def routines() -> list[Routine]:
 
 
 def _plan(r: Routine) -> Value:
-    """Make the plan; leaves after a fault."""
+    """Make the copy's plan; leave the routine after a fault."""
     plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
     failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), r["data"], plan, r["lane"], r["line"])
     with r.when(r.compare("icmp ne", failed, 0)):
@@ -64,7 +64,7 @@ def _span(r: Routine, address: Value, count: Value, space: Space, write: int) ->
 
 
 def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
-    """Note where in the host's memory shared memory lies that an address is in."""
+    """Resolve an address of shared memory and store its host pointer in the plan."""
     crooked = r.compare("icmp ne", r.op("and", address, _LINE - 1), 0)
     refuse_if(r, crooked, 17, address)
     place = _span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
@@ -76,7 +76,7 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
 
 # -- the two directions ---------------------------------------------------------------------------------
 def _load() -> Routine:
-    """With ``spoil`` nothing is read, and what would be written is spoilt."""
+    """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
     r = Routine("tw_tensor_load", "i32", **_PARAMETERS, data="ptr", **_ONE, spoil="i32")
     plan = _plan(r)
     r.put(plan, PLAN.SPOIL, r["spoil"])
@@ -101,7 +101,7 @@ def _load() -> Routine:
 
 
 def _store() -> Routine:
-    """``step`` is of ``StoreStep``: what is done with the rows in global memory."""
+    """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
     r = Routine("tw_tensor_store", "i32", **_PARAMETERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, r["step"])
@@ -123,7 +123,7 @@ def _store() -> Routine:
 
 # -- row after row --------------------------------------------------------------------------------------
 def _rows() -> Routine:
-    """Go through the rows: of a box, or of the pixels of images."""
+    """Process each row of a box, or of the pixels of images."""
     r = Routine("tw_tensor_rows", "i32", **_PARAMETERS, plan="ptr", **_ONE, verb="i32")
     plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
@@ -156,7 +156,7 @@ def _rows() -> Routine:
 
 @contextmanager
 def _box(r: Routine, at: Value, axis: int) -> Iterator[None]:
-    """Along one axis of a box."""
+    """Loop along one axis of a box."""
     plan = r["plan"]
     r.put(at, 8 * axis, r.field(plan, PLAN.START + 8 * axis, "i64"))
     step = r.field(plan, PLAN.STEP + 8 * axis, "i64")
@@ -166,7 +166,7 @@ def _box(r: Routine, at: Value, axis: int) -> Iterator[None]:
 
 
 def _next_pixel(r: Routine, at: Value) -> None:
-    """One step along the first axis of the image; at its end back to the corner, and one along the next."""
+    """Step to the next pixel: along the image's first axis, at its end back to its start and along the next."""
     plan = r["plan"]
     going = r.variable("i1", 1)
     for axis in range(AXES):
@@ -179,7 +179,7 @@ def _next_pixel(r: Routine, at: Value) -> None:
 
 
 def _row(r: Routine, at: Value, offset: Value) -> None:
-    """One row: where its elements lie in global memory, which of them are in the tensor, and its copy."""
+    """Find where a row lies in global memory and which of its elements are in the tensor, and copy or count it."""
     plan = r["plan"]
     there = r.const("i1", 1)
     place = r.field(plan, PLAN.ADDRESS, "i64")
@@ -215,7 +215,7 @@ _ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i
 
 
 def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
-    """A pointer to global memory; the array that was touched last is remembered in the plan."""
+    """Return a pointer to global memory; the plan caches the array that was found last."""
     plan = r["plan"]
     away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
@@ -231,7 +231,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
 
 # -- loads ----------------------------------------------------------------------------------------------
 def _fetch() -> Routine:
-    """A row from global memory to shared memory."""
+    """Copy a row from global memory to shared memory."""
     r = Routine("tw_tensor_fetch", "i32", **_PARAMETERS, **_ROW)
     plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
@@ -268,7 +268,7 @@ def _fill(r: Routine, scratch: Value, row: Value) -> None:
 
 
 def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
-    """The elements of a row that are in the tensor."""
+    """Copy the elements of a row that are in the tensor."""
     step = r.field(r["plan"], PLAN.STEP, "i64")
     with r.when(r.compare("icmp eq", step, 1)):
         count = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
@@ -282,7 +282,7 @@ def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
 
 
 def _round(r: Routine, scratch: Value, unit: Value) -> None:
-    """To tf32, which has the upper 19 bits of an f32."""
+    """Round elements to tf32, the upper 19 bits of an f32."""
     with r.count(r.op("mul", r["high"], unit), r.op("mul", r["low"], unit), 4) as at:
         place = r.at(scratch, at)
         number = r.cast("bitcast", r.field(place, 0, "i32"), "float")
@@ -290,7 +290,7 @@ def _round(r: Routine, scratch: Value, unit: Value) -> None:
 
 
 def _locate() -> Routine:
-    """A row into shared memory, or with ``back`` out of it, in the order of its swizzle."""
+    """Copy a row into shared memory, or with ``back`` out of it, as its swizzle orders it."""
     r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
     plan, offset = r["plan"], r["offset"]
     base, length = r.field(plan, PLAN.BASE, "ptr"), r.field(plan, PLAN.ROW, "i64")
@@ -322,14 +322,13 @@ def _locate() -> Routine:
 
 
 def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
-    """Which bits of an address change places in the line that it is in."""
+    """Return the bits that the swizzle flips in an address."""
     return r.op("shl", r.op("and", r.op("lshr", offset, 7), swizzle), 4)
 
 
 # -- stores ---------------------------------------------------------------------------------------------
 def _gather() -> Routine:
-    """A row from shared memory to global memory, as it is or as operands of a reduction; or, at other steps of a
-    store, what is followed of it."""
+    """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
     r = Routine("tw_tensor_gather", "i32", **_PARAMETERS, **_ROW, verb="i32")
     plan = r["plan"]
     with r.unless(r.compare("icmp ult", r["low"], r["high"])):

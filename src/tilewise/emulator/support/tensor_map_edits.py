@@ -23,7 +23,7 @@ def routines() -> list[Routine]:
 
 
 def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
-    """The pointer to a map; leaves after a fault."""
+    """Return the pointer to a map; leave the routine after a fault."""
     found = []
     for i in range(2):
         given = (r.const("i32", _HALF), space, r["lane"], r["line"], r.const("i32", write))
@@ -35,7 +35,7 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
 
 
 def _one() -> Routine:
-    """Set ``bytes`` at ``field`` of the map at an address."""
+    """Set the field of ``bytes`` bytes at offset ``field`` of the map at an address."""
     names = {"address": "i64", "space": "i32", "field": "i64", "bytes": "i64", "value": "i64"}
     r = Routine("tw_map_set", "i32", **_PARAMETERS, **names, lane="i32", line="i32")
     place = _whole(r, r["address"], r["space"], 1)
@@ -57,7 +57,7 @@ def _one() -> Routine:
 
 
 def _replace() -> Routine:
-    """Each lane sets a field of the map at its own address."""
+    """Set a field of the map at each lane's address."""
     names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
     r = Routine("tw_map_replace", "i32", **_PARAMETERS, **names, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
@@ -71,7 +71,7 @@ def _replace() -> Routine:
 
 
 def _copy() -> Routine:
-    """A map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
+    """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
     r = Routine("tw_map_copy", "i32", **_PARAMETERS, **numbers)
     given = _whole(r, r["source"], r.const("i32", int(Space.OWN)), 0)

@@ -1,4 +1,4 @@
-"""A tensor map and the coordinates of a copy → a plan of the copy, with everything about both checked."""
+"""Tensor map and coordinates of a copy → a checked plan of the copy."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Plan:
         self.refuse(self.r.compare("icmp ne", wrong, 0), 5)
 
     def _axis(self, axis: int) -> None:
-        """Sizes, strides, steps and starts; an axis that is not there has one element."""
+        """Store size, stride, step, start and count of an axis; one beyond the rank has one element."""
         r, number = self.r, self.r.const("i64", axis)
         there = r.compare("icmp ult", number, self.rank)
         one, zero = r.const("i64", 1), r.const("i64", 0)
@@ -153,7 +153,7 @@ class _Plan:
             r.put(self.plan, offset + 8 * axis, value)
 
     def _row(self) -> None:
-        """How long rows are and how they lie; an im2col copy's are the channels of a pixel, or a slice."""
+        """Store the length and pitch of rows; for im2col a row is the channels of a pixel, or a slice."""
         r, plan = self.r, self.plan
         length = r.wide(r.field(self.tensor, MAP.BOX, "i16"))
         self.refuse(r.compare("icmp ugt", r.op("sub", length, 1), LIMITS["box"] - 1), 7)
@@ -177,7 +177,7 @@ class _Plan:
         r.put(plan, PLAN.ODD, r.cast("zext", odd, "i32"))
 
     def _images(self) -> None:
-        """The bounding box of im2col copies, and the axes that pixels go along: W, H, D and N."""
+        """Store the bounding box of an im2col copy, and the axes that its pixels step along."""
         r, plan = self.r, self.plan
         with r.unless(self.im2col):
             r.put(plan, PLAN.PIXELS, r.const("i64", 0))
@@ -194,7 +194,7 @@ class _Plan:
             r.put(r.at(plan, last), PLAN.UPPER, r.const("i64", (1 << 62)))
 
     def _corner(self, i: Value, axis: Value) -> None:
-        """Along one axis of an image. ``axis`` is the offset of its numbers in the plan."""
+        """Store the bounds of one axis of an image. ``axis`` is the offset of its numbers in the plan."""
         r = self.r
         mine = r.at(self.plan, axis)
         corners = [
@@ -220,7 +220,7 @@ class _Plan:
             r.put(mine, place, value)
 
     def _extent(self) -> None:
-        """How much is copied, and how much of shared memory it lies in."""
+        """Store how many bytes are copied, and how many of shared memory they span."""
         r, plan = self.r, self.plan
         rows = r.variable("i64", r.field(plan, PLAN.PIXELS, "i64"))
         with r.unless(self.im2col):

@@ -12,7 +12,7 @@ from enum import IntEnum
 from importlib import import_module, resources
 
 from tilewise.emulator import layout
-from tilewise.emulator.llvm.routine import joined
+from tilewise.emulator.llvm.routine import join_modules
 
 __all__ = ["POISON", "Outcome", "support_text"]
 
@@ -64,7 +64,7 @@ def support_text() -> str:
     folder = resources.files("tilewise.emulator.support") / "runtime"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".ll")), key=lambda f: f.name)
     text = "\n".join(_filled(file.read_text(encoding="utf-8")) for file in files)
-    return joined(text, [routine for name in _ROUTINES for routine in import_module(name).routines()])
+    return join_modules(text, [routine for name in _ROUTINES for routine in import_module(name).routines()])
 
 
 def _filled(text: str) -> str:

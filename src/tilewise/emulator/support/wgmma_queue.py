@@ -29,7 +29,7 @@ _SHARED = 2  # the space
 
 
 class PRODUCTS:
-    """What a warp knows of its products: in ``WARP.PRODUCTS``."""
+    """A warp's queue of products, at ``WARP.PRODUCTS``."""
 
     FIRST, END = 0, 4  # of its records, those to be performed
     COMMITTED = 8  # groups closed so far
@@ -41,7 +41,7 @@ class PRODUCTS:
 
 
 class RECORD:
-    """One product in flight."""
+    """One product in the queue."""
 
     INFO = 0  # pointer to what is known of it when it is compiled
     A = 8  # A's descriptor, or a pointer to the places of its registers
@@ -54,7 +54,7 @@ class RECORD:
 
 
 class INFO:
-    """The constant of a product's instruction. Places of registers are bytes from the start of the warp."""
+    """The constant of a ``wgmma`` instruction. Places of registers are bytes from the start of the warp."""
 
     PACK, MULTIPLY = 0, 8  # functions
     PLACES = 16  # pointer to the places of D's registers
@@ -66,11 +66,11 @@ class INFO:
 
 def routines() -> list[Routine]:
     return [
-        _next(),
-        _run(),
-        _same(),
+        _find_next(),
+        _count_run(),
+        _same_matrices(),
         _finish(),
-        _return(),
+        _return_sums(),
         _perform_groups(),
         _groups_of_all(),
         _issue(),
@@ -94,7 +94,7 @@ def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
 
 
 def _moves_sums(r: Routine, ctx: Value) -> Value:
-    """Whether sums are moved away while they are in flight."""
+    """Whether sums lie elsewhere while a product on them is in flight: in every order but the eager one."""
     return r.compare("icmp ne", r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
 
 
@@ -112,8 +112,8 @@ def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
     )
 
 
-def _next() -> Routine:
-    """The oldest product of a warp that belongs to one of the first ``target`` groups, or null."""
+def _find_next() -> Routine:
+    """Return a warp's oldest product of the first ``target`` groups, or null."""
     r = Routine("tw_wgmma_next", "ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
@@ -125,8 +125,8 @@ def _next() -> Routine:
     return r
 
 
-def _run() -> Routine:
-    """How many products, from the oldest on, can be done in one go: they add to the same sums."""
+def _count_run() -> Routine:
+    """Return how many products, from the oldest on, can be performed at once: they add to the same sums."""
     r = Routine("tw_wgmma_run", "i64", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
@@ -148,8 +148,8 @@ def _run() -> Routine:
     return r
 
 
-def _same() -> Routine:
-    """Whether two stretches of records multiply by the same matrices B."""
+def _same_matrices() -> Routine:
+    """Whether two runs of records multiply by the same matrices B."""
     r = Routine("tw_wgmma_same", "i1", a="ptr", b="ptr", count="i64")
     with r.count(r["count"]) as i:
         left, right = (r.item(r[name], i, RECORD.SIZE) for name in "ab")
@@ -165,19 +165,19 @@ def _same() -> Routine:
 
 
 def _finish() -> Routine:
-    """Take the oldest products off a warp's list, or keep them for their sums, which are away."""
+    """Remove a warp's oldest products; where sums are moved, keep the records until the sums are back."""
     r = Routine("tw_wgmma_finish", "void", ctx="ptr", warp="ptr", count="i64")
     state = _state(r, r["warp"])
     first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32", 4), r.resize(r["count"], "i32", False))
     r.put(state, PRODUCTS.FIRST, first, 4)
     with r.unless(_moves_sums(r, r["ctx"])):
         r.put(state, PRODUCTS.KEPT, first, 4)
-        _empty(r, state)
+        _reset_if_empty(r, state)
     return r
 
 
-def _return() -> Routine:
-    """Bring back the sums that products of the first ``target`` groups changed and no later one is to."""
+def _return_sums() -> Routine:
+    """Move back the sums that products of the first ``target`` groups changed, unless a later one changes them too."""
     r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     with r.unless(_moves_sums(r, r["ctx"])):
@@ -193,12 +193,12 @@ def _return() -> Routine:
         with r.unless(_in_flight(r, state, following, end, info)):
             _move_sums(r, info, back=True)
         r.put(state, PRODUCTS.KEPT, following, 4)
-    _empty(r, state)
+    _reset_if_empty(r, state)
     return r
 
 
-def _empty(r: Routine, state: Value) -> None:
-    """Begin a list anew that has nothing in it."""
+def _reset_if_empty(r: Routine, state: Value) -> None:
+    """Start the queue at its beginning again if it is empty."""
     with r.when(
         r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
     ):
@@ -207,7 +207,7 @@ def _empty(r: Routine, state: Value) -> None:
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
-    """Whether a product among the records is to change the same sums."""
+    """Whether one of the records changes the same sums as ``info``."""
     places = r.field(info, INFO.PLACES, "ptr", 8)
     found = r.variable("i1", 0)
     with r.count(r.wide(end), r.wide(first)) as i:
@@ -218,7 +218,7 @@ def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) 
 
 
 def _move_sums(r: Routine, info: Value, back: bool) -> None:
-    """Move sums away and leave NaN, or move them back."""
+    """Move sums elsewhere and leave NaN in the registers, or move them back."""
     places = r.field(info, INFO.PLACES, "ptr", 8)
     away = r.field(info, INFO.AWAY, "i64", 8)
     with r.count(r.wide(r.field(info, INFO.REGISTERS, "i32", 4))) as i:
@@ -233,7 +233,7 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 
 # -- performing -------------------------------------------------------------------------------------
 def _perform_groups() -> Routine:
-    """Perform the products of the first ``target`` groups, of the warps that are bits of ``which``."""
+    """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
     r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
     ctx, block, target = r["ctx"], r["block"], r["target"]
     panel = Value("ptr", r.alloca(f"[{PANEL_BYTES} x i8]", 64))
@@ -241,7 +241,7 @@ def _perform_groups() -> Routine:
     start = r.wide(r.op("and", index, -_WARPS))
     with r.loop() as rounds:
         leader, oldest = r.variable("ptr", Value("ptr", "null")), r.variable("ptr", Value("ptr", "null"))
-        with r.count(_WARPS) as number, r.when(_named(r, number)):
+        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             free = r.compare("icmp eq", leader.get(), Value("ptr", "null"))
@@ -252,7 +252,7 @@ def _perform_groups() -> Routine:
         count = r.call("tw_wgmma_run", "i64", leader.get(), target)
         info = r.field(oldest.get(), RECORD.INFO, "ptr", 8)
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
-        with r.count(_WARPS) as number, r.when(_named(r, number)):
+        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             with r.when(r.compare("icmp ne", record, Value("ptr", "null"))):
@@ -269,7 +269,7 @@ def _perform_groups() -> Routine:
     return r
 
 
-def _named(r: Routine, number: Value) -> Value:
+def _is_selected(r: Routine, number: Value) -> Value:
     bit = r.op("and", r.op("lshr", r["which"], r.resize(number, "i32", False)), 1)
     return r.compare("icmp ne", bit, 0)
 
@@ -277,7 +277,7 @@ def _named(r: Routine, number: Value) -> Value:
 def _invoke(
     r: Routine, info: Value, function: int, warp: Value, record: Value, count: Value, panel: Value
 ) -> None:
-    """Call a function of a product; on its failure return, as it has recorded the fault."""
+    """Call a function of a product; return if it failed: it has recorded the fault."""
     away = r.field(info, INFO.AWAY, "i64", 8)
     base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
     given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
@@ -288,7 +288,7 @@ def _invoke(
 
 
 def _groups_of_all() -> Routine:
-    """How many groups all four warps of a warp's warpgroup have committed."""
+    """Return how many groups all four warps of the warpgroup have committed."""
     r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     least = r.variable("i32", -1)
@@ -302,7 +302,7 @@ def _groups_of_all() -> Routine:
 
 # -- the instructions -------------------------------------------------------------------------------
 def _check(r: Routine) -> None:
-    """Leave with a fault unless all lanes of the warp are here, and its warpgroup is whole."""
+    """Leave with a fault unless all lanes of the warp run, and its warpgroup is whole."""
     warps = r.field(r["ctx"], LAUNCH.WARPS, "i64", 8)
     index = r.wide(r.field(r["warp"], WARP.INDEX, "i32", 4))
     end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
@@ -312,7 +312,7 @@ def _check(r: Routine) -> None:
 
 
 def _issue() -> Routine:
-    """Put a product on the warp's list."""
+    """Append a product to the warp's queue."""
     kinds = {"info": "ptr", "records": "i64", "a": "i64", "b": "i64", "adds": "i32", "metadata": "i32"}
     r = Routine("tw_wgmma_issue", "i32", **_ARGUMENTS, **kinds, mask="i32", line="i32")
     _check(r)
@@ -339,7 +339,7 @@ def _issue() -> Routine:
 
 
 def _compact(r: Routine, state: Value) -> None:
-    """Move a full list to the front; where all of it is in flight, the warp performs its products."""
+    """Make room in a full queue: move it to the front, or perform the warp's products if all are in flight."""
     kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
     with r.when(r.compare("icmp eq", kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
@@ -366,12 +366,12 @@ def _perform(r: Routine, which: Value, target: Value) -> None:
         r.give(r.const("i32", 2))
 
 
-def _all(r: Routine) -> Value:
+def _all_warps(r: Routine) -> Value:
     return r.const("i32", (1 << _WARPS) - 1)
 
 
 def _commit() -> Routine:
-    """Commit a group, and resume the warps that waited for this one to do so."""
+    """Commit a group; resume the warps of the warpgroup that waited for it."""
     r = Routine("tw_wgmma_commit", "i32", **_ARGUMENTS, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
@@ -380,7 +380,7 @@ def _commit() -> Routine:
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64", 8)
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.compare("icmp eq", order, _EAGER)), r.when(r.compare("icmp eq", least, closed)):
-        _perform(r, _all(r), closed)
+        _perform(r, _all_warps(r), closed)
     with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _next_random_bit(r), 0)):
         _perform_own(r, closed)
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
@@ -391,7 +391,7 @@ def _commit() -> Routine:
 
 
 def _next_random_bit(r: Routine) -> Value:
-    """The next bit of the worker's random numbers."""
+    """Return the next bit of the worker's random numbers."""
     seed = r.op("mul", r.field(r["worker"], 16, "i64", 8), 6364136223846793005)
     seed = r.op("add", seed, 1442695040888963407)
     r.put(r["worker"], 16, seed, 8)
@@ -403,7 +403,7 @@ def _resume(r: Routine, warp: Value, least: Value) -> None:
     awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
     waits = r.compare("icmp ne", awaited, 0)
     with r.when(r.both(waits, r.compare("icmp ule", awaited, least))):
-        _perform(r, _all(r), awaited)
+        _perform(r, _all_warps(r), awaited)
         r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
         r.put(state, PRODUCTS.AWAITED, r.const("i32", 0), 4)
         r.put(warp, WARP.BLOCKED, r.const("i32", 0), 4)
@@ -421,7 +421,7 @@ def _wait() -> Routine:
     target = r.intrinsic("llvm.usub.sat", closed, r["left"])
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.compare("icmp ule", target, least)):
-        _perform(r, _all(r), target)
+        _perform(r, _all_warps(r), target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
         r.give(r.const("i32", 0))
     r.put(state, PRODUCTS.AWAITED, target, 4)

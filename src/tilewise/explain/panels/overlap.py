@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import RANK_SHIFT
-from tilewise.emulator.profiling.recording import What
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.emulator.support.bulk_requests import REQUEST
 from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.subject import Subject
@@ -27,12 +27,12 @@ _OFFSETS = (1 << RANK_SHIFT) - 1
 Numbers = npt.NDArray[np.int64]
 
 _KINDS = {
-    What.LOAD: "read", What.STORE: "write", What.ATOMIC: "write",
-    What.COPY: "fetch", What.FILL: "fetch", What.BULK: "fetch",
-    What.PRODUCT: "multiply", What.ARRIVE: "signal", What.AWAIT: "wait", What.WAIT: "wait", What.THROUGH: "wait",
-    What.CLOSE: "", What.DRAIN: "wait",
+    EventKind.LOAD: "read", EventKind.STORE: "write", EventKind.ATOMIC: "write",
+    EventKind.COPY: "fetch", EventKind.FILL: "fetch", EventKind.BULK: "fetch",
+    EventKind.PRODUCT: "multiply", EventKind.ARRIVE: "signal", EventKind.AWAIT: "wait",
+    EventKind.WAIT: "wait", EventKind.THROUGH: "wait", EventKind.CLOSE: "", EventKind.DRAIN: "wait",
 }  # fmt: skip
-_WHATS = {int(what): what for what in What}
+_WHATS = {int(what): what for what in EventKind}
 _CLASSES = {
     "fetch": "f-mark half", "read": "f-block half", "multiply": "f-warp half", "write": "f-good half",
     "signal": "f-thread half", "wait": "f-quiet",
@@ -72,16 +72,16 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
         if not kind:
             continue
         start = ends.get(warp, 0)
-        if what in (What.WAIT, What.THROUGH):
+        if what in (EventKind.WAIT, EventKind.THROUGH):
             key = warp, place, int(what)
             turns[key] = turns.get(key, 0) + 1
             turn = key[1], turns[key]
-        if what == What.THROUGH:
+        if what == EventKind.THROUGH:
             start = max(start, met.get(turn, 0))
-        if what == What.AWAIT:
+        if what == EventKind.AWAIT:
             start = max(start, told.get(_mbarrier(recording, number), 0))
         last = latest.get(warp)
-        if last is not None and found[last][1] == kind and what not in (What.AWAIT, What.THROUGH):
+        if last is not None and found[last][1] == kind and what not in (EventKind.AWAIT, EventKind.THROUGH):
             found[last][3] += 1
             end = found[last][2] + 1
         else:
@@ -89,9 +89,9 @@ def list_spans(recording: Recording, block: int) -> list[Span]:
             found.append([warp, kind, start, 1, number])
             end = start + 1
         ends[warp] = max(end, ends.get(warp, 0))
-        if what == What.WAIT:
+        if what == EventKind.WAIT:
             met[turn] = max(met.get(turn, 0), ends[warp])
-        if what in (What.ARRIVE, What.BULK):
+        if what in (EventKind.ARRIVE, EventKind.BULK):
             told[_mbarrier(recording, number)] = ends[warp]
     return [Span(block, *one) for one in found]
 
@@ -101,7 +101,7 @@ def _kinds(recording: Recording, numbers: Numbers) -> list[str]:
     events = recording.events
     out = np.array([".global.shared" in place.name for place in recording.places])
     found = [_KINDS[_WHATS[code]] for code in events.what[numbers].tolist()]
-    for i in np.flatnonzero((events.what[numbers] == What.BULK) & out[events.place[numbers]]).tolist():
+    for i in np.flatnonzero((events.what[numbers] == EventKind.BULK) & out[events.place[numbers]]).tolist():
         found[i] = "write"
     return found
 
@@ -109,7 +109,7 @@ def _kinds(recording: Recording, numbers: Numbers) -> list[str]:
 def _mbarrier(recording: Recording, event: int) -> int:
     """The mbarrier of an event, as an offset in shared memory."""
     row = recording.events.addresses[event]
-    if recording.events.what[event] == What.BULK:
+    if recording.events.what[event] == EventKind.BULK:
         return int(row[REQUEST.MBARRIER // 8]) & _OFFSETS
     return int(row[recording.lanes(event)[0]]) & _OFFSETS
 

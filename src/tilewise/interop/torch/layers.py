@@ -11,7 +11,7 @@ from tilewise.errors import ArgumentError
 from tilewise.interop.torch import operators
 from tilewise.interop.torch.terms import check_activation
 
-__all__ = ["Linear", "reason_to_leave"]
+__all__ = ["Linear", "reason_to_skip"]
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -47,7 +47,7 @@ class Linear(torch.nn.Linear):
     @classmethod
     def from_torch(cls, module: torch.nn.Linear, activation: str | None = None) -> Linear:
         """A layer of the very parameters of ``module``, in its mode of training. Hooks stay with ``module``."""
-        why = reason_to_leave(module)
+        why = reason_to_skip(module)
         if why is not None:
             fix = "tilewise.interop.torch.Linear(in_features, out_features) makes a new one"
             raise ArgumentError("module", "must be a plain torch.nn.Linear", why, fix)
@@ -78,7 +78,7 @@ class Linear(torch.nn.Linear):
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation else "")
 
 
-def reason_to_leave(module: torch.nn.Module) -> str | None:
+def reason_to_skip(module: torch.nn.Module) -> str | None:
     """Why a layer cannot be taken over, None if it can."""
     if type(module) is Linear:
         return "is tilewise's already"

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from tilewise.errors import ArgumentError
-from tilewise.interop.torch.layers import Linear, reason_to_leave
+from tilewise.interop.torch.layers import Linear, reason_to_skip
 
-__all__ = ["LeftLayer", "Patch", "SwappedLayer", "patch"]
+__all__ = ["Patch", "SkippedLayer", "SwappedLayer", "patch"]
 
 _ACTIVATIONS: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu",
@@ -37,8 +37,8 @@ class SwappedLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftLayer:
-    """A linear layer that was left as it is."""
+class SkippedLayer:
+    """A linear layer that is left as it is."""
 
     name: str
     why: str
@@ -49,7 +49,7 @@ class Patch:
     """What :func:`patch` did to a model. Leaving a ``with`` block of it undoes it, as :meth:`undo` does."""
 
     swapped: tuple[SwappedLayer, ...] = ()
-    left: tuple[LeftLayer, ...] = ()
+    left: tuple[SkippedLayer, ...] = ()
     _undo: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def undo(self) -> None:
@@ -108,16 +108,16 @@ def patch(
     uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     followers = {id(one.layer): one for one in _find_followers(model)} if fuse else {}
     swapped: list[SwappedLayer] = []
-    left: list[LeftLayer] = []
+    left: list[SkippedLayer] = []
     undo: list[Callable[[], None]] = []
     for name, layer in [*model.named_modules()]:
         if not isinstance(layer, torch.nn.Linear):
             continue
-        why = reason_to_leave(layer)
+        why = reason_to_skip(layer)
         if why is None and select is not None and not select(name, layer):
             why = "was not selected"
         if why is not None:
-            left.append(LeftLayer(name, why))
+            left.append(SkippedLayer(name, why))
             continue
         follower = followers.get(id(layer))
         if follower is not None and (uses[id(layer)] > 1 or _is_watched(layer)):
