@@ -87,7 +87,7 @@ def _multiply_all(
     choice: Choice,
     device: Device | str | None,
 ) -> list[Any]:
-    """So many products, in a list of their own if there is no ``target``."""
+    """Multiply all pairs, into ``target`` or, without one, into a new list, which is returned."""
     extras = _view_lists(joined, count)
     stacks = {name: one.as_stack(count, 0) for name, one in extras.items()}
     fused = view_arrays(joined if joined is None or not extras else joined.replace(stacks))
@@ -102,8 +102,8 @@ def _multiply_all(
         check_out(target.as_stack(count, 0), call.shapes, dtype)
     if common.space == HOST and (where.runs_on_gpu or _needs_copies(left, right, target, extras, choice)):
         values = _multiply_copies(left, right, target, fused, extras, call)
-        return [] if target is not None else _own_list(values, common)
-    in_one_type(left.first, right.first, common, choice)
+        return [] if target is not None else _split_in_callers_kind(values, common)
+    in_one_type(left.first, right.first, common, choice, widens=False)
     if not fused.is_plain:
         fused = fit(fused, call.shapes.result, sums_of(left.dtype))
     if target is not None:
@@ -119,7 +119,7 @@ def _multiply_all(
 
 
 class _Call(NamedTuple):
-    """What the launches of a call have in common."""
+    """The common facts of a call's launches."""
 
     shapes: Shapes
     common: Common
@@ -128,7 +128,7 @@ class _Call(NamedTuple):
 
 
 def _count_products(given: dict[str, Matrices | None]) -> int:
-    """How many products there are: what all lists have. None is an empty one."""
+    """Return how many products there are: the length that all lists share. A None is an empty list."""
     counts = {name: 0 if one is None else one.count for name, one in given.items()}
     if counts["a"] is None and counts["b"] is None:
         rule, fix = "must be lists of matrices, or one of them", "tw.matmul multiplies two matrices"
@@ -143,7 +143,7 @@ def _count_products(given: dict[str, Matrices | None]) -> int:
 
 
 def _view_lists(call: EpilogueCall | None, count: int) -> dict[str, Matrices]:
-    """What an epilogue has a list of arrays for: a matrix, or a row, for each product."""
+    """Return the epilogue's arguments that are lists: a matrix, or a row, for each product."""
     found = {}
     for name, value in getattr(call, "given", {}).items():
         if (
@@ -183,10 +183,10 @@ def _multiply(lists: Lists, fused: Fused, extras: Mapping[str, Matrices], call: 
         some = slice(begin, min(begin + most, count))
         _launch(
             tuple(one.part(some) for one in lists),
-            fused._replace(views=tuple(_part(view, some) for view in fused.views)),
+            fused._replace(views=tuple(_slice_view(view, some) for view in fused.views)),
             {name: one.part(some) for name, one in extras.items()},
             uneven if some.stop - some.start > 1 else None,
-            call._replace(shapes=_some_of(call.shapes, some)),
+            call._replace(shapes=_slice_shapes(call.shapes, some)),
         )
 
 
@@ -197,7 +197,7 @@ def _launch(
     uneven: Container[str] | None,
     call: _Call,
 ) -> None:
-    """Start what multiplies so many pairs: by pointers, unless ``uneven``, the lists of the epilogue, is None."""
+    """Start the launch that multiplies some pairs: by pointers, unless ``uneven``, a set of argument names, is None."""
     count = call.shapes.stack[0]
     stacks: dict[str, View] = {}
     tables: dict[str, int] = {}
@@ -213,29 +213,29 @@ def _launch(
         stacks["b"],
         stacks["c"],
         fused._replace(views=tuple(views)),
-        matrices=_touched(named.values(), call),
+        matrices=_views_to_notify(named.values(), call),
         tables=None if uneven is None else tables,
     )
     made = prepare(arrays, call.shapes, call.where, call.choice)
     start(made, arrays, call.where, call.common.streams)
 
 
-def _touched(lists: Iterable[Matrices], call: _Call) -> tuple[View, ...]:
-    """The matrices whose owners have to be told of the launch: on a GPU of ours alone, on the emulator all."""
+def _views_to_notify(lists: Iterable[Matrices], call: _Call) -> tuple[View, ...]:
+    """Return the views whose owners must learn of the launch: of a GPU our own arrays, of the emulator all."""
     if not call.where.runs_on_gpu:
         return tuple(view for one in lists for view in one.views)
     ours = (one for one in lists if one.each is not None or one.first.library.name == "tilewise")
     return tuple(view for one in ours for view in one.views)
 
 
-def _some_of(shapes: Shapes, some: slice) -> Shapes:
-    """The shapes of some of the products."""
+def _slice_shapes(shapes: Shapes, some: slice) -> Shapes:
+    """Return the shapes of a slice of the products."""
     count = some.stop - some.start
     return shapes._replace(stack=(count,), result=(count, *shapes.result[1:]))
 
 
-def _part(view: View, some: slice) -> View:
-    """The part of an epilogue's array that belongs to some of the products."""
+def _slice_view(view: View, some: slice) -> View:
+    """Return the part of an epilogue's array that belongs to a slice of the products."""
     if len(view.shape) < 3 or view.shape[0] == 1:
         return view
     ptr = view.ptr + some.start * view.strides[0] * itemsize(view)
@@ -252,7 +252,7 @@ def _needs_copies(
     extras: Mapping[str, Matrices],
     choice: Choice,
 ) -> bool:
-    """Whether host arrays have to be copied: to another type, out of different strides, or a result to its own type."""
+    """Whether host arrays must be copied: to another type, or because their strides differ."""
     dtype = interop.result_type(left.dtype, right.dtype)
     types = ARRAY_TYPES[sums_of(dtype)]
     read = (left, right, *extras.values())
@@ -262,7 +262,7 @@ def _needs_copies(
         return True
     if target is None:
         return False
-    return not target.are_alike or needs_own_memory(target.as_stack(1, 0), left.first, choice)
+    return not target.are_alike or needs_own_memory(target.as_stack(1, 0), dtype, choice)
 
 
 def _multiply_copies(
@@ -273,7 +273,7 @@ def _multiply_copies(
     extras: Mapping[str, Matrices],
     call: _Call,
 ) -> npt.NDArray[Any]:
-    """The products of host arrays by way of stacks in host memory, multiplied as :func:`tilewise.matmul` does.
+    """Multiply host arrays by way of stacks in host memory, as :func:`tilewise.matmul` does.
 
     They are written to ``target``, if there is one.
     """
@@ -283,8 +283,8 @@ def _multiply_copies(
         if name in extras:
             rule = "must be one array where host arrays are copied first"
             raise ArgumentError(name, rule, "a list", "give a stack, with an axis for the products")
-    x, y = (interop.view(one.argument, _stack(one)) for one in (left, right))
-    stacks = {name: interop.view(name, _stack(one)) for name, one in extras.items()}
+    x, y = (interop.view(one.argument, _copy_to_stack(one)) for one in (left, right))
+    stacks = {name: interop.view(name, _copy_to_stack(one)) for name, one in extras.items()}
     fused = fused._replace(views=tuple(stacks.get(name, view) for name, view in fused.arrays.items()))
     if target is None:
         made: npt.NDArray[Any] = multiply_views(x, y, None, call.where, call.choice, fused)
@@ -296,13 +296,13 @@ def _multiply_copies(
     return made
 
 
-def _stack(matrices: Matrices) -> npt.NDArray[Any]:
-    """A copy of them in host memory, one behind the other."""
+def _copy_to_stack(matrices: Matrices) -> npt.NDArray[Any]:
+    """Copy matrices into one stack in host memory."""
     return np.stack([numpy_of(view) for view in matrices.views])
 
 
-def _own_list(values: npt.NDArray[Any], common: Common) -> list[Any]:
-    """A stack in host memory as a list of the caller's kind."""
+def _split_in_callers_kind(values: npt.NDArray[Any], common: Common) -> list[Any]:
+    """Split a stack in host memory into a list of the caller's kind of arrays."""
     memory = common.library.empty(values.shape, interop.view("out", values).dtype, common.like)
     overwrite(interop.view("out", memory), values)
     return common.library.split(common.library.finish(memory, common.like))

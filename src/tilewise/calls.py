@@ -133,7 +133,7 @@ def recall_bound(arrays: Arrays, where: Device, choice: Choice) -> BoundProduct 
 
 def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> BoundProduct:
     operands = describe(*arrays[:3], shapes, arrays.fused, arrays.offsets, arrays.tables or ())
-    operands = operands._replace(arithmetic=_arithmetic_of(choice, operands.a.dtype))
+    operands = operands._replace(arithmetic=_arithmetic_of(choice, operands.element))
     target = target_of_device(where)
     given = dict(choice.settings)
     if choice.plan is not None:
@@ -274,7 +274,7 @@ def may_overlap_in_place(fused: Fused, target: str, name: str) -> bool:
     if target.removeprefix("epilogue.") in fused.summed or name in ("a", "b", "c"):
         return False
     array = name.removeprefix("epilogue.")
-    return array not in fused.written or (target == "c" and bool(fused.kept) and array == fused.kept_whole)
+    return array not in fused.written or (target == "c" and bool(fused.kept) and array == fused.value_array)
 
 
 def argument_of(operand: str) -> str:

@@ -26,6 +26,7 @@ from tilewise.host_arrays import multiply_staged, overwrite
 from tilewise.interop import HOST, Common, View
 from tilewise.matmul import find_device, in_one_type
 from tilewise.plan import Plan
+from tilewise.problem import multiplied_type
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["grouped_matmul", "grouped_matmul_in_python"]
@@ -83,15 +84,16 @@ def grouped_matmul(
     common = interop.common({**views, **target, **fused.arrays})
     where = find_device(common, device, (*views.values(), *target.values(), *fused.views))
     left, right = in_one_type(left, right, common, choice)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
+    dtype = multiplied_type(left.dtype, right.dtype)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
     if out is not None:
-        check_out(target["out"], shapes, choice.result_type(left.dtype))
+        check_out(target["out"], shapes, choice.result_type(dtype))
         arrays = Arrays(left, right, target["out"], fused, ends)
         made = _multiply(arrays, shapes, where, common, choice, keeps=True)
         _offer(made, arrays, True, where, choice, epilogue)
         result: ArrayT = out
         return result
-    memory = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
+    memory = common.library.empty(shapes.result, choice.result_type(dtype), common.like)
     arrays = Arrays(left, right, interop.view("out", memory), fused, ends)
     made = _multiply(arrays, shapes, where, common, choice, keeps=False)
     _offer(made, arrays, False, where, choice, epilogue)

@@ -14,7 +14,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
-from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS
+from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, multiplied_type
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -27,27 +27,27 @@ def overwrite(result: View, values: npt.NDArray[Any]) -> None:
         result.owner.fill(target)  # it notes which of its elements are set
 
 
-def needs_own_memory(result: View, left: View, choice: Choice) -> bool:
+def needs_own_memory(result: View, multiplied: str, choice: Choice) -> bool:
     """Whether a product cannot be written into a host array as it is: for its element type, or for how it lies."""
     if result.space != HOST:
         return False
     if choice.kernels is not None and not any(spec.strided for spec in choice.kernels):
-        return not _has_rows(result) or _needs_cast(result, left, choice)
-    return _needs_cast(result, left, choice)
+        return not _has_rows(result) or _needs_cast(result, multiplied, choice)
+    return _needs_cast(result, multiplied, choice)
 
 
-def _needs_cast(result: View, left: View, choice: Choice) -> bool:
-    if choice.settings or result.dtype == choice.result_type(left.dtype):
+def _needs_cast(result: View, multiplied: str, choice: Choice) -> bool:
+    if choice.settings or result.dtype == choice.result_type(multiplied):
         return False
-    if left.dtype in INTEGERS and not choice.changed:
+    if multiplied in INTEGERS and not choice.changed:
         return True
-    if result.dtype in EIGHT_BITS and left.dtype != "float64":
+    if result.dtype in EIGHT_BITS and multiplied != "float64":
         return choice.kernels is not None and not any(
             result.dtype in spec.settings.get("result", ()) for spec in choice.kernels
         )
-    if left.dtype in (*FLOAT8, "int8"):
+    if multiplied in (*FLOAT8, "int8"):
         return result.dtype not in ("float16", "bfloat16", "float32")
-    return result.dtype != "float32" or left.dtype not in ("float16", "bfloat16")
+    return result.dtype != "float32" or multiplied not in ("float16", "bfloat16")
 
 
 def _has_rows(result: View) -> bool:
@@ -79,8 +79,9 @@ def multiply_staged(
     if keeps:
         made = where.array(numpy_of(result))
     else:
-        cast = _needs_cast(result, left, choice)
-        dtype = choice.result_type(left.dtype) if cast else result.dtype
+        multiplied = multiplied_type(left.dtype, right.dtype)
+        cast = _needs_cast(result, multiplied, choice)
+        dtype = choice.result_type(multiplied) if cast else result.dtype
         made = where.empty(shapes.result, interop.numpy_dtype(dtype))
     ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
     arrays = Arrays(x, y, interop.view("out", made), moved, ends)

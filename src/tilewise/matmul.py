@@ -36,6 +36,7 @@ from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
+from tilewise.problem import are_multiplied, multiplied_type
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
@@ -193,8 +194,9 @@ def _multiply_anew(
     where = find_device(common, device, (left, right, *fused.views))
     shapes = result_shapes(left.shape, right.shape)
     left, right = in_one_type(left, right, common, choice)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
-    array = common.library.empty(shapes.result, choice.result_type(left.dtype), common.like)
+    dtype = multiplied_type(left.dtype, right.dtype)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
+    array = common.library.empty(shapes.result, choice.result_type(dtype), common.like)
     result = interop.view("out", array)
     if common.space == HOST and where.runs_on_gpu:
         overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))
@@ -229,12 +231,13 @@ def _multiply_into(
         result = interop.view_output("out", out)
         shapes = result_shapes(left.shape, right.shape)
         left, right = in_one_type(left, right, common, choice)
-        fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(left.dtype))
-        check_out(result, shapes, choice.result_type(left.dtype))
+        dtype = multiplied_type(left.dtype, right.dtype)
+        fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
+        check_out(result, shapes, choice.result_type(dtype))
         if common.space == HOST and where.runs_on_gpu:
             overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))
             return
-        if needs_own_memory(result, left, choice):
+        if needs_own_memory(result, dtype, choice):
             overwrite(result, _multiply_apart(left, right, where, choice, fused))
             return
         arrays = Arrays(left, right, result, fused)
@@ -257,8 +260,20 @@ def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fuse
     return multiply_views(a, b, None, where, choice, fused._replace(views=views))
 
 
-def in_one_type(left: View, right: View, common: Common, choice: Choice) -> tuple[View, View]:
-    """Both operands in the type that they are multiplied in; host arrays of another are converted, as by NumPy."""
+def in_one_type(
+    left: View, right: View, common: Common, choice: Choice, *, widens: bool = True
+) -> tuple[View, View]:
+    """Both operands in the type that they are multiplied in; host arrays of another are converted, as by NumPy.
+
+    With ``widens`` one of 8 bits beside one of 16 stays as it is: it is widened on the device.
+    """
+    if (
+        widens
+        and choice.specs is None
+        and left.dtype != right.dtype
+        and are_multiplied(left.dtype, right.dtype)
+    ):
+        return left, right
     dtype = interop.result_type(left.dtype, right.dtype, exact=common.library.name in ("torch", "jax"))
     if left.dtype == right.dtype == dtype:
         return left, right

@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from tilewise.devices.tensor_map import TensorMap
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES, INTEGERS, Epilogue, EpilogueArray, Layout, Problem
+from tilewise.problem import (
+    ELEMENT_BYTES,
+    INTEGERS,
+    Epilogue,
+    EpilogueArray,
+    Layout,
+    Problem,
+    multiplied_type,
+)
 from tilewise.slots import Gap, MapSlot, Slot
 
 __all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
@@ -195,11 +203,21 @@ class Operands(NamedTuple):
         return math.prod(size for size, step in zip(sizes, repeated, strict=True) if step)
 
     @property
+    def element(self) -> str:
+        """The type that A and B are multiplied in."""
+        return multiplied_type(self.a.dtype, self.b.dtype)
+
+    @property
+    def widened(self) -> Operand | None:
+        """The operand of 8 bits that is widened to the type of the other; None if both have one type."""
+        return next((one for one in self[:2] if one.dtype != self.element), None)
+
+    @property
     def accumulate(self) -> str:
         """The type that sums are kept in."""
         if self.arithmetic == "f16":
             return "float16"
-        return INTEGERS.get(self.a.dtype) or self.epilogue_type
+        return INTEGERS.get(self.element) or self.epilogue_type
 
     @property
     def epilogue_type(self) -> str:

@@ -21,7 +21,9 @@ __all__ = [
     "Layout",
     "Problem",
     "Tile",
+    "are_multiplied",
     "finished_type",
+    "multiplied_type",
     "resolve_arithmetic",
     "result_of",
     "sum_type",
@@ -63,6 +65,19 @@ _ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
     "float32": {"f32": None, "tf32": "tf32", "exact32": "exact32"},
     "float64": {"f64": None},
 }
+
+
+_WIDENING = ("float16", "bfloat16")
+
+
+def multiplied_type(a: str, b: str) -> str:
+    """The type that operands of two types are multiplied in: 8 bits are widened to 16, which have all their numbers."""
+    return b if b in _WIDENING and a in EIGHT_BITS else a
+
+
+def are_multiplied(a: str, b: str) -> bool:
+    """Whether operands of two types are multiplied as they are."""
+    return a == b or (bool({a, b} & set(_WIDENING)) and bool({a, b} & set(EIGHT_BITS)))
 
 
 def sum_type(dtype: str) -> str:
@@ -225,7 +240,8 @@ class Problem:
         for name in ("a_layout", "b_layout", "c_layout"):
             if getattr(self, name) not in ("row", "column"):
                 raise ArgumentError(name, "must be 'row' or 'column'", getattr(self, name))
-        object.__setattr__(self, "arithmetic", resolve_arithmetic(self.arithmetic, self.a))
+        multiplied = multiplied_type(self.a, self.b)
+        object.__setattr__(self, "arithmetic", resolve_arithmetic(self.arithmetic, multiplied))
         if not isinstance(self.epilogue, Epilogue):
             raise ArgumentError("epilogue", "must be an Epilogue", self.epilogue)
         if not isinstance(self.pointers, bool):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
-from tilewise.problem import FLOAT8, resolve_arithmetic
+from tilewise.problem import FLOAT8, multiplied_type, resolve_arithmetic
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -113,7 +113,7 @@ def compare(
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
         sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
-        multiplied = resolve_arithmetic(arithmetic, left.dtype.name)
+        multiplied = resolve_arithmetic(arithmetic, multiplied_type(left.dtype.name, right.dtype.name))
         summed = "float16" if multiplied == "f16" else accumulate
         count = left.shape[-1] + terms
         if summed in _SHORT and count > _LONG:
@@ -122,7 +122,7 @@ def compare(
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         if multiplied == "tf32":
             errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
-        if left.dtype.name in FLOAT8:
+        if left.dtype.name in FLOAT8 and right.dtype.name in FLOAT8:
             errors = errors + _cut_off(left.astype(np.float64), right.astype(np.float64))
         if multiplied == "f16":
             errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)

@@ -44,6 +44,8 @@ PLAIN = Epilogue()
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 _ALIGNMENT_MOST = 256  # bytes; a better one changes nothing
 _LINE_BYTES = 128  # of L2
+AS_IT_IS = "none"
+"""Of the setting ``widened``: no operand becomes wider on its way."""
 _MANY = 16  # values of a setting, from which on a message does not list them all
 
 
@@ -183,6 +185,11 @@ class KernelSpec:
         return "pointers" in self.settings
 
     @property
+    def widens(self) -> bool:
+        """Whether it multiplies 8 bits by 16 without a copy."""
+        return "widened" in self.settings
+
+    @property
     def source(self) -> str:
         """The CUDA C++ of the kernel."""
         return self.file.read_text(encoding="utf-8")
@@ -217,14 +224,20 @@ class KernelSpec:
             if summed and len(operands.stack) > self.stack_axes and is_of_all_matrices(operands, operand):
                 rule = f"must have sums for each matrix of a stack with more than {self.stack_axes} axes"
                 return ArgumentError(array.name, rule, operands.stack)
+        widened, found = settings.get("widened", AS_IT_IS), operands.widened
+        if widened != AS_IT_IS and widened != (found and found.dtype):
+            rule = f"must be {AS_IT_IS!r} for operands of {operands.a.dtype} and {operands.b.dtype}"
+            return ArgumentError("widened", rule, widened)
         for operand in operands[:2]:
+            if operand is found and operand.dtype == widened:
+                continue
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
                 fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
                 return ArgumentError(operand.name, rule, operand.dtype, fix)
-        possible = self.arithmetic.get(operands.a.dtype, (None,))
+        possible = self.arithmetic.get(operands.element, (None,))
         if operands.arithmetic not in possible:
-            rule = f"must be {' or '.join(map(repr, possible))} for {self.name} with {operands.a.dtype}"
+            rule = f"must be {' or '.join(map(repr, possible))} for {self.name} with {operands.element}"
             return ArgumentError("arithmetic", rule, operands.arithmetic)
         if operands.c.dtype != self.result_type(settings):
             return ArgumentError(
@@ -273,8 +286,10 @@ class KernelSpec:
     def for_types(self, operands: Operands) -> dict[str, int | str]:
         """The settings that operands decide: by their types, that of sums, and by whether pointers give them."""
         found: dict[str, int | str] = {"pointers": table_size(operands)} if self.pointers else {}
-        if operands.a.dtype in self.settings.get("element", ()):
-            found["element"] = operands.a.dtype
+        if operands.element in self.settings.get("element", ()):
+            found["element"] = operands.element
+        if operands.widened is not None and operands.widened.dtype in self.settings.get("widened", ()):
+            found["widened"] = operands.widened.dtype
         if operands.c.dtype in self.settings.get("result", ()):
             found["result"] = operands.c.dtype
         if operands.accumulate in self.settings.get("accumulate", ()):

@@ -73,7 +73,7 @@ def _practical_on(arch: str, operands: Operands) -> list[KernelSpec]:
     """The kernels to consider: those superseded on an arch only for what is given by pointers and lies as no other
     kernel for tensor cores reads it, since that cannot be copied first."""
     practical = [spec for spec in KERNELS.values() if spec.practical]
-    current = [spec for spec in practical if arch not in spec.superseded_on.get(operands.a.dtype, ())]
+    current = [spec for spec in practical if arch not in spec.superseded_on.get(operands.element, ())]
     if operands.by_pointers and not any(_reads(spec, arch, operands) for spec in current):
         return practical
     return current
@@ -113,7 +113,7 @@ def choose(
 
 def _has_arithmetic(spec: KernelSpec, operands: Operands) -> bool:
     """Whether a kernel has the arithmetic that was asked for, for operands of such a type."""
-    return operands.arithmetic in spec.arithmetic.get(operands.a.dtype, ())
+    return operands.arithmetic in spec.arithmetic.get(operands.element, ())
 
 
 def _of_spec(
@@ -121,8 +121,6 @@ def _of_spec(
 ) -> tuple[list[Candidate], ArgumentError | None]:
     if not spec.runs_on(target.arch):
         return [], _refuse_arch(spec, target)
-    fixed = {**spec.for_types(operands), **given}
-    settings = spec.complete(fixed)  # raises what is wrong with what was given
     refusal: ArgumentError | None = None
     found = []
     for read, copies in ways_to_read(spec, operands):
@@ -130,9 +128,12 @@ def _of_spec(
             refusal = refusal or _refuse_copy(operands, copies, spec)
             continue
         # What is given, or follows from the operands, decides the types: these are the same in all choices.
+        fixed = {**spec.for_types(read), **given}
+        settings = spec.complete(fixed)  # raises what is wrong with what was given
         unfit = spec.why_not_operands(read, settings)
         if unfit is not None:
-            return [], unfit
+            refusal = refusal or unfit
+            continue
         for chosen in _choices(spec, read, settings, fixed, target):
             error = spec.refuse_arch(chosen, target.arch) or spec.refuse(read, chosen)
             if error is not None:

@@ -97,10 +97,10 @@ def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> floa
         if source is copy:
             continue
         moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
-        spent += 2 * moved / constants.workspace_bandwidth
+        spent += moved * (1 + source.itemsize / copy.itemsize) / constants.workspace_bandwidth
         if not alike and not transposes_bytes(source, copy):
             spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
-        passes.add("align" if alike else copy.name)
+        passes.add("align" if alike and source.dtype == copy.dtype else copy.name)
     return spent + len(passes) * constants.pass_seconds
 
 
@@ -108,7 +108,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     """What one launch of a kernel takes, with its copies and partial sums."""
     constants, (m, n, k), batch = target.constants, _sizes(work, operands), operands.groups or operands.batch
     unit, block, split, cluster = constants.units[work.unit], work.block, work.split, work.cluster
-    item, stored = operands.a.itemsize, operands.c.itemsize
+    (item_a, item_b), stored = _itemsizes(work, operands), operands.c.itemsize
     if not m * n * batch:
         return Prediction(constants.launch, "launch", {"launch": constants.launch, "passes": 0.0})
 
@@ -122,8 +122,8 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     waves, rest = divmod(per_sm, resident)
     steps = ceil_div(ceil_div(k, block.k), split * work.parts)
 
-    step_bytes = block.k * item * (min(block.m, m) + min(block.n, n) / cluster)
-    read_bytes = batch * item * k * (m + n)
+    step_bytes = block.k * (item_a * min(block.m, m) + item_b * min(block.n, n) / cluster)
+    read_bytes = batch * k * (item_a * m + item_b * n)
     cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
     clocks = _spend(work, operands, constants, (steps, step_bytes, cold), (waves, resident, rest))
 
@@ -172,6 +172,12 @@ def _sizes(work: Work, operands: Operands) -> tuple[int, int, int]:
     m, n, k = operands.sizes
     m = ceil_div(m, operands.groups or 1)
     return (n, m, k) if work.exchanged else (m, n, k)
+
+
+def _itemsizes(work: Work, operands: Operands) -> tuple[int, int]:
+    """The bytes of an element of A and of B as the kernel sees them."""
+    a, b = (one.itemsize for one in operands[:2])
+    return (b, a) if work.exchanged else (a, b)
 
 
 def _count_slots(work: Work, target: Target) -> int:

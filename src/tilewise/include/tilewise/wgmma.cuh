@@ -113,8 +113,26 @@ template <int NEWEST> inline __device__ void wait()
                  ", %" #ADDS_TO SIGNS ";" \
                  : TILEWISE_##COUNT(KIND, 0) \
                  : "l"(a), "l"(b), "n"(ADDS))
+// The rows of A from registers: four, each with two neighbours along K.
+#define TILEWISE_WGMMA_OF_REGISTERS(N, TYPE, COUNT, A, A_1, A_2, A_3, B, ACROSS) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT \
+                 "}, {%" #A ", %" #A_1 ", %" #A_2 ", %" #A_3 "}, %" #B ", 1, 1, 1, " ACROSS ";" \
+                 : TILEWISE_##COUNT("+f", 0) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 #define TILEWISE_WIDTH(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
     template <> struct Instruction<float32, COUNT> { \
+        template <typename Element, bool B_ALONG_N> \
+        static __device__ void issue(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b) \
+        { \
+            if constexpr (SAME<Element, bfloat16> && B_ALONG_N) \
+                TILEWISE_WGMMA_OF_REGISTERS(N, "bf16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "1"); \
+            else if constexpr (SAME<Element, bfloat16>) \
+                TILEWISE_WGMMA_OF_REGISTERS(N, "bf16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "0"); \
+            else if constexpr (B_ALONG_N) \
+                TILEWISE_WGMMA_OF_REGISTERS(N, "f16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "1"); \
+            else \
+                TILEWISE_WGMMA_OF_REGISTERS(N, "f16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "0"); \
+        } \
         template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
         static __device__ void issue(float32 (&sums)[COUNT], unsigned long long a, unsigned long long b) \
         { \
@@ -204,10 +222,20 @@ inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, u
     Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, false>(sums, a, b);
 }
 
+// sums += a · b with what a thread has of `a`, of 16 bits, in registers: of its warp's rows those that it has sums of, and
+// of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
+template <typename Element, bool B_ALONG_N, unsigned COUNT>
+inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
+{
+    static_assert(sizeof(Element) == 2, "as pairs");
+    Instruction<float32, COUNT>::template issue<Element, B_ALONG_N>(sums, a, b);
+}
+
 #undef TILEWISE_WIDTH
 #undef TILEWISE_WIDTH_OF_PAIRS
 #undef TILEWISE_WGMMA
 #undef TILEWISE_WGMMA_ALONG_K
+#undef TILEWISE_WGMMA_OF_REGISTERS
 #undef TILEWISE_LIST_2
 #undef TILEWISE_2
 #undef TILEWISE_LIST_4

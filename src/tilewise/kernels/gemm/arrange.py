@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewise.kernels.gemm.limits import STACK_AXES
@@ -27,13 +28,18 @@ _TILE = 32
 _BYTE_TILE = 128
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")
+_WIDEN = Path(__file__).with_name("widen.cu")
 
 
 def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str, ...]]:
     """The operands as a kernel can read them, and the names of those that are copied for that."""
-    if spec.strided or len(operands.stack) > STACK_AXES or operands.by_pointers:
+    if len(operands.stack) > STACK_AXES or operands.by_pointers:
         return operands, ()
-    copies = tuple(one.name for one in operands[:2] if not spec.readable(one))
+    copies = tuple(
+        one.name
+        for one in operands[:2]
+        if not (spec.strided or spec.readable(one)) or (one is operands.widened and not spec.widens)
+    )
     return with_copies(spec, operands, copies), copies
 
 
@@ -41,23 +47,29 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
     """The operands with copies in the place of those that are named: in rows or in columns as they are, if the kernel
     reads that, or the other way."""
     a, b = (
-        _copy_of(spec, one, operands.stack_of(one)) if one.name in copies else one for one in operands[:2]
+        _copy_of(spec, one, operands.stack_of(one), operands.element) if one.name in copies else one
+        for one in operands[:2]
     )
     return operands._replace(a=a, b=b)
 
 
-def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...]) -> Operand:
+def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...], element: str) -> Operand:
+    operand = replace(operand, dtype=element)  # what is 8 bits beside 16 is widened on the way
     rows, columns = arranged(operand, stack), arranged(operand.transposed(), stack).transposed()
     in_columns = operand.row_stride == 1 and operand.column_stride != 1
     ways = (columns, rows) if in_columns else (rows, columns)
-    found = [one for one in ways if spec.readable(one)]
+    found = [one for one in ways if spec.strided or spec.readable(one)]
     return next((one for one in found if not spec.reads_slowly(one)), (found or [rows])[0])
 
 
 def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:
     """What :func:`readable` says; and the same with copies of operands too that the kernel reads slowly as they lie."""
     read, copies = readable(spec, operands)
-    slow = tuple(one.name for one in operands[:2] if one.name not in copies and spec.reads_slowly(one))
+    slow = tuple(
+        one.name
+        for one in operands[:2]
+        if one.name not in copies and (spec.reads_slowly(one) or one is operands.widened)
+    )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
     more = tuple(one.name for one in operands[:2] if one.name in copies + slow)
@@ -107,8 +119,10 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
         for source, copy in zip(operands[:2], read[:2], strict=True)
         if copy is not source and source.rows * source.columns
     ]
-    moved = [pair for pair in pairs if moves_lines(*pair)]
-    steps = [_arrange(source, copy, operands) for source, copy in pairs if (source, copy) not in moved]
+    widened = [pair for pair in pairs if pair[0].dtype != pair[1].dtype]
+    moved = [pair for pair in pairs if moves_lines(*pair) and pair not in widened]
+    steps = [_arrange(*pair, operands) for pair in pairs if pair not in moved + widened]
+    steps += [_widen(*pair, operands) for pair in widened]
     return steps if not moved else [*steps, _align(moved, operands)]
 
 
@@ -137,6 +151,18 @@ def _align(pairs: Sequence[tuple[Operand, Operand]], operands: Operands) -> Step
         blocks += own
     empty = Slot(bytes(len(slots[0].template)))
     return _step("align", blocks, (*slots, empty)[:2], pairs[0][0])
+
+
+def _widen(source: Operand, copy: Operand, operands: Operands) -> Step:
+    """NOTE: as for `_arrange`."""
+    outer, inner = _matrices(source, operands)
+    if copy.column_stride != 1:
+        source, copy = source.transposed(), copy.transposed()
+    lines = outer * inner * copy.rows
+    blocks = ceil_div(lines * copy.row_stride * copy.itemsize, ALIGNMENT_MOST * _THREADS)
+    code = KernelSource(_WIDEN, (("NARROW", source.dtype), ("WIDE", copy.dtype)))
+    args = (source.strided(), copy.strided(), constant("I", inner), constant("I", lines))
+    return Step("widen", Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code)
 
 
 def _matrices(source: Operand, operands: Operands) -> tuple[int, int]:

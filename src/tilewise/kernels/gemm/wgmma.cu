@@ -30,6 +30,7 @@
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_copy.cuh>
 #include <tilewise/wgmma.cuh>
+#include <tilewise/widened_tile.cuh>
 
 #ifndef BLOCK_M
 #define BLOCK_M 128
@@ -79,6 +80,9 @@
 #ifndef ELEMENT
 #define ELEMENT bfloat16 // or float16, float8_e4m3fn, float8_e5m2, int8, or float32, which is multiplied in tf32
 #endif
+#ifndef A_ELEMENT
+#define A_ELEMENT ELEMENT // or, of an ELEMENT of 16 bits, a type of 8 that is widened to it on its way
+#endif
 #ifndef ACCUMULATE // what sums are kept in: float32, of float16 also float16, of int8 int32
 #define ACCUMULATE float32
 #endif
@@ -97,10 +101,13 @@ using Fused = Epilogue;
 
 constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 32 / sizeof(Element);
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
-constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element); // what the engine swizzles
+constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(A_ELEMENT); // what the engine swizzles
+constexpr unsigned TILES_OF_B = sizeof(Element) / sizeof(A_ELEMENT); // as deep as one of A between them
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 constexpr bool IN_STEPS = SAME<Element, float8_e4m3fn> || SAME<Element, float8_e5m2>;
-static_assert(!IN_STEPS || !PINGPONG, "warpgroups multiply by turns anyway");
+constexpr bool WIDENS = !SAME<A_ELEMENT, Element>;
+static_assert(!WIDENS || (sizeof(Element) == 2 && sizeof(A_ELEMENT) == 1 && A_IN_ROWS), "bytes along K to 16 bits");
+static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");
@@ -131,8 +138,8 @@ struct Place {
 constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
 
 struct Stage {
-    OperandTile<Element, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
-    OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b;
+    OperandTile<A_ELEMENT, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
+    OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b[TILES_OF_B];
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
@@ -245,7 +252,9 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
         shared.ring.wait_until_empty(turn);
         full.arrive_and_expect(sizeof(Stage)); // what other blocks load for this one is part of it
         stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
-        stage.b.load(b, tile.column, step * BLOCK_K, from_b, tiles.row, tiles.below(), full);
+#pragma unroll
+        for (unsigned i = 0; i < TILES_OF_B; ++i)
+            stage.b[i].load(b, tile.column, step * BLOCK_K + i * stage.b[i].BLOCK_K, from_b, tiles.row, tiles.below(), full);
     }
 }
 
@@ -286,7 +295,7 @@ inline __device__ void consume_at_once(Shared &shared, Sums &sums, unsigned begi
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         const Stage &stage = shared.stages[turn.slot];
         shared.ring.wait_until_full(turn);
-        const auto b = stage.b.descriptor(0);
+        const auto b = stage.b[0].descriptor(0);
         wgmma::fence();
 #pragma unroll
         for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k)
@@ -294,7 +303,7 @@ inline __device__ void consume_at_once(Shared &shared, Sums &sums, unsigned begi
             for (unsigned i = 0; i < ROWS_64; ++i) {
                 const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
                 wgmma::multiply_add<Element, A_IN_ROWS, B_IN_ROWS>(sums.at[i], a + k * stage.a.K_APART,
-                                                                   b + k * stage.b.K_APART);
+                                                                   b + k * stage.b[0].K_APART);
             }
         wgmma::commit();
         wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
@@ -316,7 +325,7 @@ inline __device__ void consume_in_steps(Shared &shared, Sums &sums, unsigned beg
     for (unsigned step = 0; step < steps; ++step, turn.next()) {
         const Stage &stage = shared.stages[turn.slot];
         shared.ring.wait_until_full(turn);
-        const auto b = stage.b.descriptor(0);
+        const auto b = stage.b[0].descriptor(0);
 #pragma unroll
         for (unsigned i = 0; i < ROWS_64; ++i) {
             const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
@@ -324,7 +333,7 @@ inline __device__ void consume_in_steps(Shared &shared, Sums &sums, unsigned beg
             wgmma::multiply<Element, true, false>(products, a, b);
 #pragma unroll
             for (unsigned k = 1; k < BLOCK_K / INSTRUCTION_K; ++k)
-                wgmma::multiply_add<Element, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b.K_APART);
+                wgmma::multiply_add<Element, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b[0].K_APART);
             wgmma::commit();
             wgmma::wait<0>();
             if (i + 1 == ROWS_64) say_empty(shared, turn.slot);
@@ -335,10 +344,42 @@ inline __device__ void consume_in_steps(Shared &shared, Sums &sums, unsigned beg
     }
 }
 
-template <bool IN_STEPS>
+// The same with rows of A that become wider on their way, through registers: half a step's instructions are under way
+// while the other half's rows are widened.
+template <typename A_Element>
+inline __device__ void consume_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
+{
+    static_assert(ROWS_64 == 1, "registers of two halves");
+    using Rows = WidenedRows<Element, A_Element>;
+    unsigned before = 0; // the slot of the step before
+#pragma unroll 1
+    for (unsigned step = 0; step < steps; ++step, turn.next()) {
+        const Stage &stage = shared.stages[turn.slot];
+        shared.ring.wait_until_full(turn);
+#pragma unroll
+        for (unsigned half = 0; half < TILES_OF_B; ++half) {
+            const Rows rows(&stage.a.elements[begin * BLOCK_K], half);
+            const auto b = stage.b[half].descriptor(0);
+            wgmma::fence();
+#pragma unroll
+            for (unsigned k = 0; k < Rows::INSTRUCTIONS; ++k)
+                wgmma::multiply_add<Element, B_IN_ROWS>(sums.at[0], rows.at[k], b + k * stage.b[0].K_APART);
+            wgmma::commit();
+            wgmma::wait<1>(); // the half before this one
+            if (half == 0 && step > 0) say_empty(shared, before);
+        }
+        before = turn.slot;
+    }
+    wgmma::wait<0>();
+    if (steps > 0) say_empty(shared, before);
+}
+
+template <bool IN_STEPS, bool WIDENS>
 inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
 {
-    if constexpr (IN_STEPS)
+    if constexpr (WIDENS)
+        consume_widened<A_ELEMENT>(shared, sums, begin, steps, turn);
+    else if constexpr (IN_STEPS)
         consume_in_steps<Element>(shared, sums, begin, steps, turn);
     else
         consume_at_once(shared, sums, begin, steps, turn, next);
@@ -526,7 +567,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
             const unsigned next = PINGPONG && tiles.more(1) ? (group + 1) % CONSUMERS : CONSUMERS;
-            consume<IN_STEPS>(shared, sums, begin, steps.count(), turn, next);
+            consume<IN_STEPS, WIDENS>(shared, sums, begin, steps.count(), turn, next);
             if (PINGPONG) turn.skip((CONSUMERS - 1) * steps.count());
             if constexpr (SPLIT > 1) {
                 auto &partial = *reinterpret_cast<PartialSums *>(dynamic);

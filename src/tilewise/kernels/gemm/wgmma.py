@@ -31,13 +31,16 @@ from tilewise.kernels.gemm.wgmma_shapes import (
     TILES,
     WARPGROUP,
     WIDE_PARTITIONS,
+    WIDENING,
     Shape,
+    loaded_element,
     named,
     refuse_partition,
     shape_of,
     tile_of,
 )
 from tilewise.kernels.spec import (
+    AS_IT_IS,
     KernelSpec,
     MapSlot,
     Operand,
@@ -105,7 +108,10 @@ def clusters(operands: Operands, settings: Settings) -> int:
 def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
     m, n, _ = operands.sizes
-    types = {name: settings[name] for name in ("element", "accumulate")}
+    types = {name: settings[name] for name in ("element", "widened", "accumulate")}
+    if settings["widened"] != AS_IT_IS:
+        yield from _widening(operands, types, sms)
+        return
     lies = types | _lie(operands, 0)
     if operands.groups:
         yield from _grouped(operands, lies, sms)
@@ -129,6 +135,24 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             yield from _splits(operands, found, sms)
 
 
+def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iterator[Settings]:
+    """Tiles for an operand of 8 bits, which is the kernel's A, by one of 16."""
+    exchanged = int(operands.widened is operands.b)
+    lies = types | _lie(operands, exchanged)
+    rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
+    tiles = [one for one in WIDENING if one.n >= columns][:1] or [WIDENING[-1]]
+    for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
+        if tile.m > 64 and tile.m >= 2 * rows:
+            continue
+        found: dict[str, int | str] = {
+            **lies,
+            "stacked": int(operands.batch > 1),
+            "partition": _name(tile, lies),
+        }
+        yield from _schedules(operands, found, sms)
+        yield from _splits(operands, found, sms)
+
+
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large for even groups, each block with one of them or with its share of all.
 
@@ -148,14 +172,14 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
 
 def _name(tile: Tile, types: Settings) -> str:
     """The partition of as many rows and columns, for elements of a type."""
-    return named(replace(tile, k=next(iter(PARTITIONS_OF[str(types["element"])].values())).k))
+    return named(replace(tile, k=next(iter(PARTITIONS_OF[loaded_element(types)].values())).k))
 
 
 def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
     """The settings that say how the operands lie."""
     a, b = exchange(operands, {"exchanged": exchanged})
-    rows = (1, 0) if is_along_k_alone(operands.a) else (int(in_rows(a)), int(in_rows(b)))
-    return {"exchanged": exchanged, "a_in_rows": rows[0], "b_in_rows": rows[1]}
+    a_in_rows, b_in_rows = is_along_k_alone(a) or in_rows(a), not is_along_k_alone(b) and in_rows(b)
+    return {"exchanged": exchanged, "a_in_rows": int(a_in_rows), "b_in_rows": int(b_in_rows)}
 
 
 def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
@@ -188,6 +212,7 @@ def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     """With a cluster or without, with one tile a block or more, in turns or together."""
     tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
+    together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
     many = operands.sizes[0] > tile.m
     for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
@@ -196,7 +221,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
-        if most > 1 and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
+        if most > 1 and not together and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 
 
@@ -290,16 +315,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
     element = str(settings["element"])
-    if str(settings["partition"]) not in PARTITIONS_OF[element]:
-        return refuse_partition(element, str(settings["partition"]))
+    if unfit := _refuse_widened(operands, settings):
+        return unfit
+    if str(settings["partition"]) not in PARTITIONS_OF[loaded_element(settings)]:
+        return refuse_partition(loaded_element(settings), str(settings["partition"]))
     if settings["accumulate"] != operands.accumulate:
         rule = f"must be {operands.accumulate} with arithmetic {operands.arithmetic!r}"
         return ArgumentError("accumulate", rule, settings["accumulate"])
     if unfit := refuse_types(operands, settings):
         return unfit
     shape, split = shape_of(settings), int(settings["split"])
-    if shape.in_steps and shape.pingpong:
-        return ArgumentError("pingpong", f"must be 0 for {element}", 1)
+    if (shape.in_steps or shape.widens) and shape.pingpong:
+        return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
     if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
     if element in INTEGERS and settings["parts"] != 1:
@@ -329,6 +356,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         except ArgumentError as error:
             return error
     return refuse_blocks(clusters(inner, settings) * split * parts * 2)
+
+
+def _refuse_widened(operands: Operands, settings: Settings) -> ArgumentError | None:
+    """Refuse to widen another operand than the one whose rows come through registers, or so for groups."""
+    if settings["widened"] == AS_IT_IS:
+        return None
+    if operands.groups:
+        return ArgumentError("widened", f"must be {AS_IT_IS!r} for groups of rows", settings["widened"])
+    exchanged = int(operands.widened is operands.b)
+    if settings["exchanged"] != exchanged:
+        return ArgumentError("exchanged", f"must be {exchanged}", settings["exchanged"])
+    return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -476,6 +515,7 @@ def defines(settings: Settings) -> dict[str, object]:
             settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers"
         ),
         **name_defines(settings, "element", "accumulate", "result"),
+        **({} if settings["widened"] == AS_IT_IS else {"A_ELEMENT": settings["widened"]}),
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
     }
@@ -512,6 +552,7 @@ SPEC = KernelSpec(
         "exchanged": (0, 1),  # Cᵀ = Bᵀ·Aᵀ
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
+        "widened": (AS_IT_IS, *EIGHT_BITS),  # 8 bits that are multiplied by 16
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
         "accumulate": ("float32", "float16", "int32"),  # what sums are kept in

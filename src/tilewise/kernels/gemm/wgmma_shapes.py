@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewise.errors import ArgumentError
-from tilewise.kernels.spec import Settings, ceil_div
+from tilewise.kernels.spec import AS_IT_IS, Settings, ceil_div
 from tilewise.problem import FLOAT8, Tile
 
 __all__ = [
@@ -47,6 +47,7 @@ class Shape:
     in_steps: bool = (
         False  # whether sums of a step are added up beside the tensor cores, which keep few places of them
     )
+    widens: bool = False  # whether A has 8 bits and B 16
 
     @property
     def m(self) -> int:
@@ -108,7 +109,7 @@ class Shape:
     @property
     def operand_bytes(self) -> int:
         """Bytes of both operands in a stage."""
-        return (self.m + self.loaded_columns) * ROW_BYTES
+        return (self.m + self.loaded_columns * (2 if self.widens else 1)) * ROW_BYTES
 
     @property
     def _result_bytes(self) -> int:
@@ -139,6 +140,8 @@ BETWEEN = (
     *_tiles(256, 80, 96, 112, 144, 160),
 )
 """What it has for sizes that no other tile covers without much waste."""
+WIDENING = (*NARROW[:5], *_tiles(64, 128, 256))
+"""What it has for 8 bits that are widened, or with twice the rows: by the columns of the other operand."""
 PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
 """By name, those of 16-bit elements."""
 WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
@@ -153,9 +156,15 @@ PARTITIONS_OF = {
 }
 
 
+def loaded_element(settings: Settings) -> str:
+    """The type of A's elements in shared memory, which says how deep a tile is."""
+    element, widened = str(settings["element"]), str(settings["widened"])
+    return element if widened == AS_IT_IS else widened
+
+
 def tile_of(settings: Settings) -> Tile:
     """The tile that the settings name, of those for their elements."""
-    element, partition = str(settings["element"]), str(settings["partition"])
+    element, partition = loaded_element(settings), str(settings["partition"])
     tiles = PARTITIONS_OF[element]
     if partition not in tiles:
         raise refuse_partition(element, partition)
@@ -174,4 +183,5 @@ def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
     pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
     in_pairs, in_steps = settings["accumulate"] == "float16", settings["element"] in FLOAT8
-    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, in_pairs, in_steps)
+    widens = settings["widened"] != AS_IT_IS
+    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, in_pairs, in_steps, widens)
