@@ -61,6 +61,15 @@ inline __device__ unsigned widen(int8 element) { return static_cast<int>(element
 inline __device__ unsigned widen(int32 element) { return element; }
 inline __device__ unsigned long long widen(int64 element) { return element; }
 
+// The same in the type of other sums, which have all numbers of 8 bits: integers among floating-point numbers.
+template <typename Sum, typename T> inline __device__ Sum widen_to(T element)
+{
+    if constexpr (SAME<T, int8> && SAME<Sum, float32>)
+        return static_cast<int>(element);
+    else
+        return widen(element);
+}
+
 // Two neighbours, of which the first has an even place; of 8 bits by one instruction where there is one.
 template <typename T> inline __device__ auto widen_two(const T *both)
 {
@@ -78,6 +87,15 @@ template <> inline __device__ auto widen_two(const float8_e4m3fn *both)
     return widen_pair(wide);
 }
 #endif
+
+template <typename Sum, typename T> inline __device__ auto widen_two_to(const T *both)
+{
+    if constexpr (SAME<T, int8> && SAME<Sum, float32>) {
+        return float2{widen_to<Sum>(both[0]), widen_to<Sum>(both[1])};
+    } else {
+        return widen_two(both);
+    }
+}
 
 // The sum as the number that it stands for, before something happens to it.
 template <typename Sum> inline __device__ Sum as_number(Sum sum) { return sum; }

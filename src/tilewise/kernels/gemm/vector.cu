@@ -16,6 +16,9 @@
 #ifndef ELEMENT
 #define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64
 #endif
+#ifndef MATRIX_ELEMENT
+#define MATRIX_ELEMENT ELEMENT // or, of an ELEMENT of 16 bits, a type of 8
+#endif
 #ifndef RESULT
 #define RESULT ELEMENT
 #endif
@@ -30,6 +33,7 @@
 #endif
 
 using Element = ELEMENT;
+using MatrixElement = MATRIX_ELEMENT;
 using Result = RESULT;
 using Sum = decltype(widen(Element()));
 
@@ -43,14 +47,12 @@ static_assert(WARPS * LANES * PER_LANE * sizeof(Sum) <= 48 * 1024, "shared memor
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
-constexpr unsigned WIDE = 16 / sizeof(Element); // elements in 16 bytes
-struct alignas(16) Chunk {
-    Element at[WIDE];
-};
+constexpr unsigned WIDE = 16 / sizeof(MatrixElement); // elements of the matrix in 16 bytes
 
 // What one lane adds up of a row: every STEP-th chunk, or element, from its own on.
 struct RowSum {
-    const Element *row, *vector;
+    const MatrixElement *row;
+    const Element *vector;
     long long row_stride, vector_stride; // along K
     unsigned depth;
 
@@ -58,7 +60,7 @@ struct RowSum {
     {
         const auto row_bits = reinterpret_cast<unsigned long long>(row);
         const auto vector_bits = reinterpret_cast<unsigned long long>(vector);
-        return row_stride == 1 && vector_stride == 1 && (row_bits | vector_bits) % sizeof(Chunk) == 0;
+        return row_stride == 1 && vector_stride == 1 && (row_bits | vector_bits) % 16 == 0;
     }
 
     __device__ Sum chunks(unsigned first, unsigned step) const
@@ -66,11 +68,13 @@ struct RowSum {
         Sum sum = 0;
 #pragma unroll 2
         for (unsigned i = first; i < depth / WIDE; i += step) {
-            const Chunk left = reinterpret_cast<const Chunk *>(row)[i];
-            const Chunk right = reinterpret_cast<const Chunk *>(vector)[i];
+            Neighbours<MatrixElement, WIDE> left;
+            Neighbours<Element, WIDE> right;
+            left.read(row + i * WIDE), right.read(vector + i * WIDE);
 #pragma unroll
             for (unsigned j = 0; j < WIDE; j += 2) {
-                const auto a = widen_two(&left.at[j]), b = widen_two(&right.at[j]);
+                const auto a = widen_two_to<Sum>(&left.at[j]);
+                const auto b = widen_two(&right.at[j]);
                 sum += a.x * b.x;
                 sum += a.y * b.y;
             }
@@ -83,7 +87,7 @@ struct RowSum {
         Sum sum = 0;
 #pragma unroll 4
         for (unsigned k = first; k < depth; k += step)
-            sum += widen(row[k * row_stride]) * widen(vector[k * vector_stride]);
+            sum += widen_to<Sum>(row[k * row_stride]) * widen(vector[k * vector_stride]);
         return sum;
     }
 };
@@ -98,7 +102,7 @@ inline __device__ Sum add_lanes(Sum sum)
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    along_k(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
+    along_k(Strided<const MatrixElement> matrix, Strided<const Element> vector, Strided<Result> result,
             const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
@@ -134,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
 
 // Neighbours that a lane reads at once, if they are words at least.
-constexpr unsigned NEAR = PER_LANE * sizeof(Element) < 4 ? 1 : PER_LANE < WIDE ? PER_LANE : WIDE;
+constexpr unsigned NEAR = PER_LANE * sizeof(MatrixElement) < 4 ? 1 : PER_LANE < WIDE ? PER_LANE : WIDE;
 
 // Which of the block's rows the lane's i-th is.
 inline __device__ unsigned row_of(unsigned i)
@@ -145,20 +149,20 @@ inline __device__ unsigned row_of(unsigned i)
 // What a lane reads of one column. CLOSE: all of its rows exist, and neighbours lie side by side where they can be read at
 // once.
 template <bool CLOSE> struct ColumnPart {
-    Neighbours<Element, NEAR> near[PER_LANE / NEAR];
+    Neighbours<MatrixElement, NEAR> near[PER_LANE / NEAR];
     Element factor;
 
-    __device__ void read(const Strided<const Element> &matrix, const Strided<const Element> &vector, unsigned first_row,
+    __device__ void read(const Strided<const MatrixElement> &matrix, const Strided<const Element> &vector, unsigned first_row,
                          unsigned k)
     {
-        const Element *column = matrix.at(first_row, k);
+        const MatrixElement *column = matrix.at(first_row, k);
         factor = *vector.at(k, 0);
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
             const unsigned row = row_of(i);
             if (CLOSE && i % NEAR == 0) near[i / NEAR].read(column + row);
             if (!CLOSE)
-                near[i / NEAR].at[i % NEAR] = first_row + row < matrix.rows ? column[row * matrix.row_stride] : Element();
+                near[i / NEAR].at[i % NEAR] = first_row + row < matrix.rows ? column[row * matrix.row_stride] : MatrixElement();
         }
     }
 
@@ -168,9 +172,9 @@ template <bool CLOSE> struct ColumnPart {
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; i += NEAR == 1 ? 1 : 2) {
             if constexpr (NEAR == 1) {
-                sums[i] += widen(near[i].at[0]) * by;
+                sums[i] += widen_to<Sum>(near[i].at[0]) * by;
             } else {
-                const auto two = widen_two(&near[i / NEAR].at[i % NEAR]);
+                const auto two = widen_two_to<Sum>(&near[i / NEAR].at[i % NEAR]);
                 sums[i] += two.x * by;
                 sums[i + 1] += two.y * by;
             }
@@ -181,10 +185,10 @@ template <bool CLOSE> struct ColumnPart {
 // What one lane adds up of its rows over every WARPS-th k. Several columns are read before any is added: all that counts
 // is how much is under way.
 template <bool CLOSE>
-inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const Element> &matrix,
+inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const MatrixElement> &matrix,
                                    const Strided<const Element> &vector, unsigned first_row, unsigned warp)
 {
-    constexpr unsigned AHEAD = !CLOSE ? 2 : PER_LANE * sizeof(Element) > 32 ? 4 : 8;
+    constexpr unsigned AHEAD = !CLOSE ? 2 : PER_LANE * sizeof(MatrixElement) > 32 ? 4 : 8;
     unsigned k = warp;
 #pragma unroll 1
     for (; k + (AHEAD - 1) * WARPS < matrix.columns; k += AHEAD * WARPS) {
@@ -205,15 +209,15 @@ inline __device__ void add_columns(Sum (&sums)[PER_LANE], const Strided<const El
 }
 
 // Whether the matrix's columns begin where neighbours can be read at once.
-inline __device__ bool are_readable(const Strided<const Element> &matrix, unsigned first_row)
+inline __device__ bool are_readable(const Strided<const MatrixElement> &matrix, unsigned first_row)
 {
     const bool aligned =
-        Neighbours<Element, NEAR>::are_aligned(matrix.at(first_row, 0)) && (NEAR == 1 || matrix.column_stride % NEAR == 0);
+        Neighbours<MatrixElement, NEAR>::are_aligned(matrix.at(first_row, 0)) && (NEAR == 1 || matrix.column_stride % NEAR == 0);
     return matrix.row_stride == 1 && matrix.rows - first_row >= COLUMN && aligned;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    along_rows(Strided<const Element> matrix, Strided<const Element> vector, Strided<Result> result,
+    along_rows(Strided<const MatrixElement> matrix, Strided<const Element> vector, Strided<Result> result,
                const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];

@@ -12,7 +12,7 @@ from pathlib import Path
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
-from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.spec import AS_IT_IS, KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
@@ -57,6 +57,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     m, n, _ = operands.sizes
     if m != 1 and n != 1:
         return LaunchError("m or n", "must be 1 for kernel vector", f"{m} and {n}")
+    matrix = operands.a if n == 1 else operands.b
+    if settings["widened"] != AS_IT_IS and matrix.dtype != settings["widened"]:
+        return ArgumentError("widened", f"must be {AS_IT_IS!r} for a vector of 8 bits", settings["widened"])
     if error := refuse_sizes(operands, "vector") or refuse_blocks(
         blocks(operands.inner(STACK_AXES), settings)
     ):
@@ -101,6 +104,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "WARPS": WARPS,
         "THREADS": WARPS * LANES,
         **name_defines(settings, "element", "result", "rows", "per_lane", "pointers"),
+        **({} if settings["widened"] == AS_IT_IS else {"MATRIX_ELEMENT": settings["widened"]}),
     }
 
 
@@ -116,6 +120,7 @@ SPEC = KernelSpec(
         "rows": (8, 4, 2, 1),
         "per_lane": PER_LANE,
         "element": _ELEMENTS,
+        "widened": (AS_IT_IS, *EIGHT_BITS),  # of the matrix, beside a vector of 16 bits
         "result": (*_FLOATS, "int32", "int64", *EIGHT_BITS),
         "pointers": TABLE_SIZES,
     },
