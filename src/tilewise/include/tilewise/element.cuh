@@ -91,7 +91,10 @@ template <> inline __device__ auto widen_two(const float8_e4m3fn *both)
 template <typename Sum, typename T> inline __device__ auto widen_two_to(const T *both)
 {
     if constexpr (SAME<T, int8> && SAME<Sum, float32>) {
-        return float2{widen_to<Sum>(both[0]), widen_to<Sum>(both[1])};
+        // The bits of 128 + n behind those of 2²³: faster than a conversion.
+        const unsigned bits = *reinterpret_cast<const unsigned short *>(both) ^ 0x8080;
+        return float2{__uint_as_float(__byte_perm(bits, 0x4b000000, 0x7440)) - 8388736.0f,
+                      __uint_as_float(__byte_perm(bits, 0x4b000000, 0x7441)) - 8388736.0f};
     } else {
         return widen_two(both);
     }
