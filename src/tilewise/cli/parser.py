@@ -198,6 +198,9 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     for size in "mnk":
         parser.add_argument(f"-{size}", type=_at_least(0), metavar=size.upper(), required=True)
     parser.add_argument("--dtype", default="bfloat16", help="of A and B (%(default)s)")
+    parser.add_argument(
+        "--b-dtype", metavar="DTYPE", help="of B, if it is not A's: 8 bits beside 16, or 16 beside 8"
+    )
     parser.add_argument("--result", metavar="DTYPE", help="of C (default: as A and B)")
     parser.add_argument(
         "--arithmetic",

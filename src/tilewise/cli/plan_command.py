@@ -31,6 +31,7 @@ def plan(args: Namespace) -> int:
         result=args.result,
         layout=args.layout,
         arithmetic=args.arithmetic,
+        b_dtype=args.b_dtype,
     )
     target, copy = target_of(args.gpu), False if args.no_copy else None
     plans, refusals = list_plans(operands, target, copy=copy)

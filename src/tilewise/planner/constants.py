@@ -100,8 +100,8 @@ _WGMMA = UnitCost(
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
 # it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
 # search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
-# simt, from 639 plans of 32 problems (2026-11-23), those of exact32, from 26 plans, and those of 8 bits, from 312 plans
-# of 21 problems.
+# simt, from 639 plans of 32 problems (2026-11-23), those of exact32, from 26 plans, those of 8 bits, from 312 plans of
+# 21 problems, and those of 8 bits beside 16, from 225 of 27 (2026-11-24).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -137,6 +137,11 @@ FITTED: Mapping[str, Constants] = {
                 warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
+            "wgmma_widened": UnitCost(
+                5912, 19.55, 2501, 3.542, 338.2, 179.1, stores_per_clock=3.1689, memory_share=0.878,
+                joules_per_mac=1.116e-12, split_clocks=2305, epilogue_clocks=0.3, idle_memory=0.999,
+                memory_latency_clocks=193.3, element_clocks=0.01126,
+            ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
                 joules_per_mac=6.563e-13, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
@@ -163,7 +168,8 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
-            "vector_rows": UnitCost(128, 0, 11200, 64, 759, memory_share=0.98),
+            "vector_widened": UnitCost(13.17, 0, 3204, 64, 285, memory_share=0.914),
+            "vector_rows": UnitCost(128, 0, 4000, 64, 225, memory_share=0.75),
         },
         l2_bytes_per_clock=65.842,
         straddling=0.93254,
@@ -201,6 +207,7 @@ EMULATOR = Constants(
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
+        "wgmma_widened": UnitCost(3.0, 0, 400_000, 4),
         "wgmma_fp8": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_int8": UnitCost(3.5, 0, 400_000, 4),
         "exact32": UnitCost(1.2, 0, 400_000, 4),
@@ -208,6 +215,7 @@ EMULATOR = Constants(
         "simt": UnitCost(3.0, 0, 20_000, 4),
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
+        "vector_widened": UnitCost(3.0, 600, 20_000, 4),
         "vector_rows": UnitCost(2.1, 90, 20_000, 4),
     },
 )

@@ -81,7 +81,7 @@ def read(path: str | Path) -> list[Measured]:
     found = []
     for entry in data["problems"]:
         m, n, k = entry["size"]
-        rest = {name: entry[name] for name in ("batch", "layout", "arithmetic") if name in entry}
+        rest = {name: entry[name] for name in ("batch", "layout", "arithmetic", "b_dtype") if name in entry}
         operands = operands_of(m, n, k, dtype=entry["dtype"], **rest)
         for kernel, values, *_, microseconds in entry["plans"]:
             named = isinstance(values, dict)

@@ -9,11 +9,20 @@ from tilewise.epilogue import EpilogueCall, describe_dense
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.gpus import Gpu
 from tilewise.kernels import KERNELS
+from tilewise.kernels.spec import AS_IT_IS
 from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.choose import Refusal, choose, list_candidates
 from tilewise.planner.target import Target, target_of
-from tilewise.problem import ELEMENT_BYTES, Layout, Problem, result_of, sum_type
+from tilewise.problem import (
+    ELEMENT_BYTES,
+    Layout,
+    Problem,
+    are_multiplied,
+    multiplied_type,
+    result_of,
+    sum_type,
+)
 
 __all__ = ["PlanRow", "list_plans", "operands_of", "plan", "plan_rows"]
 
@@ -27,6 +36,7 @@ def plan(
     k: int,
     *,
     dtype: str = "float32",
+    b_dtype: str | None = None,
     gpu: str | Gpu = "h200",
     batch: int = 1,
     groups: int = 0,
@@ -39,10 +49,11 @@ def plan(
 ) -> Plan:
     """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
 
-    ``layout`` says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C,
-    that of A and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes
-    and types. ``copy=False`` excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have
-    a B each, as in :func:`tilewise.grouped_matmul`; ``pointers``: the matrices of the batch lie anywhere, as in
+    ``b_dtype`` is the type of B if it is not A's: 8 bits beside 16, or 16 beside 8. ``layout`` says how A and B lie:
+    "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C, that of A and B if not given.
+    ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes and types. ``copy=False``
+    excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have a B each, as in
+    :func:`tilewise.grouped_matmul`; ``pointers``: the matrices of the batch lie anywhere, as in
     :func:`tilewise.batched_matmul`. ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no arrays are needed.
 
     >>> import tilewise as tw
@@ -54,6 +65,7 @@ def plan(
         n,
         k,
         dtype=dtype,
+        b_dtype=b_dtype,
         batch=batch,
         groups=groups,
         pointers=pointers,
@@ -86,7 +98,7 @@ class PlanRow(NamedTuple):
     copies: str
 
 
-_OFF = (0, 1, "1x1", "float32")  # of a switch: what it usually is, if it is among them
+_OFF = (0, 1, "1x1", "float32", AS_IT_IS)  # of a switch: what it usually is, if it is among them
 
 
 def plan_rows(plans: Iterable[Plan]) -> list[PlanRow]:
@@ -120,6 +132,7 @@ def operands_of(
     k: int,
     *,
     dtype: str = "float32",
+    b_dtype: str | None = None,
     batch: int = 1,
     groups: int = 0,
     pointers: bool = False,
@@ -133,15 +146,21 @@ def operands_of(
     if layout not in _LAYOUTS:
         raise UnknownNameError("layout", layout, _LAYOUTS)
     _check_type("dtype", dtype, {name for spec in KERNELS.values() for name in spec.element_types})
+    second = dtype if b_dtype is None else b_dtype
+    _check_type("b_dtype", second, ELEMENT_BYTES)
+    if not are_multiplied(dtype, second):
+        rule = f"must be {dtype}, or one of them of 8 bits and the other of 16"
+        raise ArgumentError("b_dtype", rule, second)
     if result is not None:
         _check_type("result", result, _result_types())
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
-    wide = "float16" if arithmetic == "f16" else sum_type(dtype)
-    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), dtype)
-    made = result or result_of(dtype, not form.is_plain)
+    multiplied = multiplied_type(dtype, second)
+    wide = "float16" if arithmetic == "f16" else sum_type(multiplied)
+    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), multiplied)
+    made = result or result_of(multiplied, not form.is_plain)
     return Operands.of(
-        Problem(m, n, k, batch, dtype, dtype, made, wide, a, b, "row", form, groups, arithmetic, pointers)
+        Problem(m, n, k, batch, dtype, second, made, wide, a, b, "row", form, groups, arithmetic, pointers)
     )
 
 

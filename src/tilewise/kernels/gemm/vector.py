@@ -45,7 +45,7 @@ def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[S
         for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
     else:
-        for per_lane in (*PER_LANE[:3], *(PER_LANE[3:] if matrix.itemsize == 1 else ())):
+        for per_lane in reversed(PER_LANE if matrix.itemsize == 1 else PER_LANE[:3]):
             yield {"along": "rows", "per_lane": per_lane}
 
 
@@ -87,8 +87,9 @@ def work(operands: Operands, settings: Settings) -> Work:
     tall = operands.b.columns == 1
     if along_k and alignment_of(matrix.row_stride * matrix.itemsize, matrix.alignment) == 16:
         depth *= 16 // matrix.itemsize
+    unit = "vector" if settings["widened"] == AS_IT_IS else "vector_widened"
     return Work(
-        "vector" if along_k else "vector_rows",
+        unit if along_k else "vector_rows",
         Tile(rows if tall else 1, 1 if tall else rows, depth),
         WARPS * LANES,
         resident=8,

@@ -70,6 +70,7 @@ SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
 WORTH_STRADDLING = 0.95  # of the waves that other tiles take
 MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
 ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
@@ -213,8 +214,9 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     """With a cluster or without, with one tile a block or more, in turns or together."""
     tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
     together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
-    many = operands.sizes[0] > tile.m
-    for cluster in ("1x1", "2x1") if many and not found["exchanged"] else ("1x1",):
+    many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
+    shares = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
+    for cluster in ("1x1", "2x1") if many and shares else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
         shares = {most} if replace(tile, k=64) in BETWEEN else {1, ceil_div(most, 2), most}
@@ -464,7 +466,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     (a, b), c = exchange(operands, settings), operands.c
     first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
     return Work(
-        UNITS.get(str(settings["element"]), "wgmma_gemm"),
+        "wgmma_widened" if shape.widens else UNITS.get(str(settings["element"]), "wgmma_gemm"),
         shape.tile,
         shape.threads,
         resident=shape.resident,
