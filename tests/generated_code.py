@@ -56,6 +56,7 @@ class Case:
     wide: bool = True
     blocks: int | None = None
     layout: str = "nn"
+    b_dtype: str | None = None
     result: str | None = None
     arithmetic: str | None = None
     groups: int = 0
@@ -71,7 +72,8 @@ class Case:
     def name(self) -> str:
         """One that tells it from the others."""
         settings = " ".join(f"{name}={value}" for name, value in self.given.items())
-        problem = f"{self.arithmetic or self.dtype} {self.layout} {'x'.join(map(str, self.size))}"
+        types = f"{self.dtype}·{self.b_dtype}" if self.b_dtype else self.arithmetic or self.dtype
+        problem = f"{types} {self.layout} {'x'.join(map(str, self.size))}"
         more = (f"to {self.result}" if self.result else "", f"in {self.groups} groups" if self.groups else "",
                 "with an epilogue" if self.epilogue else "", f"launch {self.entry}" if self.entry else "")  # fmt: skip
         return " ".join(part for part in (self.arch, problem, *more, settings) if part)
@@ -119,6 +121,15 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
         everywhere,
         **more,
     )
+
+
+def _widening(dtype: str, b_dtype: str, partition: str, *loop: str, split: int = 1) -> Case:
+    """A few rows by weights of 8 bits, whose fragments come from registers."""
+    n = partition.split("x")[1]
+    math = rf"HGMMA\.64x{n}x16\.F32" + (r"\.BF16" if dtype == "bfloat16" else "")
+    given: dict[str, int | str] = {"partition": partition, "split": split, "tiles": 1, "cluster": "1x1"}
+    return Case("wgmma", "h200", (int(n), 8192, 8192), dtype, given, ("HGMMA",), (math, r"LDS\.U16", *loop),
+                (r"UTMALDG\.2D",), layout="nt", b_dtype=b_dtype)  # fmt: skip
 
 
 _CUBE = (4096, 4096, 4096)
@@ -183,6 +194,12 @@ CASES = (
     Case("vector", "h200", _ROW, "float8_e4m3fn", {"along": "k", "rows": 4}, layout="nt", code=(r"F2FP\.F16\.E4M3\.UNPACK_B",)),
     Case("vector", "h200", _ROW, "int8", {"along": "rows", "per_lane": 8}, ("IMAD",), wide=False, blocks=4),
     _wgmma("int8", "128x128x128", r"UTMASTG\.2D", layout="nt", given={"pingpong": 1, "tiles": 4}),
+    _widening("float16", "int8", "64x8x128"),
+    _widening("bfloat16", "int8", "64x64x128", split=3),
+    _widening("bfloat16", "float8_e4m3fn", "128x16x128", r"F2FP\.F16\.E4M3\.UNPACK_B"),
+    _widening("bfloat16", "float8_e5m2", "128x256x128"),
+    Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt", b_dtype="int8", blocks=6),
+    Case("vector", "h200", _ROW, "bfloat16", {"along": "rows", "per_lane": 8}, wide=False, b_dtype="float8_e4m3fn", blocks=3),
 )  # fmt: skip
 
 
@@ -233,7 +250,7 @@ def _candidate(case: Case) -> Candidate:
         whole = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (m, n), (4, 4))
         epilogue = tw.epilogue("gelu(acc * s + row) + full", s=0.5, row=whole[0], full=whole)
     operands = operands_of(
-        *case.size, dtype=case.dtype, layout=case.layout, result=case.result, groups=case.groups,
+        *case.size, dtype=case.dtype, b_dtype=case.b_dtype, layout=case.layout, result=case.result, groups=case.groups,
         arithmetic=case.arithmetic, epilogue=epilogue,
     )  # fmt: skip
     spec = KERNELS[case.kernel]

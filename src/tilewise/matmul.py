@@ -267,13 +267,10 @@ def in_one_type(
 
     With ``widens`` one of 8 bits beside one of 16 stays as it is: it is widened on the device.
     """
-    if (
-        widens
-        and choice.specs is None
-        and left.dtype != right.dtype
-        and are_multiplied(left.dtype, right.dtype)
-    ):
-        return left, right
+    if widens and left.dtype != right.dtype and are_multiplied(left.dtype, right.dtype):
+        multiplied = multiplied_type(left.dtype, right.dtype)
+        if choice.kernels is None or any(multiplied in spec.element_types for spec in choice.kernels):
+            return left, right
     dtype = interop.result_type(left.dtype, right.dtype, exact=common.library.name in ("torch", "jax"))
     if left.dtype == right.dtype == dtype:
         return left, right

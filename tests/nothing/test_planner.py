@@ -41,8 +41,8 @@ LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 SIMT, EXACT32 = "plans-2026-11-23-simt.json", "plans-2026-11-23-exact32.json"
-BYTES = "plans-2026-11-23-8bit.json"
-RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, SIMT, EXACT32, BYTES)
+BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
+RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, SIMT, EXACT32, BYTES, WIDENED)
 H200 = target_of("h200")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
@@ -69,7 +69,7 @@ def measured() -> list[Measured]:
 # ── the choice against what was measured ──
 
 
-@pytest.mark.parametrize(("run", "problems", "plans"), [(LADDER, 102, 2046), (FAMILIES, 81, 1058)])
+@pytest.mark.parametrize(("run", "problems", "plans"), [(LADDER, 102, 2046), (FAMILIES, 81, 1040)])
 def test_choices_are_near_the_best_measured_plan(
     measured: list[Measured], run: str, problems: int, plans: int
 ) -> None:
@@ -116,6 +116,11 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
     assert quality.within(1.05) >= 0.7 and quality.worst <= 1.2
     doubles = [ratio for (_, problem), ratio in quality.ratios.items() if problem.a == "float64"]
     assert len(doubles) == 5 and max(doubles) <= 1.07
+
+
+def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
+    quality = judge([one for one in measured if one.run == WIDENED], H200)
+    assert len(quality.ratios) == 31 and quality.within(1.05) >= 0.85 and quality.worst <= 1.1
 
 
 def _is_first(problem: Problem) -> bool:

@@ -101,7 +101,7 @@ _WGMMA = UnitCost(
 # it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
 # search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
 # simt, from 639 plans of 32 problems (2026-11-23), those of exact32, from 26 plans, those of 8 bits, from 312 plans of
-# 21 problems, and those of 8 bits beside 16, from 225 of 27 (2026-11-24).
+# 21 problems, and those of 8 bits beside 16, from 293 of 31 (2026-11-24).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -168,8 +168,8 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
-            "vector_widened": UnitCost(13.17, 0, 3204, 64, 285, memory_share=0.914),
-            "vector_rows": UnitCost(128, 0, 4000, 64, 225, memory_share=0.75),
+            "vector_widened": UnitCost(17, 0, 3200, 64, 285, memory_share=0.8),
+            "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.75),
         },
         l2_bytes_per_clock=65.842,
         straddling=0.93254,

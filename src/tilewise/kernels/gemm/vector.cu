@@ -48,6 +48,9 @@ static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a b
 #endif
 
 constexpr unsigned WIDE = 16 / sizeof(MatrixElement); // elements of the matrix in 16 bytes
+template <typename T> struct alignas(16) Chunk {
+    T at[WIDE];
+};
 
 // What one lane adds up of a row: every STEP-th chunk, or element, from its own on.
 struct RowSum {
@@ -68,9 +71,8 @@ struct RowSum {
         Sum sum = 0;
 #pragma unroll 2
         for (unsigned i = first; i < depth / WIDE; i += step) {
-            Neighbours<MatrixElement, WIDE> left;
-            Neighbours<Element, WIDE> right;
-            left.read(row + i * WIDE), right.read(vector + i * WIDE);
+            const auto left = reinterpret_cast<const Chunk<MatrixElement> *>(row)[i];
+            const auto right = reinterpret_cast<const Chunk<Element> *>(vector)[i];
 #pragma unroll
             for (unsigned j = 0; j < WIDE; j += 2) {
                 const auto a = widen_two_to<Sum>(&left.at[j]);

@@ -45,7 +45,7 @@ def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[S
         for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
     else:
-        for per_lane in PER_LANE[2:] if matrix.itemsize == 1 else PER_LANE[:3]:
+        for per_lane in (8, 4) if matrix.itemsize == 1 else PER_LANE[:3]:
             yield {"along": "rows", "per_lane": per_lane}
 
 

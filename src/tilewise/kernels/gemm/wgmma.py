@@ -215,8 +215,8 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
     together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
     many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
-    shares = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
-    for cluster in ("1x1", "2x1") if many and shares else ("1x1",):
+    worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
+    for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
         shares = {most} if replace(tile, k=64) in BETWEEN else {1, ceil_div(most, 2), most}
@@ -327,6 +327,13 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if unfit := refuse_types(operands, settings):
         return unfit
     shape, split = shape_of(settings), int(settings["split"])
+    down, across = cluster_of(settings)
+    if (settings["a_in_rows"] and shape.m % (8 * across)) or (
+        not settings["b_in_rows"] and shape.n % (8 * down)
+    ):
+        return ArgumentError(
+            "cluster", f"must be '1x1' for a tile of {shape.m}×{shape.n}", settings["cluster"]
+        )
     if (shape.in_steps or shape.widens) and shape.pingpong:
         return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
     if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:

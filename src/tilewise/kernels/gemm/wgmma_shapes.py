@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.spec import AS_IT_IS, Settings, ceil_div
@@ -32,10 +34,11 @@ INSTRUCTION_BYTES = 32  # of a row that an instruction reads
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
+_SHAPES = 4096  # that are remembered
 SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is computed once
 class Shape:
     """The tile of a block, and the schedule of the warpgroups that multiply it."""
 
@@ -59,22 +62,22 @@ class Shape:
         """Columns of the block's tile."""
         return self.tile.n
 
-    @property
+    @functools.cached_property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
         return 2 if self.pingpong or self.m == 256 else self.m // 64
 
-    @property
+    @functools.cached_property
     def sums(self) -> int:
         """Sums of a thread."""
         return self.m * self.n // (WARPGROUP * (1 if self.pingpong else self.consumers))
 
-    @property
+    @functools.cached_property
     def sum_registers(self) -> int:
         """Registers of a thread that its sums take."""
         return self.sums // 2 if self.in_pairs else self.sums
 
-    @property
+    @functools.cached_property
     def product_registers(self) -> int:
         """Those, and what the sums of a step take besides: of one instruction at a time."""
         return self.sum_registers + (self.n // 2 if self.in_steps else 0)
@@ -84,29 +87,29 @@ class Shape:
         """Threads of a block: the warpgroups that multiply, and the one that copies."""
         return (self.consumers + 1) * WARPGROUP
 
-    @property
+    @functools.cached_property
     def resident(self) -> int:
         """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
         narrow = self.n <= (64 if self.m == 64 else 16)
         return 2 if self.exchanged and narrow and not self.pingpong else 1
 
-    @property
+    @functools.cached_property
     def stages(self) -> int:
         """As many as there is room for, up to eight."""
         stage = self.operand_bytes + BARRIER_BYTES
         return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
 
-    @property
+    @functools.cached_property
     def shared_bytes(self) -> int:
         """The stages with their barriers, and the boxes of results."""
         return self.stages * (self.operand_bytes + BARRIER_BYTES) + self._result_bytes
 
-    @property
+    @functools.cached_property
     def loaded_columns(self) -> int:
         """Columns of B in a stage: rows of B come in whole boxes."""
         return ceil_div(self.n, BOX) * BOX if self.b_in_rows else self.n
 
-    @property
+    @functools.cached_property
     def operand_bytes(self) -> int:
         """Bytes of both operands in a stage."""
         return (self.m + self.loaded_columns * (2 if self.widens else 1)) * ROW_BYTES
@@ -181,7 +184,18 @@ def refuse_partition(element: str, partition: str) -> ArgumentError:
 
 def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
-    pingpong, exchanged, b_in_rows = (bool(settings[name]) for name in ("pingpong", "exchanged", "b_in_rows"))
-    in_pairs, in_steps = settings["accumulate"] == "float16", settings["element"] in FLOAT8
-    widens = settings["widened"] != AS_IT_IS
-    return Shape(tile_of(settings), pingpong, exchanged, b_in_rows, in_pairs, in_steps, widens)
+    return _shape(
+        tile_of(settings),
+        bool(settings["pingpong"]),
+        bool(settings["exchanged"]),
+        bool(settings["b_in_rows"]),
+        settings["accumulate"] == "float16",
+        settings["element"] in FLOAT8,
+        settings["widened"] != AS_IT_IS,
+    )
+
+
+@functools.lru_cache(_SHAPES)
+def _shape(*values: Any) -> Shape:
+    """A shape of these values; the planner asks for each several times."""
+    return Shape(*values)
