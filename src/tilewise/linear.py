@@ -13,7 +13,7 @@ from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.interop import View
-from tilewise.matmul import multiply_views
+from tilewise.matmul import matmul, multiply_views
 from tilewise.plan import Plan
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
@@ -51,7 +51,8 @@ def linear(
     (x, of_x), (weight, of_weight) = unwrap("x", x, None), unwrap("weight", weight, None)
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
-        operators.refuse(out=out, arithmetic=arithmetic, plan=plan, copy=copy)
+        scales = {"x.scale": of_x, "weight.scale": of_weight}
+        operators.refuse(out=out, arithmetic=arithmetic, plan=plan, copy=copy, **scales)
         recorded: ArrayT = operators.linear(
             x, weight, bias, activation=activation, residual=residual, device=device
         )
@@ -66,8 +67,18 @@ def linear(
         rule = f"must have as many columns as x ({left.shape[-1]})"
         raise ArgumentError("weight", rule, f"shapes {left.shape} and {weights.shape}")
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
+    scaled = of_x is not None or of_weight is not None
+    if (
+        scaled and left.library.name == weights.library.name == "torch"
+    ):  # which compiled code multiplies in the end
+        turned = None if of_weight is None else of_weight.T
+        product: ArrayT = matmul(
+            x, weight.T, out, bias=bias, activation=activation, residual=residual, scale_a=of_x, scale_b=turned,
+            arithmetic=arithmetic, device=device, plan=plan, copy=copy,
+        )  # fmt: skip
+        return product
     call = express(bias, activation, residual, 1.0, None, None)
-    if of_x is not None or of_weight is not None:
+    if scaled:
         call = scale_sums(
             call, {"scale_a": of_x, "scale_b": None if of_weight is None else _turned(of_weight)}
         )
@@ -80,7 +91,6 @@ def linear(
             _warm.offer(made, given, has_out, where, extras)
 
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    scaled = of_x is not None or of_weight is not None  # which compiled code takes for another kind of array
     result: ArrayT = multiply_views(left, right, out, device, choice, fused, None if scaled else offer)
     return result
 

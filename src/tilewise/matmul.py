@@ -109,22 +109,21 @@ def matmul(
     call = join_epilogue(bias, activation, residual, alpha, beta, c, epilogue)
     a, scale_a = unwrap("a", a, scale_a)
     b, scale_b = unwrap("b", b, scale_b)
-    scaled = scale_a is not None or scale_b is not None
-    if scaled:
-        call = epilogue = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
-        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy)
+        scales = {"scale_a": scale_a, "scale_b": scale_b}
+        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy, **scales)
         recorded: ArrayT = operators.matmul(
             a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c, device=device
         )  # fmt: skip
         return recorded
+    if scale_a is not None or scale_b is not None:  # compiled code knows epilogues, no scales
+        scaled = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
+        again: Callable[..., ArrayT] = globals()["matmul"]
+        return again(a, b, out, epilogue=scaled, arithmetic=arithmetic, device=device, plan=plan, copy=copy)
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    if scaled:  # compiled code knows no scales
-        found: ArrayT = multiply(a, b, out, device, choice, call)
-        return found
     result: ArrayT = _multiply_plainly(
         a, b, out, device, choice, call, activation if epilogue is None else epilogue
     )

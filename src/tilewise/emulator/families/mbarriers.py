@@ -267,13 +267,13 @@ def change(
 
 
 def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
-    """The address of every lane, of 32 bits but for generic ones."""
+    """The address of every lane; of shared memory, of 32 bits."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
     wide = e.splat(base)
     if lanes is not None and any(lanes):
         wide = e.op("add", wide, e.lanes("i64", lanes))
-    if space_of(instruction) == "generic":
-        return wide
-    return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
+    if space_of(instruction) == "shared":
+        return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
+    return wide

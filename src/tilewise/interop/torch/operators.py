@@ -291,9 +291,11 @@ def refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             rule = "must be None where gradients are recorded, in torch.func and for fake tensors"
-            fix = "use torch.no_grad() or .detach()" + (
-                ", or bias=, activation= and the like" if name == "epilogue" else ""
-            )
+            fix = "use torch.no_grad() or .detach()"
+            if name == "epilogue":
+                fix += ", or bias=, activation= and the like"
+            elif "scale" in name:
+                fix += ", or multiply by what Quantized.dequantize() gives"
             raise ArgumentError(name, rule, fix=fix)
 
 
