@@ -42,7 +42,7 @@ class Door:
     def __init__(self, name: str) -> None:
         self.in_python, self.before_out = DOORS[name]
         self.warm = WarmCalls(name, f"{name}($module, *args)\n--\n\n", self.in_python)
-        self.call = self.warm.function
+        self.call = self.function = self.warm.function
         self.has_workspace = False  # what was bound last
 
     def offer(self, made: Any, views: Any, has_out: bool, device: Any, extras: Extras = PLAIN_CALL) -> None:

@@ -68,9 +68,8 @@ def linear(
         raise ArgumentError("weight", rule, f"shapes {left.shape} and {weights.shape}")
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
     scaled = of_x is not None or of_weight is not None
-    if (
-        scaled and left.library.name == weights.library.name == "torch"
-    ):  # which compiled code multiplies in the end
+    if scaled and left.library.name == weights.library.name == "torch":
+        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
         turned = None if of_weight is None else of_weight.T
         product: ArrayT = matmul(
             x, weight.T, out, bias=bias, activation=activation, residual=residual, scale_a=of_x, scale_b=turned,

@@ -118,16 +118,23 @@ def matmul(
             a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c, device=device
         )  # fmt: skip
         return recorded
-    if scale_a is not None or scale_b is not None:  # compiled code knows epilogues, no scales
+    if scale_a is not None or scale_b is not None:
         scaled = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
-        again: Callable[..., ArrayT] = globals()["matmul"]
-        return again(a, b, out, epilogue=scaled, arithmetic=arithmetic, device=device, plan=plan, copy=copy)
+        return _multiply_again(
+            a, b, epilogue=scaled, out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy
+        )
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = _multiply_plainly(
         a, b, out, device, choice, call, activation if epilogue is None else epilogue
     )
     return result
+
+
+def _multiply_again(a: Any, b: Any, **given: Any) -> Any:
+    """A call with an epilogue instead of scales: compiled code knows no scales, nor arguments that are None."""
+    function = matmul_in_python if _warm is None else _warm.function
+    return function(a, b, **{name: value for name, value in given.items() if value is not None})
 
 
 def _multiply_plainly(

@@ -21,6 +21,7 @@ from tests.warm_call_cases import LAYOUTS, Front, empty, lay_out, share
 from tilewise import calls
 from tilewise.call_stub import available
 from tilewise.expression import parse
+from tilewise.matmul import matmul_in_python
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
@@ -75,6 +76,27 @@ def test_every_usual_epilogue_is_fast(front: Front, dtype: Any) -> None:
         for _ in range(2):
             assert front.is_equal_and_fast(a, b, out=out, **form), form
             assert front.is_equal_and_fast(a, b, **form), form
+
+
+@pytest.mark.parametrize(
+    "types", [(torch.float8_e4m3fn,) * 2, (torch.int8,) * 2, (half, torch.int8)], ids=str
+)
+def test_scales_are_an_epilogue_of_compiled_code(front: Front, types: tuple[Any, Any]) -> None:
+    """From the second call on: of each form alike, whatever the scales are then."""
+    a, b = empty(M, K, dtype=types[0]), empty(K, N, dtype=types[1])
+    rows, columns, bias = torch.rand(M, 1), torch.rand(1, N), empty(N, dtype=half)
+    for form in (
+        {"scale_a": rows, "scale_b": columns},
+        {"scale_b": columns, "bias": bias, "activation": "relu"},
+    ):
+        matmul_in_python(a, b, **form)
+        front.gpu.launched.clear()
+        for _ in range(2):
+            before = front.gpu.driver.launches()
+            form["scale_b"] = torch.rand(1, N)
+            out = matmul_in_python(a, b, **form)
+            assert front.gpu.driver.launches() > before and not front.gpu.launched
+            assert out.shape == (M, N) and out.dtype == (torch.float32 if types[0] == torch.int8 else half)
 
 
 @pytest.mark.parametrize("shape", [(M,), (3, M), (2, 3, M)])
