@@ -427,7 +427,9 @@ REFUSED = [
     "vadd4.u32.u32.u32 %r1.b01, %r2, %r3, %r1", "vmad.s32.s32.s32.shr8 %r1, %r2, %r3, %r1",
     "vmad.s32.s32.s32.sat %r1, %r2, %r3, %r1", "vadd.u32.u32.u32.sat %r1, %r2, %r3",
     "vadd.s32.s32.s32 %r1.h1, %r2, %r3, %r1", "vsub.s32.s32.s32.max %r1, %r2, %r3, %r1",
-    "vshl.s32.s32.u32.sat.wrap %r1, %r2, %r3",
+    "vshl.s32.s32.u32.sat.wrap %r1, %r2, %r3", "vadd2.u32.u32.u32 %r1, %r2.h1, %r3, %r1",
+    "vadd2.u32.u32.u32 %r1, %r2, %r3.h1, %r1", "vadd4.u32.u32.u32 %r1, %r2, %r3.b01, %r1",
+    "vadd4.u32.u32.u32 %r1, %r2, %r3, %r1.b0",
 ]  # fmt: skip
 
 

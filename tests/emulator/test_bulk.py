@@ -378,6 +378,37 @@ def test_a_map_made_by_the_kernel() -> None:
         k(1, 32, [x, d.array(maps), y, 1], shared=4096, device=d, timeout=20)
 
 
+@pytest.mark.parametrize(
+    ("space", "where"), [("", "map"), (".global", "map"), ("", "tile"), (".shared::cta", "tile")]
+)
+def test_a_map_is_changed_wherever_it_lies(space: str, where: str) -> None:
+    """A field at a generic address too; a tensor may have more than 2³¹ elements along an axis."""
+    at, kind = ("here(tile)", "r") if space.startswith(".sh") else (where, "l")
+    k = kernel(
+        f"""
+        u32 bar = here(&barrier), to = here(tile) + 1024;
+        begin(bar, 64);
+        if (threadIdx.x == 0) {{
+            for (int i = 0; i < 16; ++i) ((u64 *)tile)[i] = map[i];
+            asm volatile("tensormap.replace.tile.global_address{space}.b1024.b64 [%0], %1;" :: "{kind}"({at}), "l"(x) : "memory");
+            asm volatile("tensormap.replace.tile.global_dim{space}.b1024.b32 [%0], 0, %1;" :: "{kind}"({at}), "r"(count) : "memory");
+            if ((void *){where} == (void *)tile) for (int i = 0; i < 16; ++i) map[i] = ((u64 *)tile)[i];
+            asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
+            asm volatile("cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {{%2}}], [%3];"
+                         :: "r"(to), "l"(map), "r"(16), "r"(bar) : "memory");
+        }}
+        await(bar);
+        if (threadIdx.x < 16) y[threadIdx.x] = ((u32 *)(tile + 1024))[threadIdx.x];""",
+        "const u32 *x, u64 *map, u32 *y, u32 count",
+    )
+    d = device()
+    x, other, y = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32), np.zeros(16, np.uint32)
+    for count, wanted in ((3_000_000_000, range(16, 32)), (20, [16, 17, 18, 19] + [0] * 12)):
+        made = tw.TensorMap(d.array(other), box=(16,)).encode(d)
+        k(1, 32, [x, d.array(np.frombuffer(made, np.uint8)), y, count], shared=4096, device=d, timeout=20)
+        assert y.tolist() == list(wanted)
+
+
 # -- misuse -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("offsets", "count", "said"),

@@ -546,6 +546,10 @@ def test_a_copy_reaches_only_the_blocks_own_memory(order: Order) -> None:
         ("setmaxnreg.inc.u32 24;", "setmaxnreg.inc or .dec"),
         ("griddepcontrol.launch;", "launch_dependents or griddepcontrol.wait"),
         ("fence.proxy.texture;", ".texture is not supported"),
+        ("fence.proxy.tensormap::generic.acquire.gpu;", "2 operands"),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%l0];", "2 operands"),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%l0], 128, 128;", "2 operands"),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%l0], 64;", "the address of a map, and 128"),
     ],
 )
 def test_other_forms_are_refused(instruction: str, said: str) -> None:

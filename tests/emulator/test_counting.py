@@ -332,5 +332,30 @@ def test_copies_count_both_ways() -> None:
         assert fill.waves[16].sum() == copy_waves(into, wide, every, 16), context
         assert fill_4.waves[4].sum() == copy_waves(into, narrow, some, 4), context
         assert fill.passes.sum() == copy_passes([int(a) for a in into], [int(a) for a in wide]), context
+        sides = ([int(a) for a in side[some]] for side in (into, narrow))
+        assert fill_4.passes is not None, context
+        assert fill_4.passes.sum() == (copy_passes(*sides) if some.any() else 0), context
         assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == some.any(), context
         assert fill_4.threads.sum() == some.sum() and fill_4.runs.sum() == some.any(), context
+
+
+def test_a_warp_s_figures_do_not_depend_on_the_warp_before() -> None:
+    """Lanes at the same distances from one another, but elsewhere within a sector; and copies that differ at one end."""
+    lanes, every = np.arange(32), np.ones(32, bool)
+    bytes_, copy = kernel("ld.global.u8 %h1, [%rd5];"), kernel("cp.async.ca.shared.global [%r5], [%rd3], 4;")
+    for first, second in ((0, 1), (3, 2), (1, 0)):
+        where = np.concatenate([lanes + first, lanes + second]).astype(np.int32)
+        _, read = counted(bytes_, 1, 64, [where, np.zeros(256, np.uint8), 0]).places()
+        assert read.sectors.sum() == 2 + (first > 0) + (second > 0)
+    for steps in ((128, 4), (4, 128), (4, 4)):
+        where = np.concatenate([lanes * step for step in steps]).astype(np.int32)
+        *_, fill = counted(copy, 1, 64, [where, np.zeros(4, np.uint8), 0]).places()
+        assert fill.waves[4].sum() == sum(copy_waves(lanes * step, lanes * 4, every, 4) for step in steps), (
+            steps
+        )
+
+
+def test_a_lane_alone_in_shared_memory_touches_no_sector() -> None:
+    k = kernel("@%p1 ld.shared.u32 %r9, [%r5];")
+    _, read = counted(k, 1, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 1 << 5]).places()
+    assert (read.waves[4].sum(), read.sectors.sum(), read.lines.sum()) == (1, 0, 0)

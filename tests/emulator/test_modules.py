@@ -332,6 +332,14 @@ _INT = (
     lambda n: f"0{n:o}" if n >= 0 else str(n),
     "({})".format,
 )
+
+
+@pytest.mark.parametrize("comment", ["/**/", "/* 5, */", "// \n"])
+def test_a_comment_parts_what_stands_beside_it(comment: str) -> None:
+    with pytest.raises(tw.errors.PtxError):
+        tw.Module.from_ptx(f"{HEAD}.global .u32 t[2] = {{1, 2{comment}3}};\n.entry k() {{ ret; }}")["t"]
+
+
 _SPACE = st.sampled_from(["", " ", "\n", "\t // one, two }\n", " /* { */ "])
 
 

@@ -191,6 +191,13 @@ def test_a_fault_says_who_and_where() -> None:
     assert "kernel.cu:6" in said
 
 
+def test_a_fault_in_ptx_that_came_from_nowhere_names_its_line_and_no_other() -> None:
+    text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b64 %a;\nmov.u64 %a, 0;\nst.global.u32 [%a], 1;\nret; }"
+    with pytest.raises(tw.errors.KernelFault) as caught:
+        tw.Kernel.from_ptx(text, "k")(1, 1, [], device="emulator")
+    assert str(caught.value).splitlines()[-1].strip() == "PTX line 7: st.global.u32 [%a], 1;"
+
+
 def test_a_deadlock_says_who_waits_for_what() -> None:
     kernel = tw.Kernel(
         """

@@ -246,6 +246,17 @@ def test_reductions(active: int, special: bool, rng: np.random.Generator) -> Non
             assert result[lane] == model(op, type_, chosen), (row, lane)
 
 
+def test_lanes_that_are_no_members_change_no_reduction() -> None:
+    """One lane of a warp has the number that any other would beat, or all have it."""
+    for value in (0, 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFE, 0xFFFF_FFFF):
+        a = np.full(32, value, np.uint32)
+        rows = [f"redux.sync.{op}.{type_} {{d}}, {{a}}, -1;" for op, type_ in INTEGERS]
+        for active in (1 << 9, 0xFF):
+            results = run([row.replace("-1", str(active)) for row in rows], [a] * 4, active)
+            for row, result, (op, type_) in zip(rows, results, INTEGERS, strict=True):
+                assert result[lanes_of(active)[0]] == reduced(op, type_, a[lanes_of(active)]), (row, value)
+
+
 def test_a_reduction_of_a_literal() -> None:
     """1.5 is a double in the text, and a float here."""
     assert set(run(["redux.sync.max.f32 {d}, 1.5, -1;"], [words(np.random.default_rng(1))] * 4)[0]) == {
