@@ -92,7 +92,8 @@ def matmul(
     once; the arrays broadcast to the result. ``beta`` is 1 if only ``c`` is given. ``epilogue`` is anything else that
     shall happen to the sums: see :func:`tilewise.epilogue`.
 
-    ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales. ``scale_a`` and
+    One operand may have 8 bits and the other 16, such as bfloat16 and int8: those of 8 are widened, which is exact, and
+    the result has 16. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales. ``scale_a`` and
     ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape (m, 1) and (1, n),
     say. Each sum is multiplied by them before anything else happens to it. Products of float8 hold bfloat16 unless
     ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep fewer
