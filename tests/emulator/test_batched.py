@@ -278,6 +278,14 @@ def test_host_arrays_of_other_types_and_strides_are_copied() -> None:
         assert are_products(rounded, x, y)
 
 
+def test_what_is_only_read_may_be_read_only() -> None:
+    """A stack, which others repeat, and a matrix that serves all."""
+    a, b = np.broadcast_to(np.arange(6.0).reshape(2, 3), (3, 2, 3)), np.ones((3, 2))
+    b.flags.writeable = False
+    out = tw.batched_matmul(a, b, device="emulator")
+    assert [one.tolist() for one in out] == [[[3, 3], [12, 12]]] * 3
+
+
 # ── nothing, and errors ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -308,6 +316,7 @@ def test_nothing_may_be_multiplied() -> None:
         ({"out": [np.ones((2, 3))] * 3}, "out must have shape (3, 2, 2)"),
         ({"out": [np.ones((2, 2))] * 3}, "out[1] must not overlap out[0]"),
         ({"out": [np.broadcast_to(1.0, (2, 2))] * 3}, "out[0] must be writable"),
+        ({"out": np.broadcast_to(1.0, (3, 2, 2))}, "out must be writable"),
         ({"bias": np.ones(3)}, "bias must broadcast to the result's shape (3, 2, 2)"),
         ({"bias": 1.0, "epilogue": tw.epilogue("acc")}, "epilogue must stand alone"),
         ({"plan": "fast"}, "plan must be a Plan"),

@@ -132,6 +132,23 @@ def test_all_that_a_tensor_store_writes_is_in_flight_until_it_is_waited_for(
             assert [(item.kind, item.count) for item in found] == [("read-in-flight", unit * len(places))]
 
 
+def test_findings_come_by_the_first_of_their_lines_whichever_side_it_is_of() -> None:
+    """What one warp reads, another has written by later lines, or writes."""
+    text = """extern "C" __global__ void swap(int *y) {
+    __shared__ int s[64], t[64];
+    s[threadIdx.x] = t[threadIdx.x] = 1;
+    __syncthreads();
+    int one = s[63 - threadIdx.x];
+    int other = t[63 - threadIdx.x];
+    t[threadIdx.x] = one + 1;
+    s[threadIdx.x] = other + 1;
+}"""
+    for order in ("eager", "late", 5):
+        found = tw.Kernel(text, "swap", "sm_80").check(1, 64, [np.zeros(1, np.int32)], order=order)
+        places = [sorted(side.line for side in (item.now, item.before) if side) for item in found]
+        assert places == [[5, 8], [6, 7]], told(found)
+
+
 def test_findings_come_by_line_and_as_plain_data() -> None:
     text = """extern "C" __global__ void two(int *y) {
     __shared__ int s[64], t[64];

@@ -147,6 +147,13 @@ def test_more_blocks_than_fit_are_refused(
         launch(fitting + 1, cooperative=True)
 
 
+def test_of_foreign_ptx_no_barriers_are_counted() -> None:
+    kernel = tw.Kernel.from_ptx(tw.Kernel(WIDE, "wide", "sm_80").ptx, "wide")
+    with pytest.raises(tw.TilewiseError, match=r"at most 160 blocks .*room for blocks") as caught:
+        kernel.profile(161, 64, [np.zeros(1, np.float32)], gpu="a2", cooperative=True)
+    assert "barriers" not in str(caught.value)
+
+
 def test_wrong_use_is_told(shift: tw.Kernel) -> None:
     with pytest.raises(tw.TilewiseError, match="cooperative must be True or False"):
         shift(4, 64, arguments(4), device="emulator", cooperative=1)  # type: ignore[arg-type]

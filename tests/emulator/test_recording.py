@@ -88,6 +88,20 @@ def test_owners_are_those_that_the_kernel_says(seed: int, shape: tuple[int, int]
     assert owners.at(*element) == (0, 0, 5) and where[5] == element[0] * columns + element[1]
 
 
+@pytest.mark.parametrize(("element", "first"), [((1, 3), 0), ((9, 0), 8), ((11, 5), 8)])
+def test_a_tile_ends_where_its_block_leaves_rows_to_others(element: tuple[int, int], first: int) -> None:
+    source = """extern "C" __global__ void apart(float *out) {
+        if (threadIdx.y % 8 < 4 && threadIdx.x < 6) out[threadIdx.y * 8 + threadIdx.x] = 1;
+    }"""
+    out = np.zeros((16, 8), "float32")
+    recording = tw.Kernel(source, "apart", "sm_90").record(1, (8, 16), [out], blocks=range(1))
+    owners = find_owners(recording, element)
+    assert owners is not None and (owners.first_row, owners.first_column) == (first, 0)
+    assert owners.warp.shape == (4, 6) and owners.at(*element) == (
+        0, element[0] // 4, element[0] % 4 * 8 + element[1],
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("element", [(0, 0), (20, 40), (63, 63)])
 def test_the_block_of_an_element_is_found(element: tuple[int, int]) -> None:
     arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 64), (64, 64))]

@@ -72,6 +72,18 @@ def test_an_output_is_printed_and_saved(capsys: pytest.CaptureFixture[str], file
     assert shown == [2.5 * i for i in range(100)]
 
 
+@pytest.mark.parametrize(("columns", "most"), [(20, 6), (76, 6), (77, 7), (87, 8)])
+def test_as_many_elements_are_printed_as_a_line_has_room_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str, columns: int, most: int
+) -> None:
+    """A label of "[100]", two spaces before it, ten characters for each element; but six at least."""
+    monkeypatch.setattr("tilewise.cli.draw.width", lambda: columns)
+    _, out, _ = run(capsys, file, *scale(4), "--print")
+    rows = [line.split()[1:] for line in out.splitlines() if line.startswith("  [")]
+    assert [len(row) for row in rows[:-1]] == [most] * (99 // most) and sum(map(len, rows)) == 100
+    assert most == 6 or max(len(line) for line in out.splitlines() if line.startswith("  [")) <= columns
+
+
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
 def test_what_nobody_wrote_is_told(capsys: pytest.CaptureFixture[str], file: str, command: str) -> None:
     assert main([command, file, *scale(3)]) == 0

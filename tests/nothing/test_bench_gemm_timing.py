@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tilewise.bench import gemm_timing, gpu_monitor
+from tilewise.bench import dispatch, gemm_timing, gpu_monitor
 from tilewise.bench.gemm_figures import OURS
 from tilewise.bench.gemm_timing import CudaStage
 from tilewise.bench.gpu_monitor import GpuMonitor, query
@@ -132,6 +133,30 @@ def test_slices_are_long_and_have_their_load(monkeypatch: pytest.MonkeyPatch, tm
         assert timing.loads[name].clock_mhz == 1500 and timing.loads[name].watts == 600.5
     per_slice = cuda.replayed.count(OURS) / 3 * 4 * SECONDS[OURS]
     assert per_slice == pytest.approx(0.2, rel=0.05)
+
+
+def test_calls_in_turns_are_timed_without_the_loop_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that moves 2 µs for each turn of the loop, and by what a call says."""
+    now, settled = [0], []
+
+    class Turns(Iterator[None]):
+        def __init__(self, _: None, count: int) -> None:
+            self.left = count
+
+        def __next__(self) -> None:
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            now[0] += 2_000
+
+    def call(ns: int) -> Any:
+        return lambda: now.__setitem__(0, now[0] + ns)
+
+    monkeypatch.setattr(dispatch, "itertools", SimpleNamespace(repeat=Turns))
+    monkeypatch.setattr(dispatch, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+    calls = {"fast": call(500), "slow": call(40_000), "nothing": call(0)}
+    found = dispatch._time_in_turns(calls, 3, 10, lambda: settled.append(now[0]))
+    assert found == pytest.approx({"fast": 0.5, "slow": 40, "nothing": 0}) and len(settled) == 9
 
 
 def smi(monkeypatch: pytest.MonkeyPatch, folder: Path, what: str) -> None:

@@ -178,6 +178,7 @@ def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: Fake
     assert (code, err) == (0, "")
     assert out.startswith("tw.matmul(a, b), 384×320×256 float32, sums in float32\n  chose ")
     assert lines[4][:2] == ["correct", "yes:"]
+    assert re.search(r"because +predicted [1-9][\d.]* [µm]s, bound by", out)
     lines = lines[
         lines.index(["Every", "rung", "of", "the", "ladder", "on", "fake:", "NumPy,", "pretending"]) :
     ]
@@ -252,6 +253,18 @@ def test_demo_without_a_device_as_json(
 def test_plans_as_json_are_as_many_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     ten = run_json(capsys, *PLAN)["plans"]
     assert len(ten) == 10 and run_json(capsys, *PLAN, "--most", "2")["plans"] == ten[:2]
+
+
+def test_a_plan_says_where_its_time_goes_and_why_the_others_cannot(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused, out = run_json(capsys, *PLAN)["refused"], " ".join(run(capsys, *PLAN)[1].split())
+    assert refused and all(" ".join([one["kernel"], *one["why"].split()]) in out for one in refused)
+    total = float(out.split(" µs predicted")[0])
+    shares = re.findall(r"([\d.]+) µs \((\d+)%\)", out)
+    assert len(shares) > 2
+    for each, share in shares:
+        assert int(share) == pytest.approx(100 * float(each) / total, abs=2.5)
 
 
 def test_where_there_is_no_plan_the_reason_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -461,8 +474,9 @@ def test_the_doctor_tells_what_is_broken(
         "tilewise.bench.doctor.versions", lambda: {**dict.fromkeys(PACKAGES, "1"), "numpy": None}
     )
     monkeypatch.setenv("TILEWISE_DEVICE", "gpx")
+    monkeypatch.setattr("tilewise.toolchain.lines.disassemble", lambda _: dict[str, str]()["nvdisasm"])
     code, out, _ = run(capsys, "doctor")
-    assert code == 1
+    assert code == 1 and "'nvdisasm'" in out
     assert "✗ numpy is not installed; pip install no-such-package" in out
     assert "✗ TILEWISE_DEVICE must be" in out
     assert out.endswith("✗ tilewise does not work here\n")

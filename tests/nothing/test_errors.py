@@ -14,6 +14,7 @@ from tilewise import (
     Epilogue,
     Kernel,
     Launch,
+    Module,
     Plan,
     Problem,
     Tile,
@@ -449,6 +450,11 @@ def test_gpu_errors_say_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TILEWISE_DEVICE", "gpx")
     with pytest.raises(ArgumentError, match=r"TILEWISE_DEVICE must be .*'gpx'"):
         device()
+
+
+def test_a_module_is_compiled_when_it_is_made() -> None:
+    with pytest.raises(CompileError, match='"y" is undefined'):
+        Module(BAD, "sm_80")
 
 
 def test_a_crowd_of_errors_is_cut_short() -> None:

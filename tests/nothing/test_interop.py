@@ -420,6 +420,13 @@ def test_the_cuda_array_interface_leads_to_its_gpu(gpus: list[Gpu], ordinal: int
     assert caught.value.argument == "b"
 
 
+def test_the_only_gpu_is_where_a_stranger_lies(gpus: list[Gpu], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    assert interop.view("a", Interface(0)).space == (2, 0)
+    with pytest.raises(ArgumentError, match="b must lie on gpu:0"):
+        interop.view("b", Interface(1))
+
+
 def test_without_a_gpu_a_stranger_on_one_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewise.devices.gpu.device.probe", lambda: (0, "no driver"))
     for stranger in (Interface(0), Stranger(SOURCE, device=2)):

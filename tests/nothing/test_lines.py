@@ -14,10 +14,11 @@ from typing import NoReturn
 import pytest
 
 from tilewise.errors import ArgumentError, ToolError, UnknownNameError
+from tilewise.instruments.line_figures import SourceFinder
 from tilewise.toolchain import lines as module
 from tilewise.toolchain import nvrtc
 from tilewise.toolchain.cache import default
-from tilewise.toolchain.compile import own_headers
+from tilewise.toolchain.compile import compile_source, own_headers
 from tilewise.toolchain.lines import (
     Location,
     MachineInstruction,
@@ -414,3 +415,14 @@ def test_a_full_disk_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(ToolError, match=r"temporary file .* TMPDIR"):
         disassemble(fresh_cubin())
+
+
+def test_of_a_header_that_lies_elsewhere_the_folder_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "far" / "near"
+    folder.mkdir(parents=True)
+    (folder / "half.h").write_text("__device__ void half(float *x) {\n    *x *= 0.5f;\n}\n")
+    source = '#include "near/half.h"\nextern "C" __global__ void k(float *x) { half(x); }'
+    binary = compile_source(source, ["k"], "sm_80", include_dirs=[str(tmp_path / "far")])
+    finder = SourceFinder(binary)
+    found = {place for n in range(1, 1 + binary.ptx.count("\n")) if (place := finder.place(n))}
+    assert ("near/half.h", 2, "*x *= 0.5f;") in found and {name for name, *_ in found} >= {"near/half.h"}

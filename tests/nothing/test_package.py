@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tilewise
+from tilewise.bench.environment import PACKAGES, versions
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "llvmlite", "cuda", "rich", "ml_dtypes", "argparse", "importlib.metadata")
@@ -118,3 +120,10 @@ def test_the_rooms_import_no_framework() -> None:
                 for name in ("torch", "cupy", "jax")
                 if f"\nimport {name}" in text or f"from {name}" in text
             ]
+
+
+def test_results_name_the_version_of_every_package_that_tilewise_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [*PACKAGES.values()] == [re.split("[<>=]", one)[0] for one in project["dependencies"]]
+    found = versions()
+    assert {*found} == {"tilewise", "Python", *PACKAGES} and all(found.values())

@@ -67,6 +67,7 @@ TAKEN: list[dict[str, Any]] = [
     INTERLEAVED | {"swizzle": 128},
     INTERLEAVED | {"element_strides": (1, 1, 1, 2)},
     INTERLEAVED | {"interleave": 32, "swizzle": 32, "shape": (2, 4, 8, 8, 16)},
+    INTERLEAVED | {"shape": (2, 4, 128, 128, 8), "box": (1, 1, 112, 128)},
 ]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"address": BASE + 8}, r"array must lie at a multiple of 16 bytes, not '0x7f0000000008'"),
@@ -105,6 +106,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"fill": "one"}, "fill 'one' is not known"),
     (INTERLEAVED | {"shape": (2, 4, 8, 8, 4)}, "shape must end with an axis of 8, the float16 elements of a slice"),
     (INTERLEAVED | {"shape": (4, 8, 8), "box": (1, 8)}, "shape must have 3 to 5 axes besides the slice"),
+    (INTERLEAVED | {"box": (1, 1, 128, 128)}, "box must make at most 232,448 bytes, not '262,144'"),
     (INTERLEAVED | {"box": (1, 2, 4, 8)}, r"box\[1\] must be 1 with interleave"),
     (INTERLEAVED | {"interleave": 32, "shape": (2, 4, 8, 8, 16)}, "swizzle must be 32 with interleave 32"),
     (INTERLEAVED | {"interleave": 32, "swizzle": 32, "shape": (2, 4, 8, 8, 16), "address": BASE + 16}, "multiple of 32"),
@@ -118,6 +120,7 @@ IMAGES: list[tuple[dict[str, Any], str]] = [
     ({"lower": (13, 0), "upper": (0, 0)}, ""),
     ({"shape": (4, 7, 6, 5, 16), "lower": (-16, 0, 0), "upper": (15, 0, 0)}, ""),
     ({"shape": (6, 20, 64), "lower": (-32768,), "upper": (0,)}, ""),
+    ({"shape": (6, 14, 2**31 - 1, 64), "strides": (256, 256, 256)}, ""),
     ({"channels": 0}, "channels must be at least 1"),
     ({"channels": 257}, "channels must be at most 256"),
     ({"channels": 6}, "channels must make a multiple of 16 bytes"),
