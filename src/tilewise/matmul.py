@@ -121,9 +121,10 @@ def matmul(
         return recorded
     if scale_a is not None or scale_b is not None:
         scaled = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
-        return _multiply_again(
+        again: ArrayT = _multiply_again(
             a, b, epilogue=scaled, out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy
         )
+        return again
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = _multiply_plainly(

@@ -64,6 +64,13 @@ def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
 WIDE = {"float32": ("sm_80", "sm_86", "sm_90a"), "float64": ("sm_80", "sm_90a")}
 
 
+def test_tiles_are_what_their_names_say() -> None:
+    for shapes in SHAPES_OF.values():
+        assert {name: f"{one.tile.m}x{one.tile.n}x{one.tile.k}" for name, one in shapes.items()} == {
+            name: name for name in shapes
+        }
+
+
 @pytest.mark.parametrize("element", WIDE)
 def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> None:
     """Three each time, other ones, of float64 or of float32 in tf32, lying in any way, one with an epilogue."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,16 @@ def test_fitting_improves_constants_that_are_off(measured: list[Measured]) -> No
     worse = Target("h200", "sm_90a", 132, plain)
     better = Target("h200", "sm_90a", 132, fit(some, worse))
     assert judge(some, better).median_error < 0.5 * judge(some, worse).median_error
+
+
+def test_fitting_moves_the_constants_of_every_unit_that_was_measured(measured: list[Measured]) -> None:
+    units = ("ffma", "mma8")
+    some = [one for name in units for one in [m for m in measured if m.work.unit == name][::12]]
+    moved = {name: replace(FITTED["h200"].units[name], latency_clocks=5.0) for name in units}
+    start = replace(FITTED["h200"], units={**FITTED["h200"].units, **moved})
+    found = fit(some, Target("h200", "sm_90a", 132, start))
+    assert all(found.units[name] != moved[name] for name in units)
+    assert found.units["thread"] == FITTED["h200"].units["thread"]
 
 
 # ── single choices ──
