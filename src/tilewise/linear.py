@@ -39,7 +39,8 @@ def linear(
     """A linear layer: activation(x · weightᵀ + bias) + residual, in one launch and rounded once.
 
     ``x`` has shape (…, in), ``weight`` (out, in), ``bias`` (out,); the result has shape (…, out). ``x`` and ``weight``
-    may be what :func:`tilewise.quantize` gives: both, or the weight alone beside ``x`` in 16 bits. The other arguments are those of :func:`tilewise.matmul`.
+    may be what :func:`tilewise.quantize` gives: both, or the weight alone beside ``x`` in 16 bits. The other arguments
+    are those of :func:`tilewise.matmul`.
 
     >>> import numpy as np, tilewise as tw
     >>> x, weight, bias = np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.full(4, -5, "float32")

@@ -34,6 +34,7 @@ from tilewise.epilogue import EpilogueCall, Fused, fit, join_epilogue, sums_of, 
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
+from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
 from tilewise.problem import are_multiplied, multiplied_type
@@ -93,11 +94,11 @@ def matmul(
     shall happen to the sums: see :func:`tilewise.epilogue`.
 
     One operand may have 8 bits and the other 16, such as bfloat16 and int8: those of 8 are widened, which is exact, and
-    the result has 16. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales. ``scale_a`` and
-    ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape (m, 1) and (1, n),
-    say. Each sum is multiplied by them before anything else happens to it. Products of float8 hold bfloat16 unless
-    ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep fewer
-    places.
+    the result has 16. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales.
+    ``scale_a`` and ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape
+    (m, 1) and (1, n), say. Each sum is multiplied by them before anything else happens to it. Products of float8 hold
+    bfloat16 unless ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor
+    cores keep fewer places.
 
     torch's gradients are recorded where a tensor requires one: see docs/torch.md.
 
@@ -275,6 +276,8 @@ def in_one_type(
 
     With ``widens`` one of 8 bits beside one of 16 stays as it is: it is widened on the device.
     """
+    # NOTE: of stacks with more axes than a pass knows some kernels would find no way to widen.
+    widens = widens and max(left.ndim, right.ndim) <= STACK_AXES + 2
     if widens and left.dtype != right.dtype and are_multiplied(left.dtype, right.dtype):
         multiplied = multiplied_type(left.dtype, right.dtype)
         if choice.kernels is None or any(multiplied in spec.element_types for spec in choice.kernels):

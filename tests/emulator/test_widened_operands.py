@@ -137,7 +137,9 @@ def test_what_is_planned_for_each_kind_of_product() -> None:
 def test_plans_of_them_are_clean_and_profiled() -> None:
     plan = tw.plan(20, 96, 300, dtype="bfloat16", b_dtype="float8_e4m3fn", layout="nt")
     assert tw.check(plan) == []
-    assert "bfloat16·float8_e4m3fn→bfloat16" in str(plan)
+    assert "bfloat16·float8_e4m3fn→bfloat16" in str(plan) and plan.tiles["instruction"].k == 16
+    older = tw.plan(20, 96, 300, dtype="bfloat16", b_dtype="float8_e4m3fn", gpu="a100")
+    assert older.copies == ("b",) and tw.check(older) == []
     assert tw.profile(plan)["smsp__inst_executed.sum"] > 0
     x, weights = numbers((20, 300), "bfloat16"), numbers((96, 300), "float8_e4m3fn")
     assert compare(tw.matmul(x, weights.T, plan=plan, device="emulator"), x, weights.T).ok
@@ -166,6 +168,17 @@ def test_groups_of_rows_by_weights_of_8_bits() -> None:
     out = tw.grouped_matmul(x, weights, np.array([20, 20, 50], np.int32), device="emulator")
     assert out.dtype == ml_dtypes.bfloat16
     assert compare(out[:20], x[:20], weights[0]).ok and compare(out[20:], x[20:], weights[2]).ok
+
+
+def test_deep_stacks_and_results_of_other_types() -> None:
+    """Of more axes than a launch knows host arrays are converted, as by NumPy."""
+    x, weights = numbers((2, 3, 4, 5, 40), "float16")[:, ::2, ::-1], numbers((2, 2, 4, 40, 7), "int8")
+    assert compare(tw.matmul(x, weights, device="emulator"), x, weights).ok
+    for dtype in (np.float32, np.float64, ml_dtypes.float8_e5m2):
+        out = np.zeros((5, 7), dtype)
+        tw.matmul(x[0, 0, 0], weights[0, 0, 0], out, device="emulator")
+        held = out.astype(np.float16) if dtype == np.float64 else out  # by way of which a host array gets it
+        assert (held == out).all() and compare(held, x[0, 0, 0], weights[0, 0, 0]).ok
 
 
 def test_lists_of_both_types_are_multiplied_by_way_of_stacks() -> None:

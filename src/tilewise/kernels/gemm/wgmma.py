@@ -530,13 +530,18 @@ def defines(settings: Settings) -> dict[str, object]:
     }
 
 
+def _instruction_k(shape: Shape) -> int:
+    """How deep a matrix instruction is: what is widened has twice its bytes by then."""
+    return INSTRUCTION_BYTES * shape.tile.k // ROW_BYTES // (2 if shape.widens else 1)
+
+
 def tiles(settings: Settings) -> dict[str, Tile]:
     """The tiles at every level."""
     shape, (down, across) = shape_of(settings), cluster_of(settings)
     return {
         "cluster": Tile(shape.m * down, shape.n * across, shape.tile.k * int(settings["split"])),
         "block": shape.tile,
-        "instruction": Tile(64, shape.n, INSTRUCTION_BYTES * shape.tile.k // ROW_BYTES),
+        "instruction": Tile(64, shape.n, _instruction_k(shape)),
     }
 
 
