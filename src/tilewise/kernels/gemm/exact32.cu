@@ -13,6 +13,7 @@
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/named_barrier.cuh>
 #include <tilewise/operand_tile.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/ring.cuh>
@@ -182,10 +183,7 @@ inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_c
     }
 }
 
-inline __device__ void wait_for_warpgroup(unsigned group)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
-}
+inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 
 // A warpgroup stores its results, 64×64 at a time.
 inline __device__ void store(SumBox<false, 64> &box, const Sums &sums, unsigned group, unsigned row, unsigned column,

@@ -5,25 +5,26 @@
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
 // columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone. The copy engine rounds
 // float32 to tf32 on its way, as the maps say. The tensor cores keep few places of sums of 8-bit floating-point numbers,
-// so those of 128 of K at a time are added up in float32 beside them. A may have 8 bits beside 16 of B: it goes by way
-// of registers, where it is widened, exactly (tilewise/widened_tile.cuh). Blocks stay for several tiles. Either all warpgroups have a part of each tile,
-// or every warpgroup has tiles of its own (PINGPONG), and while one stores its results another one multiplies. Blocks
-// of a cluster share what they load, those below one another B, those side by side A; or each has a part of K, and
-// they add up what they have, in the order of their ranks, so that the result has the same bits every time.
+// so those of 128 of K at a time are added up in float32 beside them. A may have 8 bits beside 16 of B: then it goes by
+// way of registers, where it is widened, exactly (tilewise/widened_tile.cuh). Blocks stay for several tiles. Either all
+// warpgroups have a part of each tile, or every warpgroup has tiles of its own (PINGPONG), and while one stores its
+// results another one multiplies. Blocks of a cluster share what they load, those below one another B, those side by side
+// A; or each has a part of K, and they add up what they have, in the order of their ranks, so that the result has the same
+// bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
 // Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
 // device, and blocks walk over the tiles of all of them.
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16; in tf32 half as deep,
 // of 8 bits twice.
+#include <tilewise/block_tiles.cuh>
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
-#include <tilewise/group_walk.cuh>
 #include <tilewise/matrix.cuh>
+#include <tilewise/named_barrier.cuh>
 #include <tilewise/operand_tile.cuh>
 #include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
-#include <tilewise/raster.cuh>
 #include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
 #include <tilewise/strided.cuh>
@@ -129,12 +130,6 @@ constexpr bool SHIFT_REGISTERS = CONSUMERS > 1 && SPLIT == 1 && RESIDENT == 1;
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40, CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
 static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP <= 65536, "all there are");
 
-// Which matrix of the stack, and where its tile begins.
-struct Place {
-    unsigned row, column;
-    tensor_copy::InStack which;
-};
-
 // NOTE: rows of B come 64 columns at a time: the last of them may be beyond the tile.
 constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
 
@@ -166,64 +161,12 @@ static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::
               "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
 #endif
 
-// The tiles that a block computes, one after another, and its place among the blocks of its cluster. Parts of K are as
-// matrices of a stack.
-struct Tiles {
-    unsigned rows, columns; // of tiles of clusters
-    unsigned count;         // of them, in the whole stack
-    unsigned inner;         // matrices along the inner axis of the stack
-    unsigned index;
-    unsigned rank, row, column; // of the block in its cluster
-    GroupWalk<BLOCK_M> walk;    // over groups, of which there is a matrix for each
-
-    __device__ Tiles(unsigned height, unsigned width, unsigned matrices, unsigned inner, const int *group_ends)
-        : rows(height / (CLUSTER_M * BLOCK_M) + (height % (CLUSTER_M * BLOCK_M) != 0)),
-          columns(width / (CLUSTER_N * BLOCK_N) + (width % (CLUSTER_N * BLOCK_N) != 0)), inner(inner),
-          walk(group_ends, matrices, height, columns)
-    {
-        count = rows * columns * matrices;
-        index = blockIdx.x / CLUSTER;
-        rank = CLUSTER == 1 ? 0 : cluster::rank();
-        row = rank % CLUSTER_M, column = rank / CLUSTER_M % CLUSTER_N;
-    }
-
-    // Whether there is a tile for the block, or one after so many. All lanes of a warp ask for a tile of a group.
-    // NOTE: the walk over groups goes there: now() and end() are of that tile then.
-    __device__ bool more() { return more(0); }
-    __device__ bool more(unsigned later)
-    {
-        const unsigned sought = index + later * (gridDim.x / CLUSTER);
-        return GROUPED ? walk.seek(sought) : sought < count;
-    }
-    __device__ void next(unsigned count = 1) { index += count * (gridDim.x / CLUSTER); }
-
-    // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
-    __device__ Place now() const
-    {
-        if constexpr (GROUPED) {
-            const TileIndex tile = grouped(walk.tile(index), walk.tile_rows(), columns);
-            return {walk.begin() + tile.row * BLOCK_M, tile.column * BLOCK_N, {0, walk.group()}};
-        }
-        const unsigned matrix = STACKED || PARTS > 1 ? index / (rows * columns) : 0;
-        const TileIndex tile = grouped(index - matrix * rows * columns, rows, columns);
-        return {(tile.row * CLUSTER_M + row) * BLOCK_M, (tile.column * CLUSTER_N + column) * BLOCK_N,
-                {matrix / inner, matrix % inner}};
-    }
-
-    // The rows of C that the tile may store: up to the end of its group.
-    __device__ unsigned end(unsigned height) const { return GROUPED ? walk.end() : height; }
-
-    // The blocks, a bit each, in the same row and in the same column of the cluster.
-    __device__ unsigned short beside() const
-    {
-        unsigned short blocks = 0;
-#pragma unroll
-        for (unsigned i = 0; i < CLUSTER_N; ++i)
-            blocks |= 1 << (i * CLUSTER_M + row);
-        return blocks;
-    }
-    __device__ unsigned short below() const { return ((1 << CLUSTER_M) - 1) << column * CLUSTER_M; }
+struct BlockShape {
+    static constexpr unsigned M = BLOCK_M, N = BLOCK_N;
+    static constexpr unsigned CLUSTER_ROWS = CLUSTER_M, CLUSTER_COLUMNS = CLUSTER_N, BLOCKS = CLUSTER;
+    static constexpr bool IN_GROUPS = GROUPED, OF_MATRICES = STACKED || PARTS > 1;
 };
+using Tiles = BlockTiles<BlockShape>; // parts of K are as matrices of a stack
 
 // The steps of K that a block has: all, or its part of them.
 struct Steps {
@@ -276,16 +219,9 @@ inline __device__ void say_empty(Shared &shared, unsigned slot)
 }
 
 // Where every warpgroup has tiles of its own, they multiply one after another: a slot's barrier tells this round from
-// the one before, not from earlier ones.
-inline __device__ void wait_for_turn(unsigned group)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(2 + CONSUMERS + group), "n"(2 * WARPGROUP) : "memory");
-}
-
-inline __device__ void give_turn(unsigned group)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(2 + CONSUMERS + group), "n"(2 * WARPGROUP) : "memory");
-}
+// the one before, not from earlier ones. Barrier 0 is that of __syncthreads, the next ones are of consumers.
+inline __device__ void wait_for_turn(unsigned group) { named_barrier::wait<2 * WARPGROUP>(2 + CONSUMERS + group); }
+inline __device__ void give_turn(unsigned group) { named_barrier::arrive<2 * WARPGROUP>(2 + CONSUMERS + group); }
 
 // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
 // Then it is `next`'s turn, if that is one.
@@ -386,16 +322,9 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
         consume_at_once(shared, sums, begin, steps, turn, next);
 }
 
-// Waits for all threads of the consumer `group`, or of all consumers. Barrier 0 is that of __syncthreads.
-inline __device__ void wait_for_warpgroup(unsigned group)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(WARPGROUP) : "memory");
-}
-
-inline __device__ void wait_for_consumers()
-{
-    asm volatile("bar.sync %0, %1;" ::"n"(1 + CONSUMERS), "n"(CONSUMERS * WARPGROUP) : "memory");
-}
+// Waits for all threads of the consumer `group`, or of all consumers.
+inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
+inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
 // A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
 template <typename Register, unsigned COUNT>
