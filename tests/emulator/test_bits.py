@@ -286,6 +286,17 @@ def test_tables_permutations_and_packs(way: str, count: int) -> None:
     check(tables() + packs(), inputs([32] * 4, count), way)
 
 
+@pytest.mark.parametrize(("way", "count"), WAYS)
+def test_saturating_sums_and_differences_stop_at_the_limits_of_their_type(way: str, count: int) -> None:
+    """Neither goes round, and neither stops at the limits of the unsigned type."""
+    s = number("s32")
+    rows = [
+        Row("add.sat.s32 {d}, {a}, {b};", 32, lambda a, b: clamped(s(a) + s(b), "s32")),
+        Row("sub.sat.s32 {d}, {a}, {b};", 32, lambda a, b: clamped(s(a) - s(b), "s32")),
+    ]
+    check(rows, inputs([32, 32], count), way)
+
+
 # -- video -------------------------------------------------------------------------------------------
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
