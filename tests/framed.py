@@ -8,12 +8,33 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Framed", "marked"]
+__all__ = ["Framed", "framed", "marked", "numbers"]
 
 Array = npt.NDArray[Any]
 # NaN whose digits no computation makes; of integers a number that is rare.
 _MARKS = {"float32": 0x7FC0_BEEF, "float64": 0x7FF8_0000_0000_BEEF, "float16": 0x7EEF, "bfloat16": 0x7FEF,
           "float8_e4m3fn": 0xFF, "float8_e5m2": 0xFD, "int8": 0x81, "int32": 0x8000_BEEF}  # fmt: skip
+
+
+_RANDOM = np.random.default_rng()
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> Array:
+    """Normal random numbers; of int8 all that there are, each as often."""
+    if dtype == "int8":
+        return _RANDOM.integers(-128, 128, shape).astype(np.int8)
+    return _RANDOM.standard_normal(shape).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+
+
+def framed(shape: tuple[int, ...], dtype: str, in_rows: bool, skip: int, gap: int) -> Array:
+    """Random matrices in rows or columns, with ``skip`` marks before each line and ``gap`` behind it; -1: to 16 elements."""
+    *stack, rows, columns = shape
+    if not in_rows:
+        return framed((*stack, columns, rows), dtype, True, skip, gap).swapaxes(-1, -2)
+    after = gap if gap >= 0 else -(skip + columns) % 16
+    inside = marked((*stack, rows, skip + columns + after), dtype)[..., skip : skip + columns]
+    inside[...] = numbers(inside.shape, dtype)
+    return inside
 
 
 def marked(shape: tuple[int, ...], dtype: str) -> Array:

@@ -60,13 +60,7 @@ def linear(
         return recorded
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
-    if not left.shape:
-        raise ArgumentError("x", "must have at least one dimension", "a scalar")
-    if len(weights.shape) != 2:
-        raise ArgumentError("weight", "must have the shape (out, in)", weights.shape)
-    if weights.shape[1] != left.shape[-1]:
-        rule = f"must have as many columns as x ({left.shape[-1]})"
-        raise ArgumentError("weight", rule, f"shapes {left.shape} and {weights.shape}")
+    _check_shapes(left, weights)
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
     scaled = of_x is not None or of_weight is not None
     if scaled and left.library.name == weights.library.name == "torch":
@@ -93,6 +87,17 @@ def linear(
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = multiply_views(left, right, out, device, choice, fused, None if scaled else offer)
     return result
+
+
+def _check_shapes(x: View, weight: View) -> None:
+    """Refuse a scalar, a weight that is no matrix, and sizes that differ along K."""
+    if not x.shape:
+        raise ArgumentError("x", "must have at least one dimension", "a scalar")
+    if len(weight.shape) != 2:
+        raise ArgumentError("weight", "must have the shape (out, in)", weight.shape)
+    if weight.shape[1] != x.shape[-1]:
+        rule = f"must have as many columns as x ({x.shape[-1]})"
+        raise ArgumentError("weight", rule, f"shapes {x.shape} and {weight.shape}")
 
 
 def _turned(scale: Any) -> View:

@@ -37,7 +37,7 @@ from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
-from tilewise.problem import are_multiplied, multiplied_type
+from tilewise.problem import can_multiply, multiplied_type
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
@@ -278,7 +278,7 @@ def in_one_type(
     """
     # NOTE: of stacks with more axes than a pass knows some kernels would find no way to widen.
     widens = widens and max(left.ndim, right.ndim) <= STACK_AXES + 2
-    if widens and left.dtype != right.dtype and are_multiplied(left.dtype, right.dtype):
+    if widens and left.dtype != right.dtype and can_multiply(left.dtype, right.dtype):
         multiplied = multiplied_type(left.dtype, right.dtype)
         if choice.kernels is None or any(multiplied in spec.element_types for spec in choice.kernels):
             return left, right

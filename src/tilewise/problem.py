@@ -21,7 +21,7 @@ __all__ = [
     "Layout",
     "Problem",
     "Tile",
-    "are_multiplied",
+    "can_multiply",
     "finished_type",
     "multiplied_type",
     "resolve_arithmetic",
@@ -75,8 +75,8 @@ def multiplied_type(a: str, b: str) -> str:
     return b if b in _WIDENING and a in EIGHT_BITS else a
 
 
-def are_multiplied(a: str, b: str) -> bool:
-    """Whether operands of two types are multiplied as they are."""
+def can_multiply(a: str, b: str) -> bool:
+    """Whether operands of these two types can be multiplied as they are: of one type, or of 8 bits beside 16."""
     return a == b or (bool({a, b} & set(_WIDENING)) and bool({a, b} & set(EIGHT_BITS)))
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tests.framed import marked
+from tests.framed import framed, marked, numbers
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -31,24 +31,6 @@ TYPES = (*FLOATS, "int8")
 SUMS = {"int8": "int32"}
 LAYOUTS = ("nn", "nt", "tn", "tt")
 UNEXCHANGED = {(one.m, one.n) for one in TILES}
-
-
-def numbers(shape: tuple[int, ...], element: str) -> Array:
-    """Random ones, of integers all that there are."""
-    if element == "int8":
-        return RANDOM.integers(-128, 128, shape).astype(np.int8)
-    return RANDOM.standard_normal(shape).astype(FLOATS[element])
-
-
-def framed(shape: tuple[int, ...], element: str, in_rows: bool, skip: int, gap: int) -> Array:
-    """Matrices in rows or columns, with ``skip`` marks before each line and ``gap`` behind it; -1: to 16 bytes."""
-    *stack, rows, columns = shape
-    if not in_rows:
-        return framed((*stack, columns, rows), element, True, skip, gap).swapaxes(-1, -2)
-    after = gap if gap >= 0 else -(skip + columns) % 16
-    inside = marked((*stack, rows, skip + columns + after), element)[..., skip : skip + columns]
-    inside[...] = numbers(inside.shape, element)
-    return inside
 
 
 def check(

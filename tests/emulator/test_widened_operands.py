@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tests.framed import marked
+from tests.framed import framed, numbers
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -29,24 +29,6 @@ NARROW: dict[str, Any] = {
 }  # fmt: skip
 WIDE: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 LAYOUTS = ("nn", "nt", "tn", "tt")
-
-
-def numbers(shape: tuple[int, ...], name: str) -> Array:
-    """Random ones, of integers all that there are."""
-    if name == "int8":
-        return RANDOM.integers(-128, 128, shape).astype(np.int8)
-    return RANDOM.standard_normal(shape).astype((NARROW | WIDE)[name])
-
-
-def framed(shape: tuple[int, ...], name: str, in_rows: bool, skip: int, gap: int) -> Array:
-    """Matrices in rows or columns, with ``skip`` marks before each line and ``gap`` behind it; -1: to 16 bytes."""
-    *stack, rows, columns = shape
-    if not in_rows:
-        return framed((*stack, columns, rows), name, True, skip, gap).swapaxes(-1, -2)
-    after = gap if gap >= 0 else -(skip + columns) % 16
-    inside = marked((*stack, rows, skip + columns + after), name)[..., skip : skip + columns]
-    inside[...] = numbers(inside.shape, name)
-    return inside
 
 
 def check(a: Array, b: Array, order: Any = "eager", **given: Any) -> Array:

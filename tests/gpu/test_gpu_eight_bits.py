@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.framed import numbers
 from tilewise.calls import Choice
 from tilewise.devices import gpu
 from tilewise.kernels import KERNELS
@@ -27,12 +28,6 @@ RESULT = {"int8": "int32"}
 def device() -> Any:
     assert gpu.count(), gpu.why_not()
     return gpu.open(0)
-
-
-def numbers(shape: tuple[int, ...], element: str) -> Any:
-    if element == "int8":
-        return RANDOM.integers(-128, 128, shape).astype(np.int8)
-    return RANDOM.standard_normal(shape).astype(getattr(ml_dtypes, element))
 
 
 def lying(device: Any, shape: tuple[int, int], element: str, letter: str) -> tuple[Any, Any]:

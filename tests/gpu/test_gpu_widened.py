@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.framed import numbers
 from tilewise.calls import Choice
 from tilewise.devices import gpu
 from tilewise.matmul import multiply
@@ -28,12 +29,6 @@ WIDE: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 def device() -> Any:
     assert gpu.count(), gpu.why_not()
     return gpu.open(0)
-
-
-def numbers(shape: tuple[int, ...], name: str) -> Any:
-    if name == "int8":
-        return RANDOM.integers(-128, 128, shape).astype(np.int8)
-    return RANDOM.standard_normal(shape).astype((NARROW | WIDE)[name])
 
 
 @pytest.mark.parametrize("wide", WIDE)

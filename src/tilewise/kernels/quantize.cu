@@ -5,7 +5,7 @@
 // what is not negative has bits in the order of numbers. Blocks have tiles of 64 rows and 256 columns.
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
-#include <tilewise/strided.cuh>
+#include <tilewise/strided_run.cuh>
 
 #ifndef ELEMENT
 #define ELEMENT float32 // or float16, bfloat16
@@ -32,44 +32,6 @@ struct TilePlace {
         row = blockIdx.x / columns % rows * TILE_ROWS, column = blockIdx.x % columns * TILE_COLUMNS;
     }
 };
-
-// Neighbours in a row that a lane has: read at once where they lie so, and zeros beyond the last column.
-template <typename T> inline __device__ Neighbours<T, PER_LANE> read_run(const Strided<const T> &from, unsigned row,
-                                                                         unsigned column)
-{
-    Neighbours<T, PER_LANE> run;
-    const T *begin = from.at(row, column);
-    if (from.column_stride == 1 && column + PER_LANE <= from.columns && run.are_aligned(begin)) {
-        run.read(begin);
-    } else {
-#pragma unroll
-        for (unsigned i = 0; i < PER_LANE; ++i)
-            run.at[i] = column + i < from.columns ? *from.at(row, column + i) : T();
-    }
-    return run;
-}
-
-template <typename T>
-inline __device__ void write_run(const Neighbours<T, PER_LANE> &run, const Strided<T> &to, unsigned row, unsigned column)
-{
-    T *begin = to.at(row, column);
-    if (to.column_stride == 1 && column + PER_LANE <= to.columns && run.are_aligned(begin)) {
-        run.write(begin);
-        return;
-    }
-#pragma unroll
-    for (unsigned i = 0; i < PER_LANE; ++i)
-        if (column + i < to.columns) *to.at(row, column + i) = run.at[i];
-}
-
-// Integers as numbers too.
-template <typename T> inline __device__ float as_float(T value)
-{
-    if constexpr (SAME<T, int8>)
-        return static_cast<int>(value);
-    else
-        return widen(value);
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) clear(unsigned *largest, unsigned count)
 {
@@ -101,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     float of_columns[PER_LANE] = {};
 #pragma unroll 4
     for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
-        const auto run = read_run(numbers, row, column);
+        const auto run = read_run<PER_LANE>(numbers, row, column);
         float of_row = 0;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
@@ -144,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     if (column >= numbers.columns) return;
 #pragma unroll 4
     for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
-        const auto run = read_run(numbers, row, column);
+        const auto run = read_run<PER_LANE>(numbers, row, column);
         Neighbours<VALUE, PER_LANE> made;
         float scale = 1;
 #pragma unroll
@@ -175,13 +137,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     if (column >= numbers.columns) return;
 #pragma unroll 4
     for (unsigned row = tile.row + warp; row < min(tile.row + TILE_ROWS, numbers.rows); row += WARPS) {
-        const auto run = read_run(values, row, column);
+        const auto run = read_run<PER_LANE>(values, row, column);
         Neighbours<ELEMENT, PER_LANE> made;
         float scale = 1;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
             if (i == 0 || scales.column_stride != 0) scale = *scales.at(row, min(column + i, numbers.columns - 1));
-            made.at[i] = narrow<ELEMENT>(as_float(run.at[i]) * scale);
+            made.at[i] = narrow<ELEMENT>(widen_to<float32>(run.at[i]) * scale);
         }
         write_run(made, numbers, row, column);
     }

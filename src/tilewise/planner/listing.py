@@ -18,7 +18,7 @@ from tilewise.problem import (
     ELEMENT_BYTES,
     Layout,
     Problem,
-    are_multiplied,
+    can_multiply,
     multiplied_type,
     result_of,
     sum_type,
@@ -148,7 +148,7 @@ def operands_of(
     _check_type("dtype", dtype, {name for spec in KERNELS.values() for name in spec.element_types})
     second = dtype if b_dtype is None else b_dtype
     _check_type("b_dtype", second, ELEMENT_BYTES)
-    if not are_multiplied(dtype, second):
+    if not can_multiply(dtype, second):
         rule = f"must be {dtype}, or one of them of 8 bits and the other of 16"
         raise ArgumentError("b_dtype", rule, second)
     if result is not None:

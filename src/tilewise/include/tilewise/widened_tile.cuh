@@ -7,19 +7,14 @@
 
 // Two bytes, the first in the low one, as two elements of 16 bits that share a register: by way of what the hardware makes
 // of them, float16, which has all of them.
-inline __device__ unsigned as_float16(unsigned both, float8_e4m3fn)
-{
-    unsigned pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<unsigned short>(both)));
-    return pair;
-}
-
-inline __device__ unsigned as_float16(unsigned both, float8_e5m2) { return __byte_perm(both, 0, 0x1404); } // upper bytes
-
 template <typename Wide, typename Narrow> struct Widened {
     static __device__ unsigned of(unsigned both)
     {
-        const unsigned pair = as_float16(both, Narrow());
+        unsigned pair;
+        if constexpr (SAME<Narrow, float8_e4m3fn>)
+            pair = e4m3_as_float16(both);
+        else
+            pair = __byte_perm(both, 0, 0x1404); // e5m2 has the upper bytes of float16
         if constexpr (SAME<Wide, float16>)
             return pair;
         else
@@ -27,14 +22,15 @@ template <typename Wide, typename Narrow> struct Widened {
     }
 };
 
-// Of int8 the bits go behind those of a large number, which is taken away again.
-inline __device__ unsigned behind(unsigned both, unsigned upper) { return __byte_perm(both, upper, 0x4140); }
+// Two bytes as the lower halves of 16 bits each, below a byte that both have: so those of int8 are the last digits of a
+// large number, which is taken away again.
+inline __device__ unsigned put_below(unsigned upper, unsigned both) { return __byte_perm(both, upper, 0x4140); }
 
 template <> struct Widened<float16, int8> {
     static __device__ unsigned of(unsigned both)
     {
         unsigned pair;
-        const unsigned above = behind(both ^ 0x8080, 0x64); // 1024 + 128 + n
+        const unsigned above = put_below(0x64, both ^ 0x8080); // 1024 + 128 + n
         asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(above), "r"(0x64806480));
         return pair;
     }
@@ -44,7 +40,7 @@ template <> struct Widened<bfloat16, int8> {
     static __device__ unsigned of(unsigned both)
     {
         unsigned pair;
-        const unsigned bits = behind(both, 0x43); // 128 + the lower seven, less 128 or, of a negative one, 256
+        const unsigned bits = put_below(0x43, both); // 128 + the lower seven, less 128 or, of a negative one, 256
         asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(bits & 0xff7fff7f), "r"(bits & 0xff80ff80));
         return pair;
     }

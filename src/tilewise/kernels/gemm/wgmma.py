@@ -316,7 +316,6 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
-    element = str(settings["element"])
     if unfit := _refuse_widened(operands, settings):
         return unfit
     if str(settings["partition"]) not in PARTITIONS_OF[loaded_element(settings)]:
@@ -327,21 +326,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if unfit := refuse_types(operands, settings):
         return unfit
     shape, split = shape_of(settings), int(settings["split"])
-    down, across = cluster_of(settings)
-    if (settings["a_in_rows"] and shape.m % (8 * across)) or (
-        not settings["b_in_rows"] and shape.n % (8 * down)
-    ):
-        return ArgumentError(
-            "cluster", f"must be '1x1' for a tile of {shape.m}×{shape.n}", settings["cluster"]
-        )
-    if (shape.in_steps or shape.widens) and shape.pingpong:
-        return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
-    if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
-        return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
-    if element in INTEGERS and settings["parts"] != 1:
-        return ArgumentError("parts", f"must be 1 for {element}", settings["parts"])
-    if shape.sum_registers > MOST_SUMS:
-        return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
+    if unfit := _refuse_shape(shape, settings):
+        return unfit
     if operands.groups and shape.sum_registers > MOST_SUMS_CHANGED:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
@@ -365,6 +351,29 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         except ArgumentError as error:
             return error
     return refuse_blocks(clusters(inner, settings) * split * parts * 2)
+
+
+def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
+    """Refuse a tile that its elements, its schedule or its cluster do not allow."""
+    (down, across), element = cluster_of(settings), str(settings["element"])
+    parts_of_a, parts_of_b = (
+        8 * across,
+        8 * down,
+    )  # blocks of a cluster load whole groups of eight lines along K each
+    if (settings["a_in_rows"] and shape.m % parts_of_a) or (
+        not settings["b_in_rows"] and shape.n % parts_of_b
+    ):
+        rule = f"must be '1x1' for a tile of {shape.m}×{shape.n}"
+        return ArgumentError("cluster", rule, settings["cluster"])
+    if (shape.in_steps or shape.widens) and shape.pingpong:
+        return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
+    if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
+        return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
+    if element in INTEGERS and settings["parts"] != 1:
+        return ArgumentError("parts", f"must be 1 for {element}", settings["parts"])
+    if shape.sum_registers > MOST_SUMS:
+        return ArgumentError("pingpong", f"must be 0 for a tile of {shape.m}×{shape.n}", 1)
+    return None
 
 
 def _refuse_widened(operands: Operands, settings: Settings) -> ArgumentError | None:

@@ -2,7 +2,7 @@
 // Exact. Lines go on as zeros from their last element to the pitch. A thread makes 16 bytes.
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
-#include <tilewise/strided.cuh>
+#include <tilewise/strided_run.cuh>
 
 #ifndef NARROW
 #define NARROW int8 // or float8_e4m3fn, float8_e5m2
@@ -20,14 +20,6 @@ using Narrow = NARROW;
 using Wide = WIDE;
 constexpr unsigned RUN = 16 / sizeof(Wide);
 
-inline __device__ float32 as_float(Narrow element)
-{
-    if constexpr (SAME<Narrow, int8>)
-        return static_cast<int>(element);
-    else
-        return widen(element);
-}
-
 // `lines` are those of the whole stack, whose inner axis has `inner_count` matrices.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     widen(Strided<const Narrow> from, Strided<Wide> to, unsigned inner_count, unsigned lines)
@@ -42,18 +34,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned matrix = line / from.rows, row = line % from.rows;
     from.select(matrix, inner_count), to.select(matrix, inner_count);
 
-    Neighbours<Narrow, RUN> read;
-    const Narrow *source = from.at(row, column);
-    if (from.column_stride == 1 && column + RUN <= from.columns && read.are_aligned(source)) {
-        read.read(source);
-    } else {
-#pragma unroll
-        for (unsigned i = 0; i < RUN; ++i)
-            read.at[i] = column + i < from.columns ? source[i * from.column_stride] : Narrow();
-    }
+    const auto read = read_run<RUN>(from, row, column);
     Neighbours<Wide, RUN> made;
 #pragma unroll
     for (unsigned i = 0; i < RUN; ++i)
-        made.at[i] = narrow<Wide>(as_float(read.at[i]));
+        made.at[i] = narrow<Wide>(widen_to<float32>(read.at[i]));
     made.write(to.at(row, column));
 }
