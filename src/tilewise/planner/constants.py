@@ -129,6 +129,12 @@ FITTED: Mapping[str, Constants] = {
             "mma_f64": UnitCost(
                 100, 2.5, 2180, 13.7, 685, 25, 3.8, 1.28, 0.68, 1.2e-11, outside=0.67,
             ),
+            "mma_int8": UnitCost(
+                1400, 2.5, 2180, 13.7, 685, 402, 3.8, 1.28, 0.68, 2.2e-12, outside=0.67,
+            ),
+            "mma_fp8": UnitCost(
+                1400, 2.5, 2180, 13.7, 685, 402, 3.8, 1.28, 0.68, 2.2e-12, outside=0.67,
+            ),
             "wgmma": UnitCost(1860, 3.8, 2920, 15.1, stores_per_clock=1.92, memory_share=0.64, joules_per_mac=1.5e-12),
             "wgmma_gemm": _WGMMA,
             "wgmma_tf32": replace(
@@ -181,11 +187,12 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "wgmma_tf32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "mma_int8", "mma_fp8", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
 operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
-half its multiply-adds, and with four fifths of what the tensor cores have of float64. "wgmma_tf32" is "wgmma_gemm" with
+half its multiply-adds, and with four fifths of what the tensor cores have of float64; those of 8 bits with twice its
+multiply-adds, each of which takes half the energy. "wgmma_tf32" is "wgmma_gemm" with
 half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
 in float32 do."""
 
@@ -204,6 +211,8 @@ EMULATOR = Constants(
         "mma_f16": UnitCost(3.2, 0, 50_000, 4),
         "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
         "mma_f64": UnitCost(1.0, 0, 50_000, 4),
+        "mma_int8": UnitCost(3.2, 0, 50_000, 4),
+        "mma_fp8": UnitCost(3.2, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
@@ -258,6 +267,8 @@ def scaled(gpu: Gpu | None) -> Constants:
         "mma_f16": gpu.peaks.fp16_fp16 or peak,  # of a GeForce twice what it has with sums in float32
         "mma_tf32": gpu.peaks.tf32 or peak / 2,
         "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
+        "mma_int8": gpu.peaks.int8 or 2 * peak,
+        "mma_fp8": gpu.peaks.fp8_fp32 or 2 * peak,
     }
 
     def rescale(name: str, unit: UnitCost) -> UnitCost:

@@ -2,8 +2,8 @@
 // of them, and the instructions.
 //
 // Elements of 16 bits come by ldmatrix, transposed on the way where they do not lie along K. Those of 32 bits, which are
-// rounded to tf32, do so where they lie along K: four bytes of a row for each lane, be it one element or two. For all
-// others a lane reads element by element.
+// rounded to tf32, do so where they lie along K: four bytes of a row for each lane, be it one element or two. So do those
+// of 8 bits, which always lie along K. For all others a lane reads element by element.
 #pragma once
 
 #include <tilewise/warp_tile.cuh>
@@ -23,13 +23,18 @@ template <> struct MmaForm<float64> {
     using Sum = float64;
     static constexpr unsigned SLICE_K = 4;
 };
+template <typename Sum_> struct MmaFormOfBytes {
+    using Sum = Sum_;
+    static constexpr unsigned SLICE_K = 32;
+};
+template <> struct MmaForm<float8_e4m3fn> : MmaFormOfBytes<float32> {};
+template <> struct MmaForm<float8_e5m2> : MmaFormOfBytes<float32> {};
+template <> struct MmaForm<int8> : MmaFormOfBytes<int32> {};
 
 // How a tile lies whose lines are so long, in lines along K or not.
 template <typename Element, unsigned LINES, unsigned LENGTH, bool ALONG_K> struct LieOf {
-    using Type = SwizzledTile<LINES, LENGTH>;
-};
-template <unsigned LINES, unsigned LENGTH> struct LieOf<float32, LINES, LENGTH, true> {
-    using Type = SwizzledTile<LINES, LENGTH, 4>;
+    static_assert(ALONG_K || sizeof(Element) > 1, "ldmatrix does not transpose bytes");
+    using Type = SwizzledTile<LINES, LENGTH, 16 / sizeof(Element)>;
 };
 template <unsigned LINES, unsigned LENGTH> struct LieOf<float32, LINES, LENGTH, false> {
     using Type = PaddedTile<LINES, LENGTH, 4>;
@@ -53,7 +58,7 @@ struct MmaTile : LieOf<Element, ALONG_K_ ? SIZE : DEPTH, ALONG_K_ ? DEPTH : SIZE
     }
 };
 
-// M rows of A and N columns of B, SLICE_K deep: elements of 16 bits.
+// M rows of A and N columns of B, SLICE_K deep: elements of 16 bits, or of 8.
 template <typename Element, unsigned M, unsigned N> struct MmaFragment : Fragment<M, N> {
     template <typename TileA, typename TileB, typename Place>
     __device__ void read(const typename TileA::Chunks &tile_a, const typename TileB::Chunks &tile_b,
@@ -68,8 +73,10 @@ template <typename Element, unsigned M, unsigned N> struct MmaFragment : Fragmen
         for (unsigned i = 0; i < M / 16; ++i)
 #pragma unroll
             for (unsigned j = 0; j < N / 8; ++j) {
-                const unsigned *a = this->a[i], *b = &this->b[j / 2][j % 2 * 2]; // k 0 to 7, and 8 to 15
-                if constexpr (__CUDA_ARCH__ >= 800) {
+                const unsigned *a = this->a[i], *b = &this->b[j / 2][j % 2 * 2]; // two halves of K
+                if constexpr (sizeof(Element) == 1) {
+                    tensor_core::multiply_add_16x8x32<Element>(sums.at[i][j], this->a[i], b[0], b[1]);
+                } else if constexpr (__CUDA_ARCH__ >= 800) {
                     tensor_core::multiply_add_16x8x16<Element>(sums.at[i][j], this->a[i], b[0], b[1]);
                 } else {
                     tensor_core::multiply_add_16x8x8(sums.at[i][j], a[0], a[1], b[0]);

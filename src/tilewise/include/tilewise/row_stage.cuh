@@ -8,8 +8,8 @@
 
 // Sixteen rows of COLUMNS elements. Padded after every 128 bytes, or row if longer, by PAD elements: with
 // what one row of an 8×8 matrix takes, eight rows of pairs (a store) touch all banks, and so do 128
-// neighbouring bytes (a load).
-template <typename Result, unsigned COLUMNS, unsigned PAD = 8> struct alignas(16) RowStage {
+// neighbouring bytes (a load). 16 bytes at least, so that these begin at a multiple of 16.
+template <typename Result, unsigned COLUMNS, unsigned PAD = sizeof(Result) == 1 ? 16 : 8> struct alignas(16) RowStage {
     static constexpr unsigned ROWS = 16;
     static constexpr unsigned ROW_BYTES = COLUMNS * sizeof(Result);
     static constexpr unsigned LINE_ROWS = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;

@@ -9,7 +9,7 @@
 
 namespace tensor_core {
 
-// A thread's sums of one instruction, kept in a type: four float32 or float64, or four float16 in pairs.
+// A thread's sums of one instruction, kept in a type: four float32, int32 or float64, or four float16 in pairs.
 template <typename T> struct SumsIn;
 template <> struct SumsIn<float32> {
     using Type = float[4];
@@ -19,6 +19,9 @@ template <> struct SumsIn<float16> {
 };
 template <> struct SumsIn<float64> {
     using Type = double[4];
+};
+template <> struct SumsIn<int32> {
+    using Type = int[4];
 };
 
 // Loads four 8×8 matrices. Lanes 0 to 7 give the addresses of the eight rows of the first, lanes 8 to 15
@@ -101,6 +104,41 @@ inline __device__ void multiply_add_16x8x16(unsigned (&sum)[2], const unsigned (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same of bytes, four in a register, so twice as deep: sums in float32, of which too few places are kept, or of int8
+// exact modulo 2³². Compute capability 8.9; of int8 8.0.
+template <typename Element>
+inline __device__ void multiply_add_16x8x32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
+
+template <>
+inline __device__ void multiply_add_16x8x32<float8_e4m3fn>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                           unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <>
+inline __device__ void multiply_add_16x8x32<float8_e5m2>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                                         unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <typename Element>
+inline __device__ void multiply_add_16x8x32(int (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    static_assert(SAME<Element, int8>, "whose sums are whole numbers");
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // The same of float32 in tf32, half as deep: an operand's register has one element, of which lane 4·g + t has those of
 // row g and columns t and t + 4. The nearest number of 10 bits of mantissa, away from zero where two are as near.
 // The tensor cores leave the lowest 13 bits out. NOTE: in them may lie all that tells a NaN from infinity.
@@ -142,6 +180,8 @@ inline __device__ float2 row_pair(const float (&sum)[4], unsigned half)
 {
     return {sum[2 * half], sum[2 * half + 1]};
 }
+
+inline __device__ int2 row_pair(const int (&sum)[4], unsigned half) { return {sum[2 * half], sum[2 * half + 1]}; }
 
 inline __device__ double2 row_pair(const double (&sum)[4], unsigned half)
 {

@@ -111,7 +111,7 @@ inline __device__ void load_16x16(unsigned (&matrices)[4], const typename Tile::
                                   unsigned k, const LaneRow &lane)
 {
     if constexpr (ALONG_K)
-        tensor_core::load_4_matrices(matrices, &tile[Tile::slot(first + lane.row, k / CHUNK + lane.half)]);
+        tensor_core::load_4_matrices(matrices, &tile[Tile::slot(first + lane.row, k / Tile::PER_CHUNK + lane.half)]);
     else
         tensor_core::load_4_transposed(matrices, &tile[Tile::slot(k + lane.row, first / CHUNK + lane.half)]);
 }

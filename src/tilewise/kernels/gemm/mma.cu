@@ -1,15 +1,15 @@
 // Products of matrices by mma.sync, a whole stack of them in one launch: C[z] = A[z]·B[z]. Of 16-bit elements on every
-// GPU since Turing, with sums in float32, or of float16 also in float16; since Ampere of float32, rounded to tf32, and of
-// float64.
+// GPU since Turing, with sums in float32, or of float16 also in float16; since Ampere of float32, rounded to tf32, of
+// float64 and of int8, with sums in int32; since Ada of float8.
 //
-// Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns, aligned for
-// anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
+// Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns (those
+// of 8 bits along K), aligned for anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
 // they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
 // memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
 // each, and a second kernel adds up what they have, always in the order of the parts, so that the result has the same
 // bits every time.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
-// of float64 8×8×4, since Hopper 16×8×4).
+// of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/finish_and_add.cuh>
@@ -58,13 +58,13 @@ using namespace warp_tile;
 #define B_BYTES 16
 #endif
 #ifndef ELEMENT
-#define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32) or float64, from Ampere on
+#define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32), float64, int8, from Ampere on, or float8
 #endif
 #ifndef ACCUMULATE // what sums are kept in: float16 as well, of float16
 #define ACCUMULATE MmaForm<ELEMENT>::Sum
 #endif
 #ifndef RESULT
-#define RESULT ELEMENT // or any of float16, bfloat16, float32, but of float64 itself alone
+#define RESULT ELEMENT // or any of float16, bfloat16, float32 and 8 bits, but of float64 itself alone; of int8 int32
 #endif
 
 using Element = ELEMENT;
@@ -72,6 +72,7 @@ using Result = RESULT;
 using Sum = MmaForm<Element>::Sum; // what they are added up in beyond the tensor cores
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
+constexpr bool IN_RUNS = sizeof(Element) == 1 && !SAME<Element, int8>; // the tensor cores keep too few places of sums
 constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
@@ -82,6 +83,7 @@ static_assert(SLICES % 2 == 0, "two fragments take turns");
 static_assert(STAGES >= 2, "copies go to one stage while another is read");
 static_assert(STAGES == 2 || AMPERE && A_BYTES >= 4 && B_BYTES >= 4, "by way of registers copies are one step ahead");
 static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores multiply");
+static_assert(__CUDA_ARCH__ >= 890 || !IN_RUNS, "what Ampere's tensor cores multiply");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -106,6 +108,39 @@ using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
 using WarpSums = Sums<tensor_core::SumsIn<ACCUMULATE>::Type, WARP_M, WARP_N>;
 using SumPair = WarpSums::SumPair;
 
+// How a warp adds up: at once.
+template <bool IN_RUNS> struct Adder {
+    WarpSums sums = {};
+
+    __device__ void add(WarpFragment &fragment) { fragment.multiply_add(sums); }
+    __device__ void end_step(unsigned) {}
+    __device__ void end() {}
+};
+
+// Or in runs of 128 of K, each of which is added to the others in float32.
+template <> struct Adder<true> {
+    static constexpr unsigned RUN = 128 / BLOCK_K; // steps
+    static_assert(128 % BLOCK_K == 0, "a run is whole steps");
+    WarpSums sums = {}, run = {};
+
+    __device__ void add(WarpFragment &fragment) { fragment.multiply_add(run); }
+    __device__ void end_step(unsigned step)
+    {
+        if (step % RUN == RUN - 1) end();
+    }
+    __device__ void end()
+    {
+#pragma unroll
+        for (unsigned i = 0; i < WarpSums::DOWN; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < WarpSums::ACROSS; ++j)
+#pragma unroll
+                for (unsigned part = 0; part < 4; ++part)
+                    sums.at[i][j][part] += run.at[i][j][part], run.at[i][j][part] = 0;
+    }
+};
+using WarpAdder = Adder<IN_RUNS>;
+
 // What a warp reads of a stage.
 struct Reader {
     WarpPlace place;
@@ -121,7 +156,7 @@ struct Reader {
 
 // Adds up all steps with two stages, where copies go by way of registers, or one operand's do. They run one step ahead
 // of the sums; the first turn only copies.
-inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, CopierA &copier_a, CopierB &copier_b,
+inline __device__ void sum_steps_of_two_stages(WarpAdder &adder, Shared &shared, CopierA &copier_a, CopierB &copier_b,
                                                const Reader &reader, unsigned steps)
 {
 #pragma unroll 1
@@ -134,8 +169,9 @@ inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, C
             for (unsigned slice = 0; slice < SLICES; ++slice) {
                 WarpFragment fragment;
                 reader.read(fragment, now, slice);
-                fragment.multiply_add(sums);
+                adder.add(fragment);
             }
+            adder.end_step(turn - 1);
         }
         if (more) copier_a.keep(next.a), copier_b.keep(next.b);
         if (AMPERE) async_copy::wait_for_all(); // for those that are asynchronous
@@ -144,7 +180,7 @@ inline __device__ void sum_steps_of_two_stages(WarpSums &sums, Shared &shared, C
 }
 
 // Adds up all steps. The copies run AHEAD steps ahead of the sums, each step's in a group, an empty one at the end.
-inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier_a, CopierB &copier_b,
+inline __device__ void sum_steps(WarpAdder &adder, Shared &shared, CopierA &copier_a, CopierB &copier_b,
                                  const Reader &reader, unsigned steps)
 {
     constexpr unsigned AHEAD = STAGES - 1;
@@ -179,8 +215,9 @@ inline __device__ void sum_steps(WarpSums &sums, Shared &shared, CopierA &copier
                 if (more) copier_a.start(shared.stages[free].a), copier_b.start(shared.stages[free].b);
                 async_copy::commit();
             }
-            fragments[slice % 2].multiply_add(sums);
+            adder.add(fragments[slice % 2]);
         }
+        adder.end_step(step);
         free = slot, slot = next;
     }
 }
@@ -189,11 +226,14 @@ template <typename Pair> inline __device__ auto round_pair(Pair sums)
 {
     if constexpr (SAME<Result, Sum>)
         return sums;
-    else if constexpr (AMPERE)
+    else if constexpr (AMPERE && sizeof(Result) > 1)
         return narrow_pair<Result>(sums);
     else
-        return narrow_each<Result>(sums); // NOTE: Turing has no instruction that rounds two
+        return narrow_each<Result>(sums); // NOTE: Turing has no instruction that rounds two, nor have integers
 }
+
+inline __device__ float2 as_pair(float x, float y) { return {x, y}; }
+inline __device__ double2 as_pair(double x, double y) { return {x, y}; }
 
 // Two neighbouring sums become results: those inside of C go through the epilogue, and all are rounded.
 struct Finish {
@@ -202,9 +242,10 @@ struct Finish {
 
     template <bool INSIDE> __device__ auto make(SumPair sums, unsigned row, unsigned column) const
     {
-        if (INSIDE || (row < rows && column < columns)) sums.x = epilogue(sums.x, row, column);
-        if (INSIDE || (row < rows && column + 1 < columns)) sums.y = epilogue(sums.y, row, column + 1);
-        return round_pair(sums);
+        decltype(epilogue(sums.x, row, column)) x = sums.x, y = sums.y; // of int32 float32
+        if (INSIDE || (row < rows && column < columns)) x = epilogue(sums.x, row, column);
+        if (INSIDE || (row < rows && column + 1 < columns)) y = epilogue(sums.y, row, column + 1);
+        return round_pair(as_pair(x, y));
     }
 };
 
@@ -259,11 +300,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                      begin * BLOCK_K, a.columns);
     const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
-    WarpSums sums = {};
+    WarpAdder adder;
     if constexpr (STAGES > 2)
-        sum_steps(sums, shared, copier_a, copier_b, reader, end - begin);
+        sum_steps(adder, shared, copier_a, copier_b, reader, end - begin);
     else
-        sum_steps_of_two_stages(sums, shared, copier_a, copier_b, reader, end - begin);
+        sum_steps_of_two_stages(adder, shared, copier_a, copier_b, reader, end - begin);
+    adder.end();
+    WarpSums &sums = adder.sums;
 
     auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
 #if SPLIT > 1
@@ -275,6 +318,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
 }
+
+template <typename T> inline __device__ T add(T one, T other) { return one + other; }
+template <> inline __device__ int add(int one, int other) { return unsigned(one) + unsigned(other); } // modulo 2³²
 
 // Adds up the parts, from the first to the last. One thread for four neighbours in a row of C, one row of blocks of
 // threads for each matrix.
@@ -298,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(256)
         more.read(from + i * part);
 #pragma unroll
         for (unsigned j = 0; j < 4; ++j)
-            sum.at[j] += more.at[j];
+            sum.at[j] = add(sum.at[j], more.at[j]);
     }
     const InStack which = stack[matrix];
     const Epilogue here = epilogue.in_stack(stack, which);

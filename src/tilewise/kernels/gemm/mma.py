@@ -1,10 +1,11 @@
 """Launch of the kernel for the tensor cores of GPUs since Turing: any tile, rows or columns, any alignment, stacks.
 
-It multiplies float16, with sums in float16 if that is asked for, and bfloat16; float64; and float32 in tf32, if that is
-asked for.
+It multiplies float16, with sums in float16 if that is asked for, and bfloat16; float64; float32 in tf32, if that is
+asked for; int8, with sums in int32, and float8.
 
 It reads an operand as it lies wherever the elements of a row, or of a column, are neighbours: with accesses of 16, 8,
-4 or 2 bytes, as its lines are aligned, which is decided when it is compiled.
+4 or 2 bytes, as its lines are aligned, which is decided when it is compiled. Those of 8 bits lie along K, aligned for 4
+bytes or more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
+from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import (
     KernelSpec,
     Operand,
@@ -32,17 +33,19 @@ from tilewise.kernels.spec import (
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.operands import alignment_of
-from tilewise.problem import ELEMENT_BYTES, Tile
+from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, FLOAT8, Tile
+from tilewise.problem import sum_type as sum_type_of
 from tilewise.slots import Gap
 
 __all__ = ["SPEC"]
 
-TURING, AMPERE = (7, 5), (8, 0)
+TURING, AMPERE, ADA = (7, 5), (8, 0), (8, 9)
 FAST_FLOAT64 = ((8, 0), (9, 0), (10, 0))  # whose tensor cores multiply float64 faster than the SIMT units do
 TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
 TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
 MOST_SIZE = 2**31 - 1024  # of the kernel's coordinates, with a tile to spare
 MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
+LEAST_ACCESS = 4  # bytes: of elements of 8 bits
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
@@ -72,9 +75,9 @@ class Shape:
         """The tile of a warp."""
         return Tile(self.tile.m // self.warps[0], self.tile.n // self.warps[1], self.tile.k)
 
-    def half_as_deep(self) -> Shape:
-        """The same with half the steps along K, for elements twice as large."""
-        return replace(self, tile=replace(self.tile, k=self.tile.k // 2))
+    def for_elements_of(self, itemsize: int) -> Shape:
+        """The same as deep in bytes, for elements of so many; it is said for 2."""
+        return replace(self, tile=replace(self.tile, k=self.tile.k * 2 // itemsize))
 
 
 SHAPES = {
@@ -118,18 +121,41 @@ def _named(shape: Shape) -> str:
 # For the largest tiles as deep as 128 bytes of K there are not enough registers.
 WIDE_SHAPES = {
     _named(shape): shape
-    for shape in (one.half_as_deep() for one in SHAPES.values())
+    for shape in (one.for_elements_of(4) for one in SHAPES.values())
     if shape.tile.m * shape.tile.n < 128 * 256 or shape.tile.k < 32
 }
 """Of float32: as many bytes, registers and instructions as of 16-bit elements."""
+
+INT8_SHAPES = {_named(shape): shape for shape in (one.for_elements_of(1) for one in SHAPES.values())}
+
+FLOAT8_SHAPES = {
+    "128x128x64": Shape(Tile(128, 128, 64), (2, 4), 1, (3, 4)),
+    "128x64x64": Shape(Tile(128, 64, 64), (2, 2), 2, (4,)),
+    "64x128x64": Shape(Tile(64, 128, 64), (2, 2), 2, (4,)),
+    "64x64x128": Shape(Tile(64, 64, 128), (2, 2), 3, (3,)),
+    "64x32x128": Shape(Tile(64, 32, 128), (2, 2), 4, (4,)),
+    "32x64x128": Shape(Tile(32, 64, 128), (2, 2), 4, (4,)),
+    "128x16x128": Shape(Tile(128, 16, 128), (4, 1), 4, (4,)),
+    "16x128x128": Shape(Tile(16, 128, 128), (1, 4), 4, (4,)),
+    "64x16x128": Shape(Tile(64, 16, 128), (4, 1), 4, (4,)),
+    "16x64x128": Shape(Tile(16, 64, 128), (1, 4), 4, (4,)),
+}
+"""Of float8, whose sums take twice the registers: those of 128 of K, and all."""
 
 SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
     "float16": SHAPES,
     "bfloat16": SHAPES,
     "float32": WIDE_SHAPES,
     "float64": DOUBLE_SHAPES,
+    "int8": INT8_SHAPES,
+    **dict.fromkeys(FLOAT8, FLOAT8_SHAPES),
 }
-UNITS = {"float32": "mma_tf32", "float64": "mma_f64"}  # of the cost model; others are mma_gemm
+UNITS = {
+    "float32": "mma_tf32",
+    "float64": "mma_f64",
+    "int8": "mma_int8",
+    **dict.fromkeys(FLOAT8, "mma_fp8"),
+}  # of the cost model; others are mma_gemm
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -154,8 +180,8 @@ def unit_of(settings: Settings) -> str:
 
 
 def sum_type(settings: Settings) -> str:
-    """The type that the sums of parts of K are added up in, and that an epilogue computes in."""
-    return "float64" if settings["element"] == "float64" else "float32"
+    """The type that the sums of parts of K are added up in."""
+    return sum_type_of(str(settings["element"]))
 
 
 def shared_bytes(settings: Settings) -> int:
@@ -185,8 +211,15 @@ def has_lines(operand: Operand) -> bool:
 
 
 def is_readable(operand: Operand) -> bool:
-    """Whether the kernel takes the operand as it lies: in lines that are its rows, or its columns."""
+    """Whether the kernel takes the operand as it lies: in lines that are its rows or columns, of 8 bits along K."""
+    if operand.itemsize == 1:
+        return line_bytes(along_k(operand)) >= LEAST_ACCESS
     return has_lines(operand) or has_lines(operand.transposed())
+
+
+def along_k(operand: Operand) -> Operand:
+    """The operand as its rows would be lines along K: itself, or the transpose of B."""
+    return operand.transposed() if operand.name in ("b", "copy_b") else operand
 
 
 def line_bytes(operand: Operand) -> int:
@@ -198,10 +231,15 @@ def line_bytes(operand: Operand) -> int:
 
 
 def lies(operands: Operands) -> dict[str, int]:
-    """The settings that the lie of A and B decides: rows or columns, whichever have wider accesses, and how wide."""
+    """The settings that the lie of A and B decides: rows or columns, whichever have wider accesses, and how wide.
+
+    Of 8 bits those along K.
+    """
     found = {}
     for name, operand in (("a", operands.a), ("b", operands.b)):
         rows, columns = line_bytes(operand), line_bytes(operand.transposed())
+        if operand.itemsize == 1:
+            rows, columns = (rows, 0) if name == "a" else (-1, columns)
         found[f"{name}_in_rows"] = int(rows >= columns)
         found[f"{name}_bytes"] = max(rows, columns, operand.itemsize)
     return found
@@ -224,16 +262,18 @@ def narrowest(settings: Settings) -> int:
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
-    if error := refuse_sizes(operands, "mma", MOST_SIZE):
-        return error
+    if unfit := refuse_types(operands, settings) or refuse_sizes(operands, "mma", MOST_SIZE):
+        return unfit
     for name, operand in (("a", operands.a), ("b", operands.b)):
         aligned = line_bytes(lines_of(name, operand, settings))
-        if not aligned:
+        across = operand.itemsize == 1 and settings[f"{name}_in_rows"] != int(name == "a")
+        if not aligned or across:
             return ArgumentError(
                 f"{name}_in_rows", "must be as the operand lies", settings[f"{name}_in_rows"]
             )
-        if int(settings[f"{name}_bytes"]) < operand.itemsize:
-            rule = f"must be at least {operand.itemsize}, an element of {name}"
+        least = LEAST_ACCESS if operand.itemsize == 1 else operand.itemsize
+        if int(settings[f"{name}_bytes"]) < least:
+            rule = f"must be at least {least} for elements of {operand.dtype}"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
@@ -270,6 +310,9 @@ def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
         return ArgumentError(
             "arithmetic", f"must be None on {arch}", "tf32", "sm_80 is the first that has tf32"
         )
+    if capability < ADA and settings["element"] in FLOAT8:
+        rule = f"must be of 16 bits, or int8, for kernel mma on {arch}"
+        return ArgumentError("element", rule, settings["element"], "sm_89 is the first that has float8")
     if capability < AMPERE and settings["element"] != "float16":
         return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
     if capability < AMPERE and stages != TWO_STAGES:
@@ -429,7 +472,7 @@ def tiles(settings: Settings) -> dict[str, Tile]:
 
 SPEC = KernelSpec(
     name="mma",
-    superseded_on={"float16": ("sm_90a",), "bfloat16": ("sm_90a",)},
+    superseded_on=dict.fromkeys(("float16", "bfloat16", *EIGHT_BITS), ("sm_90a",)),
     title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
     file=Path(__file__).with_suffix(".cu"),
     entries=("mma_gemm", "mma_add"),
@@ -438,14 +481,14 @@ SPEC = KernelSpec(
     settings={
         "partition": tuple(dict.fromkeys(name for shapes in SHAPES_OF.values() for name in shapes)),
         "element": tuple(SHAPES_OF),
-        "result": tuple(SHAPES_OF),
+        "result": (*SHAPES_OF, "int32"),
         "stages": (3, 4, TWO_STAGES),
         "split": SPLITS,
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
-        "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64
+        "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64 and int8
         "pointers": TABLE_SIZES,
     },
     refuse=refuse,
@@ -464,5 +507,5 @@ SPEC = KernelSpec(
     sum_slots=sum_slots,
     readable=is_readable,
     reads_slowly=reads_slowly,
-    lies="have rows or columns whose elements are neighbours",
+    lies="have rows or columns whose elements are neighbours, of 8 bits along k at multiples of 4 bytes,",
 )
