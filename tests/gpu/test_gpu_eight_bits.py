@@ -13,6 +13,7 @@ from tests.framed import numbers
 from tilewise.calls import Choice
 from tilewise.devices import gpu
 from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.mma import SHAPES_OF
 from tilewise.matmul import multiply
 from tilewise.planner import list_candidates, operands_of, target_of_device
 from tilewise.reference import compare
@@ -54,6 +55,19 @@ def test_plans_are_right(device: Any, element: str, layout: str) -> None:
         multiply(left, right, out, None, Choice(specs=(spec,), settings=given))
         compared = compare(out.numpy(), a, b, terms=16)
         assert compared.ok, (m, n, k, spec.name, given, str(compared))
+
+
+@pytest.mark.parametrize("element", TYPES)
+def test_tiles_of_mma_are_right(device: Any, element: str) -> None:
+    """Three at random, which no plan for this GPU has."""
+    for partition in RANDOM.choice(list(SHAPES_OF[element]), 3, replace=False):
+        m, n, k = (int(size) for size in RANDOM.integers(1, (500, 500, 1200)))
+        (a, left), (b, right) = lying(device, (m, k), element, "n"), lying(device, (k, n), element, "t")
+        out = device.empty((m, n), ml_dtypes.bfloat16 if element != "int8" else np.int32)
+        given = ("partition", str(partition)), ("split", int(RANDOM.choice([1, 2])))
+        multiply(left, right, out, None, Choice(specs=(KERNELS["mma"],), settings=given))
+        compared = compare(out.numpy(), a, b, terms=16)
+        assert compared.ok, (m, n, k, given, str(compared))
 
 
 @pytest.mark.parametrize("element", TYPES)
