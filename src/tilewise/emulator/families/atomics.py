@@ -21,6 +21,7 @@ from tilewise.emulator.lowering.memory import (
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
+from tilewise.emulator.operations.operation import Access, LaneRule
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
@@ -90,14 +91,18 @@ class _Kind(NamedTuple):
         return f"atom.{self.op}.{self.type}.{self.elements}.{space}"
 
 
-@effect("atom", "red")
+@effect(
+    "atom",
+    lanes=LaneRule.OWN,
+    accesses=(Access("atomic", 1),),
+    changes=True,
+    polls=True,
+    ptx="1.1",
+    arch="sm_11",
+)
+@effect("red", has_result=False, accesses=(Access("atomic", 0),), changes=True, ptx="1.2", arch="sm_11")
 def atom(e: Lowering, instruction: Instruction) -> None:
     """Change memory atomically for each lane; ``atom`` also returns the old value."""
-    if instruction.opcode == "red" and "async" in instruction.parts:
-        from tilewise.emulator.families.bulk import remote
-
-        remote(e, instruction)
-        return
     kind = _kind(e, instruction)
     operands = list(instruction.operands)
     targets: tuple[Operand, ...] = ()

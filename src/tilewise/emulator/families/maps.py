@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.memory import space_of, take_address
+from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.tensor_map_layout import AXES, BYTES, ELEMENT_SIZES, MAP
 
@@ -41,18 +41,11 @@ _CONSTANTS = {
 }
 
 
-@effect("tensormap")
-def tensormap(e: Lowering, instruction: Instruction) -> None:
-    verb = instruction.parts[0] if instruction.parts else ""
-    if verb == "replace":
-        _replace(e, instruction)
-    elif verb == "cp_fenceproxy":
-        _copy(e, instruction)
-    else:
-        raise unsupported(instruction, "not in this form")
+refuse_other_forms("tensormap", "not in this form")
 
 
-def _replace(e: Lowering, instruction: Instruction) -> None:
+@effect("tensormap.replace", has_result=False, ptx="8.3", arch="sm_90a")
+def replace(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     name = next((part for part in parts if part in _FIELDS), "")
     if not name or "tile" not in parts or "b1024" not in parts:
@@ -110,7 +103,8 @@ def _leave_on_fault(e: Lowering, answer: Value) -> None:
     e.place(good)
 
 
-def _copy(e: Lowering, instruction: Instruction) -> None:
+@effect("tensormap.cp_fenceproxy", has_result=False, ptx="8.3", arch="sm_90")
+def copy_map(e: Lowering, instruction: Instruction) -> None:
     """``cp_fenceproxy``: a map from shared memory to global memory, from where copies may use it."""
     words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
     if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:
@@ -132,8 +126,6 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
 
 
 def _global_addresses(e: Lowering, operand: Address) -> Value:
-    from tilewise.emulator.lowering.memory import take_address
-
     base, lanes = take_address(e, operand)
     wide = e.splat(base)
     if lanes is not None and any(lanes):

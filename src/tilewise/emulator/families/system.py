@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import FaultKind, HostCall
 from tilewise.emulator.llvm.emit import vector
 from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -21,19 +22,19 @@ __all__: list[str] = []  # its instructions are in the tables
 
 
 # -- ends ---------------------------------------------------------------------------------------------
-@effect("trap")
+@effect("trap", has_result=False, ptx="1.0")
 def trap(e: Lowering, instruction: Instruction) -> None:
     """End the launch with a fault."""
     _end(e, FaultKind.TRAP, instruction)
 
 
-@effect("call:nowhere")
+@effect("call:nowhere", lanes=LaneRule.OWN)
 def nowhere(e: Lowering, instruction: Instruction) -> None:
     """A call through a pointer that is not the address of any function that fits."""
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
-@effect("call:overflow")
+@effect("call:overflow", lanes=LaneRule.OWN)
 def overflow(e: Lowering, instruction: Instruction) -> None:
     """A call for which a thread's stack has no room."""
     _end(e, FaultKind.STACK_OVERFLOW, instruction)
@@ -44,7 +45,7 @@ def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
     e.place(e.label("never"))
 
 
-@effect("brkpt")
+@effect("brkpt", has_result=False, ptx="1.0", arch="sm_11")
 def brkpt(e: Lowering, instruction: Instruction) -> None:
     """There is no debugger to stop for."""
     if instruction.parts or instruction.operands:
@@ -59,7 +60,7 @@ def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) ->
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 
-@effect("call:vprintf")
+@effect("call:vprintf", lanes=LaneRule.OWN, changes=True)
 def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
@@ -72,7 +73,7 @@ def vprintf(e: Lowering, instruction: Instruction) -> None:
         e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
 
 
-@effect("call:assertfail")
+@effect("call:assertfail", lanes=LaneRule.OWN)
 def assertfail(e: Lowering, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)

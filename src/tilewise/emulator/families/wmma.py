@@ -25,8 +25,9 @@ from tilewise.emulator.lowering.memory import (
     space_of,
     take_address,
 )
-from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
+from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
 
 if TYPE_CHECKING:
@@ -156,18 +157,12 @@ def _fragment(instruction: Instruction, role: str, shape: str, type_: str, way: 
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@effect("wmma")
-def wmma(e: Lowering, instruction: Instruction) -> None:
-    match instruction.parts[:2]:
-        case ("load", "a" | "b" | "c") | ("store", "d"):
-            _transfer(e, instruction)
-        case ("mma", _):
-            _multiply(e, instruction)
-        case _:
-            raise unsupported(instruction, "this form of wmma is not supported")
+refuse_other_forms("wmma", "this form of wmma is not supported")
 
 
-def _transfer(e: Lowering, instruction: Instruction) -> None:
+@effect("wmma.load.a", "wmma.load.b", "wmma.load.c", lanes=LaneRule.OWN, ptx="6.0", arch="sm_70")
+@effect("wmma.store.d", has_result=False, ptx="6.0", arch="sm_70")
+def transfer(e: Lowering, instruction: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 r, [p], stride``, and the store."""
     verb, role, *words = instruction.parts
     words = [word for word in words if word.split("::")[0] not in ("global", "shared")]
@@ -198,7 +193,8 @@ def _transfer(e: Lowering, instruction: Instruction) -> None:
         _copy(e, instruction, fragment, address, stride[0] if stride else None, False)
 
 
-def _multiply(e: Lowering, instruction: Instruction) -> None:
+@effect("wmma.mma", lanes=LaneRule.OWN, multiplies_matrices=True, ptx="6.0", arch="sm_70")
+def multiply(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts[1:])
     op = words[0] if words[:2] in (["xor", "popc"], ["and", "popc"]) else ""
     words = words[2:] if op else words

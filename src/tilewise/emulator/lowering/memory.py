@@ -21,6 +21,7 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Emitter, Value, join
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -145,7 +146,7 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Memory
     count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
         raise unsupported(instruction, "not with this type")
-    if type_ == "bf16" and instruction.opcode in ("ld", "ldu", "st"):
+    if type_ == "bf16" and operation_of(instruction).plain_access is not None:
         type_ = "b16"  # NOTE: LLVM moves vectors of bfloat by way of float, with a function that is nowhere
     if sum(part.split("::")[0] in _SPACES for part in instruction.parts) > 1:
         raise unsupported(instruction, "more than one space")

@@ -1,0 +1,176 @@
+"""One row: what is known of an operation of PTX, whoever asks. Data, and small functions of the instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Literal
+
+from tilewise.emulator.ptx.syntax import Instruction
+
+__all__ = [
+    "Access",
+    "BarrierUse",
+    "GroupUse",
+    "LaneRule",
+    "MbarrierUse",
+    "OperandTypes",
+    "Operation",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTypes:
+    """The PTX types of an instruction's results and sources."""
+
+    results: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+class LaneRule(Enum):
+    """How a result differs from lane to lane."""
+
+    AS_SOURCES = auto()  # the same in all lanes if the sources are
+    OWN = auto()  # each lane has its own
+    UNIFORM = auto()
+    LOADED = auto()  # what is at the lanes' addresses
+    MOVED = auto()  # the source itself
+    ADDRESS = auto()  # the source, an address, and the start of a window
+    SHUFFLED = auto()  # another lane's source
+    VOTED = auto()  # one for all the lanes that the membermask names
+    MATCHED = auto()  # the lanes with this lane's source
+    SUM = auto()
+    DIFFERENCE = auto()
+    PRODUCT = auto()
+    PRODUCT_AND_SUM = auto()
+    SHIFTED_LEFT = auto()
+    SHIFTED_RIGHT = auto()
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    CONVERTED = auto()
+    SELECTED = auto()
+    COMPARED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Memory that every running lane accesses at an address of its own."""
+
+    action: Literal["load", "store", "atomic", "copy", "fill"]  # a copy reads what a fill writes
+    operand: int  # the address
+    space: Literal["", "global", "shared"] = ""  # "": the one that the instruction says
+    rows: bool = (
+        False  # whether it is a row of 16 bytes of a matrix; if not, elements of the instruction's type
+    )
+    size: Callable[[Instruction], int] | None = None  # bytes, where it is no type that says how many
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierUse:
+    """What an operation does at a barrier of threads."""
+
+    scope: Literal["block", "cluster"]
+    arrives: bool = True
+    waits: bool = True
+    number: int = 0  # the operand that says which barrier of the block it is
+    votes: bool = False  # whether the threads combine predicates there
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierUse:
+    """What an operation does to an mbarrier."""
+
+    act: Literal["make", "expect", "arrive", "arrive after copies", "ask", "inspect"]
+    operand: int = 0  # its address
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """What an operation does with groups of asynchronous operations: it closes one, or waits for some."""
+
+    act: Literal["commit", "wait"]
+    of: Literal["copies", "bulk copies", "products"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What is known of an operation. Defaults are those of arithmetic."""
+
+    name: str  # as it is written: the opcode and the words that make it an operation of its own
+
+    # Its lowering. A pure one has a form and computes; others emit code; at some a warp may stop.
+    form: Callable[[Instruction], OperandTypes] | None = None
+    compute: Callable[..., Any] | None = None  # (emitter, instruction, *sources) → result(s)
+    emit: Callable[[Any, Instruction], None] | None = None  # (lowering, instruction)
+    wait: Callable[[Any, Instruction], Any] | None = None  # (lowering, instruction) → answer
+
+    # Operands and results.
+    has_result: bool = True  # whether its first operand is a destination
+    adds_to_result: bool = False  # whether it reads its destination too
+    lanes: LaneRule = LaneRule.AS_SOURCES
+
+    # Memory.
+    accesses: tuple[Access, ...] = ()  # of lanes one by one; of tiles and bulk copies there are none
+    bulk_copy: str | Callable[[Instruction], str] = ""  # the kind of copy that a unit of its own performs
+    asynchronous: bool = False  # whether it may complete after instructions behind it
+    is_fence: bool = False
+    changes: bool = False  # whether a loop that runs it gets on: it changes memory, or what is in flight
+    polls: bool = False  # whether a loop that runs it may wait for other threads
+
+    # Threads together.
+    exchanges: bool = (
+        False  # whether lanes that a membermask names, the last operand, give one another values
+    )
+    waits_for: Literal["", "warp", "warpgroup", "block", "cluster", "launch"] = ""
+    gathers: Literal["", "always", "where aligned"] = ""  # whether all lanes of a warp run it together
+    barrier: BarrierUse | None = None
+    mbarrier: MbarrierUse | None = None
+    group: GroupUse | None = None
+    multiplies_matrices: bool = False
+
+    launches_dependents: bool = False  # whether the next launch may begin once it has run
+
+    # Since when there is it.
+    ptx: str = ""  # the version; "" where that is not known
+    arch: str = ""  # the least one; "": any
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether it computes results of operands, lane by lane, and nothing else."""
+        return self.compute is not None
+
+    @property
+    def is_lowered(self) -> bool:
+        return any(lower is not None for lower in (self.compute, self.emit, self.wait))
+
+    def copy_kind(self, instruction: Instruction) -> str:
+        """Return the kind of a bulk copy; "" for any other operation."""
+        return self.bulk_copy if isinstance(self.bulk_copy, str) else self.bulk_copy(instruction)
+
+    @property
+    def is_atomic(self) -> bool:
+        return any(access.action == "atomic" for access in self.accesses)
+
+    @property
+    def plain_access(self) -> Access | None:
+        """The access of a load or store of elements; None for any other operation."""
+        if len(self.accesses) != 1:
+            return None
+        access = self.accesses[0]
+        return access if access.action in ("load", "store") and not access.rows else None
+
+    @property
+    def loads(self) -> bool:
+        """Whether it is a plain load."""
+        return self.plain_access is not None and self.plain_access.action == "load"
+
+    @property
+    def stores(self) -> bool:
+        """Whether it is a plain store."""
+        return self.plain_access is not None and self.plain_access.action == "store"
+
+    def gathers_lanes(self, instruction: Instruction) -> bool:
+        """Whether all lanes of a warp have to come to an instruction before it runs."""
+        return self.gathers == "always" or (bool(self.gathers) and "aligned" in instruction.parts)
