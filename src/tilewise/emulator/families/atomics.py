@@ -178,9 +178,7 @@ def _run(e: Lowering, instruction: Instruction, kind: _Kind, addresses: str, buf
     listed = [*e.pointers(), Value("ptr", addresses), e.mask(), e.const("i32", instruction.line)]
     listed += [Value("ptr", buffer), Value("ptr", hint)]
     answer = e.set("i32", f"call i32 @{kind.name}({', '.join(map(str, listed))})")
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
 
 
 # -- the function of one kind -----------------------------------------------------------------------

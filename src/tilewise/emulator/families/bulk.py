@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.cp_async import wait_groups
 from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import WINDOWS, take_address
+from tilewise.emulator.lowering.memory import WINDOWS, take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.operations.registry import operation_of
@@ -113,15 +113,10 @@ class Columns:
     def address(self, offset: int, operand: Operand, space: str) -> None:
         """An address of 32 bits in shared memory, or one of 64 bits, generic or in global memory."""
         e = self.e
-        if not isinstance(operand, Address):
-            raise unsupported(self.instruction, "an address in brackets expected")
-        base, lanes = take_address(e, operand)
-        wide = e.splat(base)
-        if lanes is not None and any(lanes):
-            wide = e.op("add", wide, e.lanes("i64", lanes))
+        wide = take_addresses(e, self.instruction, operand)
         if space.startswith("shared"):
             wide = e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
-        elif space == "generic" and isinstance(operand.base, Symbol):
+        elif space == "generic" and isinstance(operand, Address) and isinstance(operand.base, Symbol):
             place = e.program.places.get(operand.base.name)
             wide = e.op("add", wide, e.const(wide, WINDOWS.get(place.space, 0) if place else 0))
         self.put(offset, wide)
@@ -140,9 +135,7 @@ class Columns:
             e.mask(),
             e.const("i32", self.instruction.line),
         )
-        good = e.label("good")
-        e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-        e.place(good)
+        e.leave_on_fault(answer)
 
 
 # -- copies and reductions ------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> No
         e.call("tw_commit", "void", Value("ptr", "%warp"), e.mask(), number)
     else:
         answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, e.const("i32", keep))
-        _leave_on_fault(e, answer)
+        e.leave_on_fault(answer)
     e.jump(done)
     e.place(done)
 
@@ -81,12 +81,6 @@ def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> No
 def _is_eager(e: Lowering) -> Value:
     order = e.load("i64", e.offset("%ctx", LAUNCH.ORDER), 8)
     return e.compare("icmp eq", order, e.const("i64", 0))
-
-
-def _leave_on_fault(e: Lowering, answer: Value) -> None:
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
 
 
 def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
@@ -102,7 +96,7 @@ def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClas
 def set_off(e: Lowering, data: str) -> None:
     """Issue a flight whose data is filled in."""
     flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
-    _leave_on_fault(e, e.call("tw_fly", "i32", *e.pointers(), flight))
+    e.leave_on_fault(e.call("tw_fly", "i32", *e.pointers(), flight))
 
 
 @effect("cp.async.mbarrier.arrive", asynchronous=True, mbarrier=MbarrierUse("arrive after copies"), **_AMPERE)
@@ -169,7 +163,7 @@ def _in_flight(
     e.store(e.const("i32", source.size), e.offset(data, COPY_SIZE), 4)
     places, size = Value("ptr", e.offset(data, COPY_PLACES)), e.const("i32", source.size)
     line = e.const("i32", instruction.line)
-    _leave_on_fault(e, e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
+    e.leave_on_fault(e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
     set_off(e, data)
 
 
@@ -244,5 +238,5 @@ def _slow(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: V
         Value("ptr", sizes),
         e.const("i32", source.line),
     )
-    _leave_on_fault(e, answer)
+    e.leave_on_fault(answer)
     remember_array(e, source, e.first_lane(every_address(e, source)))

@@ -160,9 +160,7 @@ def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: V
         e.const("i32", instruction.line),
         Value("ptr", buffer),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-    e.place(good)
+    e.leave_on_fault(answer, likely=None)
 
 
 def _named(count: int) -> int:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import space_of, take_address
+from tilewise.emulator.lowering.memory import space_of, take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
 from tilewise.emulator.operations.operation import LaneRule, MbarrierUse
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
 
 if TYPE_CHECKING:
@@ -265,9 +265,7 @@ def change(
         mask,
         e.const("i32", instruction.line),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
     if not one:
         return Value("ptr", results)
 
@@ -278,12 +276,7 @@ def change(
 
 def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     """The address of every lane; of shared memory, of 32 bits."""
-    if not isinstance(operand, Address):
-        raise unsupported(instruction, "an address in brackets expected")
-    base, lanes = take_address(e, operand)
-    wide = e.splat(base)
-    if lanes is not None and any(lanes):
-        wide = e.op("add", wide, e.lanes("i64", lanes))
+    wide = take_addresses(e, instruction, operand)
     if space_of(instruction) == "shared":
         return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
     return wide

@@ -65,9 +65,7 @@ def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
     answer, buffer = e.call_host(HostCall.PRINT, instruction.line, e.mask())
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
     target = instruction.operands[0]
     if isinstance(target, Register) and target.name != "_":
         e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")

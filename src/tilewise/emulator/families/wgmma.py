@@ -68,7 +68,7 @@ refuse_other_forms("wgmma", "this form of wgmma is not supported")
 def commit_products(e: Lowering, instruction: Instruction) -> None:
     if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
         raise unsupported(instruction)
-    _checked(e, e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
+    e.leave_on_fault(e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
 
 
 @waits("wgmma.fence", has_result=False, gathers="always", waits_for="warpgroup", ptx="8.0", arch="sm_90a")
@@ -101,12 +101,6 @@ def await_products(e: Lowering, instruction: Instruction) -> Value:
 
 def _line(e: Lowering, instruction: Instruction) -> Value:
     return e.const("i32", instruction.line)
-
-
-def _checked(e: Lowering, answer: Value) -> None:
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
 
 
 # -- forms ------------------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ def issue_product(e: Lowering, instruction: Instruction) -> None:
         e.mask(),
         _line(e, instruction),
     ]
-    _checked(e, e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
+    e.leave_on_fault(e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
 
 
 def _register_offsets(

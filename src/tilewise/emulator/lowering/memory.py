@@ -48,6 +48,7 @@ __all__ = [
     "runs_of",
     "space_of",
     "take_address",
+    "take_addresses",
 ]
 
 _SPACES = {
@@ -179,6 +180,17 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
     if total:
         value = e.op("add", value, e.const(value, total))
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
+
+
+def take_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """Return the address of every lane."""
+    if not isinstance(operand, Address):
+        raise unsupported(instruction, "an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    wide = e.splat(base)
+    if lanes is not None and any(lanes):
+        wide = e.op("add", wide, e.lanes("i64", lanes))
+    return wide
 
 
 def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
@@ -346,9 +358,7 @@ def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
     room = f"ptr {addresses}, ptr {buffer}, ptr {hint}"
     listed = ", ".join(map(str, (*e.pointers(), access.base, e.mask(), line)))
     answer = e.set("i32", f"call i32 @{name}({listed}, {room})")
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-    e.place(good)
+    e.leave_on_fault(answer, likely=None)
     return buffer
 
 

@@ -244,6 +244,12 @@ class Values(Emitter):
         value = self.resize(value, f"i{bits_of(own)}", is_signed(type_))
         return self.cast("bitcast", value, want)
 
+    def leave_on_fault(self, answer: Value, likely: bool | None = True) -> None:
+        """Go on where a routine's answer is 0, which is ``likely``; else leave with the fault that it found."""
+        good = self.label("good")
+        self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), good, "failed", likely)
+        self.place(good)
+
     def fault_now(self, kind: int, instruction: Instruction) -> None:
         """End the launch with a fault of the current lanes."""
         self.call(

@@ -94,9 +94,7 @@ def watch_copy(
         e.mask(),
         e.const("i32", instruction.line),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
 
 
 # -- run-time support ---------------------------------------------------------------------------------
