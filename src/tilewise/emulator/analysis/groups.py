@@ -14,6 +14,7 @@ from tilewise.emulator.analysis.control_flow import Block, Flow
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
 from tilewise.emulator.operations.operands import writes
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Register
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -73,7 +74,7 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
     access = operation_of(instruction).plain_access
     if access is None or instruction.guard is not None or len(instruction.operands) != 2:
         return None  # refused later, where it is lowered
-    if not any(part.split("::")[0] == "shared" and part != "shared::cluster" for part in instruction.parts):
+    if space_of(instruction) != "shared" or "shared::cluster" in instruction.parts:
         return None
     place = instruction.operands[access.operand]
     if (
@@ -86,8 +87,7 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
     shape = analysis.shapes.get(place.base.name, UNIFORM)
     if shape is None or type_ not in TYPE_BYTES:
         return None
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
-    size = TYPE_BYTES[type_] * count
+    size = TYPE_BYTES[type_] * elements_of(instruction)
     low = place.offset + min(shape.lanes)
     if any((lane - min(shape.lanes)) % size for lane in shape.lanes):
         return None

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import (
     Address,
     Instruction,
@@ -99,10 +100,13 @@ def _drop_prefixes(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_
 
 def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
     """Return variable, offset, element bytes and operands of an ld.param or st.param; None for anything else."""
-    if not any(part.split("::")[0] == "param" for part in item.parts):
-        return None
     operation = operation_of(item)
-    if operation.plain_access is None or len(item.operands) != 2 or item.parts[-1] not in TYPE_BYTES:
+    if (
+        space_of(item) != "param"
+        or operation.plain_access is None
+        or len(item.operands) != 2
+        or item.parts[-1] not in TYPE_BYTES
+    ):
         return None
     address, value = item.operands if operation.stores else item.operands[::-1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
@@ -116,8 +120,7 @@ def _can_be_move(
 ) -> bool:
     """Whether a move between registers can replace an access."""
     _, offset, width, items = access
-    counts = [int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")] or [1]
-    if counts[0] != len(items) or offset < 0:
+    if elements_of(item) != len(items) or offset < 0:
         return False
     for value in items:
         if isinstance(value, Vector) or (isinstance(value, Symbol) and width != 8):

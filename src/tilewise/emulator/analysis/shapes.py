@@ -32,6 +32,7 @@ from tilewise.emulator.analysis.shape import (
 from tilewise.emulator.operations.operands import reads, registers_in, wgmma_registers, writes
 from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
@@ -234,7 +235,7 @@ class _Analyser:
             item
             for item in inside
             if operation_of(item).loads
-            and not {"param", "const"} & {part.split("::")[0] for part in item.parts}
+            and space_of(item) not in ("param", "const")
             and not any(register.name in written for register in _address_registers(item))
         ]
         if not loads:
@@ -346,9 +347,6 @@ class _Analyser:
         return shape if lanes is LaneRule.MOVED else Shape(shape.lanes, min(shape.zeros, 32))
 
     def shape_of_load(self, instruction: Instruction) -> Shape | None:
-        space = next(
-            (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
-        )
         address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
         if (
             isinstance(address, Address)
@@ -356,7 +354,7 @@ class _Analyser:
             and address.base.name in self.local_symbols
         ):
             return VECTOR
-        if space not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
+        if space_of(instruction) not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
             return VECTOR
         shape = self.operand(address)
         return UNIFORM if shape is not None and shape.uniform else VECTOR
@@ -442,7 +440,6 @@ class _Analyser:
         return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
 
 
-_SPACES = ("param", "const", "global", "shared", "local")
 _WIDE = ("u32", "s32", "u64", "s64")
 
 

@@ -46,11 +46,11 @@ from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse, LaneRule
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 
 if TYPE_CHECKING:

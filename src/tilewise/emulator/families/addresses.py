@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.clusters import in_own_block
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
-from tilewise.emulator.lowering.memory import WINDOWS, space_of
+from tilewise.emulator.lowering.memory import WINDOWS
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.operations.operation import LaneRule
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register, Symbol
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of, take_addresses
+from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.tensor_map_layout import AXES, BYTES, ELEMENT_SIZES, MAP
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import space_of, take_addresses
+from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
 from tilewise.emulator.operations.operation import LaneRule, MbarrierUse
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
 

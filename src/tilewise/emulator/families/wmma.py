@@ -22,12 +22,12 @@ from tilewise.emulator.lowering.memory import (
     HINT_BYTES,
     MemoryAccess,
     remember_array,
-    space_of,
     take_address,
 )
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.operations.operation import LaneRule
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
 
 if TYPE_CHECKING:

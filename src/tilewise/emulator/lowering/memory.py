@@ -22,6 +22,7 @@ from tilewise.emulator.layout import (
 from tilewise.emulator.llvm.emit import Emitter, Value, join
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -46,7 +47,6 @@ __all__ = [
     "remember_array",
     "resolve",
     "runs_of",
-    "space_of",
     "take_address",
     "take_addresses",
 ]
@@ -123,14 +123,6 @@ class MemoryAccess(NamedTuple):
         return self.lanes is not None and not any(self.lanes)
 
 
-def space_of(instruction: Instruction) -> str:
-    for part in instruction.parts:
-        name = part.split("::")[0]
-        if name in _SPACES:
-            return name
-    return "generic"
-
-
 def check_modifiers(instruction: Instruction, *others: str) -> None:
     """Refuse modifiers that neither loads nor stores have; ``others`` are those of one of the two."""
     for part in instruction.parts[:-1]:
@@ -144,7 +136,7 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Memory
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
     name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
+    count = elements_of(instruction)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
         raise unsupported(instruction, "not with this type")
     if type_ == "bf16" and operation_of(instruction).plain_access is not None:

@@ -18,6 +18,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -154,11 +155,10 @@ def access_at(
 
 def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     type_ = instruction.parts[-1]
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
     space = Space.GLOBAL if "global" in instruction.parts else _space(instruction)
     access = access_at(e, instruction, operand, space, 1)
     known = type_ if type_ in TYPE_BYTES else "b32"
-    return access._replace(type=known, elements=count)
+    return access._replace(type=known, elements=elements_of(instruction))
 
 
 def _space(instruction: Instruction) -> Space:

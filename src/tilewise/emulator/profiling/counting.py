@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
@@ -25,6 +24,7 @@ from tilewise.emulator.profiling.accesses import Kind
 from tilewise.emulator.profiling.copies import watch_copy
 from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 if TYPE_CHECKING:

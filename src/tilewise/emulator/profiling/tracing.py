@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.copies import watch_copy
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
