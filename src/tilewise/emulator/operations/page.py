@@ -33,7 +33,7 @@ def _module_of(row: Operation) -> str:
 
 
 def _table(module: str, rows: list[Operation], proofs: Mapping[str, str]) -> Iterator[str]:
-    about = (sys.modules[module].__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    about = (sys.modules[module].__doc__ or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
     yield f"`families/{module.rpartition('.')[2]}.py`: {about}\n"
     yield "| operation | PTX | from | what is known of it | tests |\n| --- | --- | --- | --- | --- |"
     for row in rows:
