@@ -13,7 +13,6 @@ from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse,
 from tilewise.emulator.analysis.variable_layout import VariableSlot, lay_out
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.operations.operands import reads, wgmma_registers, writes
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import PtxError, PtxFunction, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
@@ -92,7 +91,7 @@ def _mark_read_as_bits(flow: Flow) -> None:
     moved = {
         register.name
         for item in every
-        if operation_of(item).lanes is LaneRule.MOVED and item.parts in (("b32",), ("b64",))
+        if operation_of(item).lanes == "moved" and item.parts in (("b32",), ("b64",))
         for register in reads(item)
     }
     for item in every:

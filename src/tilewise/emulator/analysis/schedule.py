@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from tilewise.emulator.analysis.control_flow import Flow
 from tilewise.emulator.operations.operands import reads, writes
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -19,9 +18,9 @@ __all__ = ["schedule"]
 _FEWEST = 16  # multiply-adds of a segment that make it worth while
 # Beside loads and multiply-adds, what changes places with others: what addresses and indices are computed by.
 _FREE = {
-    LaneRule.MOVED, LaneRule.SUM, LaneRule.DIFFERENCE, LaneRule.PRODUCT, LaneRule.PRODUCT_AND_SUM,
-    LaneRule.SHIFTED_LEFT, LaneRule.SHIFTED_RIGHT, LaneRule.AND, LaneRule.OR, LaneRule.XOR, LaneRule.CONVERTED,
-    LaneRule.SELECTED,
+    "moved", "sum", "difference", "product", "product and sum",
+    "shifted left", "shifted right", "and", "or", "xor", "converted",
+    "selected",
 }  # fmt: skip
 
 

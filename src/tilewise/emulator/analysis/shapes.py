@@ -50,17 +50,17 @@ __all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
 _ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
 # Where an operand is missing, lowering says so.
-_FEWEST_SOURCES = {LaneRule.PRODUCT_AND_SUM: 3, LaneRule.SELECTED: 3, LaneRule.CONVERTED: 1}
+_FEWEST_SOURCES = {"product and sum": 3, "selected": 3, "converted": 1}
 _POLLING = {"volatile", "relaxed", "acquire"}  # modifiers of accesses that look at what other threads do
 # Of these more is known than that all lanes have the same, if that is so of their sources.
 _TRACKED = {
-    LaneRule.SUM,
-    LaneRule.DIFFERENCE,
-    LaneRule.PRODUCT,
-    LaneRule.PRODUCT_AND_SUM,
-    LaneRule.SHIFTED_LEFT,
-    LaneRule.AND,
-    LaneRule.OR,
+    "sum",
+    "difference",
+    "product",
+    "product and sum",
+    "shifted left",
+    "and",
+    "or",
 }
 
 
@@ -176,7 +176,7 @@ class _Analyser:
         NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
         """
         type_, parts = self.types.get(register.name, ""), instruction.parts
-        converts = operation_of(instruction).lanes is LaneRule.CONVERTED
+        converts = operation_of(instruction).lanes == "converted"
         made = parts[-2:-1] if converts else parts[-1:]
         if not made or made[0] not in TYPE_BYTES or type_[:1] not in ("b", "u", "s"):
             return False
@@ -279,15 +279,15 @@ class _Analyser:
     def result(self, instruction: Instruction) -> Shape | None:
         lanes, parts = operation_of(instruction).lanes, instruction.parts
         match lanes:
-            case LaneRule.OWN:
+            case "own":
                 return VECTOR
-            case LaneRule.UNIFORM:
+            case "uniform":
                 return UNIFORM
-            case LaneRule.LOADED:
+            case "loaded":
                 return self.shape_of_load(instruction)
-            case LaneRule.SHUFFLED | LaneRule.VOTED | LaneRule.MATCHED:
+            case "shuffled" | "voted" | "matched":
                 return self.shape_of_exchange(instruction, lanes)
-            case LaneRule.MOVED | LaneRule.ADDRESS if len(instruction.operands) == 2:
+            case "moved" | "address" if len(instruction.operands) == 2:
                 return self.shape_of_move(instruction, lanes)
         sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
         if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
@@ -318,12 +318,12 @@ class _Analyser:
             shape = self.operand(operand)
             return shape is not None and shape.uniform
 
-        if lanes is LaneRule.SHUFFLED and len(operands) >= 4:
+        if lanes == "shuffled" and len(operands) >= 4:
             whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
             if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
                 return UNIFORM
             return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
-        if lanes is LaneRule.MATCHED and not (len(operands) > 1 and same(operands[1])):
+        if lanes == "matched" and not (len(operands) > 1 and same(operands[1])):
             return VECTOR
         return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
 
@@ -339,12 +339,8 @@ class _Analyser:
         if len(destination) > 1:
             return UNIFORM if shape is not None and shape.uniform else VECTOR
         if shape is None or shape.uniform:
-            return (
-                shape
-                if instruction.parts[-1:] != ("pred",) and lanes is LaneRule.MOVED
-                else shape and UNIFORM
-            )
-        return shape if lanes is LaneRule.MOVED else Shape(shape.lanes, min(shape.zeros, 32))
+            return shape if instruction.parts[-1:] != ("pred",) and lanes == "moved" else shape and UNIFORM
+        return shape if lanes == "moved" else Shape(shape.lanes, min(shape.zeros, 32))
 
     def shape_of_load(self, instruction: Instruction) -> Shape | None:
         address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
@@ -366,28 +362,28 @@ class _Analyser:
         if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(lanes, 2):
             return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
         match lanes:
-            case LaneRule.COMPARED:
+            case "compared":
                 return self.shape_of_test(instruction, sources)
-            case LaneRule.SUM:
+            case "sum":
                 return add_shapes(sources[0], sources[1])
-            case LaneRule.DIFFERENCE:
+            case "difference":
                 return add_shapes(sources[0], scale_shape(sources[1], -1))
-            case LaneRule.PRODUCT:
+            case "product":
                 return self.shape_of_product(instruction, sources[0], sources[1])
-            case LaneRule.PRODUCT_AND_SUM:
+            case "product and sum":
                 product = self.shape_of_product(instruction, sources[0], sources[1])
                 return add_shapes(product, sources[2])
-            case LaneRule.SHIFTED_LEFT if (by := constant_value(sources[1], 64)) is not None:
+            case "shifted left" if (by := constant_value(sources[1], 64)) is not None:
                 return scale_shape(sources[0], 1 << by)
-            case LaneRule.SHIFTED_RIGHT if (by := constant_value(sources[1], 32)) is not None:
+            case "shifted right" if (by := constant_value(sources[1], 32)) is not None:
                 return shift_shape_right(sources[0], by, bits_of(parts[-1]))
-            case LaneRule.AND:
+            case "and":
                 return mask_shape(sources[:2])
-            case LaneRule.OR | LaneRule.XOR:
+            case "or" | "xor":
                 return join_bits(sources[:2], bits_of(parts[-1]))
-            case LaneRule.CONVERTED:
+            case "converted":
                 return self.shape_of_conversion(instruction, sources[0])
-            case LaneRule.SELECTED:
+            case "selected":
                 same = sources[0].lanes == sources[1].lanes and sources[2].uniform
                 return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
         return UNIFORM if all(shape.uniform for shape in sources) else VECTOR

@@ -10,7 +10,6 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.warp import source_lanes
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.operations.operands import reads, registers_in, writes
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
 
@@ -38,7 +37,7 @@ class ShuffledValues:
         Of a shuffle: by lane its source, and the lanes that its mask names.
         """
         e = self.e
-        if operation_of(instruction).lanes is LaneRule.SHUFFLED and self.rows:
+        if operation_of(instruction).lanes == "shuffled" and self.rows:
             synced = operation_of(instruction).exchanges
             named = e.read(instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
             return source_lanes(e, instruction), named
@@ -71,19 +70,19 @@ class ShuffledValues:
         """Of an instruction that may throw away an operand: in which lanes which operands count."""
         e, (_, *sources) = self.e, instruction.operands
         rule = operation_of(instruction).lanes
-        if rule is LaneRule.SELECTED:
+        if rule == "selected":
             yes = self._true(sources[2])
             parts = [(sources[::2], yes), (sources[1:], self._not(yes))]
-        elif rule in (LaneRule.AND, LaneRule.OR) and instruction.parts == ("pred",):
+        elif rule in ("and", "or") and instruction.parts == ("pred",):
             # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
-            one, two = (self._lets(rule is LaneRule.AND, source) for source in sources)
+            one, two = (self._lets(rule == "and", source) for source in sources)
             parts = [
                 (sources, e.op("and", one, two)),
                 (sources[1:], e.op("and", one, self._not(two))),
                 (sources[:1], e.op("and", two, self._not(one))),
                 ([], self._not(e.op("or", one, two))),
             ]
-        elif rule is LaneRule.COMPARED and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
+        elif rule == "compared" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
             lets = self._lets("and" in instruction.parts, sources[2])
             parts = [(sources, lets), (sources[2:], self._not(lets))]
         else:
@@ -154,16 +153,14 @@ def _result(shuffle: Instruction) -> str:
 def _is_computed(instruction: Instruction) -> bool:
     """Whether it computes results lane by lane, and nothing else: it uses no undefined value, but passes it on."""
     operation = operation_of(instruction)
-    return operation.is_pure or operation.lanes in (LaneRule.MOVED, LaneRule.ADDRESS)
+    return operation.is_pure or operation.lanes in ("moved", "address")
 
 
 def _tracked(program: Program) -> set[str]:
     """The registers to which what a shuffle read may come; none if all lanes take part in every shuffle."""
     inside = [(item, block.index) for block in program.flow.blocks for item in block.instructions]
     shuffles = [
-        (item, index)
-        for item, index in inside
-        if operation_of(item).lanes is LaneRule.SHUFFLED and item.operands
+        (item, index) for item, index in inside if operation_of(item).lanes == "shuffled" and item.operands
     ]
     if not shuffles:
         return set()

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
 from tilewise.emulator.operations.operands import reads, writes
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
 
@@ -60,7 +59,7 @@ def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
         if not isinstance(item, Instruction):
             continue
         for register in writes(item):
-            source = item.operands[-1] if operation_of(item).lanes is LaneRule.MOVED else None
+            source = item.operands[-1] if operation_of(item).lanes == "moved" else None
             if (
                 isinstance(source, Immediate)
                 and found.setdefault(register.name, source.value) == source.value

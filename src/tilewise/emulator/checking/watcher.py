@@ -48,7 +48,7 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
 from tilewise.emulator.operations.operands import reads, registers_in, writes
-from tilewise.emulator.operations.operation import BarrierUse, GroupUse, LaneRule
+from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
@@ -171,7 +171,7 @@ class _Checker(Watcher):
             self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
         for register in writes(instruction):
             if number := self.numbers.get(register.name):
-                counts = self._number(int(operation_of(instruction).lanes is not LaneRule.MOVED))
+                counts = self._number(int(operation_of(instruction).lanes != "moved"))
                 self._call("tw_check_wrote", self._number(number), mask, counts, line)
 
     # -- accesses -------------------------------------------------------------------------------

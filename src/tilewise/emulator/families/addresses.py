@@ -8,7 +8,6 @@ from tilewise.emulator.families.clusters import in_own_block
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
 from tilewise.emulator.lowering.memory import WINDOWS
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register, Symbol
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@effect("cvta", lanes=LaneRule.ADDRESS, ptx="2.0", arch="sm_20")
+@effect("cvta", lanes="address", ptx="2.0", arch="sm_20")
 def cvta(e: Lowering, instruction: Instruction) -> None:
     """An address of one space as a generic one, or the other way round."""
     check_operand_count(instruction, 2)

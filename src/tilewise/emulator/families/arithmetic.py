@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tilewise.emulator.families import floats, integers
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import pure, unsupported
-from tilewise.emulator.operations.operation import LaneRule, OperandTypes
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_float
 
@@ -41,8 +41,8 @@ def _carried(integer: Callable[[Instruction], OperandTypes]) -> Callable[[Instru
 _sum_form = _form(2, _carried(integers.sum_form))
 
 
-@pure("add", form=_sum_form, lanes=LaneRule.SUM, ptx="1.0")
-@pure("sub", form=_sum_form, lanes=LaneRule.DIFFERENCE, ptx="1.0")
+@pure("add", form=_sum_form, lanes="sum", ptx="1.0")
+@pure("sub", form=_sum_form, lanes="difference", ptx="1.0")
 def add(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     if _is_float(instruction):
         return floats.binary(e, instruction, a, b)
@@ -51,14 +51,14 @@ def add(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     return integers.sum_or_difference(e, instruction, a, b)
 
 
-@pure("mul", form=_form(2, integers.product_form), lanes=LaneRule.PRODUCT, ptx="1.0")
+@pure("mul", form=_form(2, integers.product_form), lanes="product", ptx="1.0")
 def mul(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Results:
     if _is_float(instruction):
         return floats.binary(e, instruction, a, b)
     return integers.product(e, instruction, a, b)
 
 
-@pure("mad", form=_form(3, _carried(integers.product_form)), lanes=LaneRule.PRODUCT_AND_SUM, ptx="1.0")
+@pure("mad", form=_form(3, _carried(integers.product_form)), lanes="product and sum", ptx="1.0")
 def mad(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Results:
     if _is_float(instruction):
         return floats.fma(e, instruction, a, b, c)

@@ -21,7 +21,7 @@ from tilewise.emulator.lowering.memory import (
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
-from tilewise.emulator.operations.operation import Access, LaneRule
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
@@ -93,7 +93,7 @@ class _Kind(NamedTuple):
 
 @effect(
     "atom",
-    lanes=LaneRule.OWN,
+    lanes="own",
     accesses=(Access("atomic", 1),),
     changes=True,
     polls=True,

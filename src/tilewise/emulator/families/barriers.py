@@ -13,7 +13,7 @@ from tilewise.emulator.lowering.tables import (
     unsupported,
     waits,
 )
-from tilewise.emulator.operations.operation import BarrierUse, LaneRule
+from tilewise.emulator.operations.operation import BarrierUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
 
@@ -130,7 +130,7 @@ def arrive_and_go_on(e: Lowering, instruction: Instruction) -> None:
     e.place(good)
 
 
-@effect("bar_result", lanes=LaneRule.UNIFORM)
+@effect("bar_result", lanes="uniform")
 def bar_result(e: Lowering, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands

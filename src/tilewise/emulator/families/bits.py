@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewise.emulator.families.integers import check, element, one_of, typed
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import pure, unsupported
-from tilewise.emulator.operations.operation import LaneRule, OperandTypes
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import is_signed
 
@@ -19,9 +19,9 @@ _LONG = ("u32", "s32", "u64", "s64")
 _logic_form = typed(2, ("pred", *_BITS))
 
 
-@pure("and", form=_logic_form, lanes=LaneRule.AND, ptx="1.0")
-@pure("or", form=_logic_form, lanes=LaneRule.OR, ptx="1.0")
-@pure("xor", form=_logic_form, lanes=LaneRule.XOR, ptx="1.0")
+@pure("and", form=_logic_form, lanes="and", ptx="1.0")
+@pure("or", form=_logic_form, lanes="or", ptx="1.0")
+@pure("xor", form=_logic_form, lanes="xor", ptx="1.0")
 def logic(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     return e.op(instruction.opcode, a, b)
 
@@ -80,8 +80,8 @@ def _shift_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, "u32"))
 
 
-@pure("shl", form=_shift_form, lanes=LaneRule.SHIFTED_LEFT, ptx="1.0")
-@pure("shr", form=_shift_form, lanes=LaneRule.SHIFTED_RIGHT, ptx="1.0")
+@pure("shl", form=_shift_form, lanes="shifted left", ptx="1.0")
+@pure("shr", form=_shift_form, lanes="shifted right", ptx="1.0")
 def shift(e: Emitter, instruction: Instruction, a: Value, amount: Value) -> Value:
     """Shifts by the register's width or more give 0, or the sign."""
     if is_signed(instruction.parts[-1]):

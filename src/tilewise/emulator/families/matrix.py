@@ -18,7 +18,7 @@ from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
-from tilewise.emulator.operations.operation import Access, LaneRule
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32)
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@effect("ldmatrix", lanes=LaneRule.OWN, accesses=(Access("load", 1, rows=True),), ptx="6.5", arch="sm_75")
+@effect("ldmatrix", lanes="own", accesses=(Access("load", 1, rows=True),), ptx="6.5", arch="sm_75")
 def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices from shared memory."""
     count, transposed = _form(instruction)
@@ -69,7 +69,7 @@ def stmatrix(e: Lowering, instruction: Instruction) -> None:
     _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
 
 
-@effect("movmatrix", lanes=LaneRule.OWN, ptx="7.8", arch="sm_75")
+@effect("movmatrix", lanes="own", ptx="7.8", arch="sm_75")
 def movmatrix(e: Lowering, instruction: Instruction) -> None:
     """A matrix transposed, from register to register."""
     if instruction.parts != ("sync", "aligned", "m8n8", "trans", "b16") or len(instruction.operands) != 2:

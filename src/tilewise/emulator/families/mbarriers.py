@@ -11,7 +11,7 @@ from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
-from tilewise.emulator.operations.operation import LaneRule, MbarrierUse
+from tilewise.emulator.operations.operation import MbarrierUse
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
@@ -115,8 +115,8 @@ def count_bytes(e: Lowering, instruction: Instruction) -> None:
     change(e, instruction, kind, instruction.operands[0], None, instruction.operands[1])
 
 
-@_verb("arrive", lanes=LaneRule.OWN, mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
-@_verb("arrive_drop", lanes=LaneRule.OWN, mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
+@_verb("arrive", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
+@_verb("arrive_drop", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
 def arrive(e: Lowering, instruction: Instruction) -> None:
     """``arrive`` and ``arrive_drop``, with a count or with bytes to expect."""
     parts, one = instruction.parts, Immediate(1)

@@ -25,7 +25,6 @@ from tilewise.emulator.numerics.tensor_core import (
     encode,
     integer_sums,
 )
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.syntax import Instruction, Operand
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -197,9 +196,9 @@ def _volta(instruction: Instruction, words: list[str]) -> MmaForm:
 
 
 # -- the instruction --------------------------------------------------------------------------------
-@effect("mma", lanes=LaneRule.OWN, multiplies_matrices=True, ptx="6.4", arch="sm_70")
-@effect("mma.sp", lanes=LaneRule.OWN, multiplies_matrices=True, ptx="7.1", arch="sm_80")
-@effect("mma.sp::ordered_metadata", lanes=LaneRule.OWN, multiplies_matrices=True, ptx="8.5", arch="sm_80")
+@effect("mma", lanes="own", multiplies_matrices=True, ptx="6.4", arch="sm_70")
+@effect("mma.sp", lanes="own", multiplies_matrices=True, ptx="7.1", arch="sm_80")
+@effect("mma.sp::ordered_metadata", lanes="own", multiplies_matrices=True, ptx="8.5", arch="sm_80")
 def mma(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts)
     sparse = words[:1] in (["sp"], ["sp::ordered_metadata"])

@@ -9,7 +9,7 @@ from tilewise.emulator.families.integers import WORDS, check
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.tables import effect, pure, unsupported
 from tilewise.emulator.numerics.halves import split
-from tilewise.emulator.operations.operation import LaneRule, OperandTypes
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, is_float, llvm_scalar
 
@@ -62,7 +62,7 @@ _SET_ALSO = {
 
 
 # -- moves -----------------------------------------------------------------------------------------------
-@effect("mov", lanes=LaneRule.MOVED, ptx="1.0")
+@effect("mov", lanes="moved", ptx="1.0")
 def mov(e: Lowering, instruction: Instruction) -> None:
     type_ = check(instruction, ("pred", "b128", *_PLAIN))
     if len(instruction.operands) != 2:
@@ -130,7 +130,7 @@ def _selp_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, type_, "pred"))
 
 
-@pure("selp", form=_selp_form, lanes=LaneRule.SELECTED, ptx="1.0")
+@pure("selp", form=_selp_form, lanes="selected", ptx="1.0")
 def selp(e: Emitter, instruction: Instruction, a: Value, b: Value, condition: Value) -> Value:
     return e.select(condition, a, b)
 
@@ -191,7 +191,7 @@ def _setp_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("pred", "pred") if pair else ("pred",), (type_, type_) + (("pred",) if join else ()))
 
 
-@pure("setp", form=_setp_form, lanes=LaneRule.COMPARED, ptx="1.0")
+@pure("setp", form=_setp_form, lanes="compared", ptx="1.0")
 def setp(
     e: Emitter, instruction: Instruction, a: Value, b: Value, extra: Value | None = None
 ) -> Value | tuple[Value, ...]:

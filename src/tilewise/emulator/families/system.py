@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.layout import FaultKind, HostCall
 from tilewise.emulator.llvm.emit import vector
 from tilewise.emulator.lowering.tables import effect, unsupported
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
@@ -28,13 +27,13 @@ def trap(e: Lowering, instruction: Instruction) -> None:
     _end(e, FaultKind.TRAP, instruction)
 
 
-@effect("call:nowhere", lanes=LaneRule.OWN)
+@effect("call:nowhere", lanes="own")
 def nowhere(e: Lowering, instruction: Instruction) -> None:
     """A call through a pointer that is not the address of any function that fits."""
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
-@effect("call:overflow", lanes=LaneRule.OWN)
+@effect("call:overflow", lanes="own")
 def overflow(e: Lowering, instruction: Instruction) -> None:
     """A call for which a thread's stack has no room."""
     _end(e, FaultKind.STACK_OVERFLOW, instruction)
@@ -60,7 +59,7 @@ def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) ->
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 
-@effect("call:vprintf", lanes=LaneRule.OWN, changes=True)
+@effect("call:vprintf", lanes="own", changes=True)
 def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
@@ -71,7 +70,7 @@ def vprintf(e: Lowering, instruction: Instruction) -> None:
         e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
 
 
-@effect("call:assertfail", lanes=LaneRule.OWN)
+@effect("call:assertfail", lanes="own")
 def assertfail(e: Lowering, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)

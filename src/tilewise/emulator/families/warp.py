@@ -18,7 +18,6 @@ from tilewise.emulator.lowering.tables import (
     unsupported,
     waits,
 )
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 
 if TYPE_CHECKING:
@@ -98,8 +97,8 @@ def _mode(shuffle: Instruction) -> str:
     return mode
 
 
-@effect("shfl.sync", lanes=LaneRule.SHUFFLED, exchanges=True, ptx="6.0", arch="sm_30")
-@effect("shfl", lanes=LaneRule.SHUFFLED, ptx="3.0", arch="sm_30")
+@effect("shfl.sync", lanes="shuffled", exchanges=True, ptx="6.0", arch="sm_30")
+@effect("shfl", lanes="shuffled", ptx="3.0", arch="sm_30")
 def shfl(e: Lowering, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
     mode = _mode(instruction)
@@ -179,8 +178,8 @@ def _permute(e: Lowering, values: Value, sources: Value) -> Value:
 
 
 # -- vote, activemask, elect ----------------------------------------------------------------------------
-@effect("vote.sync", lanes=LaneRule.VOTED, exchanges=True, ptx="6.0", arch="sm_30")
-@effect("vote", lanes=LaneRule.VOTED, ptx="1.2", arch="sm_12")
+@effect("vote.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_30")
+@effect("vote", lanes="voted", ptx="1.2", arch="sm_12")
 def vote(e: Lowering, instruction: Instruction) -> None:
     """What the lanes' predicates come to."""
     parts = [part for part in instruction.parts if part != "sync"]
@@ -212,7 +211,7 @@ def _ballot(e: Lowering, predicate: Operand) -> Value:
     return e.bits(e.read(predicate, "pred", True))
 
 
-@effect("activemask", lanes=LaneRule.UNIFORM, ptx="6.2", arch="sm_30")
+@effect("activemask", lanes="uniform", ptx="6.2", arch="sm_30")
 def activemask(e: Lowering, instruction: Instruction) -> None:
     """The lanes that run together now."""
     if instruction.parts != ("b32",):
@@ -222,7 +221,7 @@ def activemask(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, e.mask(), "b32")
 
 
-@effect("elect.sync", lanes=LaneRule.OWN, exchanges=True, ptx="8.0", arch="sm_90")
+@effect("elect.sync", lanes="own", exchanges=True, ptx="8.0", arch="sm_90")
 def elect(e: Lowering, instruction: Instruction) -> None:
     """One leader of the lanes: the lowest."""
     if instruction.parts != ("sync",) or not isinstance(instruction.operands[0], Pair):
@@ -245,8 +244,8 @@ def _first(e: Lowering, lanes: Value) -> Value:
 
 
 # -- match ----------------------------------------------------------------------------------------------
-@effect("match.any.sync", lanes=LaneRule.MATCHED, exchanges=True, ptx="6.0", arch="sm_70")
-@effect("match.all.sync", lanes=LaneRule.VOTED, exchanges=True, ptx="6.0", arch="sm_70")
+@effect("match.any.sync", lanes="matched", exchanges=True, ptx="6.0", arch="sm_70")
+@effect("match.all.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_70")
 def match_(e: Lowering, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
@@ -295,7 +294,7 @@ _IDENTITY = {
 }  # fmt: skip
 
 
-@effect("redux.sync", lanes=LaneRule.VOTED, exchanges=True, ptx="7.0", arch="sm_80")
+@effect("redux.sync", lanes="voted", exchanges=True, ptx="7.0", arch="sm_80")
 def redux(e: Lowering, instruction: Instruction) -> None:
     """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
     parts = instruction.parts

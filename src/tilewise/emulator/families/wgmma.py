@@ -20,7 +20,7 @@ from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.fragments import items_of
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
-from tilewise.emulator.operations.operation import GroupUse, LaneRule
+from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
@@ -49,7 +49,7 @@ _BRICK_BYTES = 16  # of one row
 
 
 _PRODUCT = {
-    "lanes": LaneRule.OWN,
+    "lanes": "own",
     "adds_to_result": True,
     "multiplies_matrices": True,
     "asynchronous": True,

@@ -26,7 +26,6 @@ from tilewise.emulator.lowering.memory import (
 )
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
-from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
 
@@ -160,7 +159,7 @@ def _fragment(instruction: Instruction, role: str, shape: str, type_: str, way: 
 refuse_other_forms("wmma", "this form of wmma is not supported")
 
 
-@effect("wmma.load.a", "wmma.load.b", "wmma.load.c", lanes=LaneRule.OWN, ptx="6.0", arch="sm_70")
+@effect("wmma.load.a", "wmma.load.b", "wmma.load.c", lanes="own", ptx="6.0", arch="sm_70")
 @effect("wmma.store.d", has_result=False, ptx="6.0", arch="sm_70")
 def transfer(e: Lowering, instruction: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 r, [p], stride``, and the store."""
@@ -193,7 +192,7 @@ def transfer(e: Lowering, instruction: Instruction) -> None:
         _copy(e, instruction, fragment, address, stride[0] if stride else None, False)
 
 
-@effect("wmma.mma", lanes=LaneRule.OWN, multiplies_matrices=True, ptx="6.0", arch="sm_70")
+@effect("wmma.mma", lanes="own", multiplies_matrices=True, ptx="6.0", arch="sm_70")
 def multiply(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts[1:])
     op = words[0] if words[:2] in (["xor", "popc"], ["and", "popc"]) else ""

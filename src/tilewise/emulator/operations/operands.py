@@ -52,14 +52,9 @@ def operands_in(instruction: Instruction) -> Iterator[Operand]:
                 stack.append(base)
 
 
-def has_destination(instruction: Instruction) -> bool:
-    """Whether an instruction writes its first operand."""
-    return bool(instruction.operands) and operation_of(instruction).has_result
-
-
 def writes(instruction: Instruction) -> list[Register]:
     """Return the registers that an instruction writes, without ``_``."""
-    if not has_destination(instruction):
+    if not instruction.operands or not operation_of(instruction).has_result:
         return []
     first = instruction.operands[0]
     if type(first) is Register:  # as most are: this is called for every instruction, over and over

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tilewise.emulator.ptx.syntax import Instruction
@@ -28,30 +27,30 @@ class OperandTypes:
     sources: tuple[str, ...]
 
 
-class LaneRule(Enum):
-    """How a result differs from lane to lane."""
-
-    AS_SOURCES = auto()  # the same in all lanes if the sources are
-    OWN = auto()  # each lane has its own
-    UNIFORM = auto()
-    LOADED = auto()  # what is at the lanes' addresses
-    MOVED = auto()  # the source itself
-    ADDRESS = auto()  # the source, an address, and the start of a window
-    SHUFFLED = auto()  # another lane's source
-    VOTED = auto()  # one for all the lanes that the membermask names
-    MATCHED = auto()  # the lanes with this lane's source
-    SUM = auto()
-    DIFFERENCE = auto()
-    PRODUCT = auto()
-    PRODUCT_AND_SUM = auto()
-    SHIFTED_LEFT = auto()
-    SHIFTED_RIGHT = auto()
-    AND = auto()
-    OR = auto()
-    XOR = auto()
-    CONVERTED = auto()
-    SELECTED = auto()
-    COMPARED = auto()
+# How a result differs from lane to lane.
+LaneRule = Literal[
+    "as sources",  # the same in all lanes if the sources are
+    "own",  # each lane has its own
+    "uniform",
+    "loaded",  # what is at the lanes' addresses
+    "moved",  # the source itself
+    "address",  # the source, an address, and the start of a window
+    "shuffled",  # another lane's source
+    "voted",  # one for all the lanes that the membermask names
+    "matched",  # the lanes with this lane's source
+    "sum",
+    "difference",
+    "product",
+    "product and sum",
+    "shifted left",
+    "shifted right",
+    "and",
+    "or",
+    "xor",
+    "converted",
+    "selected",
+    "compared",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class GroupUse:
     of: Literal["copies", "bulk copies", "products"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Operation:
     """What is known of an operation. Defaults are those of arithmetic."""
 
@@ -109,7 +108,7 @@ class Operation:
     # Operands and results.
     has_result: bool = True  # whether its first operand is a destination
     adds_to_result: bool = False  # whether it reads its destination too
-    lanes: LaneRule = LaneRule.AS_SOURCES
+    lanes: LaneRule = "as sources"
 
     # Memory.
     accesses: tuple[Access, ...] = ()  # of lanes one by one; of tiles and bulk copies there are none
@@ -136,40 +135,32 @@ class Operation:
     ptx: str = ""  # the version; "" where that is not known
     arch: str = ""  # the least one; "": any
 
-    @property
-    def is_pure(self) -> bool:
-        """Whether it computes results of operands, lane by lane, and nothing else."""
-        return self.compute is not None
+    # What follows from the above.
+    is_pure: bool = field(
+        init=False
+    )  # whether it computes results of operands, lane by lane, and nothing else
+    is_lowered: bool = field(init=False)
+    is_atomic: bool = field(init=False)
+    plain_access: Access | None = field(init=False)  # of a load or store of elements
+    loads: bool = field(init=False)  # whether it is a plain load
+    stores: bool = field(init=False)  # whether it is a plain store
 
-    @property
-    def is_lowered(self) -> bool:
-        return any(lower is not None for lower in (self.compute, self.emit, self.wait))
+    def __post_init__(self) -> None:
+        first = self.accesses[0] if len(self.accesses) == 1 else None
+        plain = first if first and first.action in ("load", "store") and not first.rows else None
+        for name, value in (
+            ("is_pure", self.compute is not None),
+            ("is_lowered", any(lower is not None for lower in (self.compute, self.emit, self.wait))),
+            ("is_atomic", first is not None and first.action == "atomic"),
+            ("plain_access", plain),
+            ("loads", plain is not None and plain.action == "load"),
+            ("stores", plain is not None and plain.action == "store"),
+        ):
+            object.__setattr__(self, name, value)
 
     def copy_kind(self, instruction: Instruction) -> str:
         """Return the kind of a bulk copy; "" for any other operation."""
         return self.bulk_copy if isinstance(self.bulk_copy, str) else self.bulk_copy(instruction)
-
-    @property
-    def is_atomic(self) -> bool:
-        return any(access.action == "atomic" for access in self.accesses)
-
-    @property
-    def plain_access(self) -> Access | None:
-        """The access of a load or store of elements; None for any other operation."""
-        if len(self.accesses) != 1:
-            return None
-        access = self.accesses[0]
-        return access if access.action in ("load", "store") and not access.rows else None
-
-    @property
-    def loads(self) -> bool:
-        """Whether it is a plain load."""
-        return self.plain_access is not None and self.plain_access.action == "load"
-
-    @property
-    def stores(self) -> bool:
-        """Whether it is a plain store."""
-        return self.plain_access is not None and self.plain_access.action == "store"
 
     def gathers_lanes(self, instruction: Instruction) -> bool:
         """Whether all lanes of a warp have to come to an instruction before it runs."""

@@ -21,23 +21,25 @@ _UNKNOWN = Operation(name="")
 def enter(*names: str, **facts: Any) -> None:
     """Enter rows, or add to them."""
     for name in names:
-        _ROWS[name] = replace(_ROWS.get(name) or Operation(name=name), **facts)
+        known = _ROWS.get(name)
+        _ROWS[name] = replace(known, **facts) if known else Operation(name=name, **facts)
     _FOUND.clear()
 
 
 def operation_of(instruction: Instruction) -> Operation:
     """Return an instruction's row: the one of the longest name that leads its own. One without a name or a lowering
     stands for all that there are no rows of."""
-    key = instruction.opcode, instruction.parts
-    found = _FOUND.get(key)
-    return _find(*key) if found is None else found
+    found: Operation | None = instruction.operation  # this is called for every instruction, over and over
+    if found is None:
+        found = instruction.operation = _find(instruction.opcode, instruction.parts)
+    return found
 
 
 def _find(opcode: str, parts: tuple[str, ...]) -> Operation:
-    names = (".".join((opcode, *parts[:count])) for count in range(len(parts), -1, -1))
-    found = next((_ROWS[name] for name in names if name in _ROWS), _UNKNOWN)
-    _FOUND[opcode, parts] = found
-    return found
+    if (opcode, parts) not in _FOUND:
+        names = (".".join((opcode, *parts[:count])) for count in range(len(parts), -1, -1))
+        _FOUND[opcode, parts] = next((_ROWS[name] for name in names if name in _ROWS), _UNKNOWN)
+    return _FOUND[opcode, parts]
 
 
 def operations() -> dict[str, Operation]:
