@@ -54,7 +54,7 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
 
     function = parse(ptx).function(entry)
     for item in function.body if function else ():
-        if isinstance(item, Label) or _parts(item) or _changes_shared(item):
+        if isinstance(item, Label) or _ends_groups(item) or _changes_shared(item):
             finish(*groups)
             continue
         access = _access(item)
@@ -71,7 +71,7 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
     return found
 
 
-def _parts(item: Instruction) -> bool:
+def _ends_groups(item: Instruction) -> bool:
     """Whether nothing is merged across an instruction: a branch, a barrier, a fence."""
     operation = operation_of(item)
     meets = operation.barrier is not None or operation.waits_for == "warp"

@@ -60,9 +60,7 @@ class Access:
     action: Literal["load", "store", "atomic", "copy", "fill"]  # a copy reads what a fill writes
     operand: int  # the address
     space: Literal["", "global", "shared"] = ""  # "": the one that the instruction says
-    rows: bool = (
-        False  # whether it is a row of 16 bytes of a matrix; if not, elements of the instruction's type
-    )
+    rows: bool = False  # whether it is 16 bytes, a row of a matrix; else elements of the instruction's type
     size: Callable[[Instruction], int] | None = None  # bytes, where it is no type that says how many
 
 
@@ -115,20 +113,17 @@ class Operation:
     bulk_copy: str | Callable[[Instruction], str] = ""  # the kind of copy that a unit of its own performs
     asynchronous: bool = False  # whether it may complete after instructions behind it
     is_fence: bool = False
-    changes: bool = False  # whether a loop that runs it gets on: it changes memory, or what is in flight
-    polls: bool = False  # whether a loop that runs it may wait for other threads
+    changes: bool = False  # whether it changes what others may see: memory, output, copies in flight
+    polls: bool = False  # whether threads run it over and over until others have done something
 
     # Threads together.
-    exchanges: bool = (
-        False  # whether lanes that a membermask names, the last operand, give one another values
-    )
+    exchanges: bool = False  # whether lanes, those of the membermask (the last operand), swap values
     waits_for: Literal["", "warp", "warpgroup", "block", "cluster", "launch"] = ""
     gathers: Literal["", "always", "where aligned"] = ""  # whether all lanes of a warp run it together
     barrier: BarrierUse | None = None
     mbarrier: MbarrierUse | None = None
     group: GroupUse | None = None
     multiplies_matrices: bool = False
-
     launches_dependents: bool = False  # whether the next launch may begin once it has run
 
     # Since when there is it.
@@ -136,9 +131,7 @@ class Operation:
     arch: str = ""  # the least one; "": any
 
     # What follows from the above.
-    is_pure: bool = field(
-        init=False
-    )  # whether it computes results of operands, lane by lane, and nothing else
+    is_pure: bool = field(init=False)  # whether it computes results, lane by lane, and nothing else
     is_lowered: bool = field(init=False)
     is_atomic: bool = field(init=False)
     plain_access: Access | None = field(init=False)  # of a load or store of elements
