@@ -163,7 +163,8 @@ def await_launch(e: Lowering, instruction: Instruction) -> Value:
 
 @effect("membar", has_result=False, is_fence=True, ptx="1.4")
 @effect("fence", has_result=False, is_fence=True, ptx="6.0", arch="sm_70")
-@effect("membar.proxy", "fence.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_70")
+@effect("membar.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_60")
+@effect("fence.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_70")
 def fence(e: Lowering, instruction: Instruction) -> None:
     """Order among accesses: every fence orders all of them."""
     words = frozenset(instruction.parts)

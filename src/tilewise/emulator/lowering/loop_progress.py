@@ -31,8 +31,7 @@ Before = tuple[str, str, list[Value]] | None  # of an atom: operation, type, ope
 def look_before(e: Values, instruction: Instruction) -> Before:
     """Read the operands of an ``atom`` in a loop that may wait, before it changes them."""
     operands, parts = instruction.operands, instruction.parts
-    operation = operation_of(instruction)
-    if not (operation.is_atomic and operation.has_result) or len(operands) < 3 or parts[-1] not in _TYPES:
+    if not operation_of(instruction).returns_old or len(operands) < 3 or parts[-1] not in _TYPES:
         return None
     verb = next((part for part in _OPERATIONS if part in parts), "")
     if not verb or not isinstance(operands[0], Register) or operands[0].name == "_":

@@ -22,7 +22,6 @@ from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waitin
 from tilewise.emulator.lowering.tables import check_operand_count, unsupported
 from tilewise.emulator.lowering.watch import watcher_for
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import llvm_scalar
 
 __all__ = ["Lowering"]
@@ -280,10 +279,9 @@ class Lowering(Pieces):
     def _name_loop(self, target: int) -> None:
         """Record the line of the loop, for the message of a deadlock in it."""
         instructions = [item for block in self._blocks_of_loop(target) for item in block.instructions]
-        asking = [item for item in instructions if _asks(item) or "volatile" in item.parts]
-        asking += [
-            item for item in instructions if id(item) in self.analysis.polled or operation_of(item).loads
-        ]
+        rows = [(item, operation_of(item)) for item in instructions]
+        asking = [item for item, row in rows if row.returns_old or "volatile" in item.parts]
+        asking += [item for item, row in rows if row.loads or id(item) in self.analysis.polled]
         if first := next(iter(asking or instructions), None):
             self.store(self.const("i32", first.line), self.offset("%warp", WARP.LOOP), 4)
 
@@ -597,9 +595,3 @@ class Lowering(Pieces):
         if self.watcher:
             self.watcher.through(instruction)
         self._go(block.index, target)
-
-
-def _asks(instruction: Instruction) -> bool:
-    """Whether an instruction changes memory and returns what was there."""
-    operation = operation_of(instruction)
-    return operation.is_atomic and operation.has_result

@@ -134,6 +134,7 @@ class Operation:
     is_pure: bool = field(init=False)  # whether it computes results, lane by lane, and nothing else
     is_lowered: bool = field(init=False)
     is_atomic: bool = field(init=False)
+    returns_old: bool = field(init=False)  # whether it is atomic, and its result is what was in memory
     plain_access: Access | None = field(init=False)  # of a load or store of elements
     loads: bool = field(init=False)  # whether it is a plain load
     stores: bool = field(init=False)  # whether it is a plain store
@@ -145,6 +146,7 @@ class Operation:
             ("is_pure", self.compute is not None),
             ("is_lowered", any(lower is not None for lower in (self.compute, self.emit, self.wait))),
             ("is_atomic", first is not None and first.action == "atomic"),
+            ("returns_old", first is not None and first.action == "atomic" and self.has_result),
             ("plain_access", plain),
             ("loads", plain is not None and plain.action == "load"),
             ("stores", plain is not None and plain.action == "store"),
