@@ -83,6 +83,23 @@ def test_every_form_that_wants_the_whole_warp(barrier: str) -> None:
     assert (here, others) == (HIGH, LOW)
 
 
+@pytest.mark.parametrize("name", ["bar", "bar.cta", "barrier", "barrier.cta"])
+def test_every_name_of_a_barrier_of_the_block(name: str) -> None:
+    out = launched(
+        f'''__shared__ int s[96], n;
+s[t] = t;
+asm volatile("{name}.sync 1;" ::: "memory");
+o[t] = s[95 - t];
+int low;
+asm volatile("{{ .reg .pred p; setp.lt.s32 p, %1, 40; {name}.red.popc.u32 %0, 2, p; }}" : "=r"(low) : "r"(t) : "memory");
+o[t] += 100 * low;
+if (t < 32) {{ n = 7; asm volatile("{name}.arrive 3, 64;" ::: "memory"); }}
+else if (t < 64) {{ asm volatile("{name}.sync 3, 64;" ::: "memory"); o[t] += 10000 * n; }}'''
+    )
+    wanted = [4000 + 95 - t + (70_000 if 32 <= t < 64 else 0) for t in range(BLOCK)]
+    np.testing.assert_array_equal(out, wanted)
+
+
 @pytest.mark.parametrize("mask", ["0xffffffff", "0x0000ffff"])
 def test_lanes_at_a_barrier_of_the_warp_and_lanes_at_one_of_the_block(mask: str) -> None:
     here, _, _ = fault_of(f"if (l < 16) {{ __syncwarp({mask}); o[t] = 4; }} else __syncthreads(); o[t] += 1;")

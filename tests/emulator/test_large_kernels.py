@@ -17,7 +17,7 @@ from tilewise.emulator import build_kernel, host_cpu
 from tilewise.emulator.analysis import pieces
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import Lowering
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
 
 HEAD = """.version 7.8

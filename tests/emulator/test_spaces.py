@@ -476,6 +476,16 @@ def test_a_trap_ends_the_launch(rng: np.random.Generator) -> None:
         run("brkpt; nanosleep.u32 20; setp.eq.u32 %p, %t, 9; @%p trap;", numbers(rng))
 
 
+def test_hints_change_nothing(rng: np.random.Generator) -> None:
+    a = numbers(rng)
+    body = """
+prefetch.global.L1 [%in]; prefetchu.L1 [%in]; prefetch.global.L2::evict_last [%in];
+applypriority.global.L2::evict_normal [%in], 128; discard.global.L2 [%out], 128; pmevent 3; membar.proxy.alias;
+ldu.global.u32 %d, [%in]; ldu.u32 %e, [%in];
+"""
+    np.testing.assert_array_equal(run(body, a, count=2), np.stack([a, a], axis=1))
+
+
 def test_the_heap() -> None:
     """Blocks do not overlap, come back, and are refused when there is no room."""
     source = """

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulator.proofs import PROOFS
 from tests.fake_device import FakeDevice
 from tilewise import devices
 from tilewise.bench import toolchain
@@ -20,6 +21,7 @@ from tilewise.bench.rung_cards import ARCHS
 from tilewise.bench.rung_cards import markdown as resources
 from tilewise.cli.parser import parse
 from tilewise.emulator.layout import FaultKind
+from tilewise.emulator.operations import page
 from tilewise.errors import DeviceUnavailable
 from tilewise.instruments.advice import FAULTS, FINDING_TEXTS
 from tilewise.kernels import RUNGS
@@ -129,6 +131,14 @@ def test_the_resource_table_is_what_the_compiler_says() -> None:
     assert all(f"| {name} | " in shown for name in RUNGS)
     if f"NVRTC {'.'.join(map(str, version()))}," in shown:  # another version chooses other registers
         assert shown == resources(RUNGS), "stale: make docs"
+
+
+def test_the_page_of_instructions_is_made_of_the_rows() -> None:
+    assert {*PROOFS} == {*page.supported()}, (
+        "an operation without a file of tests in tests/emulator/proofs.py"
+    )
+    assert all((ROOT / "tests" / "emulator" / file).is_file() for file in PROOFS.values())
+    assert table("docs/instructions.md", "instructions") == page.markdown(PROOFS), "stale: make docs"
 
 
 def newest(results: list[Path]) -> Path:

@@ -4,31 +4,7 @@ from __future__ import annotations
 
 from tilewise.emulator.analysis.variable_layout import Initial, initial_content
 from tilewise.emulator.build import Build, Store, build_kernel
-from tilewise.emulator.families import (
-    addresses,
-    approximate,
-    arithmetic,
-    atomics,
-    barriers,
-    bits,
-    clusters,
-    convert,
-    cp_async,
-    floats,
-    integers,
-    loads,
-    maps,
-    matrix,
-    mbarriers,
-    mma,
-    moves,
-    stores,
-    system,
-    video,
-    warp,
-    wgmma,
-    wmma,
-)
+from tilewise.emulator.families import enter_rows
 from tilewise.emulator.native import CpuTarget, host_cpu
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import PtxModule, PtxVariable
@@ -50,29 +26,4 @@ __all__ = [
     "parse",
 ]
 
-# The tables of instructions fill in when their modules are imported.
-FAMILIES = (
-    approximate,
-    addresses,
-    arithmetic,
-    atomics,
-    barriers,
-    bits,
-    clusters,
-    convert,
-    cp_async,
-    floats,
-    integers,
-    loads,
-    maps,
-    matrix,
-    mbarriers,
-    mma,
-    moves,
-    stores,
-    system,
-    video,
-    warp,
-    wgmma,
-    wmma,
-)
+enter_rows()

@@ -15,6 +15,7 @@ from tilewise.emulator import native
 from tilewise.emulator.analysis.program import Program, make_program
 from tilewise.emulator.lowering.lower import Lowering
 from tilewise.emulator.lowering.special import WORKSPACE_HALVES
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Register
 
@@ -205,10 +206,10 @@ def _describe(program: Program, lowering: Lowering, target: native.CpuTarget) ->
 
 
 def _flies(program: Program) -> bool:
+    used = [operation_of(item) for block in program.flow.blocks for item in block.instructions]
     return any(
-        item.opcode == "cp" or "async" in item.parts or "bulk" in item.parts
-        for block in program.flow.blocks
-        for item in block.instructions
+        row.group.of != "products" if row.group else row.asynchronous and not row.multiplies_matrices
+        for row in used
     )
 
 
@@ -224,9 +225,7 @@ def _finds_workspace(program: Program) -> bool:
 
 def _launches_dependents(program: Program) -> bool:
     return any(
-        item.opcode == "griddepcontrol" and "launch_dependents" in item.parts
-        for block in program.flow.blocks
-        for item in block.instructions
+        operation_of(item).launches_dependents for block in program.flow.blocks for item in block.instructions
     )
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewise.emulator.operations.operands import writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.counted import AccessCounts, Counts
-from tilewise.emulator.ptx.instruction_operands import writes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Address, Instruction, Label, Register
 from tilewise.instruments.machine import Machine, MachineAccess, shared_figures
@@ -22,7 +23,7 @@ __all__ = ["predict", "predict_widths"]
 
 # Bytes of types whose loads and stores the assembler merges, by their bits.
 _SIZES = {"ld": {"32": 4, "64": 8}, "st": {"16": 2, "32": 4, "64": 8}}
-_PARTING = ("bra", "brx", "ret", "exit", "call", "bar", "barrier", "atom", "red", "fence", "membar")
+_BRANCHES = ("bra", "brx", "ret", "exit", "call")
 _MERGED = ("load", "store")
 _OPS = {"load": "ld", "store": "st", "atomic": "atom", "copy": "ldgsts", "fill": "ldgsts"}
 
@@ -53,7 +54,7 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
 
     function = parse(ptx).function(entry)
     for item in function.body if function else ():
-        if isinstance(item, Label) or item.opcode in _PARTING or _changes_shared(item):
+        if isinstance(item, Label) or _ends_groups(item) or _changes_shared(item):
             finish(*groups)
             continue
         access = _access(item)
@@ -62,7 +63,7 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
             # Loads are not merged over a store, nor stores over anything else.
             finish(*(name for name in groups if name != group and "st" in (name[0], group[0])))
             groups.setdefault(group, []).append(_Item(item.line, offset, group[2]))
-        elif item.opcode in ("ld", "ldmatrix") and "global" not in item.parts and "param" not in item.parts:
+        elif _loads(item) and "global" not in item.parts and "param" not in item.parts:
             finish(*(name for name in groups if name[0] == "st"))
         for register in writes(item):
             finish(*(name for name in groups if name[1] == register.name))
@@ -70,11 +71,23 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
     return found
 
 
+def _ends_groups(item: Instruction) -> bool:
+    """Whether nothing is merged across an instruction: a branch, a barrier, a fence."""
+    operation = operation_of(item)
+    meets = operation.barrier is not None or operation.waits_for == "warp"
+    return meets or operation.is_fence or item.opcode in _BRANCHES
+
+
+def _loads(item: Instruction) -> bool:
+    return any(access.action == "load" for access in operation_of(item).accesses)
+
+
 def _changes_shared(item: Instruction) -> bool:
-    """Whether an instruction writes shared memory in a way that loads are not merged across."""
-    if item.opcode in ("stmatrix", "cp"):
-        return True
-    return item.opcode == "st" and "global" not in item.parts and _access(item) is None
+    """Whether an instruction may write shared memory in a way that loads are not merged across."""
+    operation = operation_of(item)
+    if operation.stores:
+        return "global" not in item.parts and _access(item) is None
+    return operation.changes
 
 
 def _access(item: Instruction) -> tuple[_Group, int] | None:

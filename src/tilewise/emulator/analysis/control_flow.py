@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
     Immediate,
     Instruction,
@@ -22,9 +23,6 @@ from tilewise.emulator.ptx.syntax import (
 __all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
 
 EXIT = -1  # the successor of lanes that leave the kernel
-_SUSPENDING = {"bar", "barrier", "griddepcontrol"}
-_PASSING = {"arrive", "launch_dependents"}  # of them those at which no lane waits
-_EXCHANGING = {"shfl", "vote", "match", "redux", "elect"}
 _MOST_BLOCKS = 8_192
 _MOST_IN_LOOPS = 1 << 18  # blocks of all loops together: nesting counts each of them again
 
@@ -61,7 +59,7 @@ class Block:
     def gate(self) -> bool:
         """Whether the block ends in a barrier that all lanes of a warp must run together."""
         instruction = self.terminator.instruction
-        return self.terminator.kind == "wait" and instruction is not None and _is_aligned(instruction)
+        return self.terminator.kind == "wait" and instruction is not None and _gathers(instruction)
 
 
 @dataclass(slots=True)
@@ -160,10 +158,10 @@ def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Te
                 pieces.append([])
             starts[item.name] = len(pieces) - 1
             continue
-        if item.opcode in _EXCHANGING and "sync" in item.parts:
+        if operation_of(item).exchanges:
             pieces[-1].append(_warp_sync_before(item))
             pieces.append([])
-        if _is_aligned(item) and pieces[-1]:
+        if _gathers(item) and pieces[-1]:
             pieces.append([])  # lanes come here one by one, and go on from here together
         pieces[-1].append(item)
         if _ends_block(item):
@@ -181,7 +179,8 @@ def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Te
             raw.append((body, Terminator("go", [following])))
             continue
         terminator = _terminator(final, following, starts, function)
-        if terminator.kind == "wait" and "red" in final.parts:
+        barrier = operation_of(final).barrier
+        if barrier is not None and barrier.votes:
             # What the barrier found is read in a block of its own, once it has let the lanes through.
             result = Instruction(
                 final.line, "bar_result", final.parts, final.operands, None, False, final.source
@@ -205,20 +204,14 @@ def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Te
 
 
 def _ends_block(item: Instruction) -> bool:
-    if item.opcode in ("bra", "brx", "ret", "exit"):
-        return True
-    if _is_aligned(item):
-        return True
-    return item.opcode in _SUSPENDING and not _PASSING.intersection(item.parts)
+    return (
+        item.opcode in ("bra", "brx", "ret", "exit") or _gathers(item) or bool(operation_of(item).waits_for)
+    )
 
 
-def _is_aligned(item: Instruction) -> bool:
+def _gathers(item: Instruction) -> bool:
     """Whether all lanes of a warp must run an instruction together: a barrier, or a ``wgmma`` fence or wait."""
-    if item.opcode == "wgmma":
-        return item.parts[:1] in (("fence",), ("wait_group",))
-    if item.opcode not in _SUSPENDING or "warp" in item.parts:
-        return False
-    return item.opcode == "bar" or "aligned" in item.parts
+    return operation_of(item).gathers_lanes(item)
 
 
 def _warp_sync_before(item: Instruction) -> Instruction:
@@ -242,8 +235,9 @@ def _terminator(
         if item.guard is None:
             return Terminator("go", [EXIT], instruction=item)
         return Terminator("branch", [EXIT, following], item.guard, item.negated, item)
-    if item.opcode in _SUSPENDING or _is_aligned(item):
-        kind = "meet" if "warp" in item.parts else "wait"
+    operation = operation_of(item)
+    if operation.waits_for or operation.gathers_lanes(item):
+        kind = "meet" if operation.waits_for == "warp" else "wait"
         return Terminator(kind, [following], instruction=item)
     if item.opcode == "brx":
         return _table(item, starts, function)

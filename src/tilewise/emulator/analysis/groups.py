@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from tilewise.emulator.analysis.control_flow import Block, Flow
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
-from tilewise.emulator.ptx.instruction_operands import writes
+from tilewise.emulator.operations.operands import writes
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Register
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -69,13 +71,12 @@ def _in_block(block: Block, analysis: Analysis) -> list[Group]:
 
 def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int, int, int] | None:
     """Return base, first byte, end and size of an access that may be in a group; None for any other instruction."""
-    if instruction.opcode not in ("ld", "st") or instruction.guard is not None:
-        return None
-    if len(instruction.operands) != 2:
+    access = operation_of(instruction).plain_access
+    if access is None or instruction.guard is not None or len(instruction.operands) != 2:
         return None  # refused later, where it is lowered
-    if not any(part.split("::")[0] == "shared" and part != "shared::cluster" for part in instruction.parts):
+    if space_of(instruction) != "shared" or "shared::cluster" in instruction.parts:
         return None
-    place = instruction.operands[1 if instruction.opcode == "ld" else 0]
+    place = instruction.operands[access.operand]
     if (
         not isinstance(place, Address)
         or not isinstance(place.base, Register)
@@ -86,8 +87,7 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
     shape = analysis.shapes.get(place.base.name, UNIFORM)
     if shape is None or type_ not in TYPE_BYTES:
         return None
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
-    size = TYPE_BYTES[type_] * count
+    size = TYPE_BYTES[type_] * elements_of(instruction)
     low = place.offset + min(shape.lanes)
     if any((lane - min(shape.lanes)) % size for lane in shape.lanes):
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.analysis.passing import pass_in_registers
 from tilewise.emulator.analysis.recursion import Activation, Stack, is_recursive
-from tilewise.emulator.ptx.instruction_operands import operands_in
+from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.spelling import CARRY
 from tilewise.emulator.ptx.syntax import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewise.emulator.analysis.control_flow import EXIT, Block, Flow
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["Liveness"]

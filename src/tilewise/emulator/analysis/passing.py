@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from tilewise.emulator.ptx.instruction_operands import operands_in
+from tilewise.emulator.operations.operands import operands_in
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import (
     Address,
     Instruction,
@@ -63,7 +65,7 @@ def _find_pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
             name, offset, width, items = access
             found = {(offset + i * width, width) for i in range(len(items))}
             pieces[name] |= found
-            if item.opcode == "st":
+            if operation_of(item).stores:
                 stored[name] |= found
         elif access is not None:
             unfit.add(access[0])
@@ -98,11 +100,15 @@ def _drop_prefixes(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_
 
 def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
     """Return variable, offset, element bytes and operands of an ld.param or st.param; None for anything else."""
-    if item.opcode not in ("ld", "st") or not any(part.split("::")[0] == "param" for part in item.parts):
+    operation = operation_of(item)
+    if (
+        space_of(item) != "param"
+        or operation.plain_access is None
+        or len(item.operands) != 2
+        or item.parts[-1] not in TYPE_BYTES
+    ):
         return None
-    if len(item.operands) != 2 or item.parts[-1] not in TYPE_BYTES:
-        return None
-    address, value = item.operands if item.opcode == "st" else item.operands[::-1]
+    address, value = item.operands if operation.stores else item.operands[::-1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
         return None
     items = value.items if isinstance(value, Vector) else (value,)
@@ -114,8 +120,7 @@ def _can_be_move(
 ) -> bool:
     """Whether a move between registers can replace an access."""
     _, offset, width, items = access
-    counts = [int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")] or [1]
-    if counts[0] != len(items) or offset < 0:
+    if elements_of(item) != len(items) or offset < 0:
         return False
     for value in items:
         if isinstance(value, Vector) or (isinstance(value, Symbol) and width != 8):
@@ -136,7 +141,7 @@ def _make_moves(
     found = []
     for i, value in enumerate(items):
         slot = registers[name, offset + i * width]
-        if item.opcode == "st":
+        if operation_of(item).stores:
             opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, False)
             found.append(replace(item, opcode=opcode, parts=parts, operands=(slot, value)))
         elif value != Register("_"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import Analysis
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import TYPE_BYTES
 

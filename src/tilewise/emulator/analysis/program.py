@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.control_flow import Flow, build_flow
 from tilewise.emulator.analysis.groups import Group, find_groups
+from tilewise.emulator.analysis.inline import inline_calls
 from tilewise.emulator.analysis.liveness import Liveness
 from tilewise.emulator.analysis.schedule import schedule
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape, analyse, thread_lanes
 from tilewise.emulator.analysis.variable_layout import VariableSlot, lay_out
-from tilewise.emulator.ptx.instruction_operands import reads, wgmma_registers, writes
+from tilewise.emulator.layout import WARP
+from tilewise.emulator.operations.operands import reads, wgmma_registers, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import PtxError, PtxFunction, PtxModule, PtxVariable
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 from tilewise.emulator.support.wgmma_queue import CAPACITY, RECORD
@@ -88,7 +91,7 @@ def _mark_read_as_bits(flow: Flow) -> None:
     moved = {
         register.name
         for item in every
-        if item.opcode == "mov" and item.parts in (("b32",), ("b64",))
+        if operation_of(item).lanes == "moved" and item.parts in (("b32",), ("b64",))
         for register in reads(item)
     }
     for item in every:
@@ -97,8 +100,6 @@ def _mark_read_as_bits(flow: Flow) -> None:
 
 def make_program(module: PtxModule, entry: str, block: tuple[int, int, int]) -> Program:
     """Analyse one kernel of a module for blocks of one shape."""
-    from tilewise.emulator.analysis.inline import inline_calls
-
     function = inline_calls(module, entry)
     flow = build_flow(function)
     _mark_read_as_bits(flow)
@@ -160,8 +161,6 @@ def _slots(
 ) -> tuple[dict[str, int], int, Products | None]:
     """Offsets in the warp's memory for every register that may be live where a warp stops, or that a product in flight
     names; and for the products themselves."""
-    from tilewise.emulator.layout import WARP
-
     kept: set[str] = set().union(*liveness.entry)
     for block in flow.blocks:
         for position, instruction in enumerate(block.instructions):

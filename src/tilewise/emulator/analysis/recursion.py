@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
+from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,

@@ -9,14 +9,19 @@ instructions without side effects change places, and none passes one that it dep
 from __future__ import annotations
 
 from tilewise.emulator.analysis.control_flow import Flow
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 __all__ = ["schedule"]
 
 _FEWEST = 16  # multiply-adds of a segment that make it worth while
-# Instructions that may change places with others.
-_FREE = {"fma", "mul", "add", "sub", "mov", "cvt", "and", "or", "xor", "shl", "shr", "mad", "selp"}
+# Beside loads and multiply-adds, what changes places with others: what addresses and indices are computed by.
+_FREE = {
+    "moved", "sum", "difference", "product", "product and sum",
+    "shifted left", "shifted right", "and", "or", "xor", "converted",
+    "selected",
+}  # fmt: skip
 
 
 def schedule(flow: Flow) -> None:
@@ -78,9 +83,10 @@ class _Segment:
 def _is_free(instruction: Instruction) -> bool:
     if instruction.guard is not None:
         return False
-    if instruction.opcode == "ld":
+    operation = operation_of(instruction)
+    if operation.loads:
         return not {"volatile", "relaxed", "acquire", "mmio"} & set(instruction.parts)
-    return instruction.opcode in _FREE and "cc" not in instruction.parts
+    return (operation.lanes in _FREE or instruction.opcode == "fma") and "cc" not in instruction.parts
 
 
 def _is_multiply_add(instruction: Instruction) -> bool:

@@ -29,17 +29,39 @@ from tilewise.emulator.analysis.shape import (
     trailing_zeros,
     wrap_to_type,
 )
-from tilewise.emulator.ptx.instruction_operands import reads, registers_in, wgmma_registers, writes
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
+from tilewise.emulator.operations.operands import reads, registers_in, wgmma_registers, writes
+from tilewise.emulator.operations.operation import LaneRule
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import space_of
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Not,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+)
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
 __all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
-_EACH_ITS_OWN = {"atom", "elect", "ldmatrix", "mma", "wmma", "movmatrix", "wgmma"}
 _ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
-_FEWEST_SOURCES = {"mad": 3, "selp": 3, "cvt": 1}  # where an operand is missing, lowering says so
-_SPIN_PARTS = {"volatile", "relaxed", "acquire", "try_wait", "test_wait"}
+# Where an operand is missing, lowering says so.
+_FEWEST_SOURCES = {"product and sum": 3, "selected": 3, "converted": 1}
+_POLLING = {"volatile", "relaxed", "acquire"}  # modifiers of accesses that look at what other threads do
+# Of these more is known than that all lanes have the same, if that is so of their sources.
+_TRACKED = {
+    "sum",
+    "difference",
+    "product",
+    "product and sum",
+    "shifted left",
+    "and",
+    "or",
+}
 
 
 @dataclass(slots=True)
@@ -154,7 +176,8 @@ class _Analyser:
         NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
         """
         type_, parts = self.types.get(register.name, ""), instruction.parts
-        made = parts[-2:-1] if instruction.opcode == "cvt" else parts[-1:]
+        converts = operation_of(instruction).lanes == "converted"
+        made = parts[-2:-1] if converts else parts[-1:]
         if not made or made[0] not in TYPE_BYTES or type_[:1] not in ("b", "u", "s"):
             return False
         return bits_of(type_) == bits_of(made[0]) * (2 if "wide" in parts else 1)
@@ -203,11 +226,7 @@ class _Analyser:
         inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
         polled = self.find_polled_loads(loop, inside)
         self.polled |= polled
-        return bool(polled) or any(
-            item.opcode in ("atom", "nanosleep")
-            or (item.opcode != "barrier" and _SPIN_PARTS & set(item.parts))
-            for item in inside
-        )
+        return bool(polled) or any(map(_polls, inside))
 
     def find_polled_loads(self, loop: set[int], inside: list[Instruction]) -> set[int]:
         """Return the ids of a loop's plain loads, from a fixed address, that decide whether it ends."""
@@ -215,8 +234,8 @@ class _Analyser:
         loads = [
             item
             for item in inside
-            if item.opcode == "ld"
-            and not {"param", "const"} & {part.split("::")[0] for part in item.parts}
+            if operation_of(item).loads
+            and space_of(item) not in ("param", "const")
             and not any(register.name in written for register in _address_registers(item))
         ]
         if not loads:
@@ -258,40 +277,27 @@ class _Analyser:
         return UNIFORM
 
     def result(self, instruction: Instruction) -> Shape | None:
-        opcode, parts = instruction.opcode, instruction.parts
-        if opcode in ("ld", "ldu"):
-            return self.shape_of_load(instruction)
-        if opcode in _EACH_ITS_OWN or opcode.startswith("call"):
-            return VECTOR
-        if opcode in ("shfl", "vote", "redux", "match"):
-            return self.shape_of_exchange(instruction)
-        if opcode in ("activemask", "bar_result"):
-            return UNIFORM
-        if opcode == "mbarrier" and parts[:1] in (("arrive",), ("arrive_drop",)):
-            return VECTOR
-        if opcode in ("mov", "cvta") and len(instruction.operands) == 2:
-            return self.shape_of_move(instruction)
+        lanes, parts = operation_of(instruction).lanes, instruction.parts
+        match lanes:
+            case "own":
+                return VECTOR
+            case "uniform":
+                return UNIFORM
+            case "loaded":
+                return self.shape_of_load(instruction)
+            case "shuffled" | "voted" | "matched":
+                return self.shape_of_exchange(instruction, lanes)
+            case "moved" | "address" if len(instruction.operands) == 2:
+                return self.shape_of_move(instruction, lanes)
         sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
         if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
             return VECTOR
         known = [shape for shape in sources if shape is not None]
-        if all(shape.uniform for shape in known) and opcode not in (
-            "add",
-            "sub",
-            "mul",
-            "mad",
-            "shl",
-            "and",
-            "or",
-        ):
+        if all(shape.uniform for shape in known) and lanes not in _TRACKED:
             return UNIFORM
         if not parts or parts[-1] not in ("u32", "s32", "b32", "u64", "s64", "b64"):
-            return (
-                UNIFORM
-                if all(shape.uniform for shape in known)
-                else self.shape_of_comparison(instruction, known)
-            )
-        return self.shape_of_integer(instruction, known)
+            return UNIFORM if all(shape.uniform for shape in known) else VECTOR
+        return self.shape_of_integer(instruction, lanes, known)
 
     def narrow_source(self, instruction: Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
@@ -304,24 +310,24 @@ class _Analyser:
                     return True
         return False
 
-    def shape_of_exchange(self, instruction: Instruction) -> Shape | None:
-        """Return the shape of a ``shfl``, ``vote``, ``redux`` or ``match``: uniform, or a vector."""
+    def shape_of_exchange(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
+        """Return the shape of what lanes get from one another: uniform, or a vector."""
         operands, parts = instruction.operands, instruction.parts
 
         def same(operand: Operand) -> bool:
             shape = self.operand(operand)
             return shape is not None and shape.uniform
 
-        if instruction.opcode == "shfl" and len(operands) >= 4:
+        if lanes == "shuffled" and len(operands) >= 4:
             whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
             if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
                 return UNIFORM
             return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
-        if instruction.opcode == "match" and "any" in parts and not (len(operands) > 1 and same(operands[1])):
+        if lanes == "matched" and not (len(operands) > 1 and same(operands[1])):
             return VECTOR
         return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
 
-    def shape_of_move(self, instruction: Instruction) -> Shape | None:
+    def shape_of_move(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
         source = instruction.operands[1]
         if isinstance(source, Symbol) and source.name in self.local_symbols:
             return UNIFORM
@@ -333,17 +339,10 @@ class _Analyser:
         if len(destination) > 1:
             return UNIFORM if shape is not None and shape.uniform else VECTOR
         if shape is None or shape.uniform:
-            return (
-                shape
-                if instruction.parts[-1:] != ("pred",) and instruction.opcode == "mov"
-                else shape and UNIFORM
-            )
-        return shape if instruction.opcode == "mov" else Shape(shape.lanes, min(shape.zeros, 32))
+            return shape if instruction.parts[-1:] != ("pred",) and lanes == "moved" else shape and UNIFORM
+        return shape if lanes == "moved" else Shape(shape.lanes, min(shape.zeros, 32))
 
     def shape_of_load(self, instruction: Instruction) -> Shape | None:
-        space = next(
-            (part.split("::")[0] for part in instruction.parts if part.split("::")[0] in _SPACES), ""
-        )
         address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
         if (
             isinstance(address, Address)
@@ -351,41 +350,40 @@ class _Analyser:
             and address.base.name in self.local_symbols
         ):
             return VECTOR
-        if space not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
+        if space_of(instruction) not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
             return VECTOR
         shape = self.operand(address)
         return UNIFORM if shape is not None and shape.uniform else VECTOR
 
-    def shape_of_comparison(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
-        return VECTOR
-
-    def shape_of_integer(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
-        opcode, parts = instruction.opcode, instruction.parts
-        if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(opcode, 2):
+    def shape_of_integer(
+        self, instruction: Instruction, lanes: LaneRule, sources: list[Shape]
+    ) -> Shape | None:
+        parts = instruction.parts
+        if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(lanes, 2):
             return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
-        if opcode == "setp":
-            return self.shape_of_test(instruction, sources)
-        match opcode:
-            case "add":
+        match lanes:
+            case "compared":
+                return self.shape_of_test(instruction, sources)
+            case "sum":
                 return add_shapes(sources[0], sources[1])
-            case "sub":
+            case "difference":
                 return add_shapes(sources[0], scale_shape(sources[1], -1))
-            case "mul":
+            case "product":
                 return self.shape_of_product(instruction, sources[0], sources[1])
-            case "mad":
+            case "product and sum":
                 product = self.shape_of_product(instruction, sources[0], sources[1])
                 return add_shapes(product, sources[2])
-            case "shl" if (by := constant_value(sources[1], 64)) is not None:
+            case "shifted left" if (by := constant_value(sources[1], 64)) is not None:
                 return scale_shape(sources[0], 1 << by)
-            case "shr" if (by := constant_value(sources[1], 32)) is not None:
+            case "shifted right" if (by := constant_value(sources[1], 32)) is not None:
                 return shift_shape_right(sources[0], by, bits_of(parts[-1]))
             case "and":
                 return mask_shape(sources[:2])
             case "or" | "xor":
                 return join_bits(sources[:2], bits_of(parts[-1]))
-            case "cvt":
+            case "converted":
                 return self.shape_of_conversion(instruction, sources[0])
-            case "selp":
+            case "selected":
                 same = sources[0].lanes == sources[1].lanes and sources[2].uniform
                 return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
         return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
@@ -438,8 +436,15 @@ class _Analyser:
         return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
 
 
-_SPACES = ("param", "const", "global", "shared", "local")
 _WIDE = ("u32", "s32", "u64", "s64")
+
+
+def _polls(instruction: Instruction) -> bool:
+    """Whether an instruction, in a loop, may wait for what another thread does."""
+    operation = operation_of(instruction)
+    if operation.polls:
+        return True
+    return operation.barrier is None and not _POLLING.isdisjoint(instruction.parts)
 
 
 def _address_registers(instruction: Instruction) -> list[Register]:
@@ -447,8 +452,6 @@ def _address_registers(instruction: Instruction) -> list[Register]:
 
 
 def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
-    from tilewise.emulator.ptx.syntax import Vector
-
     found: list[Operand] = []
     for operand in operands:
         found += _flat(operand.items) if isinstance(operand, Vector) else [operand]

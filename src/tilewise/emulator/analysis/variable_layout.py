@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inline import function_addresses
 from tilewise.emulator.layout import GENERIC_CONST
-from tilewise.emulator.ptx.instruction_operands import operands_in
+from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol
 
 __all__ = ["Initial", "VariableLayout", "VariableSlot", "initial_content", "lay_out"]

@@ -9,8 +9,8 @@ from tilewise.emulator.analysis.control_flow import EXIT
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.warp import source_lanes
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import PURE
-from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
+from tilewise.emulator.operations.operands import reads, registers_in, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class ShuffledValues:
         Of a shuffle: by lane its source, and the lanes that its mask names.
         """
         e = self.e
-        if instruction.opcode == "shfl" and self.rows:
-            synced = "sync" in instruction.parts
+        if operation_of(instruction).lanes == "shuffled" and self.rows:
+            synced = operation_of(instruction).exchanges
             named = e.read(instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
             return source_lanes(e, instruction), named
         if not any(register.name in self.rows for register in writes(instruction)):
@@ -69,20 +69,21 @@ class ShuffledValues:
     def _chosen(self, instruction: Instruction) -> list[Part]:
         """Of an instruction that may throw away an operand: in which lanes which operands count."""
         e, (_, *sources) = self.e, instruction.operands
-        if instruction.opcode == "selp":
+        rule = operation_of(instruction).lanes
+        if rule == "selected":
             yes = self._true(sources[2])
             parts = [(sources[::2], yes), (sources[1:], self._not(yes))]
-        elif instruction.opcode in ("and", "or") and instruction.parts == ("pred",):
+        elif rule in ("and", "or") and instruction.parts == ("pred",):
             # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
-            one, two = (self._lets(instruction.opcode, source) for source in sources)
+            one, two = (self._lets(rule == "and", source) for source in sources)
             parts = [
                 (sources, e.op("and", one, two)),
                 (sources[1:], e.op("and", one, self._not(two))),
                 (sources[:1], e.op("and", two, self._not(one))),
                 ([], self._not(e.op("or", one, two))),
             ]
-        elif instruction.opcode == "setp" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
-            lets = self._lets("and" if "and" in instruction.parts else "or", sources[2])
+        elif rule == "compared" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
+            lets = self._lets("and" in instruction.parts, sources[2])
             parts = [(sources, lets), (sources[2:], self._not(lets))]
         else:
             return []
@@ -91,10 +92,10 @@ class ShuffledValues:
     def _true(self, predicate: Operand) -> Value:
         return self.e.bits(self.e.splat(self.e.read(predicate, "pred", True)))
 
-    def _lets(self, opcode: str, predicate: Operand) -> Value:
+    def _lets(self, joined_by_and: bool, predicate: Operand) -> Value:
         """The lanes in which a predicate leaves it to the other operand what comes of them."""
         true = self._true(predicate)
-        return true if opcode == "and" else self._not(true)
+        return true if joined_by_and else self._not(true)
 
     def _not(self, lanes: Value) -> Value:
         return self.e.op("xor", lanes, self.e.const("i32", -1))
@@ -151,13 +152,16 @@ def _result(shuffle: Instruction) -> str:
 
 def _is_computed(instruction: Instruction) -> bool:
     """Whether it computes results lane by lane, and nothing else: it uses no undefined value, but passes it on."""
-    return instruction.opcode in PURE or instruction.opcode in ("mov", "cvta")
+    operation = operation_of(instruction)
+    return operation.is_pure or operation.lanes in ("moved", "address")
 
 
 def _tracked(program: Program) -> set[str]:
     """The registers to which what a shuffle read may come; none if all lanes take part in every shuffle."""
     inside = [(item, block.index) for block in program.flow.blocks for item in block.instructions]
-    shuffles = [(item, index) for item, index in inside if item.opcode == "shfl" and item.operands]
+    shuffles = [
+        (item, index) for item, index in inside if operation_of(item).lanes == "shuffled" and item.operands
+    ]
     if not shuffles:
         return set()
     if all(_is_whole(item, index, program) for item, index in shuffles) and not _lanes_lack(program):
@@ -181,7 +185,7 @@ def _is_whole(shuffle: Instruction, block: int, program: Program) -> bool:
     named = shuffle.operands[-1]
     every = isinstance(named, Immediate) and named.value & _EVERY == _EVERY
     return (
-        (every or "sync" not in shuffle.parts)
+        (every or not operation_of(shuffle).exchanges)
         and shuffle.guard is None
         and block not in program.general.divergent
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
 
 __all__ = [
@@ -42,7 +43,7 @@ def find_allocations(body: Iterable[Instruction | Label]) -> dict[str, int]:
             register, offset = address_of(item)
             if (
                 not item.line
-                and item.opcode == "st"
+                and operation_of(item).stores
                 and offset == _SIZE_OFFSET
                 and register.startswith(_BLOCK_REGISTER)
             ):
@@ -58,7 +59,7 @@ def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
         if not isinstance(item, Instruction):
             continue
         for register in writes(item):
-            source = item.operands[-1] if item.opcode == "mov" else None
+            source = item.operands[-1] if operation_of(item).lanes == "moved" else None
             if (
                 isinstance(source, Immediate)
                 and found.setdefault(register.name, source.value) == source.value
@@ -69,13 +70,13 @@ def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
 
 
 def find_uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
-    """By register: the opcodes of the instructions that read it; "" where it is the base of an address."""
+    """By register: the operations that read it; "" where it is the base of an address."""
     found: dict[str, set[str]] = {}
     for item in body:
         if not isinstance(item, Instruction):
             continue
         for register in reads(item):
-            found.setdefault(register.name, set()).add(item.opcode)
+            found.setdefault(register.name, set()).add(operation_of(item).name)
         for operand in item.operands:
             if isinstance(operand, Address) and isinstance(operand.base, Register):
                 found.setdefault(operand.base.name, set()).add("")
@@ -83,21 +84,22 @@ def find_uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
 
 
 def is_cluster_scoped(item: Instruction | None) -> bool:
-    return item is not None and "cluster" in item.parts
+    barrier = operation_of(item).barrier if item is not None else None
+    return barrier is not None and barrier.scope == "cluster"
 
 
 def is_doubtful(item: Instruction) -> bool:
-    return item.opcode == "st" and "shared::cluster" in item.parts and not STRONG_MODIFIERS & set(item.parts)
+    words = set(item.parts)
+    return operation_of(item).stores and "shared::cluster" in words and not STRONG_MODIFIERS & words
 
 
 def orders_accesses(item: Instruction) -> bool:
     """Whether it orders other accesses of its thread: a fence, or an access with acquire or release semantics."""
-    if item.opcode in ("membar", "fence"):
-        aliases = {"alias", "tensormap::generic"} & {*item.parts} and {"acquire", "release", "acq_rel"} & {
-            *item.parts
-        }
-        return "proxy" not in item.parts or bool(aliases)
-    return item.opcode in ("atom", "red", "ld", "st") and bool(_ORDERING & set(item.parts))
+    operation, words = operation_of(item), set(item.parts)
+    if operation.is_fence:
+        aliases = {"alias", "tensormap::generic"} & words and {"acquire", "release", "acq_rel"} & words
+        return "proxy" not in words or bool(aliases)
+    return bool(operation.accesses) and bool(_ORDERING & words)
 
 
 def map_lanes_to_words(

@@ -43,11 +43,14 @@ from tilewise.emulator.checking.static_facts import (
     orders_accesses,
 )
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
+from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import Touch, Watcher, touches
-from tilewise.emulator.ptx.instruction_operands import reads, registers_in, writes
+from tilewise.emulator.operations.operands import reads, registers_in, writes
+from tilewise.emulator.operations.operation import BarrierUse, GroupUse
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 
 if TYPE_CHECKING:
@@ -57,15 +60,24 @@ __all__ = ["watcher"]
 
 _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
-_ARRIVALS = ("arrive", "arrive_drop")
-_WAITS = ("test_wait", "try_wait")
-_WITH_RESULT = (*_ARRIVALS, *_WAITS, "check_layout")
+_GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
 _NULL = Value("ptr", "null")
 
 
 def watcher(e: Lowering) -> Watcher:
     return _Checker(e)
+
+
+def _names_cluster(instruction: Instruction) -> bool:
+    """Whether an instruction may name shared memory of other blocks."""
+    return "shared::cluster" in instruction.parts or instruction.opcode == "mapa"
+
+
+def _act_of(instruction: Instruction) -> str:
+    """What an instruction does to an mbarrier; "" if it uses none."""
+    use = operation_of(instruction).mbarrier
+    return use.act if use else ""
 
 
 class _Checker(Watcher):
@@ -75,9 +87,11 @@ class _Checker(Watcher):
         super().__init__(e)
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
-        self.swapped = {address_of(item) for item in inside if item.opcode == "atom" and "cas" in item.parts}
+        self.swapped = {
+            address_of(item) for item in inside if operation_of(item).is_atomic and "cas" in item.parts
+        }
         # Whether blocks of a cluster may use one another's memory.
-        self.shares_memory = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
+        self.shares_memory = any(map(_names_cluster, inside))
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._may_sync_blocks(item) for item in inside):
             self.notes.append(
@@ -102,14 +116,14 @@ class _Checker(Watcher):
     def _may_sync_blocks(self, item: Instruction) -> bool:
         if any(part.startswith("shared") for part in item.parts):
             return False
-        return item.opcode in ("atom", "red") or (item.opcode in ("ld", "st") and self._strong(item))
+        return bool(operation_of(item).accesses) and self._strong(item)
 
     def block(self) -> None:
         if self.e.block.index in self.resume_points:
             self._pass_barrier(self.resume_points[self.e.block.index])
 
     def before(self, instruction: Instruction) -> Any:
-        e, opcode = self.e, instruction.opcode
+        e, barrier = self.e, operation_of(instruction).barrier
         found = [item for item in touches(e, instruction) if item.access.space in _CHECKED]
         spot = self._mbarrier(instruction)
         for item in found:
@@ -117,8 +131,8 @@ class _Checker(Watcher):
                 self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, RELEASE))
             if item.action == "store":
                 self._access(item, instruction)
-        if opcode in ("bar", "barrier"):
-            self._arrive(instruction, 0)
+        if barrier is not None:
+            self._arrive(instruction, barrier, False)
         if spot is not None:
             self._before_mbarrier(instruction, spot)
         return found, spot, self.shuffled.before(instruction)
@@ -126,7 +140,7 @@ class _Checker(Watcher):
     def after(self, instruction: Instruction, seen: Any) -> None:
         found, spot, shuffled = seen
         self.shuffled.after(instruction, shuffled)
-        opcode, parts = instruction.opcode, instruction.parts
+        operation = operation_of(instruction)
         for item in found:
             if item.action in ("load", "atomic") and self._strong(instruction):
                 self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, ACQUIRE))
@@ -136,16 +150,16 @@ class _Checker(Watcher):
                 self._note_allocation(item, instruction)
             elif item.action != "store":
                 self._access(item, instruction)
-        if spot is not None and parts[0] in _WAITS:
+        if spot is not None and _act_of(instruction) == "ask":
             complete = completion(instruction.operands[0])
             over = self.e.bits(self.e.splat(self.e.read(complete, "pred", True)))
             lanes = self.e.op("and", over, self.e.mask())
             self._synchronise(spot, self._space_of_mbarrier(instruction), ACQUIRE | PHASE_OVER, lanes)
-        elif opcode in ("membar", "fence"):
+        elif operation.is_fence:
             self._fence(instruction)
-        elif opcode == "cp" and ("commit_group" in parts or "wait_group" in parts or "wait_all" in parts):
-            self._group(instruction, BULKS if "bulk" in parts else COPIED)
-        elif opcode == "wgmma":
+        elif operation.group is not None:
+            self._group(instruction, operation.group)
+        elif operation.multiplies_matrices and operation.asynchronous:
             self._product(instruction)
         else:
             self._registers(instruction)
@@ -157,34 +171,35 @@ class _Checker(Watcher):
             self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
         for register in writes(instruction):
             if number := self.numbers.get(register.name):
-                counts = self._number(int(instruction.opcode != "mov"))
+                counts = self._number(int(operation_of(instruction).lanes != "moved"))
                 self._call("tw_check_wrote", self._number(number), mask, counts, line)
 
     # -- accesses -------------------------------------------------------------------------------
     def _strong(self, instruction: Instruction) -> bool:
-        if instruction.opcode in ("atom", "red"):
+        operation = operation_of(instruction)
+        if operation.is_atomic:
             return True
         if id(instruction) in self.e.analysis.polled or STRONG_MODIFIERS & set(instruction.parts):
             return True
         # A compare-and-swap of the same address makes its value good: it need not be current.
-        return instruction.opcode == "ld" and address_of(instruction) in self.swapped
+        return operation.loads and address_of(instruction) in self.swapped
 
     def _is_plain_poll(self, instruction: Instruction) -> bool:
         """Whether a polling loop reads memory by plain loads: a compiler may load once."""
         return (
-            instruction.opcode == "ld"
+            operation_of(instruction).loads
             and not (STRONG_MODIFIERS | _FROM_L2) & set(instruction.parts)
             and address_of(instruction) not in self.swapped
         )
 
-    def _lanes(self, instruction: Instruction) -> Value:
+    def _lanes(self, item: Touch, instruction: Instruction) -> Value:
         """The lanes whose addresses the instruction accesses."""
         e = self.e
         few = {"x1": 0xFF, "x2": 0xFFFF}
-        if instruction.opcode == "cp" and len(instruction.operands) > 3:
+        if item.action == "copy" and len(instruction.operands) > 3:
             return self._read_lanes(instruction.operands[3])
         known = next((few[part] for part in instruction.parts if part in few), None)
-        if known is None or not instruction.opcode.endswith("matrix"):
+        if known is None or not item.rows:
             return e.mask()
         return e.op("and", e.mask(), e.const("i32", known))
 
@@ -208,13 +223,14 @@ class _Checker(Watcher):
         flags = STRONG if strong else DOUBTFUL if is_doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
             flags |= BLOCK_SCOPED
-        if instruction.opcode == "ldmatrix":
+        operation = operation_of(instruction)
+        if item.rows and item.action == "load":
             flags |= WHOLE_WARP
-        if instruction.opcode == "red" and {"and", "or"} & set(instruction.parts):
+        if operation.is_atomic and not operation.has_result and {"and", "or"} & set(instruction.parts):
             flags |= BITWISE
-        if instruction.opcode == "ld" and self._is_passed_on(instruction):
+        if operation.loads and self._is_passed_on(instruction):
             flags |= PASSED_ON
-        if instruction.opcode == "st" and self._is_constant(instruction.operands[1]):
+        if operation.stores and self._is_constant(instruction.operands[1]):
             flags |= CONSTANT
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
         done = self._fast_path(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
@@ -224,7 +240,7 @@ class _Checker(Watcher):
         numbers = (item.size, self._space(item), int(action), flags, instruction.line)
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
         given = Value("ptr", values) if written else _NULL
-        lanes = self._lanes(instruction)
+        lanes = self._lanes(item, instruction)
         described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
         self._call("tw_check", Value("ptr", addresses), *described)
         if done:
@@ -260,7 +276,7 @@ class _Checker(Watcher):
     def _buffer_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
         """Copy a store's values to a buffer, where they are compared with memory; false for other instructions."""
         e = self.e
-        if instruction.opcode != "st":
+        if not operation_of(instruction).stores:
             return False
         source = instruction.operands[1]
         items = source.items if isinstance(source, Vector) else (source,)
@@ -280,7 +296,7 @@ class _Checker(Watcher):
         """
         e, access = self.e, item.access
         table = map_lanes_to_words(access.lanes, access.size, action) if access.lanes is not None else None
-        if table is None or instruction.opcode.endswith("matrix") or item.action == "copy":
+        if table is None or item.rows or item.action == "copy":
             return ""
         first = min(access.lanes or (0,))
         words = sorted(table)
@@ -386,23 +402,25 @@ class _Checker(Watcher):
             self._call("tw_check_leave", lanes)
 
     def wait(self, instruction: Instruction) -> None:
-        if instruction.opcode in ("bar", "barrier") and "warp" not in instruction.parts:
-            self._arrive(instruction, int("arrive" not in instruction.parts))
+        barrier = operation_of(instruction).barrier
+        if barrier is not None:
+            self._arrive(instruction, barrier, barrier.waits)
 
     def through(self, instruction: Instruction) -> None:
-        if instruction.opcode == "wgmma" and "wait_group" in instruction.parts:
+        operation = operation_of(instruction)
+        if operation.group is not None:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
             numbers = [self._number(number) for number in (left, PRODUCTS, 0)]
             self._call("tw_check_landed", self._number(1), *numbers)
             self._call("tw_check_done", self._number(left))
-        elif instruction.opcode == "wgmma":
+        elif operation.waits_for == "warpgroup":
             self._call("tw_check_ordered")
-        elif "warp" in instruction.parts:
+        elif operation.waits_for == "warp":
             self._check_named_lanes(instruction)
             self._call("tw_check_met")
-        elif instruction.opcode in ("bar", "barrier") and "arrive" not in instruction.parts:
-            self._pass_barrier("cluster" in instruction.parts)
+        elif operation.barrier is not None and operation.barrier.waits:
+            self._pass_barrier(operation.barrier.scope == "cluster")
 
     def _check_named_lanes(self, instruction: Instruction) -> None:
         """Check that the lanes that run a warp-wide instruction are in the mask that it names."""
@@ -418,24 +436,21 @@ class _Checker(Watcher):
         ctx, _, block, warp = self.e.pointers()
         self.e.call(name, "void", ctx, block, warp, *given)
 
-    def _arrive(self, instruction: Instruction, waits: int) -> None:
-        parts = instruction.parts
-        cluster = "cluster" in parts
-        if cluster and "wait" in parts:
+    def _arrive(self, instruction: Instruction, barrier: BarrierUse, waits: bool) -> None:
+        if not barrier.arrives:
             return
+        cluster = barrier.scope == "cluster"
         goes_on = not waits or cluster or self.e.is_apart
-        numbers = (int(waits and not cluster), int(goes_on), int("relaxed" in parts), int(self.fences))
-        self._call(
-            "tw_check_arrive", self._barrier(instruction), *(self._number(number) for number in numbers)
-        )
+        relaxed = "relaxed" in instruction.parts
+        numbers = (int(waits and not cluster), int(goes_on), int(relaxed), int(self.fences))
+        number = self._barrier_number(instruction, barrier)
+        self._call("tw_check_arrive", number, *(self._number(number) for number in numbers))
 
-    def _barrier(self, instruction: Instruction) -> Value:
+    def _barrier_number(self, instruction: Instruction, barrier: BarrierUse) -> Value:
         """The number of the barrier: 0 to 15, or 16 for the cluster's."""
-
-        e = self.e
-        if "cluster" in instruction.parts:
+        e, at = self.e, barrier.number
+        if barrier.scope == "cluster":
             return self._number(BARRIERS_OF_BLOCK - 1)
-        at = 1 if "red" in instruction.parts else 0
         if len(instruction.operands) <= at:
             return self._number(0)
         shape = e.shape_of(instruction.operands[at])
@@ -446,30 +461,25 @@ class _Checker(Watcher):
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
         """The addresses of an instruction's mbarriers, by lane; None if it has none."""
-        opcode, parts, operands = (instruction.opcode, instruction.parts, instruction.operands)
-        if opcode == "cp" and parts[:3] == ("async", "mbarrier", "arrive"):
-            return lane_addresses(self.e, instruction, operands[0])
-        if opcode != "mbarrier" or parts[0] == "pending_count":
-            return None
-        return lane_addresses(self.e, instruction, operands[int(parts[0] in _WITH_RESULT)])
+        use = operation_of(instruction).mbarrier
+        return lane_addresses(self.e, instruction, instruction.operands[use.operand]) if use else None
 
     def _space_of_mbarrier(self, instruction: Instruction) -> int:
         return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)
 
     def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
-        e, parts = self.e, instruction.parts
+        e, act = self.e, _act_of(instruction)
         window = self._space_of_mbarrier(instruction)
-        made = instruction.opcode == "mbarrier" and parts[0] in ("init", "inval")
         place, _ = e.buffers()
         e.store(spot, place, 64)
-        action, flags = (Action.STORE, 0) if made else (Action.ATOMIC, STRONG)
+        action, flags = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
         numbers = (_MBARRIER_BYTES, window, int(action), flags, instruction.line)
         given = [self._number(number) for number in numbers]
         self._call("tw_check", Value("ptr", place), e.mask(), *given, _NULL, self._number(4))
-        if instruction.opcode == "cp":
+        if act == "arrive after copies":
             self._call("tw_check_told", Value("ptr", place), e.mask())
-        if instruction.opcode == "cp" or parts[0] in _ARRIVALS:
-            relaxed = RELAXED if "relaxed" in parts else 0
+        if act in ("arrive", "arrive after copies"):
+            relaxed = RELAXED if "relaxed" in instruction.parts else 0
             self._synchronise(spot, window, RELEASE | relaxed)
 
     # -- copies and products --------------------------------------------------------------------
@@ -481,29 +491,23 @@ class _Checker(Watcher):
         size, line = self._number(item.size), self._number(instruction.line)
         self._call("tw_check_copy", Value("ptr", addresses), e.mask(), size, line)
 
-    def _group(self, instruction: Instruction, kind: int) -> None:
-        if "commit_group" in instruction.parts:
-            self._call("tw_check_commit", self.e.mask(), self._number(kind))
+    def _group(self, instruction: Instruction, group: GroupUse) -> None:
+        kind = self._number(_GROUPS[group.of])
+        if group.act == "commit":
+            self._call("tw_check_commit", self._number(1) if group.of == "products" else self.e.mask(), kind)
             return
         first = instruction.operands[0] if instruction.operands else None
         keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
-        numbers = [self._number(number) for number in (keep, kind, int("read" in instruction.parts))]
-        self._call("tw_check_landed", self.e.mask(), *numbers)
+        read = self._number(int("read" in instruction.parts))
+        self._call("tw_check_landed", self.e.mask(), self._number(keep), kind, read)
 
     def _product(self, instruction: Instruction) -> None:
-        from tilewise.emulator.families.wgmma import matrices_of
-
-        if "commit_group" in instruction.parts:
-            self._call("tw_check_commit", self._number(1), self._number(PRODUCTS))
-        elif "mma_async" in instruction.parts:
-            vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
-            used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
-            places = sorted(self.numbers[name] for name in used)
-            text = (
-                f"internal constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]"
-            )
-            count, line = self.e.const("i64", len(places)), self._number(instruction.line)
-            self._call("tw_check_used", Value("ptr", self._constant("registers", text)), count, line)
-            for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
-                numbers = (int(of_a), rows, bricks, int(across), instruction.line)
-                self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
+        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
+        used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
+        places = sorted(self.numbers[name] for name in used)
+        text = f"internal constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]"
+        count, line = self.e.const("i64", len(places)), self._number(instruction.line)
+        self._call("tw_check_used", Value("ptr", self._constant("registers", text)), count, line)
+        for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
+            numbers = (int(of_a), rows, bricks, int(across), instruction.line)
+            self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))

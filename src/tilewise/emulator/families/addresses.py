@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.clusters import in_own_block
 from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
-from tilewise.emulator.lowering.memory import WINDOWS, space_of
+from tilewise.emulator.lowering.memory import WINDOWS
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register, Symbol
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@effect("cvta")
+@effect("cvta", lanes="address", ptx="2.0", arch="sm_20")
 def cvta(e: Lowering, instruction: Instruction) -> None:
     """An address of one space as a generic one, or the other way round."""
     check_operand_count(instruction, 2)
@@ -37,7 +38,7 @@ def cvta(e: Lowering, instruction: Instruction) -> None:
     e.write(target, value, "u64", shape)
 
 
-@effect("isspacep")
+@effect("isspacep", ptx="2.0", arch="sm_20")
 def isspacep(e: Lowering, instruction: Instruction) -> None:
     """Whether a generic address lies in a space."""
     check_operand_count(instruction, 2)
@@ -57,18 +58,16 @@ def isspacep(e: Lowering, instruction: Instruction) -> None:
     e.write(target, result, "pred", shape)
 
 
-@effect(
-    "prefetch",
-    "prefetchu",
-    "discard",
-    "applypriority",
-    "createpolicy",
-    "nanosleep",
-    "pmevent",
-)
-def no_effect(e: Lowering, instruction: Instruction) -> None:
+@effect("nanosleep", has_result=False, polls=True, ptx="6.3", arch="sm_70")
+@effect("pmevent", has_result=False, ptx="1.4")
+@effect("prefetch", "prefetchu", has_result=False, ptx="2.0", arch="sm_20")
+@effect("discard", "applypriority", has_result=False, ptx="7.4", arch="sm_80")
+def do_nothing(e: Lowering, instruction: Instruction) -> None:
     """Hints: there is no cache to steer here."""
-    if instruction.opcode == "createpolicy":
-        first = instruction.operands[0]
-        if isinstance(first, Register):
-            e.write(first, e.const("i64", 0), "u64")
+
+
+@effect("createpolicy", ptx="7.4", arch="sm_80")
+def createpolicy(e: Lowering, instruction: Instruction) -> None:
+    first = instruction.operands[0]
+    if isinstance(first, Register):
+        e.write(first, e.const("i64", 0), "u64")

@@ -120,7 +120,8 @@ _FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
 }  # fmt: skip
 
 
-@pure(*_FUNCTIONS, form=same_types(1))
+@pure("tanh", form=same_types(1), ptx="7.0", arch="sm_75")
+@pure("sin", "cos", "lg2", "ex2", form=same_types(1), ptx="1.0")
 def approximate(e: Emitter, instruction: Instruction, a: Value) -> Value:
     check(instruction)
     if (

@@ -21,6 +21,7 @@ from tilewise.emulator.lowering.memory import (
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
@@ -90,14 +91,18 @@ class _Kind(NamedTuple):
         return f"atom.{self.op}.{self.type}.{self.elements}.{space}"
 
 
-@effect("atom", "red")
+@effect(
+    "atom",
+    lanes="own",
+    accesses=(Access("atomic", 1),),
+    changes=True,
+    polls=True,
+    ptx="1.1",
+    arch="sm_11",
+)
+@effect("red", has_result=False, accesses=(Access("atomic", 0),), changes=True, ptx="1.2", arch="sm_11")
 def atom(e: Lowering, instruction: Instruction) -> None:
     """Change memory atomically for each lane; ``atom`` also returns the old value."""
-    if instruction.opcode == "red" and "async" in instruction.parts:
-        from tilewise.emulator.families.bulk import remote
-
-        remote(e, instruction)
-        return
     kind = _kind(e, instruction)
     operands = list(instruction.operands)
     targets: tuple[Operand, ...] = ()
@@ -173,9 +178,7 @@ def _run(e: Lowering, instruction: Instruction, kind: _Kind, addresses: str, buf
     listed = [*e.pointers(), Value("ptr", addresses), e.mask(), e.const("i32", instruction.line)]
     listed += [Value("ptr", buffer), Value("ptr", hint)]
     answer = e.set("i32", f"call i32 @{kind.name}({', '.join(map(str, listed))})")
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
 
 
 # -- the function of one kind -----------------------------------------------------------------------

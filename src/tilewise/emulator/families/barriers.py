@@ -1,39 +1,61 @@
-"""Barriers of a block: ``bar`` and ``barrier``, whole or counted, arriving or waiting, with a vote or not."""
+"""Barriers of a block or a cluster: ``bar`` and ``barrier``, whole or counted, with a vote or not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.clusters import cluster_barrier
 from tilewise.emulator.layout import BARRIERS, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import effect, unsupported, waits
+from tilewise.emulator.lowering.tables import (
+    check_operand_count,
+    effect,
+    refuse_other_forms,
+    unsupported,
+    waits,
+)
+from tilewise.emulator.operations.operation import BarrierUse
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["arrive"]
+__all__: list[str] = []
 
+_OF_CLUSTER = "it is barrier.cluster.arrive or barrier.cluster.wait"
 _VOTES = ("popc", "and", "or")
 _WRONG = 1  # a count of threads that no barrier can have
 
 
-@waits("bar", "barrier")
+refuse_other_forms("barrier.cluster", _OF_CLUSTER)
+
+# ``barrier`` is newer than ``bar``; all lanes of a warp run it together where it says ``.aligned``.
+_BAR = {"has_result": False, "gathers": "always"}
+_BARRIER = {"has_result": False, "gathers": "where aligned", "ptx": "6.0", "arch": "sm_30"}
+_VOTE, _ARRIVAL = BarrierUse("block", number=1, votes=True), BarrierUse("block", waits=False)
+
+
+@waits("bar.sync", "bar.cta.sync", **_BAR, waits_for="block", barrier=BarrierUse("block"), ptx="1.0")
+@waits("bar.red", "bar.cta.red", **_BAR, waits_for="block", barrier=_VOTE, ptx="2.0", arch="sm_20")
+@waits("bar.arrive", "bar.cta.arrive", **_BAR, barrier=_ARRIVAL, ptx="2.0", arch="sm_20")
+@waits("barrier.sync", "barrier.cta.sync", **_BARRIER, waits_for="block", barrier=BarrierUse("block"))
+@waits("barrier.red", "barrier.cta.red", **_BARRIER, waits_for="block", barrier=_VOTE)
+@waits("barrier.arrive", "barrier.cta.arrive", **_BARRIER, barrier=_ARRIVAL)
 def arrive(e: Lowering, instruction: Instruction) -> Value:
     """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
-    parts = instruction.parts
-    if "cluster" in parts:
-        return cluster_barrier(e, instruction)
+    if "cluster" in instruction.parts:
+        raise unsupported(instruction, _OF_CLUSTER)
+    use = operation_of(instruction).barrier
+    assert use is not None
     operands = list(instruction.operands)
     vote = e.const("i32", 0)
-    if "red" in parts:
+    if use.votes:
         vote = _vote(e, instruction, operands.pop())
         operands.pop(0)
-    elif "arrive" in parts and len(operands) < 2:
+    elif not use.waits and len(operands) < 2:
         raise unsupported(instruction, "who arrives and does not wait has to say how many threads it is for")
     number, count = _numbers(e, operands)
-    waits = e.const("i32", 0 if "arrive" in parts else 2 if e.is_apart else 1)
+    waits = e.const("i32", 0 if not use.waits else 2 if e.is_apart else 1)
     line = e.const("i32", instruction.line)
     return e.call("tw_barrier", "i32", *e.pointers(), number, count, waits, e.mask(), vote, line)
 
@@ -68,16 +90,47 @@ def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
     return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
 
 
-@effect("bar", "barrier")
-def bar(e: Lowering, instruction: Instruction) -> None:
-    """What does not stop the warp: ``bar.arrive``."""
-    answer = arrive(e, instruction)
+@waits(
+    "barrier.cluster.arrive",
+    has_result=False,
+    gathers="where aligned",
+    barrier=BarrierUse("cluster", waits=False),
+    ptx="7.8",
+    arch="sm_90",
+)
+@waits(
+    "barrier.cluster.wait",
+    has_result=False,
+    gathers="where aligned",
+    waits_for="cluster",
+    barrier=BarrierUse("cluster", arrives=False),
+    ptx="7.8",
+    arch="sm_90",
+)
+def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
+    """Arrive at the cluster's barrier or wait at it: 0 to go on, 1 to wait, 2 if it is wrong."""
+    check_operand_count(instruction, 0)
+    parts = [part for part in instruction.parts if part != "aligned"]
+    forms = {"arrive": ((), ("release",), ("relaxed",)), "wait": ((), ("acquire",))}
+    kind = parts[1]
+    if tuple(parts[2:]) not in forms[kind]:
+        raise unsupported(instruction, _OF_CLUSTER)
+    line = e.const("i32", instruction.line)
+    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
+
+
+@effect("barrier.arrive", "barrier.cta.arrive", "barrier.cluster.arrive")
+def arrive_and_go_on(e: Lowering, instruction: Instruction) -> None:
+    """What does not stop the warp, where its lanes do not have to come together."""
+    lower = operation_of(instruction).wait
+    assert lower is not None
+    answer = lower(e, instruction)
     good = e.label("good")
     e.branch(e.compare("icmp eq", answer, e.const("i32", 2)), "failed", good, likely=False)
     e.place(good)
 
 
-@effect("bar_result")
+@effect("bar_result", lanes="uniform")
 def bar_result(e: Lowering, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands

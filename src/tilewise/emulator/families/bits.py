@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewise.emulator.families.integers import check, element, one_of, typed
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
+from tilewise.emulator.lowering.tables import pure, unsupported
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import is_signed
 
@@ -15,17 +16,22 @@ _LONG = ("u32", "s32", "u64", "s64")
 
 
 # -- logic -----------------------------------------------------------------------------------------------
-@pure("and", "or", "xor", form=typed(2, ("pred", *_BITS)))
+_logic_form = typed(2, ("pred", *_BITS))
+
+
+@pure("and", form=_logic_form, lanes="and", ptx="1.0")
+@pure("or", form=_logic_form, lanes="or", ptx="1.0")
+@pure("xor", form=_logic_form, lanes="xor", ptx="1.0")
 def logic(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     return e.op(instruction.opcode, a, b)
 
 
-@pure("not", form=typed(1, ("pred", *_BITS)))
+@pure("not", form=typed(1, ("pred", *_BITS)), ptx="1.0")
 def invert(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return e.op("xor", a, e.const(a, -1))
 
 
-@pure("cnot", form=typed(1, _BITS))
+@pure("cnot", form=typed(1, _BITS), ptx="1.0")
 def is_zero(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """1 for 0, and 0 for all else."""
     return e.cast("zext", e.compare("icmp eq", a, e.const(a, 0)), a.scalar)
@@ -39,7 +45,7 @@ def _lop3_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("b32", "pred"), ("b32",) * 4 + ("pred",))
 
 
-@pure("lop3", form=_lop3_form)
+@pure("lop3", form=_lop3_form, ptx="4.3", arch="sm_50")
 def lop3(
     e: Emitter,
     instruction: Instruction,
@@ -74,7 +80,8 @@ def _shift_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, "u32"))
 
 
-@pure("shl", "shr", form=_shift_form)
+@pure("shl", form=_shift_form, lanes="shifted left", ptx="1.0")
+@pure("shr", form=_shift_form, lanes="shifted right", ptx="1.0")
 def shift(e: Emitter, instruction: Instruction, a: Value, amount: Value) -> Value:
     """Shifts by the register's width or more give 0, or the sign."""
     if is_signed(instruction.parts[-1]):
@@ -98,7 +105,7 @@ def _funnel_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("b32",), ("b32", "b32", "u32"))
 
 
-@pure("shf", form=_funnel_form)
+@pure("shf", form=_funnel_form, ptx="3.1", arch="sm_32")
 def funnel(e: Emitter, instruction: Instruction, a: Value, b: Value, amount: Value) -> Value:
     """The 64 bits {b, a} shifted left or right: the upper half, or the lower."""
     left = "l" in instruction.parts
@@ -114,7 +121,7 @@ def _count_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("u32",), (check(instruction, ("b32", "b64")),))
 
 
-@pure("popc", "clz", form=_count_form)
+@pure("popc", "clz", form=_count_form, ptx="2.0", arch="sm_20")
 def count(e: Emitter, instruction: Instruction, a: Value) -> Value:
     if instruction.opcode == "popc":
         return e.resize(e.intrinsic("llvm.ctpop", a), "i32", False)
@@ -130,7 +137,7 @@ def _find_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("u32",), (check(instruction, _LONG, "shiftamt"),))
 
 
-@pure("bfind", form=_find_form)
+@pure("bfind", form=_find_form, ptx="2.0", arch="sm_20")
 def find(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """The highest bit that is no sign, counted from the bottom or from the top; -1 if there is none."""
     last = int(a.scalar[1:]) - 1
@@ -147,7 +154,7 @@ def _nth_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("b32",), ("b32", "b32", "s32"))
 
 
-@pure("fns", form=_nth_form)
+@pure("fns", form=_nth_form, ptx="6.0", arch="sm_30")
 def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth: Value) -> Value:
     """The n-th set bit of a mask at or above a base, or below it if n is negative; -1 if there is none.
 
@@ -175,7 +182,7 @@ def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth
     return e.select(e.compare("icmp eq", nth, e.const(nth, -1 << 31)), e.const(found, 0), found)
 
 
-@pure("brev", form=typed(1, ("b32", "b64")))
+@pure("brev", form=typed(1, ("b32", "b64")), ptx="2.0", arch="sm_20")
 def reverse(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return e.intrinsic("llvm.bitreverse", a)
 
@@ -197,7 +204,7 @@ def _extract_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, "u32", "u32"))
 
 
-@pure("bfe", form=_extract_form)
+@pure("bfe", form=_extract_form, ptx="2.0", arch="sm_20")
 def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length: Value) -> Value:
     """A field of bits, filled up with zeros or with its sign."""
     start, length = _low_byte(e, a, start), _low_byte(e, a, length)
@@ -216,7 +223,7 @@ def _insert_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, type_, "u32", "u32"))
 
 
-@pure("bfi", form=_insert_form)
+@pure("bfi", form=_insert_form, ptx="2.0", arch="sm_20")
 def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Value, length: Value) -> Value:
     """b with a's lowest bits in the place of a field."""
     start, length = _low_byte(e, a, start), _low_byte(e, a, length)
@@ -231,7 +238,7 @@ def _mask_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("u32",), ("u32", "u32"))
 
 
-@pure("bmsk", form=_mask_form)
+@pure("bmsk", form=_mask_form, ptx="7.6", arch="sm_70")
 def mask(e: Emitter, instruction: Instruction, start: Value, length: Value) -> Value:
     """A run of set bits from a start on."""
     if "wrap" in instruction.parts:
@@ -246,7 +253,7 @@ def _extend_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, "u32"))
 
 
-@pure("szext", form=_extend_form)
+@pure("szext", form=_extend_form, ptx="7.6", arch="sm_70")
 def extend(e: Emitter, instruction: Instruction, a: Value, length: Value) -> Value:
     """The lowest bits of a number, as many as ``length``, filled up with zeros or with their sign."""
     if "wrap" in instruction.parts:
@@ -281,7 +288,7 @@ def _permute_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("b32",), ("b32", "b32", "b32"))
 
 
-@pure("prmt", form=_permute_form)
+@pure("prmt", form=_permute_form, ptx="2.0", arch="sm_20")
 def permute(e: Emitter, instruction: Instruction, a: Value, b: Value, selector: Value) -> Value:
     """Four of the eight bytes {b, a}, in any order; without a mode, also the sign of a byte eight times."""
     mode = instruction.parts[0] if instruction.parts[0] in _MODES else ""
@@ -356,7 +363,7 @@ def _pack_form(instruction: Instruction) -> OperandTypes:
     raise unsupported(instruction, "not in this form")
 
 
-@pure("cvt.pack", form=_pack_form)
+@pure("cvt.pack", form=_pack_form, ptx="6.5", arch="sm_72")
 def pack(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """Two numbers clamped to few bits, a above b; the bits of c above both."""
     type_ = instruction.parts[1]

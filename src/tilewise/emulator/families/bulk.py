@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewise.emulator.families.cp_async import wait_groups
 from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import WINDOWS, take_address
-from tilewise.emulator.lowering.tables import check_operand_count, unsupported
+from tilewise.emulator.lowering.memory import WINDOWS, take_addresses
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.operations.operation import GroupUse
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
@@ -22,7 +25,7 @@ from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["BARRIER", "GROUP", "Columns", "bulk", "hint", "refuse_others", "remote", "spaces_of"]
+__all__ = ["BARRIER", "COPY", "GROUP", "PREFETCH", "Columns", "put_prefetch", "refuse_others", "spaces_of"]
 
 BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy signals that it is complete
 _SPACES = ("global", "shared::cta", "shared::cluster")
@@ -49,24 +52,28 @@ _VALUES = 16 * COLUMN  # where, behind the columns, each lane's own values are
 _LANE_BYTES = 16
 
 
-def bulk(e: Lowering, instruction: Instruction) -> None:
-    """Everything that ``cp`` does in bulk."""
-    parts = instruction.parts
-    if "commit_group" in parts or "wait_group" in parts:
-        from tilewise.emulator.families.cp_async import wait_groups
+def kind_of_copy(instruction: Instruction) -> str:
+    """Return the kind of a copy: load, multicast, store, reduce, send or send_reduce."""
+    target, source = spaces_of(instruction)
+    if source == "global":
+        return "multicast" if "multicast::cluster" in instruction.parts else "load"
+    kind = "store" if target == "global" else "send"
+    if instruction.parts[0] != "reduce":
+        return kind
+    return "reduce" if kind == "store" else "send_reduce"
 
-        refuse_others(instruction, {"async", "bulk", "commit_group", "wait_group", "read"})
-        wait_groups(e, instruction, FlightClass.BULKS)
-    elif "tensor" in parts:
-        from tilewise.emulator.families.tensor_copies import tensor
 
-        tensor(e, instruction)
-    elif "prefetch" in parts:
-        _prefetch(instruction)
-    elif parts[:2] == ("async", "bulk") or parts[:3] == ("reduce", "async", "bulk"):
-        _copy(e, instruction)
-    else:
-        raise unsupported(instruction, "this form of cp is not supported")
+HOPPER = {"has_result": False, "changes": True, "ptx": "8.0", "arch": "sm_90"}
+COPY = {**HOPPER, "asynchronous": True, "bulk_copy": kind_of_copy}
+PREFETCH = {**HOPPER, "asynchronous": True, "bulk_copy": "prefetch"}
+_REMOTE = {"has_result": False, "changes": True, "asynchronous": True, "ptx": "8.1", "arch": "sm_90"}
+
+
+@effect("cp.async.bulk.commit_group", **HOPPER, group=GroupUse("commit", "bulk copies"))
+@effect("cp.async.bulk.wait_group", **HOPPER, group=GroupUse("wait", "bulk copies"))
+def commit_or_wait(e: Lowering, instruction: Instruction) -> None:
+    refuse_others(instruction, {"async", "bulk", "commit_group", "wait_group", "read"})
+    wait_groups(e, instruction, FlightClass.BULKS)
 
 
 def refuse_others(instruction: Instruction, allowed: set[str]) -> None:
@@ -106,15 +113,10 @@ class Columns:
     def address(self, offset: int, operand: Operand, space: str) -> None:
         """An address of 32 bits in shared memory, or one of 64 bits, generic or in global memory."""
         e = self.e
-        if not isinstance(operand, Address):
-            raise unsupported(self.instruction, "an address in brackets expected")
-        base, lanes = take_address(e, operand)
-        wide = e.splat(base)
-        if lanes is not None and any(lanes):
-            wide = e.op("add", wide, e.lanes("i64", lanes))
+        wide = take_addresses(e, self.instruction, operand)
         if space.startswith("shared"):
             wide = e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
-        elif space == "generic" and isinstance(operand.base, Symbol):
+        elif space == "generic" and isinstance(operand, Address) and isinstance(operand.base, Symbol):
             place = e.program.places.get(operand.base.name)
             wide = e.op("add", wide, e.const(wide, WINDOWS.get(place.space, 0) if place else 0))
         self.put(offset, wide)
@@ -133,13 +135,12 @@ class Columns:
             e.mask(),
             e.const("i32", self.instruction.line),
         )
-        good = e.label("good")
-        e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-        e.place(good)
+        e.leave_on_fault(answer)
 
 
 # -- copies and reductions ------------------------------------------------------------------------------
-def _copy(e: Lowering, instruction: Instruction) -> None:
+@effect("cp.async.bulk", "cp.reduce.async.bulk", **COPY)
+def copy(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     reduces = parts[0] == "reduce"
     target, source = spaces_of(instruction)
@@ -195,19 +196,14 @@ def _reduction(instruction: Instruction, target: str) -> tuple[str, str]:
     return operation, type_
 
 
-def hint(e: Lowering, instruction: Instruction) -> None:
-    """Leave the operands of a prefetch in columns for the profiler: the prefetch itself does nothing."""
-    columns = Columns(e, instruction)
-    if "tensor" in instruction.parts:
-        from tilewise.emulator.families.tensor_copies import hinted
-
-        hinted(columns, instruction)
-        return
+def put_prefetch(columns: Columns, instruction: Instruction) -> None:
+    """Put the operands of a prefetch."""
     columns.address(REQUEST.GLOBAL, instruction.operands[0], "global")
     columns.number(REQUEST.SIZE, instruction.operands[1])
 
 
-def _prefetch(instruction: Instruction) -> None:
+@effect("cp.async.bulk.prefetch", **PREFETCH)
+def prefetch(e: Lowering, instruction: Instruction) -> None:
     """A hint to a cache, of which there is none."""
     refuse_others(instruction, {"async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"})
     check_operand_count(instruction, 3 if "L2::cache_hint" in instruction.parts else 2)
@@ -216,9 +212,12 @@ def _prefetch(instruction: Instruction) -> None:
 
 
 # -- a thread's own values --------------------------------------------------------------------------------
+@effect("st.async", **_REMOTE, bulk_copy="remote")
+@effect("red.async", **_REMOTE, bulk_copy="remote_reduce")
 def remote(e: Lowering, instruction: Instruction) -> None:
     """``st.async`` and ``red.async``: values to shared memory of the cluster, which complete on an mbarrier there."""
-    parts, reduces = instruction.parts, instruction.opcode == "red"
+    parts = instruction.parts
+    reduces = operation_of(instruction).bulk_copy == "remote_reduce"
     type_ = parts[-1]
     shape = next((part for part in parts if part in ("v2", "v4")), "")
     count = int(shape[1:]) if shape else 1

@@ -1,4 +1,4 @@
-"""Clusters of blocks: their barrier, addresses of one another's shared memory, what a launch may depend on."""
+"""Clusters of blocks: addresses of one another's shared memory, what a launch may depend on; fences."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported, waits
+from tilewise.emulator.lowering.tables import (
+    check_operand_count,
+    effect,
+    refuse_other_forms,
+    unsupported,
+    waits,
+)
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["cluster_barrier", "in_own_block"]
+__all__ = ["in_own_block"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1  # of an address: where in a block's shared memory
 _RANKS = (1 << (32 - RANK_SHIFT)) - 1  # one more than the highest rank that an address has room for
@@ -48,19 +54,6 @@ def _forms() -> dict[str, set[frozenset[str]]]:
 _FENCES = _forms()
 
 
-def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
-    """Arrive at the cluster's barrier or wait at it: 0 to go on, 1 to wait, 2 if it is wrong."""
-    check_operand_count(instruction, 0)
-    parts = [part for part in instruction.parts if part != "aligned"]
-    forms = {"arrive": ((), ("release",), ("relaxed",)), "wait": ((), ("acquire",))}
-    kind = parts[1] if len(parts) > 1 else ""
-    plain = instruction.opcode == "barrier" and parts[0] == "cluster"
-    if not plain or tuple(parts[2:]) not in forms.get(kind, ()):
-        raise unsupported(instruction, "it is barrier.cluster.arrive or barrier.cluster.wait")
-    line = e.const("i32", instruction.line)
-    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
-
-
 # -- addresses ------------------------------------------------------------------------------------------
 def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Value, bool]:
     """The instruction's address, and whether it is a generic one."""
@@ -85,7 +78,7 @@ def _target(instruction: Instruction) -> Register:
     return target
 
 
-@effect("mapa")
+@effect("mapa", ptx="7.8", arch="sm_90")
 def mapa(e: Lowering, instruction: Instruction) -> None:
     """Where the same variable lies in another block of the cluster.
 
@@ -109,7 +102,7 @@ def mapa(e: Lowering, instruction: Instruction) -> None:
     e.write(_target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
 
 
-@effect("getctarank")
+@effect("getctarank", ptx="7.8", arch="sm_90")
 def getctarank(e: Lowering, instruction: Instruction) -> None:
     """The rank of the block whose shared memory an address names; any rank if it names none."""
     check_operand_count(instruction, 2)
@@ -135,7 +128,7 @@ def in_own_block(e: Lowering, away: Value) -> Value:
 
 
 # -- what changes nothing here ----------------------------------------------------------------------------
-@effect("setmaxnreg")
+@effect("setmaxnreg", has_result=False, ptx="8.0", arch="sm_90a")
 def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
     """How many registers a thread may have: here all of them do."""
     check_operand_count(instruction, 1)
@@ -146,7 +139,12 @@ def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
         raise unsupported(instruction, "it takes a constant from 24 to 256 that is a multiple of 8")
 
 
-@effect("griddepcontrol")
+refuse_other_forms("griddepcontrol", _GRIDS)
+
+
+@effect(
+    "griddepcontrol.launch_dependents", has_result=False, launches_dependents=True, ptx="7.8", arch="sm_90"
+)
 def launch_dependents(e: Lowering, instruction: Instruction) -> None:
     """The next launch may begin. Here it does so later, and finds what this one wrote as if it had begun now."""
     check_operand_count(instruction, 0)
@@ -154,7 +152,7 @@ def launch_dependents(e: Lowering, instruction: Instruction) -> None:
         raise unsupported(instruction, _GRIDS)
 
 
-@waits("griddepcontrol")
+@waits("griddepcontrol.wait", has_result=False, waits_for="launch", ptx="7.8", arch="sm_90")
 def await_launch(e: Lowering, instruction: Instruction) -> Value:
     """Wait for the end of the launch before: 0 if it has ended, 1 if the lanes are held up."""
     check_operand_count(instruction, 0)
@@ -163,7 +161,10 @@ def await_launch(e: Lowering, instruction: Instruction) -> Value:
     return e.call("tw_await_launch", "i32", *e.pointers(), e.mask())
 
 
-@effect("membar", "fence")
+@effect("membar", has_result=False, is_fence=True, ptx="1.4")
+@effect("fence", has_result=False, is_fence=True, ptx="6.0", arch="sm_70")
+@effect("membar.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_60")
+@effect("fence.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_70")
 def fence(e: Lowering, instruction: Instruction) -> None:
     """Order among accesses: every fence orders all of them."""
     words = frozenset(instruction.parts)

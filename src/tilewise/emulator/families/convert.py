@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from tilewise.emulator.families.floats import flushed, one_nan, saturate
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
+from tilewise.emulator.lowering.tables import pure, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, from_integer, narrow, rectify
 from tilewise.emulator.numerics.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of, is_float, is_signed, llvm_scalar
 
@@ -30,7 +31,7 @@ def _form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((to,), (of, of) if of == "f32" and to.endswith("x2") else (of,))
 
 
-@pure("cvt", form=_form)
+@pure("cvt", form=_form, lanes="converted", ptx="1.0")
 def cvt(e: Emitter, instruction: Instruction, a: Value, b: Value | None = None) -> Value:
     to, of = instruction.parts[-2:]
     if to.endswith("x2") or of.endswith("x2"):

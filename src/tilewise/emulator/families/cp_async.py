@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import MemoryAccess, every_address, fast_path, pointers, take_address
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.memory import (
+    MemoryAccess,
+    every_address,
+    fast_path,
+    pointers,
+    remember_array,
+    take_address,
+)
+from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.operations.operation import Access, GroupUse, MbarrierUse
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.flights import COPY_PLACES, COPY_READS, COPY_SIZE, COPY_SOURCES
 
@@ -35,21 +43,16 @@ _WORDS = {
 }
 
 
-@effect("cp")
-def cp(e: Lowering, instruction: Instruction) -> None:
-    parts = instruction.parts
-    if "bulk" in parts or "reduce" in parts:
-        from tilewise.emulator.families.bulk import bulk
+_AMPERE = {"has_result": False, "changes": True, "ptx": "7.0", "arch": "sm_80"}
+_FORM = "it is cp.async.ca or cp.async.cg, from .global to .shared"
+refuse_other_forms("cp", "this form of cp is not supported")
+refuse_other_forms("cp.async", _FORM)
 
-        bulk(e, instruction)
-    elif parts[:3] == ("async", "mbarrier", "arrive"):
-        _arrive(e, instruction)
-    elif parts[:2] in (("async", "commit_group"), ("async", "wait_group"), ("async", "wait_all")):
-        wait_groups(e, instruction, FlightClass.COPIES)
-    elif parts[:1] == ("async",) and "mbarrier" not in parts:
-        _copy(e, instruction)
-    else:
-        raise unsupported(instruction, "this form of cp is not supported")
+
+@effect("cp.async.commit_group", group=GroupUse("commit", "copies"), **_AMPERE)
+@effect("cp.async.wait_group", "cp.async.wait_all", group=GroupUse("wait", "copies"), **_AMPERE)
+def commit_or_wait(e: Lowering, instruction: Instruction) -> None:
+    wait_groups(e, instruction, FlightClass.COPIES)
 
 
 def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> None:
@@ -70,7 +73,7 @@ def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> No
         e.call("tw_commit", "void", Value("ptr", "%warp"), e.mask(), number)
     else:
         answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, e.const("i32", keep))
-        _leave_on_fault(e, answer)
+        e.leave_on_fault(answer)
     e.jump(done)
     e.place(done)
 
@@ -78,12 +81,6 @@ def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> No
 def _is_eager(e: Lowering) -> Value:
     order = e.load("i64", e.offset("%ctx", LAUNCH.ORDER), 8)
     return e.compare("icmp eq", order, e.const("i64", 0))
-
-
-def _leave_on_fault(e: Lowering, answer: Value) -> None:
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
 
 
 def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
@@ -99,10 +96,11 @@ def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClas
 def set_off(e: Lowering, data: str) -> None:
     """Issue a flight whose data is filled in."""
     flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
-    _leave_on_fault(e, e.call("tw_fly", "i32", *e.pointers(), flight))
+    e.leave_on_fault(e.call("tw_fly", "i32", *e.pointers(), flight))
 
 
-def _arrive(e: Lowering, instruction: Instruction) -> None:
+@effect("cp.async.mbarrier.arrive", asynchronous=True, mbarrier=MbarrierUse("arrive after copies"), **_AMPERE)
+def arrive_after_copies(e: Lowering, instruction: Instruction) -> None:
     """``cp.async.mbarrier.arrive``: arrive once the thread's earlier copies are there."""
     check_operand_count(instruction, 1)
     allowed = {"async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64"}
@@ -116,14 +114,27 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
     set_off(e, data)
 
 
-def _copy(e: Lowering, instruction: Instruction) -> None:
+def size_of(instruction: Instruction) -> int:
+    """Return the bytes that a copy writes for each lane."""
+    size = instruction.operands[2]
+    return size.value if isinstance(size, Immediate) else 4
+
+
+@effect(
+    "cp.async.ca",
+    "cp.async.cg",
+    asynchronous=True,
+    accesses=(Access("copy", 1, "global", size=size_of), Access("fill", 0, "shared", size=size_of)),
+    **_AMPERE,
+)
+def copy(e: Lowering, instruction: Instruction) -> None:
     """``cp.async [shared], [global], size {, bytes to read}``; what is not read is filled with zeros."""
     operands = instruction.operands
     for part in instruction.parts:
         if part not in _WORDS:
             raise unsupported(instruction, f".{part} is not supported here")
-    if instruction.parts[1:2] not in (("ca",), ("cg",)) or instruction.parts[3:4] != ("global",):
-        raise unsupported(instruction, "it is cp.async.ca or cp.async.cg, from .global to .shared")
+    if instruction.parts[3:4] != ("global",):
+        raise unsupported(instruction, _FORM)
     check_operand_count(instruction, 3, 4, 5)
     sizes = (4, 8, 16) if "ca" in instruction.parts else (16,)
     if not isinstance(operands[2], Immediate) or operands[2].value not in sizes:
@@ -152,7 +163,7 @@ def _in_flight(
     e.store(e.const("i32", source.size), e.offset(data, COPY_SIZE), 4)
     places, size = Value("ptr", e.offset(data, COPY_PLACES)), e.const("i32", source.size)
     line = e.const("i32", instruction.line)
-    _leave_on_fault(e, e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
+    e.leave_on_fault(e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
     set_off(e, data)
 
 
@@ -227,7 +238,5 @@ def _slow(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: V
         Value("ptr", sizes),
         e.const("i32", source.line),
     )
-    _leave_on_fault(e, answer)
-    from tilewise.emulator.lowering.memory import remember_array
-
+    e.leave_on_fault(answer)
     remember_array(e, source, e.first_lane(every_address(e, source)))

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import OperandTypes, pure, same_types, unsupported
+from tilewise.emulator.lowering.tables import pure, same_types, unsupported
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, flush, rectify, shaped
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = [
@@ -237,7 +238,7 @@ def fma(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
     return halves.each(e, instruction.parts[-1], one, a, b, c)
 
 
-@pure("rcp", form=same_types(1))
+@pure("rcp", form=same_types(1), ptx="1.0")
 def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     way = check(instruction)
     if a.scalar == "double" and _upper_word_only(instruction, way):
@@ -250,7 +251,7 @@ def rcp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return flushed(e, instruction, one_nan(e, result))
 
 
-@pure("sqrt", form=same_types(1))
+@pure("sqrt", form=same_types(1), ptx="1.0")
 def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     way = check(instruction)
     value = flushed(e, instruction, a)
@@ -259,7 +260,7 @@ def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     return one_nan(e, e.intrinsic("llvm.sqrt", value))
 
 
-@pure("rsqrt", form=same_types(1))
+@pure("rsqrt", form=same_types(1), ptx="1.0")
 def rsqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """Two roundings to the nearest: within 2**-23 of the exact number."""
     way = check(instruction)
@@ -354,7 +355,7 @@ def _quiet(e: Emitter, value: Value, result: Value) -> Value:
     return e.cast("bitcast", e.select(nan, e.op("or", bits, e.const(bits, 1 << 51)), changed), "double")
 
 
-@pure("copysign", form=same_types(2))
+@pure("copysign", form=same_types(2), ptx="2.0", arch="sm_20")
 def copysign(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     """b with the sign of a."""
     check(instruction)
@@ -365,7 +366,7 @@ def _test_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("pred",), (instruction.parts[-1],))
 
 
-@pure("testp", form=_test_form)
+@pure("testp", form=_test_form, ptx="2.0", arch="sm_20")
 def testp(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """What kind of number it is; zeros are normal."""
     if len(instruction.parts) != 2 or instruction.parts[-1] not in ("f32", "f64"):

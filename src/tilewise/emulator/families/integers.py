@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
+from tilewise.emulator.lowering.tables import pure, unsupported
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import bits_of, is_signed
 
@@ -158,7 +159,7 @@ def _short_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_,) * (3 if has_sum else 2))
 
 
-@pure("mul24", "mad24", form=_short_form)
+@pure("mul24", "mad24", form=_short_form, ptx="1.0")
 def short_product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """The product of the low 24 bits: its low 32 bits, or bits 16 to 47."""
     shift = "ashr" if is_signed(instruction.parts[-1]) else "lshr"
@@ -190,7 +191,7 @@ def divide(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     return e.select(zero, e.const(a, -1), e.op(f"{'s' if signed else 'u'}{instruction.opcode}", a, safe))
 
 
-@pure("sad", form=typed(3, WORDS))
+@pure("sad", form=typed(3, WORDS), ptx="1.0")
 def sum_of_difference(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """c + \\|a - b\\|."""
     return e.op("add", c, distance(e, a, b, is_signed(instruction.parts[-1])))
@@ -276,7 +277,8 @@ def with_carry(e: Emitter, instruction: Instruction, *sources: Value) -> tuple[V
     return add_carry(e, a, b, carry)
 
 
-pure("addc", "subc", "madc", form=carry_form)(with_carry)
+pure("addc", "subc", form=carry_form, ptx="1.2")(with_carry)
+pure("madc", form=carry_form, ptx="3.0", arch="sm_20")(with_carry)
 
 
 # -- products of packed numbers --------------------------------------------------------------------------
@@ -289,7 +291,7 @@ def _dot_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((whole,), (of_a, of_b, whole))
 
 
-@pure("dp4a", "dp2a", form=_dot_form)
+@pure("dp4a", "dp2a", form=_dot_form, ptx="5.0", arch="sm_61")
 def dot(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """c + the products of four bytes by four bytes, or of two halves by two of four bytes."""
     signed_a, signed_b = (is_signed(type_) for type_ in instruction.parts[-2:])

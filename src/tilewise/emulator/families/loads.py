@@ -19,6 +19,7 @@ from tilewise.emulator.lowering.memory import (
 )
 from tilewise.emulator.lowering.scattered import gather
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register, Vector
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -30,7 +31,8 @@ __all__: list[str] = []
 _MOST_RUNS = 8
 
 
-@effect("ld", "ldu")
+@effect("ld", lanes="loaded", accesses=(Access("load", 1),), ptx="1.0")
+@effect("ldu", lanes="loaded", accesses=(Access("load", 1),), ptx="2.0", arch="sm_20")
 def load(e: Lowering, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "acquire", "nc", "ca", "lu", "cv")

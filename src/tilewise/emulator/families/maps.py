@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.memory import take_addresses
+from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.tensor_map_layout import AXES, BYTES, ELEMENT_SIZES, MAP
 
@@ -41,18 +42,11 @@ _CONSTANTS = {
 }
 
 
-@effect("tensormap")
-def tensormap(e: Lowering, instruction: Instruction) -> None:
-    verb = instruction.parts[0] if instruction.parts else ""
-    if verb == "replace":
-        _replace(e, instruction)
-    elif verb == "cp_fenceproxy":
-        _copy(e, instruction)
-    else:
-        raise unsupported(instruction, "not in this form")
+refuse_other_forms("tensormap", "not in this form")
 
 
-def _replace(e: Lowering, instruction: Instruction) -> None:
+@effect("tensormap.replace", has_result=False, ptx="8.3", arch="sm_90a")
+def replace(e: Lowering, instruction: Instruction) -> None:
     parts = instruction.parts
     name = next((part for part in parts if part in _FIELDS), "")
     if not name or "tile" not in parts or "b1024" not in parts:
@@ -101,16 +95,11 @@ def _set(
         e.mask(),
         e.const("i32", instruction.line),
     )
-    _leave_on_fault(e, answer)
+    e.leave_on_fault(answer)
 
 
-def _leave_on_fault(e: Lowering, answer: Value) -> None:
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
-
-
-def _copy(e: Lowering, instruction: Instruction) -> None:
+@effect("tensormap.cp_fenceproxy", has_result=False, ptx="8.3", arch="sm_90")
+def copy_map(e: Lowering, instruction: Instruction) -> None:
     """``cp_fenceproxy``: a map from shared memory to global memory, from where copies may use it."""
     words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
     if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:
@@ -125,17 +114,7 @@ def _copy(e: Lowering, instruction: Instruction) -> None:
         raise unsupported(instruction, "it takes two addresses")
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
-    to, wide = (e.first_lane(_global_addresses(e, operand)) for operand in (target, source))
+    to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
     here = e.op("and", wide, e.const("i64", 0xFFFF_FFFF))
     given = (to, here, e.op("and", lane, e.const("i32", 31)), e.const("i32", instruction.line))
-    _leave_on_fault(e, e.call("tw_map_copy", "i32", *e.pointers(), *given))
-
-
-def _global_addresses(e: Lowering, operand: Address) -> Value:
-    from tilewise.emulator.lowering.memory import take_address
-
-    base, lanes = take_address(e, operand)
-    wide = e.splat(base)
-    if lanes is not None and any(lanes):
-        wide = e.op("add", wide, e.lanes("i64", lanes))
-    return wide
+    e.leave_on_fault(e.call("tw_map_copy", "i32", *e.pointers(), *given))

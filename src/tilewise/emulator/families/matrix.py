@@ -18,6 +18,7 @@ from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32)
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@effect("ldmatrix")
+@effect("ldmatrix", lanes="own", accesses=(Access("load", 1, rows=True),), ptx="6.5", arch="sm_75")
 def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices from shared memory."""
     count, transposed = _form(instruction)
@@ -49,7 +50,14 @@ def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     places.write()
 
 
-@effect("stmatrix")
+@effect(
+    "stmatrix",
+    has_result=False,
+    accesses=(Access("store", 0, rows=True),),
+    changes=True,
+    ptx="7.8",
+    arch="sm_90",
+)
 def stmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices to shared memory."""
     count, transposed = _form(instruction)
@@ -61,7 +69,7 @@ def stmatrix(e: Lowering, instruction: Instruction) -> None:
     _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
 
 
-@effect("movmatrix")
+@effect("movmatrix", lanes="own", ptx="7.8", arch="sm_75")
 def movmatrix(e: Lowering, instruction: Instruction) -> None:
     """A matrix transposed, from register to register."""
     if instruction.parts != ("sync", "aligned", "m8n8", "trans", "b16") or len(instruction.operands) != 2:
@@ -152,9 +160,7 @@ def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: V
         e.const("i32", instruction.line),
         Value("ptr", buffer),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-    e.place(good)
+    e.leave_on_fault(answer, likely=None)
 
 
 def _named(count: int) -> int:

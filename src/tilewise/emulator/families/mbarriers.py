@@ -3,14 +3,17 @@ in ``support/mbarrier.py``; here instructions become calls of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.memory import space_of, take_address
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register
+from tilewise.emulator.lowering.memory import take_addresses
+from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.operations.operation import MbarrierUse
+from tilewise.emulator.ptx.modifiers import space_of
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
 
 if TYPE_CHECKING:
@@ -48,27 +51,25 @@ _VALUES, _BYTES, _RESULTS = 0, 256, 512  # in the buffer that holds what an oper
 _ONLY_HERE = ("init", "inval", "test_wait", "try_wait", "check_layout")
 
 
-@effect("mbarrier")
-def mbarrier(e: Lowering, instruction: Instruction) -> None:
-    verb = instruction.parts[0] if instruction.parts else ""
-    lower = {
-        "init": _init,
-        "inval": _inval,
-        "expect_tx": _bytes,
-        "complete_tx": _bytes,
-        "arrive": _arrive,
-        "arrive_drop": _arrive,
-        "test_wait": _wait,
-        "try_wait": _wait,
-        "pending_count": _pending,
-        "check_layout": _check_layout,
-    }.get(verb)
-    if lower is None or instruction.parts[-1] != "b64":
-        raise unsupported(instruction, "not in this form")
-    _check_modifiers(instruction, verb)
-    if verb in _ONLY_HERE and "shared::cluster" in instruction.parts:
-        raise unsupported(instruction, "this works on the block's own shared memory alone")
-    lower(e, instruction)
+refuse_other_forms("mbarrier", "not in this form")
+
+
+def _verb(name: str, **facts: Any) -> Callable[[Any], Any]:
+    """Enter the row of a verb of mbarriers, whose modifiers are checked before it is lowered."""
+
+    def enter_checked(lower: Callable[[Lowering, Instruction], None]) -> Any:
+        def lower_checked(e: Lowering, instruction: Instruction) -> None:
+            if instruction.parts[-1] != "b64":
+                raise unsupported(instruction)
+            _check_modifiers(instruction, name)
+            if name in _ONLY_HERE and "shared::cluster" in instruction.parts:
+                raise unsupported(instruction, "this works on the block's own shared memory alone")
+            lower(e, instruction)
+
+        effect(f"mbarrier.{name}", **facts)(lower_checked)
+        return lower
+
+    return enter_checked
 
 
 def _check_modifiers(instruction: Instruction, verb: str) -> None:
@@ -92,25 +93,31 @@ def _check_modifiers(instruction: Instruction, verb: str) -> None:
         raise unsupported(instruction, ".phase_type::conditional needs .parity")
 
 
-def _init(e: Lowering, instruction: Instruction) -> None:
+@_verb("init", has_result=False, mbarrier=MbarrierUse("make"), ptx="7.0", arch="sm_80")
+def initialise(e: Lowering, instruction: Instruction) -> None:
     check_operand_count(instruction, 2)
     kind = Mbarrier.INIT_V1 if "layout::v1" in instruction.parts else Mbarrier.INIT
     change(e, instruction, kind, instruction.operands[0], instruction.operands[1])
 
 
-def _inval(e: Lowering, instruction: Instruction) -> None:
+@_verb("inval", has_result=False, mbarrier=MbarrierUse("make"), ptx="7.0", arch="sm_80")
+def invalidate(e: Lowering, instruction: Instruction) -> None:
     check_operand_count(instruction, 1)
     change(e, instruction, Mbarrier.INVALIDATE, instruction.operands[0])
 
 
-def _bytes(e: Lowering, instruction: Instruction) -> None:
+@_verb("expect_tx", has_result=False, mbarrier=MbarrierUse("expect"), ptx="8.0", arch="sm_90")
+@_verb("complete_tx", has_result=False, mbarrier=MbarrierUse("expect"), ptx="8.0", arch="sm_90")
+def count_bytes(e: Lowering, instruction: Instruction) -> None:
     """``expect_tx`` and ``complete_tx``."""
     check_operand_count(instruction, 2)
     kind = Mbarrier.EXPECT if instruction.parts[0] == "expect_tx" else Mbarrier.COMPLETE
     change(e, instruction, kind, instruction.operands[0], None, instruction.operands[1])
 
 
-def _arrive(e: Lowering, instruction: Instruction) -> None:
+@_verb("arrive", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
+@_verb("arrive_drop", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
+def arrive(e: Lowering, instruction: Instruction) -> None:
     """``arrive`` and ``arrive_drop``, with a count or with bytes to expect."""
     parts, one = instruction.parts, Immediate(1)
     drop, expects, incomplete = parts[0] == "arrive_drop", "expect_tx" in parts, "noComplete" in parts
@@ -130,7 +137,8 @@ def _arrive(e: Lowering, instruction: Instruction) -> None:
         e.write(target, e.load(vector("i64"), results.ref, 64), "u64", None)
 
 
-def _check_layout(e: Lowering, instruction: Instruction) -> None:
+@_verb("check_layout", mbarrier=MbarrierUse("inspect", 1))
+def check_layout(e: Lowering, instruction: Instruction) -> None:
     """Whether an mbarrier was made in the layout that is named."""
     check_operand_count(instruction, 2)
     target, place = instruction.operands
@@ -179,7 +187,9 @@ def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
             e.write(register, e.splat(scalar) if shape is None else scalar, type_, shape)
 
 
-def _wait(e: Lowering, instruction: Instruction) -> None:
+@_verb("test_wait", polls=True, mbarrier=MbarrierUse("ask", 1), ptx="7.0", arch="sm_80")
+@_verb("try_wait", polls=True, mbarrier=MbarrierUse("ask", 1), ptx="7.8", arch="sm_90")
+def ask(e: Lowering, instruction: Instruction) -> None:
     """``test_wait`` and ``try_wait``: neither holds the warp up, but a loop around one lets others run."""
     target, place = completion(instruction.operands[0]), instruction.operands[1]
     check_operand_count(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
@@ -208,7 +218,8 @@ def _same(e: Lowering, target: Register, over: Value) -> None:
     e.write(target, e.compare("icmp ne", some, e.const("i32", 0)), "pred")
 
 
-def _pending(e: Lowering, instruction: Instruction) -> None:
+@_verb("pending_count", ptx="7.0", arch="sm_80")
+def pending_count(e: Lowering, instruction: Instruction) -> None:
     check_operand_count(instruction, 2)
     target, state = instruction.operands
     if not isinstance(target, Register):
@@ -255,9 +266,7 @@ def change(
         mask,
         e.const("i32", instruction.line),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
     if not one:
         return Value("ptr", results)
 
@@ -268,12 +277,7 @@ def change(
 
 def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     """The address of every lane; of shared memory, of 32 bits."""
-    if not isinstance(operand, Address):
-        raise unsupported(instruction, "an address in brackets expected")
-    base, lanes = take_address(e, operand)
-    wide = e.splat(base)
-    if lanes is not None and any(lanes):
-        wide = e.op("add", wide, e.lanes("i64", lanes))
+    wide = take_addresses(e, instruction, operand)
     if space_of(instruction) == "shared":
         return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
     return wide

@@ -196,7 +196,9 @@ def _volta(instruction: Instruction, words: list[str]) -> MmaForm:
 
 
 # -- the instruction --------------------------------------------------------------------------------
-@effect("mma")
+@effect("mma", lanes="own", multiplies_matrices=True, ptx="6.4", arch="sm_70")
+@effect("mma.sp", lanes="own", multiplies_matrices=True, ptx="7.1", arch="sm_80")
+@effect("mma.sp::ordered_metadata", lanes="own", multiplies_matrices=True, ptx="8.5", arch="sm_80")
 def mma(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts)
     sparse = words[:1] in (["sp"], ["sp::ordered_metadata"])

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tilewise.emulator.families.floats import comparable, flushed
 from tilewise.emulator.families.integers import WORDS, check
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import OperandTypes, effect, pure, unsupported
+from tilewise.emulator.lowering.tables import effect, pure, unsupported
 from tilewise.emulator.numerics.halves import split
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, is_float, llvm_scalar
 
@@ -61,7 +62,7 @@ _SET_ALSO = {
 
 
 # -- moves -----------------------------------------------------------------------------------------------
-@effect("mov")
+@effect("mov", lanes="moved", ptx="1.0")
 def mov(e: Lowering, instruction: Instruction) -> None:
     type_ = check(instruction, ("pred", "b128", *_PLAIN))
     if len(instruction.operands) != 2:
@@ -129,7 +130,7 @@ def _selp_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((type_,), (type_, type_, "pred"))
 
 
-@pure("selp", form=_selp_form)
+@pure("selp", form=_selp_form, lanes="selected", ptx="1.0")
 def selp(e: Emitter, instruction: Instruction, a: Value, b: Value, condition: Value) -> Value:
     return e.select(condition, a, b)
 
@@ -141,7 +142,7 @@ def _slct_form(instruction: Instruction) -> OperandTypes:
     raise unsupported(instruction, "not in this form")
 
 
-@pure("slct", form=_slct_form)
+@pure("slct", form=_slct_form, ptx="1.0")
 def slct(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """a where c is 0 or more, b elsewhere."""
     if c.scalar == "float":
@@ -190,7 +191,7 @@ def _setp_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes(("pred", "pred") if pair else ("pred",), (type_, type_) + (("pred",) if join else ()))
 
 
-@pure("setp", form=_setp_form)
+@pure("setp", form=_setp_form, lanes="compared", ptx="1.0")
 def setp(
     e: Emitter, instruction: Instruction, a: Value, b: Value, extra: Value | None = None
 ) -> Value | tuple[Value, ...]:
@@ -220,7 +221,7 @@ def _set_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((to,), (type_, type_) + (("pred",) if join else ()))
 
 
-@pure("set", form=_set_form)
+@pure("set", form=_set_form, ptx="1.0")
 def set_(e: Emitter, instruction: Instruction, a: Value, b: Value, extra: Value | None = None) -> Value:
     """A comparison as a number: all ones or 1.0 where it holds."""
     word, (to, type_) = instruction.parts[0], instruction.parts[-2:]

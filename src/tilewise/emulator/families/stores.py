@@ -21,6 +21,7 @@ from tilewise.emulator.lowering.memory import (
 )
 from tilewise.emulator.lowering.scattered import scatter
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Vector
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -32,13 +33,8 @@ __all__: list[str] = []
 _MOST_RUNS = 8
 
 
-@effect("st")
+@effect("st", has_result=False, accesses=(Access("store", 0),), changes=True, ptx="1.0")
 def store(e: Lowering, instruction: Instruction) -> None:
-    if "async" in instruction.parts:
-        from tilewise.emulator.families.bulk import remote
-
-        remote(e, instruction)
-        return
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])

@@ -21,19 +21,19 @@ __all__: list[str] = []  # its instructions are in the tables
 
 
 # -- ends ---------------------------------------------------------------------------------------------
-@effect("trap")
+@effect("trap", has_result=False, ptx="1.0")
 def trap(e: Lowering, instruction: Instruction) -> None:
     """End the launch with a fault."""
     _end(e, FaultKind.TRAP, instruction)
 
 
-@effect("call:nowhere")
+@effect("call:nowhere", lanes="own")
 def nowhere(e: Lowering, instruction: Instruction) -> None:
     """A call through a pointer that is not the address of any function that fits."""
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
-@effect("call:overflow")
+@effect("call:overflow", lanes="own")
 def overflow(e: Lowering, instruction: Instruction) -> None:
     """A call for which a thread's stack has no room."""
     _end(e, FaultKind.STACK_OVERFLOW, instruction)
@@ -44,7 +44,7 @@ def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
     e.place(e.label("never"))
 
 
-@effect("brkpt")
+@effect("brkpt", has_result=False, ptx="1.0", arch="sm_11")
 def brkpt(e: Lowering, instruction: Instruction) -> None:
     """There is no debugger to stop for."""
     if instruction.parts or instruction.operands:
@@ -59,20 +59,18 @@ def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) ->
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 
-@effect("call:vprintf")
+@effect("call:vprintf", lanes="own", changes=True)
 def vprintf(e: Lowering, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
     answer, buffer = e.call_host(HostCall.PRINT, instruction.line, e.mask())
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
     target = instruction.operands[0]
     if isinstance(target, Register) and target.name != "_":
         e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
 
 
-@effect("call:assertfail")
+@effect("call:assertfail", lanes="own")
 def assertfail(e: Lowering, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)

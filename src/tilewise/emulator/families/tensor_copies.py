@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.bulk import BARRIER, GROUP, Columns, refuse_others, spaces_of
+from tilewise.emulator.families.bulk import BARRIER, COPY, GROUP, PREFETCH, Columns, refuse_others, spaces_of
 from tilewise.emulator.layout import Flight, FlightClass
-from tilewise.emulator.lowering.tables import check_operand_count, unsupported
+from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Vector
 from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS
@@ -17,7 +17,7 @@ from tilewise.emulator.support.reduction import OPERATIONS
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["hinted", "tensor"]
+__all__ = ["put_tensor_prefetch"]
 
 _DIMENSIONS = {f"{rank}d": rank for rank in range(1, 6)}
 _LOADS = {"tile": False, "im2col": True}
@@ -25,23 +25,23 @@ _STORES = {"tile": False, "im2col_no_offs": True}
 _NEWER = {"tile::gather4", "tile::scatter4", "im2col::w", "im2col::w::128", "cta_group::1", "cta_group::2"}
 
 
-def tensor(e: Lowering, instruction: Instruction) -> None:
-    parts = instruction.parts
-    for part in parts:
+@effect("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", **COPY)
+def copy(e: Lowering, instruction: Instruction) -> None:
+    rank = _rank(instruction)
+    if BARRIER in instruction.parts and instruction.parts[0] != "reduce":
+        _load(e, instruction, rank)
+    else:
+        _store(e, instruction, rank)
+
+
+def _rank(instruction: Instruction) -> int:
+    for part in instruction.parts:
         if part in _NEWER:
             raise unsupported(instruction, f".{part} is for newer GPUs than the emulator's sm_90")
-    ranks = [part for part in parts if part in _DIMENSIONS]
+    ranks = [part for part in instruction.parts if part in _DIMENSIONS]
     if len(ranks) != 1:
         raise unsupported(instruction, "it says how many dimensions, .1d to .5d")
-    rank = _DIMENSIONS[ranks[0]]
-    if "prefetch" in parts:
-        _prefetch(instruction, rank)
-    elif parts[:3] == ("async", "bulk", "tensor") and BARRIER in parts:
-        _load(e, instruction, rank)
-    elif parts[:3] == ("async", "bulk", "tensor") or parts[:4] == ("reduce", "async", "bulk", "tensor"):
-        _store(e, instruction, rank)
-    else:
-        raise unsupported(instruction, "this form of cp is not supported")
+    return _DIMENSIONS[ranks[0]]
 
 
 def _mode(instruction: Instruction, rank: int, modes: dict[str, bool]) -> tuple[bool, set[str]]:
@@ -128,8 +128,8 @@ def _offsets(columns: Columns, operand: Operand | None, rank: int) -> None:
             columns.put(REQUEST.OFFSETS + 8 * i, 0)
 
 
-def hinted(columns: Columns, instruction: Instruction) -> None:
-    """The operands of a prefetch."""
+def put_tensor_prefetch(columns: Columns, instruction: Instruction) -> None:
+    """Put the operands of a prefetch."""
     rank = next(_DIMENSIONS[part] for part in instruction.parts if part in _DIMENSIONS)
     im2col, _ = _mode(instruction, rank, _LOADS)
     _tensor_operand(columns, instruction.operands[0], rank)
@@ -138,8 +138,10 @@ def hinted(columns: Columns, instruction: Instruction) -> None:
     columns.put(REQUEST.SHARED, 0)
 
 
-def _prefetch(instruction: Instruction, rank: int) -> None:
+@effect("cp.async.bulk.prefetch.tensor", **PREFETCH)
+def prefetch(e: Lowering, instruction: Instruction) -> None:
     """A hint to a cache, of which there is none."""
+    rank = _rank(instruction)
     im2col, allowed = _mode(instruction, rank, _LOADS)
     refuse_others(instruction, allowed | {"prefetch", "L2", "global"})
     check_operand_count(instruction, 1 + im2col + ("L2::cache_hint" in instruction.parts))

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from tilewise.emulator.families.integers import distance, element
 from tilewise.emulator.llvm.emit import Emitter, Value
-from tilewise.emulator.lowering.tables import OperandTypes, pure, unsupported
+from tilewise.emulator.lowering.tables import pure, unsupported
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import is_signed
 
@@ -129,7 +130,7 @@ def _scalar_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((modifiers.result,), (*modifiers.types[-2:], *third))
 
 
-@pure(*_SCALAR, form=_scalar_form)
+@pure(*_SCALAR, form=_scalar_form, ptx="2.0", arch="sm_20")
 def scalar(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | None = None) -> Value:
     """One operation, clamped if asked for, added to c or merged into it."""
     modifiers, opcode = _scalar_modifiers(instruction), instruction.opcode
@@ -197,7 +198,7 @@ def _product_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((modifiers.result,), (*modifiers.types[1:], modifiers.result))
 
 
-@pure("vmad", form=_product_form)
+@pure("vmad", form=_product_form, ptx="2.0", arch="sm_20")
 def product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """a × b + c, either of both negated, or one more."""
     modifiers = _product_modifiers(instruction)
@@ -243,7 +244,9 @@ def _packed_form(instruction: Instruction) -> OperandTypes:
     return OperandTypes((modifiers.result,), (*modifiers.types[-2:], modifiers.result))
 
 
-@pure(*(f"{opcode}{count}" for opcode in _FIRST for count in (2, 4)), form=_packed_form)
+@pure(
+    *(f"{opcode}{count}" for opcode in _FIRST for count in (2, 4)), form=_packed_form, ptx="3.0", arch="sm_30"
+)
 def packed(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
     """One operation on each of two or four numbers, merged into c or added to it."""
     opcode, count, modifiers = _packed_modifiers(instruction)

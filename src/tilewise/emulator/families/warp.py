@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported, waits
+from tilewise.emulator.lowering.tables import (
+    check_operand_count,
+    effect,
+    refuse_other_forms,
+    unsupported,
+    waits,
+)
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 
 if TYPE_CHECKING:
@@ -22,6 +28,12 @@ __all__ = ["await_lanes", "shuffled_from", "source_lanes"]
 _LANES = list(range(32))
 _MODES = ("up", "down", "bfly", "idx")
 _CANONICAL_NAN = 0x7FFF_FFFF
+_ELECT_FORM = "it is elect.sync d|p, membermask"
+_MATCH_FORM = "it is any or all, sync, of type b32 or b64"
+_REDUX_FORM = "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32"
+refuse_other_forms("elect", _ELECT_FORM)
+refuse_other_forms("match", _MATCH_FORM)
+refuse_other_forms("redux", _REDUX_FORM)
 
 
 # -- operands -----------------------------------------------------------------------------------------
@@ -85,7 +97,8 @@ def _mode(shuffle: Instruction) -> str:
     return mode
 
 
-@effect("shfl")
+@effect("shfl.sync", lanes="shuffled", exchanges=True, ptx="6.0", arch="sm_30")
+@effect("shfl", lanes="shuffled", ptx="3.0", arch="sm_30")
 def shfl(e: Lowering, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
     mode = _mode(instruction)
@@ -165,7 +178,8 @@ def _permute(e: Lowering, values: Value, sources: Value) -> Value:
 
 
 # -- vote, activemask, elect ----------------------------------------------------------------------------
-@effect("vote")
+@effect("vote.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_30")
+@effect("vote", lanes="voted", ptx="1.2", arch="sm_12")
 def vote(e: Lowering, instruction: Instruction) -> None:
     """What the lanes' predicates come to."""
     parts = [part for part in instruction.parts if part != "sync"]
@@ -197,7 +211,7 @@ def _ballot(e: Lowering, predicate: Operand) -> Value:
     return e.bits(e.read(predicate, "pred", True))
 
 
-@effect("activemask")
+@effect("activemask", lanes="uniform", ptx="6.2", arch="sm_30")
 def activemask(e: Lowering, instruction: Instruction) -> None:
     """The lanes that run together now."""
     if instruction.parts != ("b32",):
@@ -207,11 +221,11 @@ def activemask(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, e.mask(), "b32")
 
 
-@effect("elect")
+@effect("elect.sync", lanes="own", exchanges=True, ptx="8.0", arch="sm_90")
 def elect(e: Lowering, instruction: Instruction) -> None:
     """One leader of the lanes: the lowest."""
     if instruction.parts != ("sync",) or not isinstance(instruction.operands[0], Pair):
-        raise unsupported(instruction, "it is elect.sync d|p, membermask")
+        raise unsupported(instruction, _ELECT_FORM)
     _, membermask = _operands(instruction, 1)
     target, flag = _destinations(instruction, True)
     members = _members(e, membermask)
@@ -230,13 +244,14 @@ def _first(e: Lowering, lanes: Value) -> Value:
 
 
 # -- match ----------------------------------------------------------------------------------------------
-@effect("match")
+@effect("match.any.sync", lanes="matched", exchanges=True, ptx="6.0", arch="sm_70")
+@effect("match.all.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_70")
 def match_(e: Lowering, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
-    kind = next((part for part in parts if part in ("any", "all")), "")
-    if sorted(parts[:-1]) != sorted((kind, "sync")) or parts[-1] not in ("b32", "b64"):
-        raise unsupported(instruction, "it is any or all, sync, of type b32 or b64")
+    kind = parts[0]
+    if parts[2:] not in (("b32",), ("b64",)):
+        raise unsupported(instruction, _MATCH_FORM)
     (_, a), membermask = _operands(instruction, 2)
     target, flag = _destinations(instruction, kind == "all")
     members = _members(e, membermask)
@@ -279,20 +294,17 @@ _IDENTITY = {
 }  # fmt: skip
 
 
-@effect("redux")
+@effect("redux.sync", lanes="voted", exchanges=True, ptx="7.0", arch="sm_80")
 def redux(e: Lowering, instruction: Instruction) -> None:
     """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
     parts = instruction.parts
     extra, real = set(parts[2:-1]), parts[-1:] == ("f32",)
     if (
         len(parts) < 3
-        or parts[0] != "sync"
         or (parts[1], parts[-1]) not in _IDENTITY
         or extra - ({"abs", "NaN"} if real else set())
     ):
-        raise unsupported(
-            instruction, "it is sync; add, min, max of u32, s32; min, max of f32; and, or, xor of b32"
-        )
+        raise unsupported(instruction, _REDUX_FORM)
     (_, source), membermask = _operands(instruction, 2)
     target, _ = _destinations(instruction, False)
     members = _members(e, membermask)
@@ -345,7 +357,7 @@ def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, 
 
 
 # -- bar.warp.sync --------------------------------------------------------------------------------------
-@waits("bar.warp")
+@waits("bar.warp.sync", has_result=False, waits_for="warp", ptx="6.0", arch="sm_30")
 def await_lanes(e: Lowering, instruction: Instruction) -> None:
     """Let the lanes that are here wait until every lane that they name has come or has left the kernel.
 

@@ -18,8 +18,9 @@ from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.fragments import items_of
-from tilewise.emulator.lowering.tables import effect, unsupported, waits
+from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
+from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
@@ -27,7 +28,7 @@ from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["await_products", "matrices_of", "shared_bytes_of"]
+__all__ = ["matrices_of", "shared_bytes_of"]
 
 _WIDE = range(8, 257, 8)
 _WHOLE = (8, 16, 24, *range(32, 257, 16))  # columns that integers and bits may have
@@ -47,31 +48,51 @@ _ROWS = 64  # of A
 _BRICK_BYTES = 16  # of one row
 
 
-@effect("wgmma")
-def wgmma(e: Lowering, instruction: Instruction) -> None:
-    parts = instruction.parts
-    if parts == ("commit_group", "sync", "aligned") and not instruction.operands:
-        _checked(e, e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
-        return
-    if parts[:3] == ("mma_async", "sync", "aligned"):
-        _issue(e, instruction, parts[3:], sparse=False)
-    elif parts[:4] == ("mma_async", "sp", "sync", "aligned"):
-        _issue(e, instruction, parts[4:], sparse=True)
-    else:
-        raise unsupported(instruction, "this form of wgmma is not supported")
+_PRODUCT = {
+    "lanes": "own",
+    "adds_to_result": True,
+    "multiplies_matrices": True,
+    "asynchronous": True,
+}
+_WAIT_FORM = "it is wgmma.wait_group.sync.aligned n"
+refuse_other_forms("wgmma", "this form of wgmma is not supported")
 
 
-@waits("wgmma")
+@effect(
+    "wgmma.commit_group",
+    has_result=False,
+    group=GroupUse("commit", "products"),
+    ptx="8.0",
+    arch="sm_90a",
+)
+def commit_products(e: Lowering, instruction: Instruction) -> None:
+    if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
+        raise unsupported(instruction)
+    e.leave_on_fault(e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
+
+
+@waits("wgmma.fence", has_result=False, gathers="always", waits_for="warpgroup", ptx="8.0", arch="sm_90a")
+def order_products(e: Lowering, instruction: Instruction) -> Value:
+    """Bring the lanes of a warp together, and nothing else: registers are memory here, and in order."""
+    if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
+        raise unsupported(instruction, _WAIT_FORM)
+    return e.const("i32", 0)
+
+
+@waits(
+    "wgmma.wait_group",
+    has_result=False,
+    gathers="always",
+    waits_for="warpgroup",
+    group=GroupUse("wait", "products"),
+    ptx="8.0",
+    arch="sm_90a",
+)
 def await_products(e: Lowering, instruction: Instruction) -> Value:
-    """``wgmma.wait_group``: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed.
-
-    ``wgmma.fence`` only brings the lanes of a warp together: registers are memory here, and in order.
-    """
+    """Wait for groups: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed."""
     operands = instruction.operands
-    if instruction.parts == ("fence", "sync", "aligned") and not operands:
-        return e.const("i32", 0)
-    if instruction.parts != ("wait_group", "sync", "aligned") or len(operands) != 1:
-        raise unsupported(instruction, "it is wgmma.wait_group.sync.aligned n")
+    if instruction.parts[1:] != ("sync", "aligned") or len(operands) != 1:
+        raise unsupported(instruction, _WAIT_FORM)
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
         raise unsupported(instruction, "it takes a number of groups that may stay in flight")
     left = e.const("i32", operands[0].value)
@@ -80,12 +101,6 @@ def await_products(e: Lowering, instruction: Instruction) -> Value:
 
 def _line(e: Lowering, instruction: Instruction) -> Value:
     return e.const("i32", instruction.line)
-
-
-def _checked(e: Lowering, answer: Value) -> None:
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
 
 
 # -- forms ------------------------------------------------------------------------------------------
@@ -168,7 +183,12 @@ def shared_bytes_of(instruction: Instruction) -> int:
 
 
 # -- issuing ----------------------------------------------------------------------------------------
-def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse: bool) -> None:
+@effect("wgmma.mma_async", "wgmma.mma_async.sp", **_PRODUCT, ptx="8.0", arch="sm_90a")
+def issue_product(e: Lowering, instruction: Instruction) -> None:
+    sparse = instruction.parts[1:2] == ("sp",)
+    both, words = instruction.parts[1 + sparse : 3 + sparse], instruction.parts[3 + sparse :]
+    if both != ("sync", "aligned"):
+        raise unsupported(instruction)
     operands = instruction.operands
     at = 5 if sparse else 3  # of the predicate
     if len(operands) <= at:
@@ -199,7 +219,7 @@ def _issue(e: Lowering, instruction: Instruction, words: tuple[str, ...], sparse
         e.mask(),
         _line(e, instruction),
     ]
-    _checked(e, e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
+    e.leave_on_fault(e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
 
 
 def _register_offsets(

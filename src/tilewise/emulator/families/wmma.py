@@ -22,11 +22,11 @@ from tilewise.emulator.lowering.memory import (
     HINT_BYTES,
     MemoryAccess,
     remember_array,
-    space_of,
     take_address,
 )
-from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
 
 if TYPE_CHECKING:
@@ -156,18 +156,12 @@ def _fragment(instruction: Instruction, role: str, shape: str, type_: str, way: 
 
 
 # -- the instructions -------------------------------------------------------------------------------
-@effect("wmma")
-def wmma(e: Lowering, instruction: Instruction) -> None:
-    match instruction.parts[:2]:
-        case ("load", "a" | "b" | "c") | ("store", "d"):
-            _transfer(e, instruction)
-        case ("mma", _):
-            _multiply(e, instruction)
-        case _:
-            raise unsupported(instruction, "this form of wmma is not supported")
+refuse_other_forms("wmma", "this form of wmma is not supported")
 
 
-def _transfer(e: Lowering, instruction: Instruction) -> None:
+@effect("wmma.load.a", "wmma.load.b", "wmma.load.c", lanes="own", ptx="6.0", arch="sm_70")
+@effect("wmma.store.d", has_result=False, ptx="6.0", arch="sm_70")
+def transfer(e: Lowering, instruction: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 r, [p], stride``, and the store."""
     verb, role, *words = instruction.parts
     words = [word for word in words if word.split("::")[0] not in ("global", "shared")]
@@ -198,7 +192,8 @@ def _transfer(e: Lowering, instruction: Instruction) -> None:
         _copy(e, instruction, fragment, address, stride[0] if stride else None, False)
 
 
-def _multiply(e: Lowering, instruction: Instruction) -> None:
+@effect("wmma.mma", lanes="own", multiplies_matrices=True, ptx="6.0", arch="sm_70")
+def multiply(e: Lowering, instruction: Instruction) -> None:
     words = list(instruction.parts[1:])
     op = words[0] if words[:2] in (["xor", "popc"], ["and", "popc"]) else ""
     words = words[2:] if op else words
@@ -334,9 +329,7 @@ def _carefully(
             e.const("i32", instruction.line),
             Value("ptr", e.offset(buffer, first * fragment.piece)),
         )
-        good = e.label("good")
-        e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-        e.place(good)
+        e.leave_on_fault(answer, likely=None)
 
 
 def _define_lines(e: Lowering, name: str, fragment: Fragment, loads: bool) -> None:

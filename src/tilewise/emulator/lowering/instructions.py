@@ -10,7 +10,9 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.loop_progress import count_progress, look_before
 from tilewise.emulator.lowering.outline import Outline
 from tilewise.emulator.lowering.suspend import SuspendPoints
-from tilewise.emulator.lowering.tables import EFFECTS, PURE, OperandTypes, unsupported
+from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.operations.operation import OperandTypes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.errors import TilewiseError
@@ -42,8 +44,8 @@ class Instructions(SuspendPoints):
             self._instruction(instruction)
 
     def _instruction(self, instruction: Instruction) -> None:
-        opcode = instruction.opcode
-        if opcode not in PURE and opcode not in EFFECTS:
+        operation = operation_of(instruction)
+        if not operation.is_lowered:
             raise unsupported(instruction)
         around = ""
         self.guard = None
@@ -52,10 +54,10 @@ class Instructions(SuspendPoints):
         spins = self.block.index in self.analysis.spins
         before = look_before(self, instruction) if spins else None
         seen = self.watcher.before(instruction) if self.watcher else None
-        if opcode in PURE:
-            self._pure(instruction)
+        if operation.emit is not None:
+            operation.emit(self, instruction)
         else:
-            EFFECTS[opcode](self, instruction)
+            self._pure(instruction)
         if spins:
             count_progress(self, instruction, before)
         if self.watcher:
@@ -77,7 +79,7 @@ class Instructions(SuspendPoints):
             self.place(do)
             return around
         self.guard = self.bits(condition)
-        if instruction.opcode in PURE:
+        if operation_of(instruction).is_pure:
             return ""
         some = self.compare("icmp ne", self.mask(), self.const("i32", 0))
         self.branch(some, do, around)
@@ -102,7 +104,9 @@ class Instructions(SuspendPoints):
 
     def _form(self, instruction: Instruction) -> OperandTypes:
         try:
-            form = PURE[instruction.opcode].form(instruction)
+            describe = operation_of(instruction).form
+            assert describe is not None
+            form = describe(instruction)
             for type_ in (*form.results, *form.sources):
                 bits_of(type_)
         except (IndexError, KeyError):

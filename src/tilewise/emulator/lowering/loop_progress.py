@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 from tilewise.emulator.ptx.types import is_signed
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Before", "count_progress", "look_before"]
 
-_CHANGES = {"st", "red", "stmatrix", "cp", "call:vprintf"}
 _TYPES = {f"{kind}{bits}" for kind in "bus" for bits in (32, 64)}
 _OPERATIONS = ("exch", "cas", "add", "xor", "or", "and", "min", "max")
 _CLOCKS = ("%clock", "%globaltimer")
@@ -31,12 +31,12 @@ Before = tuple[str, str, list[Value]] | None  # of an atom: operation, type, ope
 def look_before(e: Values, instruction: Instruction) -> Before:
     """Read the operands of an ``atom`` in a loop that may wait, before it changes them."""
     operands, parts = instruction.operands, instruction.parts
-    if instruction.opcode != "atom" or len(operands) < 3 or parts[-1] not in _TYPES:
+    if not operation_of(instruction).returns_old or len(operands) < 3 or parts[-1] not in _TYPES:
         return None
-    operation = next((part for part in _OPERATIONS if part in parts), "")
-    if not operation or not isinstance(operands[0], Register) or operands[0].name == "_":
+    verb = next((part for part in _OPERATIONS if part in parts), "")
+    if not verb or not isinstance(operands[0], Register) or operands[0].name == "_":
         return None
-    return operation, parts[-1], [e.read(operand, parts[-1], True) for operand in operands[2:]]
+    return verb, parts[-1], [e.read(operand, parts[-1], True) for operand in operands[2:]]
 
 
 def count_progress(e: Values, instruction: Instruction, before: Before) -> None:
@@ -44,7 +44,7 @@ def count_progress(e: Values, instruction: Instruction, before: Before) -> None:
     if before is not None:
         changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
         step = e.cast("zext", e.compare("icmp ne", changed, e.const("i32", 0)), "i64")
-    elif instruction.opcode in (*_CHANGES, "atom") or _reads_clock(instruction):
+    elif operation_of(instruction).changes or _reads_clock(instruction):
         step = e.const("i64", 1)
     else:
         return

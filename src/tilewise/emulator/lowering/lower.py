@@ -19,8 +19,9 @@ from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.instructions import complete
 from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import RESUME_APART, can_diverge, waiting_blocks
-from tilewise.emulator.lowering.tables import WAITS, check_operand_count
+from tilewise.emulator.lowering.tables import check_operand_count, unsupported
 from tilewise.emulator.lowering.watch import watcher_for
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.types import llvm_scalar
 
 __all__ = ["Lowering"]
@@ -278,8 +279,9 @@ class Lowering(Pieces):
     def _name_loop(self, target: int) -> None:
         """Record the line of the loop, for the message of a deadlock in it."""
         instructions = [item for block in self._blocks_of_loop(target) for item in block.instructions]
-        asking = [item for item in instructions if item.opcode == "atom" or "volatile" in item.parts]
-        asking += [item for item in instructions if id(item) in self.analysis.polled or item.opcode == "ld"]
+        rows = [(item, operation_of(item)) for item in instructions]
+        asking = [item for item, row in rows if row.returns_old or "volatile" in item.parts]
+        asking += [item for item, row in rows if row.loads or id(item) in self.analysis.polled]
         if first := next(iter(asking or instructions), None):
             self.store(self.const("i32", first.line), self.offset("%warp", WARP.LOOP), 4)
 
@@ -552,7 +554,9 @@ class Lowering(Pieces):
                 self.watcher.through(instruction)
             self._go(block.index, target)
             return
-        WAITS["bar.warp"](self, instruction)
+        await_lanes = operation_of(instruction).wait
+        assert await_lanes is not None
+        await_lanes(self, instruction)
         if self.watcher:
             self.watcher.through(instruction)
         self._send(target, self.load("i32", self.current, 4))
@@ -565,7 +569,10 @@ class Lowering(Pieces):
         self.now, self.guard = instruction, None
         if self.watcher:
             self.watcher.wait(instruction)
-        answer = WAITS[instruction.opcode](self, instruction)
+        operation = operation_of(instruction)
+        if operation.wait is None:
+            raise unsupported(instruction)
+        answer = operation.wait(self, instruction)
         failed = self.compare("icmp eq", answer, self.const("i32", 2))
         good = self.label("good")
         self.branch(failed, "failed", good, likely=False)
@@ -574,7 +581,7 @@ class Lowering(Pieces):
             self._send(target, self.load("i32", self.current, 4))
             self.jump(self._next_station(block.index))
             return
-        if "arrive" in instruction.parts:
+        if not operation.waits_for:
             self._go(block.index, target)
             return
         through, halt = self.label("through"), self.label("halt")

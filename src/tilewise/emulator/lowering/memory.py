@@ -21,6 +21,8 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Emitter, Value, join
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -45,8 +47,8 @@ __all__ = [
     "remember_array",
     "resolve",
     "runs_of",
-    "space_of",
     "take_address",
+    "take_addresses",
 ]
 
 _SPACES = {
@@ -121,14 +123,6 @@ class MemoryAccess(NamedTuple):
         return self.lanes is not None and not any(self.lanes)
 
 
-def space_of(instruction: Instruction) -> str:
-    for part in instruction.parts:
-        name = part.split("::")[0]
-        if name in _SPACES:
-            return name
-    return "generic"
-
-
 def check_modifiers(instruction: Instruction, *others: str) -> None:
     """Refuse modifiers that neither loads nor stores have; ``others`` are those of one of the two."""
     for part in instruction.parts[:-1]:
@@ -142,10 +136,10 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Memory
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
     name, type_ = space_of(instruction), instruction.parts[-1] if instruction.parts else ""
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
+    count = elements_of(instruction)
     if type_ not in TYPE_BYTES or type_ == "pred" or TYPE_BYTES[type_] * count > 32:
         raise unsupported(instruction, "not with this type")
-    if type_ == "bf16" and instruction.opcode in ("ld", "ldu", "st"):
+    if type_ == "bf16" and operation_of(instruction).plain_access is not None:
         type_ = "b16"  # NOTE: LLVM moves vectors of bfloat by way of float, with a function that is nowhere
     if sum(part.split("::")[0] in _SPACES for part in instruction.parts) > 1:
         raise unsupported(instruction, "more than one space")
@@ -178,6 +172,17 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
     if total:
         value = e.op("add", value, e.const(value, total))
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
+
+
+def take_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """Return the address of every lane."""
+    if not isinstance(operand, Address):
+        raise unsupported(instruction, "an address in brackets expected")
+    base, lanes = take_address(e, operand)
+    wide = e.splat(base)
+    if lanes is not None and any(lanes):
+        wide = e.op("add", wide, e.lanes("i64", lanes))
+    return wide
 
 
 def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
@@ -345,9 +350,7 @@ def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
     room = f"ptr {addresses}, ptr {buffer}, ptr {hint}"
     listed = ", ".join(map(str, (*e.pointers(), access.base, e.mask(), line)))
     answer = e.set("i32", f"call i32 @{name}({listed}, {room})")
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed")
-    e.place(good)
+    e.leave_on_fault(answer, likely=None)
     return buffer
 
 

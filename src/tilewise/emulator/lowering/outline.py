@@ -12,7 +12,9 @@ from collections import Counter
 
 from tilewise.emulator.analysis.control_flow import Flow
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import PURE, OperandTypes, Results
+from tilewise.emulator.lowering.tables import Results
+from tilewise.emulator.operations.operation import OperandTypes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
@@ -35,13 +37,13 @@ class Outline:
         """Return the results of a pure instruction, computed in place or by a call."""
         uses = self.uses[instruction.opcode, instruction.parts]
         if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
-            return PURE[instruction.opcode].lower(e, instruction, *sources)
+            return _compute(e, instruction, *sources)
         key = _key(instruction, form, sources)
         if key not in self.functions:
             self.functions[key] = self._function(e, instruction, sources, uses)
         name, type_ = self.functions[key]
         if not name:
-            return PURE[instruction.opcode].lower(e, instruction, *sources)
+            return _compute(e, instruction, *sources)
         given = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
         answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({given})")
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
@@ -68,7 +70,7 @@ class Outline:
             for type_, place in zip(form.sources, places[1:], strict=True)
         ]
         start = len(body.lines)
-        result = PURE[instruction.opcode].lower(body, instruction, *sources)
+        result = _compute(body, instruction, *sources)
         branches = any(not line.startswith(" ") for line in body.lines)
         if not isinstance(result, Value) or len(body.lines) - start < _LONG or branches:
             return ""
@@ -102,7 +104,7 @@ class Outline:
                     else body.cast("bitcast", taken[-1], value.scalar)
                 )
             inner.append(value)
-        result = PURE[instruction.opcode].lower(body, instruction, *inner)
+        result = _compute(body, instruction, *inner)
         length = len(body.lines)
         if not isinstance(result, Value) or length < _LONG or length * uses < _MANY:
             return "", ""
@@ -111,6 +113,13 @@ class Outline:
         listed = ", ".join(map(str, taken))
         e.add_function(name, f"define internal {_integer(result.type)} @{name}({listed}) #0 noinline", body)
         return name, result.type
+
+
+def _compute(e: Emitter, instruction: Instruction, *sources: Value) -> Results:
+    compute = operation_of(instruction).compute
+    assert compute is not None
+    results: Results = compute(e, instruction, *sources)
+    return results
 
 
 def _key(instruction: Instruction, form: OperandTypes, sources: list[Value]) -> tuple[object, ...]:

@@ -19,8 +19,9 @@ from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.instructions import Instructions
-from tilewise.emulator.lowering.tables import PURE, OperandTypes
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.operation import OperandTypes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, Register
 from tilewise.emulator.ptx.types import bits_of
 
@@ -74,7 +75,7 @@ class Pieces(Instructions):
     # -- rows -----------------------------------------------------------------------------------
     def _row_kind(self, block: Block, instruction: Instruction) -> object:
         """Return the key that instructions of one row share; None for one that can be in no row."""
-        if instruction.guard is not None or instruction.opcode not in PURE:
+        if instruction.guard is not None or not operation_of(instruction).is_pure:
             return None
         form = self._row_form(instruction)
         if form is None or id(instruction) in self.analysis.guarded:
@@ -233,6 +234,5 @@ class Pieces(Instructions):
 
 def _fits(instruction: Instruction) -> bool:
     """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
-    if instruction.opcode in ("ld", "st"):
-        return "async" not in instruction.parts
-    return instruction.opcode in PURE
+    operation = operation_of(instruction)
+    return operation.is_pure or operation.plain_access is not None

@@ -1,33 +1,31 @@
-"""The tables of instructions: opcode → how it is lowered. Each family fills them in a module of its own.
+"""Decorators that enter an operation's row where its lowering stands; errors for instructions without one.
 
-A *pure* instruction computes its results from its operands, lane by lane, and nothing else. Its lowering
-is written once and serves one lane (a scalar) and 32 lanes (a vector) alike. Any other instruction has a
+A *pure* operation computes its results from its operands, lane by lane, and nothing else. Its lowering
+is written once and serves one lane (a scalar) and 32 lanes (a vector) alike. Any other operation has a
 lowering that is given the whole state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.operations.operation import OperandTypes
+from tilewise.emulator.operations.registry import enter, operations
 from tilewise.emulator.ptx.syntax import Instruction, PtxError
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = [
-    "EFFECTS",
-    "PURE",
-    "WAITS",
-    "OperandTypes",
-    "Pure",
+    "Results",
     "check_operand_count",
     "edit_distance",
     "effect",
     "known_opcodes",
     "pure",
+    "refuse_other_forms",
     "same_types",
     "unsupported",
     "waits",
@@ -54,56 +52,47 @@ _UNSUPPORTED = {
 _LONG_OPCODE = 6  # letters from which on two mistakes still leave a word that can be recognised
 
 
-@dataclass(frozen=True, slots=True)
-class OperandTypes:
-    """The PTX types of an instruction's results and sources."""
-
-    results: tuple[str, ...]
-    sources: tuple[str, ...]
+_OTHER_FORMS: dict[str, str] = {}  # by the start of a name: why what has no row is refused
 
 
-@dataclass(frozen=True, slots=True)
-class Pure:
-    form: Callable[[Instruction], OperandTypes]
-    lower: Callable[..., Results]  # (emitter, instruction, *sources)
+def pure(*names: str, form: Callable[[Instruction], OperandTypes], **facts: Any) -> Callable[[Any], Any]:
+    """Enter rows of pure operations: ``lower(emitter, instruction, *sources) -> result(s)``."""
 
-
-PURE: dict[str, Pure] = {}
-EFFECTS: dict[str, Callable[[Any, Instruction], None]] = {}  # given the Lowering
-WAITS: dict[str, Callable[[Any, Instruction], Any]] = {}
-
-
-def pure(*opcodes: str, form: Callable[[Instruction], OperandTypes]) -> Callable[[Any], Any]:
-    """Enter a lowering of pure instructions: ``lower(emitter, instruction, *sources) -> result(s)``."""
-
-    def enter(function: Callable[..., Results]) -> Callable[..., Results]:
-        for opcode in opcodes:
-            PURE[opcode] = Pure(form, function)
+    def enter_all(function: Callable[..., Results]) -> Callable[..., Results]:
+        enter(*names, form=form, compute=function, **facts)
         return function
 
-    return enter
+    return enter_all
 
 
-def effect(*opcodes: str) -> Callable[[Any], Any]:
-    """Enter a lowering of instructions that have effects: on memory, on other lanes or on control flow."""
+def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
+    """Enter rows of operations that have effects: on memory, on other lanes or on control flow."""
 
-    def enter(function: Callable[[Lowering, Instruction], None]) -> Any:
-        for opcode in opcodes:
-            EFFECTS[opcode] = function
+    def enter_all(function: Callable[[Lowering, Instruction], None]) -> Any:
+        enter(*names, emit=function, **facts)
         return function
 
-    return enter
+    return enter_all
 
 
-def waits(*opcodes: str) -> Callable[[Any], Any]:
-    """Enter the lowering of instructions at which a warp may stop: ``lower(lowering, instruction) -> answer``."""
+def waits(*names: str, **facts: Any) -> Callable[[Any], Any]:
+    """Enter rows of operations at which a warp may stop: ``lower(lowering, instruction) -> answer``."""
 
-    def enter(function: Callable[[Lowering, Instruction], Value | None]) -> Any:
-        for opcode in opcodes:
-            WAITS[opcode] = function
+    def enter_all(function: Callable[[Lowering, Instruction], Value | None]) -> Any:
+        enter(*names, wait=function, **facts)
         return function
 
-    return enter
+    return enter_all
+
+
+def refuse_other_forms(name: str, why: str) -> None:
+    """Say why instructions are refused whose names begin so, and that are no operation."""
+    _OTHER_FORMS[name] = why
+
+
+def _other_form(instruction: Instruction) -> str:
+    names = (instruction.name.rsplit(".", count)[0] for count in range(len(instruction.parts) + 1))
+    return next((_OTHER_FORMS[name] for name in names if name in _OTHER_FORMS), "")
 
 
 def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
@@ -116,14 +105,14 @@ def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
 
 
 def known_opcodes() -> list[str]:
-    """Every opcode that a table has."""
-    return sorted({*PURE, *EFFECTS})
+    """Return every opcode of which an operation is lowered."""
+    return sorted({name.partition(".")[0] for name, row in operations().items() if row.is_lowered})
 
 
 def unsupported(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
     name = instruction.written or instruction.name
-    if why:
+    if why := why or _other_form(instruction):
         return PtxError(instruction.line, f"{name}: {why}", instruction.source)
     family = _UNSUPPORTED.get(instruction.opcode)
     if family:

@@ -7,6 +7,8 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.memory import address_of
+from tilewise.emulator.lowering.special import special
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.agreement import literal_disagreement, register_disagreement
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Not, Operand, Register, Symbol
@@ -162,16 +164,12 @@ class Values(Emitter):
                     stored = self.expand(stored, shape)
                 return self.fit(stored, type_, self.types[name])
             case Register(name=name):
-                from tilewise.emulator.lowering.special import special
-
                 value_, own = special(self, name)
                 shape = self.shape_of(operand)
                 if as_vector and not value_.is_vector:
                     value_ = self.expand(value_, shape)
                 return self.fit(value_, type_, own)
             case Symbol():
-                from tilewise.emulator.lowering.memory import address_of
-
                 value_ = address_of(self, operand)
                 value_ = self.splat(value_) if as_vector else value_
                 return self.fit(value_, type_, "u64")
@@ -245,6 +243,12 @@ class Values(Emitter):
         # A result narrower than its register fills it by its own sign.
         value = self.resize(value, f"i{bits_of(own)}", is_signed(type_))
         return self.cast("bitcast", value, want)
+
+    def leave_on_fault(self, answer: Value, likely: bool | None = True) -> None:
+        """Go on where a routine's answer is 0, which is ``likely``; else leave with the fault that it found."""
+        good = self.label("good")
+        self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), good, "failed", likely)
+        self.place(good)
 
     def fault_now(self, kind: int, instruction: Instruction) -> None:
         """End the launch with a fault of the current lanes."""

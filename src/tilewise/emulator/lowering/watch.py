@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, PtxError
+from tilewise.emulator.operations.operation import Access
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.modifiers import elements_of
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ MODES = {
     "traced": "tilewise.emulator.profiling.tracing",
     "recorded": "tilewise.emulator.profiling.recording",
 }
+_NAMED = {"": Space.GENERIC, "global": Space.GLOBAL, "shared": Space.SHARED}
 WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
 
@@ -115,6 +119,7 @@ class Touch:
     addresses: Value  # of all lanes, as 64-bit numbers within the space
     size: int
     width: int  # of an element: what the address is a multiple of
+    rows: bool  # whether it is a row of a matrix that the warp moves together
 
 
 def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
@@ -122,29 +127,20 @@ def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
 
     Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none.
     """
-    opcode, parts, operands = instruction.opcode, instruction.parts, instruction.operands
-    if opcode in ("ld", "ldu"):
-        return [_touch(e, "load", access_of(e, instruction, operands[1]))]
-    if opcode == "st" and "async" not in parts:
-        return [_touch(e, "store", access_of(e, instruction, operands[0]))]
-    if opcode in ("atom", "red") and "async" not in parts:
-        place = operands[1] if opcode == "atom" else operands[0]
-        return [_touch(e, "atomic", _atomic(e, instruction, place))]
-    if opcode == "ldmatrix":
-        return [_touch(e, "load", _rows(e, instruction, operands[1]))]
-    if opcode == "stmatrix":
-        return [_touch(e, "store", _rows(e, instruction, operands[0]))]
-    if opcode == "cp" and parts[:2] in (("async", "ca"), ("async", "cg")):
-        size = operands[2].value if isinstance(operands[2], Immediate) else 4
-        return [
-            _touch(e, "copy", access_at(e, instruction, operands[1], Space.GLOBAL, size)),
-            _touch(e, "fill", access_at(e, instruction, operands[0], Space.SHARED, size)),
-        ]
-    return []
+    return [_touch(e, instruction, access) for access in operation_of(instruction).accesses]
 
 
-def _touch(e: Lowering, action: str, access: MemoryAccess) -> Touch:
-    return Touch(action, access, every_address(e, access), access.size, access.width)
+def _touch(e: Lowering, instruction: Instruction, access: Access) -> Touch:
+    operand = instruction.operands[access.operand]
+    if access.rows:  # of 16 bytes, for each lane that names one
+        found = access_at(e, instruction, operand, _space(instruction), 16)
+    elif access.size is not None:
+        found = access_at(e, instruction, operand, _NAMED[access.space], access.size(instruction))
+    elif access.action == "atomic":
+        found = _atomic(e, instruction, operand)
+    else:
+        found = access_of(e, instruction, operand)
+    return Touch(access.action, found, every_address(e, found), found.size, found.width, access.rows)
 
 
 def access_at(
@@ -159,16 +155,11 @@ def access_at(
 
 def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
     type_ = instruction.parts[-1]
-    count = next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
-    space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
-    if "global" in instruction.parts:
-        space = Space.GLOBAL
+    space = Space.GLOBAL if "global" in instruction.parts else _space(instruction)
     access = access_at(e, instruction, operand, space, 1)
     known = type_ if type_ in TYPE_BYTES else "b32"
-    return access._replace(type=known, elements=count)
+    return access._replace(type=known, elements=elements_of(instruction))
 
 
-def _rows(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
-    """Return the access of ``ldmatrix`` or ``stmatrix``: a row of 16 bytes for each lane that names one."""
-    space = Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
-    return access_at(e, instruction, operand, space, 16)
+def _space(instruction: Instruction) -> Space:
+    return Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC

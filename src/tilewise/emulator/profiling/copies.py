@@ -14,7 +14,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.families.bulk import hint, spaces_of
+from tilewise.emulator.families.bulk import Columns, put_prefetch
+from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
@@ -26,7 +27,7 @@ from tilewise.emulator.support.tensor_plan import PLAN
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["COPY_VERBS", "CopyFigure", "copy_kind_of", "routines", "watch_copy"]
+__all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
 
 # What a copy does → its verb in the run-time support.
 COPY_VERBS = {
@@ -73,31 +74,13 @@ class _SINK:
     SIZE = 64
 
 
-def copy_kind_of(instruction: Instruction) -> str:
-    """Return the kind of a bulk copy, a key of ``COPY_VERBS``; "" for any other instruction."""
-    opcode, parts = instruction.opcode, instruction.parts
-    if opcode in ("st", "red") and "async" in parts:
-        return "remote" if opcode == "st" else "remote_reduce"
-    if opcode != "cp" or "bulk" not in parts or {"commit_group", "wait_group"} & {*parts}:
-        return ""
-    if "prefetch" in parts:
-        return "prefetch"
-    target, source = spaces_of(instruction)
-    if source == "global":
-        return "multicast" if "multicast::cluster" in parts else "load"
-    word = "store" if target == "global" else "send"
-    if parts[0] == "reduce":
-        return "reduce" if word == "store" else "send_reduce"
-    return word
-
-
 def watch_copy(
     e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int
 ) -> None:
     """Emit code that counts a copy just issued: into ``figures``, or its sectors into ``log``."""
-    if way == "prefetch":
-        hint(e, instruction)
     tensor = "tensor" in instruction.parts
+    if way == "prefetch":  # which does nothing, and leaves no operands
+        (put_tensor_prefetch if tensor else put_prefetch)(Columns(e, instruction), instruction)
     flight = Flight.TENSOR if tensor else Flight.REMOTE if way.startswith("remote") else Flight.BULK
     numbers = (int(flight), int(COPY_VERBS[way]), int(way == "prefetch"), kind)
     answer = e.call(
@@ -111,9 +94,7 @@ def watch_copy(
         e.mask(),
         e.const("i32", instruction.line),
     )
-    good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), good, "failed", likely=True)
-    e.place(good)
+    e.leave_on_fault(answer)
 
 
 # -- run-time support ---------------------------------------------------------------------------------

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
+from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.accesses import Kind
-from tilewise.emulator.profiling.copies import copy_kind_of, watch_copy
+from tilewise.emulator.profiling.copies import watch_copy
 from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
-from tilewise.emulator.ptx.instruction_operands import reads, writes
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
 
-_TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
 _LINE = 128
 _WORD = 4
 _PLAIN_COPY = 3  # operands of a copy that does not say how many bytes it reads
@@ -71,13 +71,13 @@ class Layout:
 
 def _places(instruction: Instruction) -> int:
     """Return how many memory accesses of an instruction are counted by their lanes."""
-    if copy_kind_of(instruction):
+    operation = operation_of(instruction)
+    if operation.copy_kind(instruction):
         return 1
-    if instruction.opcode not in _TOUCHING or space_of(instruction) in ("param", "const", "local"):
+    accesses = operation.accesses
+    if not accesses or space_of(instruction) in ("param", "const", "local"):
         return 0
-    if instruction.opcode == "cp":
-        return 3 if instruction.parts[:2] in (("async", "ca"), ("async", "cg")) else 0
-    return 0 if "async" in instruction.parts else 1
+    return 3 if accesses[0].action == "copy" else 1
 
 
 class Counting(Watcher):
@@ -130,7 +130,7 @@ class Counting(Watcher):
         if instruction.guard is not None:
             self._count_guard(instruction)
         first = self.layout.points.get(id(instruction), 0)
-        if way := copy_kind_of(instruction):
+        if way := operation_of(instruction).copy_kind(instruction):
             self._count_bulk_copy(instruction, first, way)
         if id(instruction) in self.layout.divisions:
             self._count_division(instruction, seen)
@@ -220,7 +220,7 @@ class Counting(Watcher):
         access = touch.access
         if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
             return
-        rows, kind = _rows(instruction), _kind(instruction, touch)
+        rows, kind = _rows(instruction, touch), _kind(touch)
         if e.general:
             self._count_by_lane(number, touch, rows, kind)
             return
@@ -339,19 +339,18 @@ class Counting(Watcher):
             e.place(done)
 
 
-def _rows(instruction: Instruction) -> int:
+def _rows(instruction: Instruction, touch: Touch) -> int:
     """Return how many lanes' addresses count."""
-    if instruction.opcode in ("ldmatrix", "stmatrix"):
+    if touch.rows:
         return 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
     return 32
 
 
-def _kind(instruction: Instruction, touch: Touch) -> Kind:
+def _kind(touch: Touch) -> Kind:
     """Return how the lanes of an access share words of shared memory."""
     if touch.action in ("atomic", "fill"):
         return Kind.EACH
-    plain = touch.action == "load" and instruction.opcode != "ldmatrix"
-    return Kind.LOAD if plain else Kind.STORE
+    return Kind.LOAD if touch.action == "load" and not touch.rows else Kind.STORE
 
 
 def _products(program: Program) -> list[list[int]]:
@@ -360,7 +359,7 @@ def _products(program: Program) -> list[list[int]]:
         [block.index, item.line, shared_bytes_of(item)]
         for block in program.flow.blocks
         for item in block.instructions
-        if item.opcode == "wgmma" and item.parts[:1] == ("mma_async",)
+        if (row := operation_of(item)).multiplies_matrices and row.asynchronous
     ]
 
 

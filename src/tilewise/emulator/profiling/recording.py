@@ -22,7 +22,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, access_at, touches
-from tilewise.emulator.profiling.copies import copy_kind_of
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
@@ -67,9 +67,8 @@ _ACTIONS = {
     "copy": EventKind.COPY,
     "fill": EventKind.FILL,
 }
-_TOUCHING = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp")
-_ARRIVING = ("arrive", "arrive_drop", "expect_tx", "complete_tx")
-_ASKING = ("test_wait", "try_wait")
+_AT_MBARRIER = {"arrive": EventKind.ARRIVE, "expect": EventKind.ARRIVE, "ask": EventKind.AWAIT}
+_OF_GROUP = {"commit": EventKind.CLOSE, "wait": EventKind.DRAIN}
 
 
 class PlaceNote(NamedTuple):
@@ -106,32 +105,35 @@ class RecordingWatcher(Watcher):
                     self.notes.append(tuple(PlaceNote(instruction.line, instruction.name)))
 
     def before(self, instruction: Instruction) -> Any:
-        e, opcode, parts = self.e, instruction.opcode, instruction.parts
-        if opcode in _TOUCHING and not copy_kind_of(instruction):
-            if opcode in ("ld", "ldu", "st") and {"param", "const", "local"} & {*parts}:
+        operation = operation_of(instruction)
+        if operation.accesses:
+            plain = operation.plain_access is not None
+            if plain and not {"param", "const", "local"}.isdisjoint(instruction.parts):
                 return None
-            return touches(e, instruction)
-        if opcode == "mbarrier" and parts and parts[0] in (*_ARRIVING, *_ASKING):
+            return touches(self.e, instruction)
+        if operation.mbarrier is not None and operation.mbarrier.act in _AT_MBARRIER:
             return self._mbarrier_addresses(instruction)
-        return self._read_descriptors(instruction) if opcode == "wgmma" and "mma_async" in parts[0] else None
+        reads_descriptors = operation.multiplies_matrices and operation.asynchronous
+        return self._read_descriptors(instruction) if reads_descriptors else None
 
     def after(self, instruction: Instruction, seen: Any) -> None:
-        opcode, parts = instruction.opcode, instruction.parts
-        if copy_kind_of(instruction):
+        operation = operation_of(instruction)
+        if operation.copy_kind(instruction):
             self._emit_bulk_events(instruction)
-        elif opcode == "mma" or (opcode == "wmma" and parts[0] == "mma"):
+        elif operation.multiplies_matrices and seen is None:
             self._emit_event(instruction, EventKind.PRODUCT)
-        elif opcode == "wgmma" and seen is not None:
+        elif operation.multiplies_matrices:
             for which, value in seen:
                 self._emit_event(instruction, EventKind.PRODUCT, int(Space.SHARED), which, value)
-        elif opcode == "mbarrier" and seen is not None:
-            what = EventKind.ARRIVE if parts[0] in _ARRIVING else EventKind.AWAIT
-            self._emit_event(instruction, what, int(Space.SHARED), 8, seen)
-        elif opcode in ("cp", "wgmma") and {"commit_group", "mbarrier"} & {*parts}:
-            self._emit_event(instruction, EventKind.CLOSE)
-        elif opcode == "cp" and {"wait_group", "wait_all"} & {*parts}:
-            self._emit_event(instruction, EventKind.DRAIN)
-        elif opcode in _TOUCHING:
+        elif operation.group is not None:
+            self._emit_event(instruction, _OF_GROUP[operation.group.act])
+        elif operation.mbarrier is not None:
+            if operation.mbarrier.act == "arrive after copies":
+                self._emit_event(instruction, EventKind.CLOSE)
+            elif seen is not None:
+                what = _AT_MBARRIER[operation.mbarrier.act]
+                self._emit_event(instruction, what, int(Space.SHARED), 8, seen)
+        else:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):
                     about = _ACTIONS[touch.action], int(touch.access.space), touch.size
@@ -139,14 +141,14 @@ class RecordingWatcher(Watcher):
                     self._emit_event(instruction, *about, touch.addresses, mask)
 
     def wait(self, instruction: Instruction) -> None:
-        if instruction.opcode != "wgmma":
+        if operation_of(instruction).waits_for != "warpgroup":
             self._emit_event(instruction, EventKind.WAIT)
 
     def through(self, instruction: Instruction) -> None:
-        if instruction.opcode == "wgmma":
-            if "wait_group" in instruction.parts:
-                self._emit_event(instruction, EventKind.DRAIN)
-        elif "warp" not in instruction.parts:  # lanes of one warp: nobody else is waited for
+        operation = operation_of(instruction)
+        if operation.group is not None:
+            self._emit_event(instruction, EventKind.DRAIN)
+        elif operation.waits_for not in ("warp", "warpgroup"):  # for others than its own lanes
             self._emit_event(instruction, EventKind.THROUGH)
 
     # -- code -----------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.lowering.memory import space_of
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
-from tilewise.emulator.profiling.copies import copy_kind_of, watch_copy
+from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.profiling.copies import watch_copy
+from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _USED, _CAPACITY, _LOST, _BLOCK = 0, 8, 16, 24
 _HEADER = 64
 _SECTOR_SHIFT = 5
 _NONE = -1
-_TOUCHING = ("ld", "ldu", "st", "atom", "red", "cp")
 _OF_COPIES = {"load": BYPASS, "multicast": BYPASS, "store": WRITE, "reduce": WRITE, "prefetch": PREFETCH}
 
 
@@ -39,17 +39,18 @@ class Tracing(Watcher):
     """Emits code that logs the sectors that a kernel touches."""
 
     def before(self, instruction: Instruction) -> Any:
-        elsewhere = (
-            space_of(instruction) in ("param", "const", "local", "shared") and instruction.opcode != "cp"
-        )
-        if instruction.opcode not in _TOUCHING or elsewhere:
+        accesses = operation_of(instruction).accesses
+        copies = any(access.action == "copy" for access in accesses)
+        if not copies and space_of(instruction) in ("param", "const", "local", "shared"):
             return None
+        if any(access.rows for access in accesses):
+            return None  # they lie in shared memory
         found = touches(self.e, instruction)
         return [touch for touch in found if touch.access.space in (Space.GLOBAL, Space.GENERIC)]
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         e = self.e
-        if way := copy_kind_of(instruction):
+        if way := operation_of(instruction).copy_kind(instruction):
             log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
             watch_copy(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
             return

@@ -8,6 +8,7 @@ are a list whose head counts its changes in its upper half, so that a lost race 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import Instruction, PtxModule
@@ -137,12 +138,12 @@ done:
 """
 
 
-def add_library(module: PtxModule) -> None:
-    """Define what a module declares and CUDA provides."""
+def add_library(module: PtxModule, parse: Callable[[str], PtxModule]) -> None:
+    """Define what a module declares and CUDA provides; ``parse`` reads the text of that."""
     wanted = [name for name in _OWN if name in module.functions and module.functions[name].declared_only]
     if not wanted:
         return
-    library = _library()
+    library = _library(parse)
     for name in wanted:
         module.functions[name] = library.functions[name]
     for name, variable in library.variables.items():
@@ -150,9 +151,7 @@ def add_library(module: PtxModule) -> None:
 
 
 @functools.cache
-def _library() -> PtxModule:
-    from tilewise.emulator.ptx.parse import parse
-
+def _library(parse: Callable[[str], PtxModule]) -> PtxModule:
     module = parse(_TEXT)
     for function in filter(None, map(module.function, _OWN)):
         for item in function.body:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from tilewise.emulator.ptx.syntax import PtxError
+from tilewise.emulator.ptx.syntax import Instruction, PtxError
 
-__all__ = ["is_type_word", "order_modifiers"]
+__all__ = ["elements_of", "is_type_word", "order_modifiers", "space_of"]
 
 _Words = frozenset[str]
 
@@ -67,7 +67,9 @@ _ORDER: dict[str, tuple[_Words, ...]] = {
     "set": (_COMPARISONS, _BITS),
     "setp": (_COMPARISONS, _BITS),
     "redux": (_SYNC, _BITS | _words("add min max")),
+    "shfl": (_SYNC,),
     "vote": (_SYNC,),
+    "match": (_words("any all"), _SYNC),
     "barrier": (_SYNC,),
     "cp": (_words("ca cg"), _DIMENSIONS, _SPACES),
     "mma": (_SPARSE, _SYNC, _ALIGNED, _SHAPES, _LAYOUT),
@@ -85,6 +87,20 @@ _TYPE = re.compile(r"(?:[busf]|bf|tf)\d+(?:x\d+)?|u?e\dm\d(?:x\d)?|s2f6x2|pred")
 def is_type_word(word: str) -> bool:
     """Whether a modifier names a type."""
     return _TYPE.fullmatch(word) is not None
+
+
+def space_of(instruction: Instruction) -> str:
+    """Return the space of memory that an instruction names first, or "generic"."""
+    for part in instruction.parts:
+        name = part.split("::")[0]
+        if name in ("param", "const", "global", "shared", "local"):
+            return name
+    return "generic"
+
+
+def elements_of(instruction: Instruction) -> int:
+    """Return of how many elements an access is: 1 if it is of no vector."""
+    return next((int(part[1:]) for part in instruction.parts if part in ("v2", "v4", "v8")), 1)
 
 
 def order_modifiers(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:

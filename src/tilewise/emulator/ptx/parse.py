@@ -81,7 +81,7 @@ def parse(text: str) -> PtxModule:
     The last modules are remembered: kernels of one module share what was read. ``Module.function`` reads a body.
     """
     module = Parser(text).module()
-    add_library(module)
+    add_library(module, parse)
     for variable in module.variables.values():
         check_links(module, variable)
     return module

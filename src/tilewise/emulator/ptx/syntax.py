@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewise.errors import PtxError
 
@@ -96,6 +97,9 @@ class Instruction:
     file: int = 0
     written: str = ""  # the name that the text has, where its modifiers stand in another order
     read_as_bits: bool = False  # whether its result, a float, is looked at as an integer
+    operation: Any = field(
+        default=None, init=False, repr=False, compare=False
+    )  # its row, once that is looked up
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
@@ -17,14 +18,6 @@ from tilewise.emulator.ptx.syntax import (
 )
 
 __all__ = ["operands_in", "reads", "registers_in", "wgmma_registers", "writes"]
-
-# Opcodes whose first operand is read, as the others are: they have no destination register.
-_NO_DESTINATION = {
-    "st", "red", "bra", "brx", "ret", "exit", "trap", "membar", "fence", "prefetch", "prefetchu", "nanosleep",
-    "brkpt", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "applypriority", "stmatrix", "multimem",
-    "tensormap",
-}  # fmt: skip
-_SOMETIMES = _NO_DESTINATION | {"bar", "barrier", "cp", "mbarrier"}
 
 
 def registers_in(operand: Operand) -> Iterator[Register]:
@@ -59,20 +52,9 @@ def operands_in(instruction: Instruction) -> Iterator[Operand]:
                 stack.append(base)
 
 
-def has_destination(instruction: Instruction) -> bool:
-    """Whether an instruction writes its first operand."""
-    opcode = instruction.opcode
-    if opcode not in _SOMETIMES or not instruction.operands:
-        return bool(instruction.operands)
-    if opcode == "mbarrier":
-        giving = {"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count", "check_layout"}
-        return bool({*instruction.parts[:1]} & giving)
-    return False  # what ``bar.red`` finds is written by its ``bar_result``
-
-
 def writes(instruction: Instruction) -> list[Register]:
     """Return the registers that an instruction writes, without ``_``."""
-    if not has_destination(instruction):
+    if not instruction.operands or not operation_of(instruction).has_result:
         return []
     first = instruction.operands[0]
     if type(first) is Register:  # as most are: this is called for every instruction, over and over
@@ -84,7 +66,8 @@ def writes(instruction: Instruction) -> list[Register]:
 
 def wgmma_registers(instruction: Instruction) -> tuple[list[Register], list[Register]]:
     """Return the registers that a ``wgmma`` in flight changes, and those that it reads."""
-    if instruction.opcode != "wgmma" or "mma_async" not in instruction.parts:
+    operation = operation_of(instruction)
+    if not (operation.multiplies_matrices and operation.asynchronous):
         return [], []
     groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
     metadata = (
@@ -96,7 +79,8 @@ def wgmma_registers(instruction: Instruction) -> tuple[list[Register], list[Regi
 
 def reads(instruction: Instruction) -> list[Register]:
     """Return the registers that an instruction reads, its guard included."""
-    operands, written = instruction.operands, has_destination(instruction)
+    operands, operation = instruction.operands, operation_of(instruction)
+    written = operation.has_result and bool(operands)
     found: list[Register] = []
     for operand in operands[1:] if written else operands:
         if type(operand) is Register:
@@ -107,8 +91,8 @@ def reads(instruction: Instruction) -> list[Register]:
         found = [register for register in found if register.name != "_"]
     if written and isinstance(operands[0], Address):
         found += registers_in(operands[0])
-    if instruction.opcode == "wgmma" and instruction.operands:
-        found += list(registers_in(instruction.operands[0]))  # it adds to its sums
+    if operation.adds_to_result and operands:
+        found += registers_in(operands[0])
     if instruction.guard:
         found.append(instruction.guard)
     return found

@@ -1,0 +1,1 @@
+"""What is known of each operation of PTX: one row an operation, read by everything that takes instructions apart."""
