@@ -82,7 +82,11 @@ class Case:
 def _mma(gpu: str, dtype: str, partition: str, *loop: str, **more: Any) -> Case:
     """A product of 4096³ by mma.sync, unless ``more`` says otherwise."""
     given = {"partition": partition, "split": 1, **more.pop("given", {})}
-    math = ({"float64": "DMMA", "int8": "IMMA", "float8_e4m3fn": "QMMA"}.get(dtype, "HMMA"),)
+    math = (
+        {"float64": "DMMA", "int8": "IMMA", "float8_e4m3fn": "QMMA", "float8_e5m2": "QMMA"}.get(
+            dtype, "HMMA"
+        ),
+    )
     size = more.pop("size", (4096, 4096, 4096))
     more = {"code": (r"STG\.E\.128",), **more}
     return Case("mma", gpu, size, dtype, given, math, loop, **more)
@@ -179,7 +183,7 @@ CASES = (
     _mma("a100", "float16", "64x64x64", r"HMMA\.16816\.F32", r"STS\.U16", size=(4093, 4093, 4093), wide=False),
     _mma("rtx4090", "float8_e4m3fn", "128x128x64", r"QMMA\.16832\.F32\.E4M3\.E4M3", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
          layout="nt", given={"stages": 3}),
-    _mma("rtx4090", "float8_e4m3fn", "64x64x128", r"QMMA\.16832\.F32\.E4M3\.E4M3", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
+    _mma("rtx4090", "float8_e5m2", "64x64x128", r"QMMA\.16832\.F32\.E5M2\.E5M2", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
          layout="nt", given={"stages": 3}, epilogue=True),
     _mma("a100", "int8", "128x256x128", r"IMMA\.16832\.S8\.S8", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
     Case(

@@ -13,7 +13,7 @@ from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.interop import View
-from tilewise.matmul import matmul, multiply_views
+from tilewise.matmul import multiply_again, multiply_views
 from tilewise.plan import Plan
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
@@ -58,20 +58,31 @@ def linear(
             x, weight, bias, activation=activation, residual=residual, device=device
         )
         return recorded
+    call = express(bias, activation, residual, 1.0, None, None)
+    scaled = of_x is not None or of_weight is not None
+    if scaled and _is_tensor("x", x) and _is_tensor("weight", weight):
+        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
+        _check_shapes(x, weight)
+        call = scale_sums(call, {"scale_a": of_x, "scale_b": None if of_weight is None else of_weight.T})
+        try:
+            product: ArrayT = multiply_again(
+                x,
+                weight.T,
+                epilogue=call,
+                out=out,
+                arithmetic=arithmetic,
+                device=device,
+                plan=plan,
+                copy=copy,
+            )
+        except ArgumentError:
+            interop.view("x", x), interop.view("weight", weight)  # by their names here
+            raise
+        return product
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
     _check_shapes(left, weights)
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
-    scaled = of_x is not None or of_weight is not None
-    if scaled and left.library.name == weights.library.name == "torch":
-        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
-        turned = None if of_weight is None else of_weight.T
-        product: ArrayT = matmul(
-            x, weight.T, out, bias=bias, activation=activation, residual=residual, scale_a=of_x, scale_b=turned,
-            arithmetic=arithmetic, device=device, plan=plan, copy=copy,
-        )  # fmt: skip
-        return product
-    call = express(bias, activation, residual, 1.0, None, None)
     if scaled:
         call = scale_sums(
             call, {"scale_a": of_x, "scale_b": None if of_weight is None else _turned(of_weight)}
@@ -89,15 +100,20 @@ def linear(
     return result
 
 
-def _check_shapes(x: View, weight: View) -> None:
-    """Refuse a scalar, a weight that is no matrix, and sizes that differ along K."""
+def _is_tensor(argument: str, array: Any) -> bool:
+    """Whether it is PyTorch's."""
+    return interop.library_of(argument, interop.as_array(argument, array)).name == "torch"
+
+
+def _check_shapes(x: Any, weight: Any) -> None:
+    """Refuse a scalar, a weight that is no matrix, and sizes that differ along K; of arrays, or of their views."""
     if not x.shape:
         raise ArgumentError("x", "must have at least one dimension", "a scalar")
     if len(weight.shape) != 2:
-        raise ArgumentError("weight", "must have the shape (out, in)", weight.shape)
+        raise ArgumentError("weight", "must have the shape (out, in)", tuple(weight.shape))
     if weight.shape[1] != x.shape[-1]:
         rule = f"must have as many columns as x ({x.shape[-1]})"
-        raise ArgumentError("weight", rule, f"shapes {x.shape} and {weight.shape}")
+        raise ArgumentError("weight", rule, f"shapes {tuple(x.shape)} and {tuple(weight.shape)}")
 
 
 def _turned(scale: Any) -> View:

@@ -41,7 +41,7 @@ from tilewise.problem import can_multiply, multiplied_type
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
-__all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_views"]
+__all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_again", "multiply_views"]
 
 ArrayT = TypeVar("ArrayT")
 # Lets the next call of this kind skip the long way: takes what was bound, the arrays, whether there is an out, where.
@@ -122,7 +122,7 @@ def matmul(
         return recorded
     if scale_a is not None or scale_b is not None:
         scaled = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
-        again: ArrayT = _multiply_again(
+        again: ArrayT = multiply_again(
             a, b, epilogue=scaled, out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy
         )
         return again
@@ -134,7 +134,7 @@ def matmul(
     return result
 
 
-def _multiply_again(a: Any, b: Any, **given: Any) -> Any:
+def multiply_again(a: Any, b: Any, **given: Any) -> Any:
     """A call with an epilogue instead of scales: compiled code knows no scales, nor arguments that are None."""
     function = matmul_in_python if _warm is None else _warm.function
     return function(a, b, **{name: value for name, value in given.items() if value is not None})

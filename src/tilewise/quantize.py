@@ -196,7 +196,8 @@ def _launch(steps: list[Step], used: dict[str, View], common: interop.Common) ->
 def _shape_of(name: str, scale: Any) -> tuple[int, ...]:
     if isinstance(scale, int | float):
         return ()
-    return scale.shape if isinstance(scale, View) else interop.view(name, interop.as_array(name, scale)).shape
+    shape = getattr(scale, "shape", None)  # NOTE: views take microseconds, and are made later anyway
+    return interop.view(name, interop.as_array(name, scale)).shape if shape is None else tuple(shape)
 
 
 # ── products ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,8 +226,7 @@ def scale_sums(call: EpilogueCall | None, scales: dict[str, Any]) -> EpilogueCal
             raise ArgumentError(name, rule, f"shape {shape}")
         if call is not None and name in call.given:
             raise ArgumentError(name, "must not be a name in the epilogue too")
-    scaled = " * ".join((SUM, *found))
-    text = SUM if call is None else call.expression.text
-    return epilogue(
-        re.sub(rf"\b{SUM}\b", f"({scaled})", text), **found, **({} if call is None else call.given)
-    )
+    scaled = f"({' * '.join((SUM, *found))})"
+    if call is None:
+        return epilogue(scaled, **found)
+    return epilogue(re.sub(rf"\b{SUM}\b", scaled, call.expression.text), **found, **call.given)

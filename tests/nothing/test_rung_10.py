@@ -136,7 +136,7 @@ def test_no_bank_conflicts(
     [
         ("warp_tile.cuh", "row / 2 % 4", "0"),
         ("warp_tile.cuh", "row % 8", "0"),
-        ("row_stage.cuh", "PAD = 8", "PAD = 0"),
+        ("row_stage.cuh", "? 16 : 8", "? 16 : 0"),
     ],
 )
 def test_a_plain_layout_would_conflict(
