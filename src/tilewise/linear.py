@@ -13,7 +13,7 @@ from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.interop import View
-from tilewise.matmul import multiply_again, multiply_views
+from tilewise.matmul import multiply_scaled, multiply_views
 from tilewise.plan import Plan
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
@@ -50,6 +50,24 @@ def linear(
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
     (x, of_x), (weight, of_weight) = unwrap("x", x, None), unwrap("weight", weight, None)
+    scaled = of_x is not None or of_weight is not None
+    if scaled and _is_tensor("x", x) and _is_tensor("weight", weight):
+        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
+        _check_shapes(x, weight)
+        turned = None if of_weight is None else of_weight.T
+        call = scale_sums(
+            express(bias, activation, residual, 1.0, None, None), {"scale_a": of_x, "scale_b": turned}
+        )
+        try:
+            product: ArrayT = multiply_scaled(
+                x, weight.T, call, {"x.scale": of_x, "weight.scale": of_weight}, (x, weight, bias, residual),
+                out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
+            )  # fmt: skip
+        except ArgumentError:
+            if interop.operators_for(x, weight, bias, residual) is None:
+                interop.view("x", x), interop.view("weight", weight)  # whose error has these names
+            raise
+        return product
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
         scales = {"x.scale": of_x, "weight.scale": of_weight}
@@ -58,31 +76,11 @@ def linear(
             x, weight, bias, activation=activation, residual=residual, device=device
         )
         return recorded
-    call = express(bias, activation, residual, 1.0, None, None)
-    scaled = of_x is not None or of_weight is not None
-    if scaled and _is_tensor("x", x) and _is_tensor("weight", weight):
-        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
-        _check_shapes(x, weight)
-        call = scale_sums(call, {"scale_a": of_x, "scale_b": None if of_weight is None else of_weight.T})
-        try:
-            product: ArrayT = multiply_again(
-                x,
-                weight.T,
-                epilogue=call,
-                out=out,
-                arithmetic=arithmetic,
-                device=device,
-                plan=plan,
-                copy=copy,
-            )
-        except ArgumentError:
-            interop.view("x", x), interop.view("weight", weight)  # by their names here
-            raise
-        return product
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
     _check_shapes(left, weights)
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
+    call = express(bias, activation, residual, 1.0, None, None)
     if scaled:
         call = scale_sums(
             call, {"scale_a": of_x, "scale_b": None if of_weight is None else _turned(of_weight)}

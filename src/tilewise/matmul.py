@@ -41,7 +41,7 @@ from tilewise.problem import can_multiply, multiplied_type
 from tilewise.quantize import scale_sums, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
-__all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_again", "multiply_views"]
+__all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_scaled", "multiply_views"]
 
 ArrayT = TypeVar("ArrayT")
 # Lets the next call of this kind skip the long way: takes what was bound, the arrays, whether there is an out, where.
@@ -112,20 +112,20 @@ def matmul(
     a, scale_a = unwrap("a", a, scale_a)
     b, scale_b = unwrap("b", b, scale_b)
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
+    if scale_a is not None or scale_b is not None:
+        scales = {"scale_a": scale_a, "scale_b": scale_b}
+        scaled: ArrayT = multiply_scaled(
+            a, b, scale_sums(call, scales), scales, (a, b, bias, residual, c, *given),
+            out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
+        )  # fmt: skip
+        return scaled
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
-        scales = {"scale_a": scale_a, "scale_b": scale_b}
-        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy, **scales)
+        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy)
         recorded: ArrayT = operators.matmul(
             a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c, device=device
         )  # fmt: skip
         return recorded
-    if scale_a is not None or scale_b is not None:
-        scaled = scale_sums(call, {"scale_a": scale_a, "scale_b": scale_b})
-        again: ArrayT = multiply_again(
-            a, b, epilogue=scaled, out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy
-        )
-        return again
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = _multiply_plainly(
@@ -134,10 +134,28 @@ def matmul(
     return result
 
 
-def multiply_again(a: Any, b: Any, **given: Any) -> Any:
-    """A call with an epilogue instead of scales: compiled code knows no scales, nor arguments that are None."""
+def multiply_scaled(
+    a: Any,
+    b: Any,
+    epilogue: EpilogueCall | None,
+    scales: dict[str, Any],
+    operands: tuple[Any, ...],
+    **given: Any,
+) -> Any:
+    """A call with an epilogue instead of scales: compiled code knows no scales, nor arguments that are None.
+
+    No gradients are recorded of ``operands``; what is refused for that is ``scales``, by their names in the call.
+    """
     function = matmul_in_python if _warm is None else _warm.function
-    return function(a, b, **{name: value for name, value in given.items() if value is not None})
+    try:
+        return function(
+            a, b, epilogue=epilogue, **{name: value for name, value in given.items() if value is not None}
+        )
+    except ArgumentError:
+        operators = interop.operators_for(*operands)  # NOTE: before the call it would cost microseconds
+        if operators is not None:
+            operators.refuse(**scales)
+        raise
 
 
 def _multiply_plainly(

@@ -162,3 +162,30 @@ def test_unknown_types_are_told() -> None:
         tw.Quantized(np.ones((2, 2), np.int32), np.ones((2, 1), np.float32)).dequantize()
     empty = tw.quantize(np.ones((0, 5), np.float32), axis=-1)
     assert empty.values.shape == (0, 5) and empty.dequantize().shape == (0, 5)
+
+
+def test_no_gradient_goes_through_scales() -> None:
+    """What is refused is the scale, by its name in the call; without gradients the same call multiplies."""
+    x, weight = (
+        torch.randn(4, 16, dtype=torch.bfloat16, requires_grad=True),
+        tw.quantize(torch.randn(24, 16), axis=-1),
+    )
+    with pytest.raises(ArgumentError, match=r"^weight\.scale must be None where gradients are recorded"):
+        tw.linear(x, weight, device="emulator")
+    with pytest.raises(ArgumentError, match=r"^x\.scale must be None where gradients are recorded"):
+        tw.linear(weight, x.new_zeros(8, 16).requires_grad_(), device="emulator")
+    with pytest.raises(ArgumentError, match="^scale_b must be None where gradients are recorded"):
+        tw.matmul(x, weight.values.T, scale_b=weight.scale.T, device="emulator")
+    with torch.no_grad():
+        assert tw.linear(x, weight, device="emulator").shape == (4, 24)
+
+
+def test_layers_of_scales_name_their_own_arguments() -> None:
+    weight = tw.quantize(torch.randn(24, 16), axis=-1)
+    for x, told in (
+        (torch.randn(4, 16).to_sparse(), "x must be dense"),
+        (torch.randn(4, 15), r"weight must have as many columns as x \(15\)"),
+        (torch.tensor(1.0), "x must have at least one dimension"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^{told}"):
+            tw.linear(x, weight, device="emulator")
