@@ -71,6 +71,7 @@ def test_any_tile_is_right(element: str) -> None:
     fused=st.booleans(), element=st.sampled_from(EIGHT_BITS), split=st.sampled_from((1, 1, 4)),
 )  # fmt: skip
 @example(40, 61, 301, "tn", (1, 0, 1), (2,), True, "int8", 2)
+@example(33, 70, 130, "tt", (0, 1, 0), (), True, "int8", 1)
 @example(40, 61, 259, "nn", (0, 1, 0), (), False, "float8_e5m2", 4)
 def test_any_size_layout_and_alignment(
     m: int, n: int, k: int, layout: str, lie: tuple[int, ...], stack: tuple[int, ...], fused: bool, element: str, split: int

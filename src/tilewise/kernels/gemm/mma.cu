@@ -259,16 +259,17 @@ template <> struct GatheredAs<false> {
 using Rows = RowStage<GatheredAs<SPLIT == 1 && Epilogue::PLAIN>::Type, WARP_N>;
 static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
 
-// Writes a tile of C. NOTE: a template, so that only what there are rows for is compiled.
-template <typename WarpRows, typename Epilogue>
+// Writes a tile of C. NOTE: a template, `Pair` too, so that only what there are rows for, and what sums are rounded to
+// without an epilogue, is compiled: int32 becomes float16 by way of an epilogue alone.
+template <typename WarpRows, typename Epilogue, typename Pair = SumPair>
 inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Result> c, unsigned row, unsigned column,
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
     if constexpr (Epilogue::PLAIN) {
-        sums.write<round_pair<SumPair>, true>(c, row, column, place, rows);
+        sums.write<round_pair<Pair>, true>(c, row, column, place, rows);
     } else if constexpr (Epilogue::has_sums()) {
         typename Epilogue::template Added<1> all[2];
-        const FinishAndAdd<WARP_N, round_pair<SumPair>, Epilogue> finish = {epilogue, c.height, c.width, all};
+        const FinishAndAdd<WARP_N, round_pair<Pair>, Epilogue> finish = {epilogue, c.height, c.width, all};
         sums.finish_and_write(c, row, column, place, rows, finish);
         finish.put_columns(row + place.row, column + place.column, WARP_M);
     } else {
