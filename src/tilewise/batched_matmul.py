@@ -24,6 +24,7 @@ from tilewise.kernels.stack import pointers_most
 from tilewise.matmul import find_device, in_one_type, multiply_views
 from tilewise.matrices import Matrices, check_overlaps, matrices_of, view_matrices
 from tilewise.plan import Plan
+from tilewise.problem import COMPLEX
 
 __all__ = ["batched_matmul"]
 
@@ -166,7 +167,10 @@ Lists = tuple[Matrices, Matrices, Matrices]
 
 
 def _multiply(lists: Lists, fused: Fused, extras: Mapping[str, Matrices], call: _Call) -> None:
-    """Multiply matrices that lie evenly as a stack, others by pointers, as many at once as tables have room for."""
+    """Multiply matrices that lie evenly as a stack, others by pointers, as many at once as tables have room for.
+
+    Complex ones are laid out anew, which no table serves: uneven lists of them are multiplied one by one.
+    """
     count, plan = call.shapes.stack[0], call.choice.plan
     for one in (*lists, *extras.values()):
         one.check_alike()
@@ -175,7 +179,7 @@ def _multiply(lists: Lists, fused: Fused, extras: Mapping[str, Matrices], call: 
     if not (by_pointers or (plan is not None and plan.problem.pointers)):
         _launch(lists, fused, extras, None, call)
         return
-    most = pointers_most(len(uneven))
+    most = 1 if lists[0].dtype in COMPLEX else pointers_most(len(uneven))
     if count > most and fused.summed:
         rule = f"must add up no columns or rows of more than {most:,} matrices that lie unevenly"
         raise ArgumentError("epilogue", rule, f"{count:,}", "multiply them in several calls")

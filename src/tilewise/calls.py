@@ -26,7 +26,7 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
-from tilewise.problem import EIGHT_BITS, INTEGERS, Problem, resolve_arithmetic, result_of
+from tilewise.problem import COMPLEX, EIGHT_BITS, INTEGERS, Problem, resolve_arithmetic, result_of
 from tilewise.slots import places_of
 
 __all__ = [
@@ -310,8 +310,9 @@ def check_out(result: View, shapes: Shapes, dtype: str) -> None:
     ):
         rule = f"must have a type that {dtype} can be cast to without losing its kind"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
-    if (result.space != interop.HOST or shapes.groups) and result.dtype not in _WRITTEN:
-        rule = f"must have a type that kernels write: {', '.join(_WRITTEN)}"
+    written = (*COMPLEX,) if dtype in COMPLEX else _WRITTEN
+    if (result.space != interop.HOST or shapes.groups) and result.dtype not in written:
+        rule = f"must have a type that kernels write: {', '.join(written)}"
         raise ArgumentError("out", rule, result.dtype, f"give one of {dtype}")
 
 

@@ -16,7 +16,7 @@ from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, finished_type, sum_type
+from tilewise.problem import COMPLEX, EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, finished_type, sum_type
 
 __all__ = [
     "ARRAY_TYPES",
@@ -33,7 +33,12 @@ __all__ = [
     "view_arrays",
 ]
 
-ARRAY_TYPES = {"float32": ("float16", "bfloat16", "float32"), "float64": ("float32", "float64")}
+ARRAY_TYPES = {
+    "float32": ("float16", "bfloat16", "float32"),
+    "float64": ("float32", "float64"),
+    "complex64": ("complex64",),
+    "complex128": ("complex64", "complex128"),
+}
 """What kernels read of an epilogue's arrays, by the type of the sums."""
 
 
@@ -121,7 +126,8 @@ def express(
     """The usual epilogue, activation(alpha·sum + beta·c + bias) + residual; None if nothing is to be done."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
-            raise ArgumentError(name, "must be a number", type(value).__name__)
+            rule = "must be a real number" if isinstance(value, complex) else "must be a number"
+            raise ArgumentError(name, rule, type(value).__name__)
     if c is None and beta:
         raise ArgumentError("c", "must be given with beta", fix="c is the matrix that beta multiplies")
     if activation is not None and activation not in ACTIVATIONS:
@@ -198,6 +204,9 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
 
 def fit(fused: Fused, shape: tuple[int, ...], sums: str) -> Fused:
     """The epilogue with arrays that kernels read; refuses those that do not broadcast to the result, or lose bits."""
+    if sums in COMPLEX and not parse(fused.expression).is_linear([name for name, _ in fused.numbers]):
+        rule = "must add arrays and multiply by real numbers alone, of complex numbers"
+        raise ArgumentError("epilogue", rule, fused.expression, "do it to the result")
     for name in fused.summed:
         _check_sums(name, fused, shape)
     views = tuple(_fit_array(name, view, fused, shape, sums) for name, view in fused.arrays.items())
@@ -232,7 +241,7 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
         raise ArgumentError(name, f"must broadcast to the result's shape {shape}", view.shape)
     only_kept = name in fused.kept and name not in parse(fused.expression).names
     if view.dtype in ARRAY_TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
-        return view
+        return _along_columns(name, view, shape) if sums in COMPLEX and view.space == HOST else view
     fix = f"convert it: {name}.astype({sums!r})"
     if (
         name in fused.written
@@ -240,11 +249,22 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
         or interop.result_type(sums, view.dtype, arguments=("a", name)) != sums
     ):
         raise ArgumentError(name, f"must have a type of {', '.join(ARRAY_TYPES[sums])}", view.dtype, fix)
-    return interop.view(name, interop.numpy_of(view).astype(interop.numpy_dtype(sums)))
+    made = interop.view(name, interop.numpy_of(view).astype(interop.numpy_dtype(sums)))
+    return _along_columns(name, made, shape) if sums in COMPLEX else made
+
+
+def _along_columns(name: str, view: View, shape: tuple[int, ...]) -> View:
+    """A complex array with an element for each column of the result, side by side, as kernels read it; maybe a copy."""
+    if view.shape[-1:] == shape[-1:] and (view.strides[-1:] == (1,) or shape[-1:] == (1,)):
+        return view
+    wide = np.broadcast_to(interop.numpy_of(view), (*view.shape[:-1], *shape[-1:]))
+    return interop.view(name, np.ascontiguousarray(wide))
 
 
 def sums_of(dtype: str) -> str:
-    """The type that an epilogue computes in, of products of a type."""
+    """The type that an epilogue computes in, of products of a type. Of complex numbers it is their own."""
+    if dtype in COMPLEX:
+        return dtype
     if dtype in INTEGERS and dtype != "int8":
         raise ArgumentError("an epilogue", "must be left out for integers", dtype, "do it to the result")
     return finished_type(sum_type(dtype))

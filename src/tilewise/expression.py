@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,11 @@ class Expression:
         """The array that the value of the whole expression is kept in; None if there is none."""
         tree: Any = self.tree
         return tree.args[0].id if _stores(tree) == KEEP else None
+
+    def is_linear(self, numbers: Sequence[str]) -> bool:
+        """Whether it adds up the sum and arrays times real numbers, and does nothing else; ``numbers`` are the names of
+        such. Then it may be done to the two parts of complex numbers each by itself."""
+        return _kind(self.tree, numbers) == _ELEMENT
 
     def in_cuda(self) -> str:
         """The expression in CUDA C++, where what it stores has been computed: see :meth:`stored_in_cuda`."""
@@ -269,6 +274,36 @@ def _point(text: str, column: int, what: str) -> ArgumentError:
 def _number(node: ast.Constant) -> float:
     value: Any = node.value
     return float(value)
+
+
+# ── of complex numbers ──
+
+_FACTOR, _ELEMENT = "factor", "element"  # a real number, and what may be complex
+
+
+def _kind(node: ast.expr, numbers: Sequence[str]) -> str | None:
+    """Which of the two a node is; None if complex numbers have other values than their parts."""
+    match node:
+        case ast.Constant():
+            return _FACTOR
+        case ast.Name(id=name):
+            return _FACTOR if name in numbers else _ELEMENT
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
+            return _kind(operand, numbers)
+        case ast.BinOp(left=left, op=op, right=right):
+            kinds = _kind(left, numbers), _kind(right, numbers)
+            if None in kinds:
+                return None
+            match op:
+                case ast.Add() | ast.Sub() if kinds[0] == kinds[1]:
+                    return kinds[0]
+                case ast.Mult() if _FACTOR in kinds:
+                    return _ELEMENT if _ELEMENT in kinds else _FACTOR
+                case ast.Div() | ast.Pow() if kinds[1] == _FACTOR and (
+                    isinstance(op, ast.Div) or kinds[0] == _FACTOR
+                ):
+                    return kinds[0]
+    return None
 
 
 # ── to CUDA C++ ──

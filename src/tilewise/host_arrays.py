@@ -14,7 +14,7 @@ from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
 from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
-from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, multiplied_type
+from tilewise.problem import COMPLEX, EIGHT_BITS, FLOAT8, INTEGERS, multiplied_type
 
 __all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
 
@@ -31,7 +31,9 @@ def needs_own_memory(result: View, multiplied: str, choice: Choice) -> bool:
     """Whether a product cannot be written into a host array as it is: for its element type, or for how it lies."""
     if result.space != HOST:
         return False
-    if choice.kernels is not None and not any(spec.strided for spec in choice.kernels):
+    if multiplied in COMPLEX or (
+        choice.kernels is not None and not any(spec.strided for spec in choice.kernels)
+    ):
         return not _has_rows(result) or _needs_cast(result, multiplied, choice)
     return _needs_cast(result, multiplied, choice)
 

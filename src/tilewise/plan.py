@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.errors import ArgumentError, UnknownNameError, integer
-from tilewise.problem import Problem, Tile
+from tilewise.problem import COMPLEX, Problem, Tile
 
 __all__ = ["LEVELS", "RASTERS", "Plan"]
 
@@ -60,7 +60,12 @@ class Plan:
         if self.parameters:
             lines.append("  " + ", ".join(f"{name} {value}" for name, value in self.parameters.items()))
         if self.copies:
-            lines.append(f"  copies {' and '.join(self.copies)} to rows first")
+            form = (
+                "lays out {} as real numbers first"
+                if self.problem.a in COMPLEX
+                else "copies {} to rows first"
+            )
+            lines.append("  " + form.format(" and ".join(self.copies)))
         if self.seconds is not None:
             rate = self.problem.flops / self.seconds / 1e12
             lines.append(

@@ -12,6 +12,7 @@ from tilewise.expression import SUM, parse
 
 __all__ = [
     "ARITHMETICS",
+    "COMPLEX",
     "EIGHT_BITS",
     "ELEMENT_BYTES",
     "FLOAT8",
@@ -33,6 +34,8 @@ Layout = Literal["row", "column"]
 
 # Bytes of one element, by the name that NumPy, ml_dtypes and tilewise share.
 ELEMENT_BYTES: Mapping[str, float] = {
+    "complex128": 16,
+    "complex64": 8,
     "float64": 8,
     "float32": 4,
     "tfloat32": 4,
@@ -56,6 +59,9 @@ INTEGERS: Mapping[str, str] = {"int8": "int32", "int32": "int32", "int64": "int6
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 """Floating-point numbers of 8 bits that are multiplied."""
 
+COMPLEX: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+"""Complex numbers that are multiplied, and the type of their two parts, in which everything is done."""
+
 ARITHMETICS = ("fp8", "f16", "bf16", "tf32", "exact32", "f32", "f64")
 """What operands may be asked to be multiplied in, instead of what their type says."""
 
@@ -65,6 +71,7 @@ _ARITHMETIC_OF: Mapping[str, Mapping[str, str | None]] = {
     "float32": {"f32": None, "tf32": "tf32", "exact32": "exact32"},
     "float64": {"f64": None},
 }
+_ARITHMETIC_OF = {**_ARITHMETIC_OF, **{name: _ARITHMETIC_OF[part] for name, part in COMPLEX.items()}}
 
 
 _WIDENING = ("float16", "bfloat16")
@@ -82,7 +89,7 @@ def can_multiply(a: str, b: str) -> bool:
 
 def sum_type(dtype: str) -> str:
     """What products of a type are summed in, if no other arithmetic is asked for."""
-    return "float64" if dtype == "float64" else INTEGERS.get(dtype, "float32")
+    return "float64" if dtype in ("float64", "complex128") else INTEGERS.get(dtype, "float32")
 
 
 def finished_type(sums: str) -> str:
@@ -258,11 +265,12 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the products and sums alone: two for each multiply-add.
+        """Floating-point operations of the products and sums alone: two for each multiply-add, of which one of complex
+        numbers has four.
 
         Of groups that have all rows between them.
         """
-        return 2 * self.batch * self.m * self.n * self.k
+        return (8 if self.a in COMPLEX else 2) * self.batch * self.m * self.n * self.k
 
     @property
     def bytes(self) -> int:

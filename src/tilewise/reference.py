@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,17 +64,20 @@ class Comparison:
         )
 
 
-def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """A·B in float64, whatever the operands' type."""
+def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A·B in float64, whatever the operands' type; of complex numbers in complex128."""
+    left, right = np.asarray(a), np.asarray(b)
+    wide = np.complex128 if "c" in (left.dtype.kind, right.dtype.kind) else np.float64
     with np.errstate(all="ignore"):
-        product: npt.NDArray[np.float64] = np.asarray(a).astype(np.float64) @ np.asarray(b).astype(np.float64)
+        product: npt.NDArray[Any] = left.astype(wide) @ right.astype(wide)
     return product
 
 
 def poisoned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An output to be written: every element NaN (or the least integer), so that a missed one shows."""
     kind = np.dtype(dtype)
-    value = np.iinfo(kind).min if kind.kind in "iu" else np.nan
+    value: Any = np.iinfo(kind).min if kind.kind in "iu" else np.nan
+    value = complex(np.nan, np.nan) if kind.kind == "c" else value
     return np.full(shape, value, kind)
 
 
@@ -101,11 +104,14 @@ def compare(
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
     sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
     float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
-    2ⁿ of the result's type. Of float8 operands it allows for the few places that Hopper's tensor cores keep of sums.
+    2ⁿ of the result's type. Of complex numbers each part has its bound. Of float8 operands it allows for the few
+    places that Hopper's tensor cores keep of sums.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
         return _compare_integers(got, left, right)
+    if "c" in (left.dtype.kind, right.dtype.kind):
+        return _compare_complex(got, left, right, epilogue, kept, accumulate, terms, arithmetic)
     expected = multiply(left, right)
     if kept is not None and (epilogue is None or kept not in epilogue.expression.written):
         raise ArgumentError("kept", "must be a name that the epilogue keeps values in, or sums", kept)
@@ -147,6 +153,48 @@ def _compare_integers(got: npt.NDArray[Any], left: npt.NDArray[Any], right: npt.
         raise ArgumentError("result", f"must have the shape {expected.shape}", got.shape)
     different = np.asarray(got != expected, np.float64)
     return _judge(different, np.zeros(expected.shape), np.full(expected.shape, 0.5), math.inf)
+
+
+def _compare_complex(
+    got: npt.NDArray[Any],
+    left: npt.NDArray[Any],
+    right: npt.NDArray[Any],
+    epilogue: EpilogueCall | None,
+    kept: str | None,
+    *rest: Any,
+) -> Comparison:
+    """The same for complex numbers, by their parts: rows of A with real and imaginary parts in turn, times four real
+    numbers for each of B."""
+    if got.dtype.kind != "c":
+        raise ArgumentError("result", "must have complex elements, as a or b has", got.dtype.name)
+    if right.ndim == 1:
+        right, got = right[:, None], got[..., None]
+    parts, turned = (
+        _parts_of(right),
+        _in_turn(-right.imag, right.real),
+    )  # NOTE: 1j * right has 0 times infinity
+    rows = np.stack([parts, turned], axis=-2).reshape(*right.shape[:-2], 2 * right.shape[-2], parts.shape[-1])
+    if epilogue is not None:
+        arrays = {name: one for name, one in epilogue.given.items() if not isinstance(one, numbers.Real)}
+        epilogue = epilogue.replace(
+            {name: _parts_of(np.broadcast_to(one, got.shape)) for name, one in arrays.items()}
+        )
+    names = dict(zip(("accumulate", "terms", "arithmetic"), rest, strict=True))
+    found = compare(_parts_of(got), _parts_of(left), rows, epilogue=epilogue, kept=kept, **names)
+    if found.where is None:
+        return found
+    return replace(found, where=(*found.where[:-1], found.where[-1] // 2), elements=found.elements // 2)
+
+
+def _parts_of(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Real and imaginary parts in turn along the last axis."""
+    return _in_turn(values.real, values.imag)
+
+
+def _in_turn(real: npt.NDArray[Any], imaginary: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Elements of both in turn along the last axis, in float32 or, if that does not hold them, float64."""
+    part = np.result_type(real, np.float32)
+    return np.stack([real, imaginary], axis=-1).astype(part).reshape(*real.shape[:-1], 2 * real.shape[-1])
 
 
 def _rounded_to_tf32(left: npt.NDArray[Any], right: npt.NDArray[Any], sizes: npt.NDArray[np.float64]) -> Any:

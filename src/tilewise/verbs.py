@@ -71,7 +71,12 @@ def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> 
     _check_plan(plan)
     bound = _bind_dense(plan, find(plan.gpu).arch if plan.gpu in GPUS else None)
     normal = np.random.default_rng(seed).standard_normal
-    arrays = _make_arrays(plan, bound, lambda size, dtype: normal(size).astype(dtype))
+
+    def draw(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        drawn = normal(size) + 1j * normal(size) if dtype.kind == "c" else normal(size)
+        return drawn.astype(dtype)
+
+    arrays = _make_arrays(plan, bound, draw)
     addresses = _addresses(plan, arrays)
     return check_bound(bound, addresses, order)
 

@@ -120,7 +120,7 @@ def test_a_shape_that_is_none_is_refused(text: str) -> None:
 
 def test_bytes_and_rates() -> None:
     case = GemmCase(GIVEN, 2, 3, 5, batch=7)
-    assert case.flops == 2 * 2 * 3 * 5 * 7 and case.bytes("bfloat16") == 2 * 7 * (10 + 15 + 6)
+    assert case.flops("bfloat16") == 2 * 2 * 3 * 5 * 7 and case.bytes("bfloat16") == 2 * 7 * (10 + 15 + 6)
     assert GemmCase(GIVEN, 2, 3, 5, fused=True).bytes("float32") == 4 * (10 + 15 + 6 + 6 + 3)
     assert all(case.is_memory_bound("bfloat16") for case in SUITES["decode"])
     assert not any(case.is_memory_bound("bfloat16") for case in SUITES["large"])

@@ -514,7 +514,10 @@ READ_ONLY.setflags(write=False)
             {"a": np.zeros((2, 3), "uint32"), "b": [[1], [2], [3]]},
             "a and b must be integers that int8, int32 or int64 hold, if both are integers, not 'uint32 and int64'",
         ),
-        ({"a": np.zeros((2, 3), "complex64")}, "a must be real, not 'complex64'; multiply a.real and a.imag"),
+        (
+            {"a": np.zeros((2, 3), "clongdouble")},
+            "a must have a type of complex64, complex128, if it is complex",
+        ),
         ({"b": np.zeros((3, 4), "longdouble")}, "b must have a type of bfloat16, float16, float32, float64"),
         ({"b": np.zeros((3, 4), object)}, "b must have numbers as elements"),
         ({"a": np.zeros((2, 3), "M8[s]")}, "a must have numbers as elements"),

@@ -21,7 +21,6 @@ from tilewise.errors import ArgumentError
 
 # Kinds of elements (NumPy's letters) that no kernel multiplies: refused wherever they come up.
 REFUSED = {
-    "c": "complex numbers: no kernel multiplies them",
     "O": "Python objects: their arithmetic is their own",
     "V": "structures: they are no numbers",
     "g": "long double: no GPU has it",
@@ -70,7 +69,7 @@ NUMPYS = np.matmul
 def is_excluded(a: Any, b: Any) -> bool:
     """Whether the tables exclude a product of elements like these."""
     types = [np.asarray(one).dtype for one in (a, b)]
-    kinds = {"g" if one == np.longdouble else one.kind for one in types}
+    kinds = {"g" if one in (np.longdouble, np.clongdouble) else one.kind for one in types}
     return bool(kinds & REFUSED.keys()) or (kinds <= {*"biu"} and any(one.name in INTEGERS for one in types))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewise.errors import ArgumentError
-from tilewise.problem import ELEMENT_BYTES, result_of
+from tilewise.problem import COMPLEX, ELEMENT_BYTES, Problem, result_of
 
 __all__ = ["DTYPES", "GIVEN", "SUITES", "GemmCase", "check_dtype", "has_rival", "parse_shape", "select_cases"]
 
-DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "int8")
+DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "int8", "complex64", "complex128")
 GIVEN = "given"  # the class of shapes that the command line names
 
 _Size = tuple[int, int, int]  # m, n, k
@@ -34,10 +34,9 @@ class GemmCase:
     batch: int = 1
     fused: bool = False
 
-    @property
-    def flops(self) -> int:
-        """Floating-point operations: two for each multiply-add."""
-        return 2 * self.batch * self.m * self.n * self.k
+    def flops(self, dtype: str) -> int:
+        """Floating-point operations: two for each multiply-add, of which one of complex numbers has four."""
+        return Problem(self.m, self.n, self.k, self.batch, dtype, dtype).flops
 
     def bytes(self, dtype: str) -> int:
         """The fewest bytes that must move: each input read once, the result written once."""
@@ -49,7 +48,7 @@ class GemmCase:
 
     def is_memory_bound(self, dtype: str) -> bool:
         """Whether bytes a second say more than operations a second."""
-        return self.flops < _MEMORY_BOUND * self.bytes(dtype)
+        return self.flops(dtype) < _MEMORY_BOUND * self.bytes(dtype)
 
     def __str__(self) -> str:
         batch = f"{self.batch} × " if self.batch != 1 else ""
@@ -89,7 +88,10 @@ SUITES: Mapping[str, tuple[GemmCase, ...]] = {
 
 
 def has_rival(case: GemmCase, dtype: str) -> bool:
-    """Whether PyTorch multiplies such operands: of 8 bits neither stacks nor with what is fused."""
+    """Whether PyTorch multiplies such operands: of 8 bits neither stacks nor with what is fused. It has no gelu of
+    complex numbers, nor have we."""
+    if dtype in COMPLEX:
+        return not case.fused
     return ELEMENT_BYTES[dtype] > 1 or (case.batch == 1 and not case.fused)
 
 

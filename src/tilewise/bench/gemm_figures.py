@@ -97,7 +97,7 @@ class GemmRow:
 
     @property
     def tflops(self) -> float | None:
-        return self.case.flops / self.seconds / 1e12 if self.seconds else None
+        return self.case.flops(self.dtype) / self.seconds / 1e12 if self.seconds else None
 
     @property
     def gigabytes_per_second(self) -> float | None:

@@ -162,7 +162,7 @@ class Products:
         Every element must be a number; those of some rows and columns, at random, are compared.
         """
         out = self.out[which]
-        whole = not out.dtype.is_floating_point
+        whole = not (out.dtype.is_floating_point or out.dtype.is_complex)
         out.fill_(_UNLIKELY if whole else float("nan"))
         start()
         unset = int(((out == _UNLIKELY) if whole else self._torch.isnan(out)).sum())
@@ -180,11 +180,12 @@ class Products:
     def find_disagreeing(self, rivals: Mapping[str, Contender], which: int) -> list[str]:
         """Return the rivals whose result of a set is not ours, which is in place: they compute something else."""
         rows = self._spread_indices(self.case.m, _ROWS)
-        ours = self.out[which][..., rows, :].double()
+        wide = self._torch.complex128 if self.out[which].dtype.is_complex else self._torch.float64
+        ours = self.out[which][..., rows, :].to(wide)
         found = []
         for name, start in rivals.items():
             made = start(which)
-            theirs = (self.out[which] if made is None else made)[..., rows, :].double()
+            theirs = (self.out[which] if made is None else made)[..., rows, :].to(wide)
             if not bool((theirs - ours).norm() < _AGREEMENT * ours.norm()):
                 found.append(name)
         return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.errors import ArgumentError
-from tilewise.problem import FLOAT8, INTEGERS
+from tilewise.problem import COMPLEX, FLOAT8, INTEGERS
 
 __all__ = ["element_type", "numpy_dtype", "result_type"]
 
@@ -64,11 +64,14 @@ def result_type(a: str, b: str, *, exact: bool = False, arguments: tuple[str, st
 
     It is NumPy's rule, to which bfloat16 is added: float16 with bfloat16 gives float32. A 64-bit integer
     with a floating-point type gives float64, as in NumPy, which rounds integers beyond 2^53; ``exact``
-    refuses that. Integers that int8, int32 or int64 hold are multiplied as such. Refused are other integers
-    with integers, complex numbers, and types that have no rule.
+    refuses that. Integers that int8, int32 or int64 hold are multiplied as such. A complex type has parts of the type
+    that goes for the parts of both. Refused are other integers with integers, and types that have no rule.
     """
-    if a == b and (a in _FLOATS or a in INTEGERS or a in FLOAT8):
+    if a == b and (a in _FLOATS or a in INTEGERS or a in FLOAT8 or a in COMPLEX):
         return a
+    if a in COMPLEX or b in COMPLEX:
+        parts = result_type(COMPLEX.get(a, a), COMPLEX.get(b, b), exact=exact, arguments=arguments)
+        return "complex128" if parts == "float64" else "complex64"
     for argument, dtype in zip(arguments, (a, b), strict=True):
         _check_multiplied(argument, dtype)
     if a in _INTEGERS and b in _INTEGERS:
@@ -90,7 +93,10 @@ def _check_multiplied(argument: str, dtype: str) -> None:
     if dtype in _FLOATS or dtype in _INTEGERS:
         return
     if dtype.startswith("complex"):
-        rule, fix = "must be real", f"multiply {argument}.real and {argument}.imag each for itself"
+        rule, fix = (
+            f"must have a type of {', '.join(COMPLEX)}, if it is complex",
+            f"convert it: {argument}.astype('complex128')",
+        )
     elif dtype.startswith("float8"):
         rule = f"must have a type of {', '.join(_ORDER)}, or both of one type of {' or '.join(FLOAT8)}"
         fix = "float16 holds every value of it"

@@ -49,7 +49,7 @@ def bind(
     if not m * n * read.batch:
         nothing = add_steps(inner, (m, n), target)  # sums of no elements
         return Bound(device, (), _bound_all(nothing, None, target, device), 0)
-    code = spec.code(settings, spec.orient(operands).epilogue)
+    code = spec.code(settings, spec.orient(read).epilogue)
     prepare = arrange_steps(operands, read)
     steps = spec.steps(inner, settings) + add_steps(inner, spec.sum_slots(inner, settings), target)
     return Bound(

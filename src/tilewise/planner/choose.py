@@ -9,11 +9,13 @@ from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
+from tilewise.kernels.gemm.real_form import is_complex, refuse_complex
 from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.cost import Prediction, predict
 from tilewise.planner.target import Target
+from tilewise.problem import COMPLEX
 from tilewise.toolchain.compile import describe_archs
 
 __all__ = ["Candidate", "Refusal", "choose", "list_candidates"]
@@ -31,8 +33,15 @@ class Candidate:
 
     def plan(self, operands: Operands, target: Target) -> Plan:
         """The plan that this candidate is, for the operands as the caller has them."""
-        made = self.spec.plan(operands, target.name, self.settings)
-        return replace(made, copies=self.copies, seconds=self.prediction.seconds, bound=self.prediction.bound)
+        made = self.spec.plan(self.operands, target.name, self.settings)
+        predicted = self.prediction
+        return replace(
+            made,
+            problem=operands.problem(),
+            copies=self.copies,
+            seconds=predicted.seconds,
+            bound=predicted.bound,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +82,15 @@ def _practical_on(arch: str, operands: Operands) -> list[KernelSpec]:
     """The kernels to consider: those superseded on an arch only for what is given by pointers and lies as no other
     kernel for tensor cores reads it, since that cannot be copied first."""
     practical = [spec for spec in KERNELS.values() if spec.practical]
-    current = [spec for spec in practical if arch not in spec.superseded_on.get(operands.element, ())]
+    current = [spec for spec in practical if arch not in spec.superseded_on.get(_part(operands), ())]
     if operands.by_pointers and not any(_reads(spec, arch, operands) for spec in current):
         return practical
     return current
+
+
+def _part(operands: Operands) -> str:
+    """The type that kernels multiply: of complex numbers that of their parts."""
+    return COMPLEX.get(operands.element, operands.element)
 
 
 def _reads(spec: KernelSpec, arch: str, operands: Operands) -> bool:
@@ -113,7 +127,7 @@ def choose(
 
 def _has_arithmetic(spec: KernelSpec, operands: Operands) -> bool:
     """Whether a kernel has the arithmetic that was asked for, for operands of such a type."""
-    return operands.arithmetic in spec.arithmetic.get(operands.element, ())
+    return operands.arithmetic in spec.arithmetic.get(_part(operands), ())
 
 
 def _of_spec(
@@ -122,6 +136,8 @@ def _of_spec(
     if not spec.runs_on(target.arch):
         return [], _refuse_arch(spec, target)
     refusal: ArgumentError | None = None
+    if is_complex(operands) and (refusal := refuse_complex(operands)):
+        return [], refusal
     found = []
     for read, copies in ways_to_read(spec, operands):
         if copies and copy is False:
@@ -159,6 +175,9 @@ def _refuse_arch(spec: KernelSpec, target: Target) -> ArgumentError:
 
 def _refuse_copy(operands: Operands, copies: tuple[str, ...], spec: KernelSpec) -> ArgumentError:
     first = getattr(operands, copies[0])
+    if is_complex(operands):
+        rule = "must be laid out on the device first, as all complex numbers are"
+        return ArgumentError(copies[0], rule, "copy=False", "leave copy out")
     return ArgumentError(
         copies[0],
         f"must {spec.lies} for {spec.name} with copy=False",

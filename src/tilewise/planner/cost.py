@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import partial_bytes
-from tilewise.kernels.gemm.arrange import copy_bytes, moves_lines, transposes_bytes
+from tilewise.kernels.gemm.arrange import copied, copy_bytes, moves_lines, transposes_bytes
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
@@ -93,11 +93,10 @@ def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> floa
     """What the copies take: the bytes of source and copy; and the way of each element through an SM, one by one where
     lines do not stay lines. Those whose lines do are copied together."""
     constants, passes, spent = target.constants, set(), 0.0
-    for source, copy in zip(sources[:2], operands[:2], strict=True):
-        if source is copy:
-            continue
+    for source, copy in copied(sources, operands):
         moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
-        spent += moved * (1 + source.itemsize / copy.itemsize) / constants.workspace_bandwidth
+        elements = source.rows * source.columns / max(copy.rows * copy.columns, 1)
+        spent += moved * (1 + elements * source.itemsize / copy.itemsize) / constants.workspace_bandwidth
         if not alike and not transposes_bytes(source, copy):
             spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
         passes.add("align" if alike and source.dtype == copy.dtype else copy.name)

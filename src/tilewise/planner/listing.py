@@ -15,6 +15,7 @@ from tilewise.plan import Plan
 from tilewise.planner.choose import Refusal, choose, list_candidates
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import (
+    COMPLEX,
     ELEMENT_BYTES,
     Layout,
     Problem,
@@ -145,7 +146,8 @@ def operands_of(
     m, n, k, batch = (integer(name, size) for name, size in zip(_SIZES, (m, n, k, batch), strict=True))
     if layout not in _LAYOUTS:
         raise UnknownNameError("layout", layout, _LAYOUTS)
-    _check_type("dtype", dtype, {name for spec in KERNELS.values() for name in spec.element_types})
+    parts = {name for spec in KERNELS.values() for name in spec.element_types}
+    _check_type("dtype", dtype, parts | {name for name, part in COMPLEX.items() if part in parts})
     second = dtype if b_dtype is None else b_dtype
     _check_type("b_dtype", second, ELEMENT_BYTES)
     if not can_multiply(dtype, second):
@@ -177,4 +179,4 @@ def _result_types() -> set[str]:
     """Element types that some kernel has for C."""
     specs = KERNELS.values()
     chosen = {str(name) for spec in specs for name in spec.settings.get("result", ())}
-    return chosen | {name for spec in specs for name in spec.element_types}
+    return chosen | {name for spec in specs for name in spec.element_types} | set(COMPLEX)

@@ -1,4 +1,4 @@
-"""Gradients of fused products: dA = dP · Bᵀ and dB = Aᵀ · dP by our kernels, with dP = dY · activation'(pre).
+"""Gradients of fused products: dA = dP · Bᴴ and dB = Aᴴ · dP by our kernels, with dP = dY · activation'(pre).
 
 ``pre``, what the activation was given, is stored by the launch of the forward pass where the result alone does not say
 it. dP is an operand of both products and the result of neither, so torch's own derivatives of activations make it, in
@@ -146,20 +146,27 @@ def _of_factors(
         b = b if b is None else b.unsqueeze(1)
     d_a = d_b = None
     if ctx.needs[0] and b is not None:
-        d_a = multiply(gradient, b.mT, alpha=ctx.terms.alpha)
+        d_a = multiply(gradient, _adjoint(b), alpha=ctx.terms.alpha)
         d_a = d_a.squeeze(-2) if len(a_shape) == 1 else d_a
     if ctx.needs[1] and a is not None:
         if len(b_shape) <= 2 and a.ndim > 2:  # one product over all rows of the stack
             a, gradient = a.flatten(0, -2), gradient.flatten(0, -2)
-        d_b = multiply(a.mT, gradient, alpha=ctx.terms.alpha)
+        d_b = multiply(_adjoint(a), gradient, alpha=ctx.terms.alpha)
         d_b = d_b.squeeze(-1) if len(b_shape) == 1 else d_b
     return d_a, d_b
+
+
+def _adjoint(matrix: torch.Tensor) -> torch.Tensor:
+    """The transpose; of complex numbers conjugated, in memory of its own."""
+    return matrix.mH.resolve_conj() if matrix.is_complex() else matrix.mT
 
 
 def _sum_to(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """The gradient of what was broadcast to the gradient's shape: the sum over what it was repeated along."""
     if gradient.shape != shape:
         gradient = gradient.sum_to_size(shape)
+    if gradient.is_complex() and not dtype.is_complex:
+        gradient = gradient.real
     return gradient if gradient.dtype == dtype else gradient.to(dtype)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewise.kernels.gemm.limits import STACK_AXES
+from tilewise.kernels.gemm.real_form import expand_step, faced, in_real_form, is_complex, laid_out
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
@@ -16,6 +17,7 @@ from tilewise.slots import Slot, constant, joined
 __all__ = [
     "arrange_steps",
     "arranged",
+    "copied",
     "copy_bytes",
     "moves_lines",
     "readable",
@@ -35,17 +37,27 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     """The operands as a kernel can read them, and the names of those that are copied for that."""
     if len(operands.stack) > STACK_AXES or operands.by_pointers:
         return operands, ()
+    always = laid_out(operands) if is_complex(operands) else ()
+    operands = _real(operands)
     copies = tuple(
         one.name
         for one in operands[:2]
-        if not (spec.strided or spec.readable(one)) or (one is operands.widened and not spec.widens)
+        if one.name in always
+        or not (spec.strided or spec.readable(one))
+        or (one is operands.widened and not spec.widens)
     )
     return with_copies(spec, operands, copies), copies
+
+
+def _real(operands: Operands) -> Operands:
+    """The operands as real ones."""
+    return in_real_form(operands) if is_complex(operands) else operands
 
 
 def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -> Operands:
     """The operands with copies in the place of those that are named: in rows or in columns as they are, if the kernel
     reads that, or the other way."""
+    operands = _real(operands)
     a, b = (
         _copy_of(spec, one, operands.stack_of(one), operands.element) if one.name in copies else one
         for one in operands[:2]
@@ -67,12 +79,12 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     read, copies = readable(spec, operands)
     slow = tuple(
         one.name
-        for one in operands[:2]
+        for one in _real(operands)[:2]
         if one.name not in copies and (spec.reads_slowly(one) or one is operands.widened)
     )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
-    more = tuple(one.name for one in operands[:2] if one.name in copies + slow)
+    more = tuple(one.name for one in _real(operands)[:2] if one.name in copies + slow)
     return [(read, copies), (with_copies(spec, operands, more), more)]
 
 
@@ -112,13 +124,18 @@ def transposes_bytes(source: Operand, copy: Operand) -> bool:
     return source.itemsize == 1 and not moves_lines(source, copy) and lines.transposed().has_rows
 
 
+def copied(operands: Operands, read: Operands) -> list[tuple[Operand, Operand]]:
+    """Operands of which copies are made, and the copies."""
+    sources = faced(operands) if is_complex(operands) else operands
+    pairs = zip(sources[:2], read[:2], strict=True)
+    return [(source, copy) for source, copy in pairs if copy.name == f"copy_{source.name}"]
+
+
 def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
     """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved."""
-    pairs = [
-        (source, copy)
-        for source, copy in zip(operands[:2], read[:2], strict=True)
-        if copy is not source and source.rows * source.columns
-    ]
+    pairs = [(source, copy) for source, copy in copied(operands, read) if source.rows * source.columns]
+    if is_complex(operands):
+        return [expand_step(*pair, operands) for pair in pairs]
     widened = [pair for pair in pairs if pair[0].dtype != pair[1].dtype]
     moved = [pair for pair in pairs if moves_lines(*pair) and pair not in widened]
     steps = [_arrange(*pair, operands) for pair in pairs if pair not in moved + widened]
