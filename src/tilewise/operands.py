@@ -162,6 +162,8 @@ class Operands(NamedTuple):
     epilogue: Epilogue = Epilogue()
     offsets: Operand | None = None
     arithmetic: str | None = None  # that they are multiplied in, if it is not their own
+    in_pairs: bool = False
+    """Whether they are complex numbers as pairs of real ones: what is one row of B is for two columns of A."""
 
     @property
     def groups(self) -> int:

@@ -164,6 +164,7 @@ class KernelSpec:
     )  # whether it takes A or B as it lies
     reads_slowly: Callable[[Operand], bool] = lambda _operand: False  # so that a copy first may be faster
     lies: str = "have contiguous rows, one after another,"  # the same in words
+    takes_pairs: bool = False  # multiplies complex numbers as they lie, in pairs of real ones along rows
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     grouped: bool = False  # takes a matrix of B for each group of A's rows
@@ -290,6 +291,8 @@ class KernelSpec:
             found["element"] = operands.element
         if operands.widened is not None and operands.widened.dtype in self.settings.get("widened", ()):
             found["widened"] = operands.widened.dtype
+        if self.takes_pairs:
+            found["in_pairs"] = int(operands.in_pairs)
         if operands.c.dtype in self.settings.get("result", ()):
             found["result"] = operands.c.dtype
         if operands.accumulate in self.settings.get("accumulate", ()):

@@ -37,8 +37,8 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     """The operands as a kernel can read them, and the names of those that are copied for that."""
     if len(operands.stack) > STACK_AXES or operands.by_pointers:
         return operands, ()
-    always = laid_out(operands) if is_complex(operands) else ()
-    operands = _real(operands)
+    always = laid_out(operands, spec.takes_pairs) if is_complex(operands) else ()
+    operands = _real(spec, operands)
     copies = tuple(
         one.name
         for one in operands[:2]
@@ -49,15 +49,15 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     return with_copies(spec, operands, copies), copies
 
 
-def _real(operands: Operands) -> Operands:
+def _real(spec: KernelSpec, operands: Operands) -> Operands:
     """The operands as real ones."""
-    return in_real_form(operands) if is_complex(operands) else operands
+    return in_real_form(operands, spec.takes_pairs) if is_complex(operands) else operands
 
 
 def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -> Operands:
     """The operands with copies in the place of those that are named: in rows or in columns as they are, if the kernel
     reads that, or the other way."""
-    operands = _real(operands)
+    operands = _real(spec, operands)
     a, b = (
         _copy_of(spec, one, operands.stack_of(one), operands.element) if one.name in copies else one
         for one in operands[:2]
@@ -79,12 +79,12 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     read, copies = readable(spec, operands)
     slow = tuple(
         one.name
-        for one in _real(operands)[:2]
+        for one in _real(spec, operands)[:2]
         if one.name not in copies and (spec.reads_slowly(one) or one is operands.widened)
     )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
-    more = tuple(one.name for one in _real(operands)[:2] if one.name in copies + slow)
+    more = tuple(one.name for one in _real(spec, operands)[:2] if one.name in copies + slow)
     return [(read, copies), (with_copies(spec, operands, more), more)]
 
 

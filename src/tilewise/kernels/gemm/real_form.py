@@ -7,7 +7,8 @@ are those of C. Between these two stands B with four real numbers for each compl
     [-im  re]
 
 which a launch lays out first: (m, k)·(k, n) is one real product of (m, 2k) and (2k, 2n), with as many multiply-adds as
-four. So all layouts, arithmetics and kernels for the type of the parts serve complex numbers.
+four. So all layouts, arithmetics and kernels for the type of the parts serve complex numbers. A kernel that takes pairs
+makes four of the two numbers of B itself.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def refuse_complex(operands: Operands) -> ArgumentError | None:
     return None
 
 
-def in_real_form(operands: Operands) -> Operands:
-    """The operands of the real product.
+def in_real_form(operands: Operands, in_pairs: bool) -> Operands:
+    """The operands of the real product; with ``in_pairs`` B as two numbers for each element and not four.
 
     NOTE: B, and A where neighbours in a row are none in memory, do not lie so: copies have to be made of those that
     :func:`laid_out` names.
@@ -76,17 +77,19 @@ def in_real_form(operands: Operands) -> Operands:
     operands = faced(operands)
     part = COMPLEX[operands.element]
     a, c, *extras = (_parts(one) for one in (operands.a, operands.c, *operands.extras))
-    b = replace(operands.b, rows=2 * operands.b.rows, columns=2 * operands.b.columns, dtype=part)
+    b = _parts(operands.b)
+    if not in_pairs:
+        b = replace(operands.b, rows=2 * operands.b.rows, columns=2 * operands.b.columns, dtype=part)
     arrays = tuple(replace(one, dtype=COMPLEX[one.dtype], by_column=True) for one in operands.epilogue.arrays)
     epilogue = replace(operands.epilogue, arrays=arrays)
-    return operands._replace(a=a, b=b, c=c, extras=tuple(extras), epilogue=epilogue)
+    return operands._replace(a=a, b=b, c=c, extras=tuple(extras), epilogue=epilogue, in_pairs=in_pairs)
 
 
-def laid_out(operands: Operands) -> tuple[str, ...]:
-    """The names of the operands of a complex product that have to be laid out before any kernel can read them."""
+def laid_out(operands: Operands, in_pairs: bool) -> tuple[str, ...]:
+    """The names of the operands of a complex product that have to be laid out before a kernel can read them."""
     a, b = faced(operands)[:2]
-    needed = () if _has_neighbours(a) else (a,)
-    return tuple(one.name for one in (*needed, b) if one.rows * one.columns)
+    needed = [one for one in (a, b) if not _has_neighbours(one) or (one is b and not in_pairs)]
+    return tuple(one.name for one in needed if one.rows * one.columns)
 
 
 def expand_step(source: Operand, copy: Operand, operands: Operands) -> Step:

@@ -4,6 +4,9 @@
 // 24 numbers from shared memory, 16 bytes at once, one k ahead of what it multiplies. Asynchronous copies run STAGES - 1
 // steps ahead. Tiles lie in shared memory with rows along M and along N. Where a matrix has its neighbours along K, 4 bytes
 // are copied at a time, to where they belong, which turns it; else 16, if rows begin at multiples of that.
+//
+// Complex numbers (IN_PAIRS): A and C as real and imaginary parts in turn, so that K counts parts; B's rows lie so, too,
+// and each is multiplied by two columns of A: as it is, and as -im and re in turn.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N, thread 8×(WARP_N / 4): pieces of 4 rows and 4 columns.
 #include <tilewise/async_copy.cuh>
 #include <tilewise/epilogue.cuh>
@@ -51,6 +54,9 @@
 #ifndef RASTER
 #define RASTER grouped // or another function of tilewise/raster.cuh
 #endif
+#ifndef IN_PAIRS // 1: complex numbers
+#define IN_PAIRS 0
+#endif
 #ifndef PARTS // of K: each leaves its sums in memory, for add_parts.cu
 #define PARTS 1
 #endif
@@ -70,29 +76,32 @@ constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0 && BLOCK_K % 2 == 0, "whole pieces, read in turns");
 static_assert(A_BYTES == 4 || !A_ALONG_K, "what is turned is copied by elements");
 static_assert(B_BYTES == 4 || B_ALONG_N, "what is turned is copied by elements");
+static_assert(B_ALONG_N || !IN_PAIRS, "pairs lie side by side");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
 // NOTE: the padding leads what is turned to other banks: 8 k of 4 lines fall into all 32.
 constexpr unsigned PITCH_A = BLOCK_M + (A_ALONG_K ? PIECE : 0), PITCH_B = BLOCK_N + (B_ALONG_N ? 0 : PIECE);
+constexpr unsigned USES = IN_PAIRS ? 2 : 1; // of a row of B: columns of A that it is multiplied by
 struct alignas(16) Stage {
     float a[BLOCK_K][PITCH_A];
-    float b[BLOCK_K][PITCH_B];
+    float b[BLOCK_K / USES][PITCH_B];
 };
 #ifdef SHARED_BYTES
 static_assert(STAGES * sizeof(Stage) == SHARED_BYTES, "the launch asks for that much shared memory");
 #endif
 
-// A thread's share in copying SIZE rows of A, or columns of B, by BLOCK_K.
-template <unsigned SIZE, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
+// A thread's share in copying SIZE rows of A, or columns of B, by DEPTH along K.
+template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
     static constexpr unsigned WIDTH = BYTES / sizeof(float);                 // elements of a copy
     static constexpr unsigned RUN = ALONG_K ? 8 : SIZE / WIDTH;              // threads along a line
-    static constexpr unsigned LINES = ALONG_K ? SIZE : BLOCK_K;              // of the tile
+    static constexpr unsigned LINES = ALONG_K ? SIZE : DEPTH;                // of the tile
     static constexpr unsigned APART = BLOCK_THREADS / RUN;                   // lines of two copies of a thread
     static constexpr unsigned DOWN = LINES / APART;                          // lines of a thread
-    static constexpr unsigned ALONG = ALONG_K ? BLOCK_K / RUN : 1;           // copies in each
+    static constexpr unsigned ALONG = ALONG_K ? DEPTH / RUN : 1;             // copies in each
     static_assert(BLOCK_THREADS % RUN == 0 && LINES % APART == 0 && BLOCK_K % 8 == 0, "equal shares");
+    static_assert(DOWN > 0, "each thread has a line");
 
     const float *from;
     long long line_stride; // elements
@@ -128,36 +137,33 @@ template <unsigned SIZE, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Co
                 else
                     async_copy::start_narrow<4>(there, here, bytes);
             }
-        from += step, k += BLOCK_K;
+        from += step, k += DEPTH;
     }
 };
 
-// What a thread multiplies of one k: pieces of A's column and of B's row, as far apart as the warp's lanes reach.
-struct Fragment {
-    float a[THREAD_M], b[THREAD_N];
+// What a thread multiplies of one k: pieces of A's column or of B's row, as far apart as the warp's lanes reach.
+template <unsigned COUNT, unsigned APART> struct Pieces {
+    float at[COUNT];
 
-    static __device__ void load_4(float *four, const float *shared)
-    {
-        const float4 all = *reinterpret_cast<const float4 *>(shared);
-        four[0] = all.x, four[1] = all.y, four[2] = all.z, four[3] = all.w;
-    }
-
-    __device__ void load(const Stage &stage, unsigned k, unsigned row, unsigned column)
+    __device__ void load(const float *line)
     {
 #pragma unroll
-        for (unsigned i = 0; i < THREAD_M; i += PIECE)
-            load_4(&a[i], &stage.a[k][row + i * LANES_M]);
-#pragma unroll
-        for (unsigned j = 0; j < THREAD_N; j += PIECE)
-            load_4(&b[j], &stage.b[k][column + j * LANES_N]);
+        for (unsigned i = 0; i < COUNT; i += PIECE) {
+            const float4 all = *reinterpret_cast<const float4 *>(line + i * APART);
+            at[i] = all.x, at[i + 1] = all.y, at[i + 2] = all.z, at[i + 3] = all.w;
+        }
     }
 };
+using Column = Pieces<THREAD_M, LANES_M>;
+using Row = Pieces<THREAD_N, LANES_N>;
 
 // Rows of columns, or columns of rows, go there and back, so that of two multiply-adds one after another the operand that
 // they share stays where it is. Which of the two: what the assembler makes of them differs by up to a tenth, as measured.
 constexpr bool BY_COLUMNS = BLOCK_N == 256 && BLOCK_K == 16;
 
-inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Fragment &fragment)
+// TURNED: the row's pairs are those of its elements times i, -im and re in turn.
+template <bool TURNED>
+inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Column &a, const Row &b)
 {
     constexpr unsigned OUTER = BY_COLUMNS ? THREAD_N : THREAD_M, INNER = BY_COLUMNS ? THREAD_M : THREAD_N;
 #pragma unroll
@@ -166,7 +172,8 @@ inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Fra
         for (unsigned turn = 0; turn < INNER; ++turn) {
             const unsigned other = one % 2 ? INNER - 1 - turn : turn;
             const unsigned i = BY_COLUMNS ? other : one, j = BY_COLUMNS ? one : other;
-            sums[i][j] += fragment.a[i] * fragment.b[j];
+            const float factor = !TURNED ? b.at[j] : j % 2 ? b.at[j - 1] : -b.at[j + 1];
+            sums[i][j] += a.at[i] * factor;
         }
 }
 
@@ -192,15 +199,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned begin = all * 1ull * matrix.inner / PARTS * (PARTS > 1);
     const unsigned steps = PARTS > 1 ? all * (matrix.inner + 1ull) / PARTS - begin : all;
     const unsigned depth = a.columns - begin * BLOCK_K;
-    Copier<BLOCK_M, PITCH_A, A_ALONG_K, A_BYTES> copier_a(a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride,
-                                                          c.rows - first_row);
-    Copier<BLOCK_N, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(begin * BLOCK_K, first_column), b.row_stride,
-                                                           b.column_stride, c.columns - first_column);
-    const long long step_a = a.column_stride * BLOCK_K, step_b = b.row_stride * BLOCK_K;
+    Copier<BLOCK_M, BLOCK_K, PITCH_A, A_ALONG_K, A_BYTES> copier_a(
+        a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride, c.rows - first_row);
+    constexpr unsigned ROWS = BLOCK_K / USES; // of B
+    Copier<BLOCK_N, ROWS, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(begin * ROWS, first_column), b.row_stride,
+                                                                 b.column_stride, c.columns - first_column);
+    const long long step_a = a.column_stride * BLOCK_K, step_b = b.row_stride * ROWS;
     const auto start = [&](unsigned step) {
         if (step < steps) {
             Stage &stage = stages[step % STAGES];
-            copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth, step_b);
+            copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth / USES, step_b);
         }
         async_copy::commit(); // an empty group at the end, so that a step is always one group
     };
@@ -212,27 +220,33 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned row = warp % WARPS_M * WARP_M + lane / LANES_N * PIECE;
     const unsigned column = warp / WARPS_M * WARP_N + lane % LANES_N * PIECE;
     float sums[THREAD_M][THREAD_N] = {};
-    Fragment even, odd; // one is read while the other is multiplied
+    // Those of the next k are read while these are multiplied; k that share a row of B have it in one place.
+    Column columns[2];
+    Row rows[2];
+    const auto load = [&](const Stage &stage, unsigned k) {
+        columns[k % 2].load(&stage.a[k][row]);
+        if (k % USES == 0) rows[k / USES % 2].load(&stage.b[k / USES][column]);
+    };
     async_copy::wait<STAGES - 2>();
     __syncthreads();
-    if (steps) even.load(stages[0], 0, row, column);
+    if (steps) load(stages[0], 0);
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step) {
         const Stage &stage = stages[step % STAGES];
         start(step + STAGES - 1); // to where the step before this one was
 #pragma unroll
-        for (unsigned k = 2; k < BLOCK_K; k += 2) {
-            odd.load(stage, k - 1, row, column);
-            multiply_add(sums, even);
-            even.load(stage, k, row, column);
-            multiply_add(sums, odd);
+        for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
+            load(stage, k + 1);
+            multiply_add<false>(sums, columns[0], rows[k / USES % 2]);
+            load(stage, k + 2);
+            multiply_add<IN_PAIRS>(sums, columns[1], rows[(k + 1) / USES % 2]);
         }
-        odd.load(stage, BLOCK_K - 1, row, column);
-        multiply_add(sums, even);
+        load(stage, BLOCK_K - 1);
+        multiply_add<false>(sums, columns[0], rows[(BLOCK_K - 2) / USES % 2]);
         async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
         __syncthreads();                // and those of all; and all have read this one
-        even.load(stages[min(step + 1, steps - 1) % STAGES], 0, row, column); // after the last one for nothing
-        multiply_add(sums, odd);
+        load(stages[min(step + 1, steps - 1) % STAGES], 0); // after the last one for nothing
+        multiply_add<IN_PAIRS>(sums, columns[1], rows[(BLOCK_K - 1) / USES % 2]);
     }
 
     const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.elements};

@@ -48,7 +48,13 @@ class Shape:
     def shared_bytes(self, settings: Settings) -> int:
         """What is turned has padded lines."""
         turned = bool(settings["a_along_k"]) + (not settings["b_along_n"])
-        return self.stages * self.block.k * (self.block.m + self.block.n + turned * PIECE) * 4
+        columns = self.block.n // 2 if settings["in_pairs"] else self.block.n
+        return self.stages * self.block.k * (self.block.m + columns + turned * PIECE) * 4
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether there is a row of B for each thread that copies a part of one, where each is for two columns of A."""
+        return self.block.k // 2 * self.block.n // PIECE >= self.threads
 
 
 def _shape(m: int, n: int, k: int, warp_m: int, warp_n: int, stages: int, resident: int) -> tuple[str, Shape]:
@@ -98,6 +104,7 @@ def lie(operands: Operands) -> dict[str, int | str]:
         "b_along_n": int(b_along_n),
         "a_bytes": copied_bytes(operands.a, a_along_k),
         "b_bytes": copied_bytes(operands.b, not b_along_n),
+        "in_pairs": int(operands.in_pairs),
     }
 
 
@@ -106,6 +113,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
     for name, shape in SHAPES.items():
         tile = shape.block
         if (tile.m > 32 and tile.m >= 2 * m) or (tile.n > 32 and tile.n >= 2 * n):
+            continue
+        if operands.in_pairs and not shape.takes_pairs:
             continue
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
@@ -133,6 +142,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         # NOTE: 4 bytes at a time may always be asked for.
         if settings[name] != needed and not (name.endswith("bytes") and settings[name] == 4):
             return ArgumentError(name, "must be as the operand lies", settings[name])
+    if settings["in_pairs"] and not shape_of(settings).takes_pairs:
+        return ArgumentError("partition", "must be another one for complex numbers", settings["partition"])
     if parts > 1:
         if inner.batch != 1:
             return ArgumentError("parts", "must be 1 for stacks", parts)
@@ -169,14 +180,16 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
 
 def work(operands: Operands, settings: Settings) -> Work:
     shape, parts, c = shape_of(settings), int(settings["parts"]), operands.c
+    columns = shape.block.n // 2 if settings["in_pairs"] else shape.block.n
     copies = shape.block.k * (
-        shape.block.m // (int(settings["a_bytes"]) // 4) + shape.block.n // (int(settings["b_bytes"]) // 4)
+        shape.block.m // (int(settings["a_bytes"]) // 4) + columns // (int(settings["b_bytes"]) // 4)
     )
     # For each k, a thread reads its rows and columns from shared memory, 16 bytes at once: 4 turns of a warp each.
-    reads = shape.threads // 32 * shape.block.k * (shape.thread.m + shape.thread.n)
+    own = shape.thread.m + shape.thread.n * columns // shape.block.n
+    reads = shape.threads // 32 * shape.block.k * own
     # What is copied 4 bytes at a time takes four times the instructions: of a block that has the SM to itself, nobody's
     # multiply-adds stand in for its own meanwhile.
-    narrow = copies - shape.block.k * (shape.block.m + shape.block.n) // 4 if shape.resident == 1 else 0
+    narrow = copies - shape.block.k * (shape.block.m + columns) // 4 if shape.resident == 1 else 0
     return Work(
         "simt",
         shape.block,
@@ -204,7 +217,15 @@ def defines(settings: Settings) -> dict[str, object]:
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes(settings),
         **name_defines(
-            settings, "result", "a_along_k", "b_along_n", "a_bytes", "b_bytes", "parts", "pointers"
+            settings,
+            "result",
+            "a_along_k",
+            "b_along_n",
+            "a_bytes",
+            "b_bytes",
+            "in_pairs",
+            "parts",
+            "pointers",
         ),
     }
 
@@ -224,6 +245,7 @@ SPEC = KernelSpec(
         "b_along_n": (1, 0),
         "a_bytes": (4, 16),  # that are copied at once
         "b_bytes": (4, 16),
+        "in_pairs": (0, 1),  # complex numbers
         "parts": PARTS,  # of K
         "pointers": TABLE_SIZES,
     },
@@ -239,6 +261,7 @@ SPEC = KernelSpec(
     },
     raster="grouped",
     readable=lambda operand: operand.has_rows or operand.transposed().has_rows,
+    takes_pairs=True,
     reads_slowly=is_copied_narrowly,
     lies="have contiguous rows or columns, one after another,",
     stack_axes=STACK_AXES,
