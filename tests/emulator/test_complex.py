@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise.calls import Choice
+from tilewise.epilogue import express
 from tilewise.errors import ArgumentError
 from tilewise.gpus import GPUS
 from tilewise.kernels import KERNELS
@@ -24,6 +25,7 @@ Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng()
 EMULATOR = tw.device("emulator")
 SUMS = {"complex64": "float32", "complex128": "float64"}
+SMALL = Choice(specs=(KERNELS["general"],), settings=(("partition", "16x16x16"),))  # is compiled soon
 every_type = pytest.mark.parametrize("dtype", SUMS)
 layouts = st.sampled_from(("nn", "nt", "tn", "tt"))
 
@@ -118,9 +120,8 @@ def test_sums_are_scaled_and_added_to(
     added = np.ascontiguousarray(added.real) if real else added
     c = normal(2, 7, 11, dtype=dtype)
     before = c.copy()
-    result = tw.matmul(
-        a, b, out=c if in_place else None, bias=added, c=c, beta=0.5, alpha=alpha, device="emulator"
-    )
+    call = express(added, None, None, alpha, 0.5, c)
+    result = multiply(a, b, c if in_place else None, EMULATOR, SMALL, call)
     epilogue = tw.epilogue("alpha * acc + 0.5 * c + bias", alpha=alpha, c=before, bias=added)
     assert_right(result, a, b, epilogue=epilogue)
 
