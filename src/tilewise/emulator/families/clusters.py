@@ -212,8 +212,8 @@ def try_cancel(e: Lowering, instruction: Instruction) -> None:
     ]
     with _each_rank(e) as rank:
         named = e.splat(e.op("shl", e.op("add", rank, e.const("i64", 1)), e.const("i64", RANK_SHIFT)))
-        for place, offset in zip(places, within, strict=True):
-            e.store(e.op("or", offset, named), place, 64)
+        for place, address in zip(places, within, strict=True):
+            e.store(e.op("or", address, named), place, 64)
         columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.WRITE)
 
 
