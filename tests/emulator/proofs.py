@@ -12,7 +12,7 @@ _BY_FILE = {
     "test_barriers.py": " ".join(
         ["bar.warp.sync", *(f"{name}.{verb}" for name in _BARRIERS for verb in ("sync", "red", "arrive"))]
     ),
-    "test_bits.py": "and or xor not cnot lop3 shl shr shf popc clz bfind fns brev bfe bfi bmsk szext prmt cvt.pack "
+    "test_bits.py": "and or xor not cnot lop3 shl shr shf popc clz bfind fns brev bfe bfi bmsk szext prmt cvt.pack clmad "
     + " ".join(
         [
             "vadd vsub vabsdiff vmin vmax vset vshl vshr vmad",
@@ -34,8 +34,9 @@ _BY_FILE = {
     "mbarrier.check_layout",
     "test_mma_kernel.py": "cp.async.wait_all",
     "test_moves.py": "mov selp slct setp set",
-    "test_overlap.py": "griddepcontrol.launch_dependents griddepcontrol.wait",
-    "test_spaces.py": "ld ldu st cvta isspacep prefetch prefetchu discard applypriority pmevent membar.proxy nanosleep "
+    "test_overlap.py": "griddepcontrol.launch_dependents griddepcontrol.wait clusterlaunchcontrol.try_cancel "
+    "clusterlaunchcontrol.query_cancel",
+    "test_spaces.py": "ld ldu st st.bulk cvta isspacep prefetch prefetchu discard applypriority pmevent membar.proxy nanosleep "
     "trap brkpt",
     "test_tensor_copies.py": "cp.async.bulk.tensor cp.reduce.async.bulk.tensor",
     "test_warp.py": "shfl shfl.sync vote vote.sync match.any.sync match.all.sync redux.sync elect.sync activemask",

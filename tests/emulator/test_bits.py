@@ -297,6 +297,28 @@ def test_saturating_sums_and_differences_stop_at_the_limits_of_their_type(way: s
     check(rows, inputs([32, 32], count), way)
 
 
+# -- carry-less products -------------------------------------------------------------------------------
+def carryless(a: int, b: int) -> int:
+    """The product of polynomials over two elements, whose coefficients are bits."""
+    product = 0
+    for place in range(64):
+        product ^= b << place if a >> place & 1 else 0
+    return product
+
+
+@pytest.mark.parametrize(("way", "count"), WAYS)
+def test_carryless_products(way: str, count: int) -> None:
+    """Some operands have every bit: there the most of them meet in one place of the product."""
+    rows = [
+        Row("clmad.lo.u64 {d}, {a}, {b}, {c};", 64, lambda a, b, c: carryless(a, b) ^ c),
+        Row("clmad.hi.u64 {d}, {a}, {b}, {c};", 64, lambda a, b, c: carryless(a, b) >> 64 ^ c),
+        Row("clmad.hi.u64 {d}, {a}, -1, {c};", 64, lambda a, b, c: carryless(a, 2**64 - 1) >> 64 ^ c),
+    ]
+    given = inputs([64, 64, 64], count)
+    given[0][:4] = given[1][:2] = 2**64 - 1
+    check(rows, given, way)
+
+
 # -- video -------------------------------------------------------------------------------------------
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
@@ -429,7 +451,7 @@ REFUSED = [
     "popc.u32 %r1, %r2", "clz.b16 %r1, %h2", "bfind.b32 %r1, %r2", "brev.b16 %h1, %h2",
     "bfe.b32 %r1, %r2, %r3, %r1", "bfi.u32 %r1, %r2, %r3, %r1, %r2", "bmsk.b32 %r1, %r2, %r3",
     "szext.clamp.b32 %r1, %r2, %r3", "prmt.f4e.b4e.b32 %r1, %r2, %r3, %r1", "prmt.b64 %l1, %l2, %l3, %r1",
-    "fns.u32 %r1, %r2, %r3, %r1", "cvt.pack.sat.u8.s32 %r1, %r2, %r3", "cvt.pack.sat.u16.u32 %r1, %r2, %r3",
+    "fns.u32 %r1, %r2, %r3, %r1", "popc.b32 %r1|%r3, %r2", "cvt.pack.sat.u8.s32 %r1, %r2, %r3", "cvt.pack.sat.u16.u32 %r1, %r2, %r3",
     "vadd.u32.u32 %r1, %r2, %r3", "vadd.u32.u32.u32.add %r1.b0, %r2, %r3, %r1",
     "vadd.u32.u32.u32 %r1, %r2.b4, %r3", "vset.u32.u32 %r1, %r2, %r3",
     "vset4.u32.u32.ne.max %r1, %r2, %r3, %r1", "vshl.u32.u32.u32 %r1, %r2, %r3",
@@ -440,7 +462,9 @@ REFUSED = [
     "vadd.s32.s32.s32 %r1.h1, %r2, %r3, %r1", "vsub.s32.s32.s32.max %r1, %r2, %r3, %r1",
     "vshl.s32.s32.u32.sat.wrap %r1, %r2, %r3", "vadd2.u32.u32.u32 %r1, %r2.h1, %r3, %r1",
     "vadd2.u32.u32.u32 %r1, %r2, %r3.h1, %r1", "vadd4.u32.u32.u32 %r1, %r2, %r3.b01, %r1",
-    "vadd4.u32.u32.u32 %r1, %r2, %r3, %r1.b0",
+    "vadd4.u32.u32.u32 %r1, %r2, %r3, %r1.b0", "clmad.u64 %l1, %l2, %l3, %l1", "clmad.lo.b64 %l1, %l2, %l3, %l1",
+    "clmad.lo.u32 %r1, %r2, %r3, %r1", "clmad.wide.u64 %l1, %l2, %l3, %l1", "clmad.u64.lo %l1, %l2, %l3, %l1",
+    "clmad.lo.u64 %l1, %l2, %l3",
 ]  # fmt: skip
 
 

@@ -461,7 +461,6 @@ def test_a_wrong_copy_is_a_fault(offsets: tuple[int, int], count: int, said: str
         "st.async.release.global.u32 [%rd1], %r1;",
         "st.async.shared::cluster.u32 [%r1], %r1, [%r2];",
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.u16 [%r1], %rs1, [%r2];",
-        "st.bulk.weak.shared::cta [%r1], 16, 0;",
         "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.f32 [%r1], %r1, [%r2];",
         "tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%r1], 13;",
         "tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%r1], 4;",

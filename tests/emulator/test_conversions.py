@@ -332,6 +332,70 @@ def test_every_small_number(of: str) -> None:
         assert (rectified >> place & 0xFFFF == want).all()
 
 
+@pytest.mark.parametrize("of", ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"])
+def test_every_small_number_as_bf16(of: str) -> None:
+    """In both places, alone and multiplied by any power of two: too large is infinite, or the largest number."""
+    small, wide = FORMATS[of], FORMATS["bf16"]
+    pitch = 4 if small.bits == 4 else 8
+    low, high = np.meshgrid(np.arange(1 << small.bits), np.arange(1 << small.bits))
+    source = _RNG.permutation((low | high << pitch).ravel())[:4096].astype(np.dtype(f"u{pitch // 4}"))
+    scales = _RNG.integers(0, 1 << 16, len(source), np.uint16)
+    scales[::3] = _RNG.choice([0x00FF, 0xFF7F, 0x7F00, 0x7F7F, 0xFE01, 0xF5F5], len(scales[::3]))
+    modes = ["rn", "rn.relu", "rn.satfinite", "rn.relu.satfinite"]
+    texts = [(f"cvt.{mode}.bf16x2.{of}x2 {{d}}, {{a}};", 32) for mode in modes]
+    texts += [(f"cvt.{mode}.scaled::n2::ue8m0.bf16x2.{of}x2 {{d}}, {{a}}, {{b}};", 32) for mode in modes]
+    for way in ("vector", "uniform"):
+        some = slice(None) if way == "vector" else slice(0, 100)
+        for (text, _), results in zip(texts, run(texts, [source[some], scales[some]], way), strict=True):
+            words = text.split(" ")[0].split(".")
+            for i, got in enumerate(results.tolist()):
+                for place in (0, 1):
+                    code = int(source[i]) >> place * pitch & ((1 << small.bits) - 1)
+                    scale = int(scales[i]) >> 8 * place & 255 if "scaled::n2::ue8m0" in words else 127
+                    value = decode(code, small) if scale != 255 else NAN
+                    if isinstance(value, Number):
+                        value = value._replace(value=value.value * Fraction(2) ** (scale - 127))
+                    want = round_to(limited(value, words), wide, "rn", "satfinite" in words)
+                    part = got >> 16 * place & 0xFFFF
+                    assert part == (0x7FFF if want is None else want), (
+                        text,
+                        way,
+                        hex(code),
+                        scale,
+                        hex(part),
+                    )
+
+
+def test_rounding_by_chance() -> None:
+    """To bf16: away from zero as often as the digits that go say, of all random bits there are."""
+    a = _RNG.permutation(between("f32", "bf16", 300))
+    b, chance = _RNG.permutation(a), _RNG.integers(0, 1 << 32, len(a), np.uint32)
+    chance[::4] = _RNG.choice([0, 0xFFFF_FFFF, 0x0001_FFFF, 0x8000_7FFF], len(chance[::4]))
+    modes = ["rs", "rs.relu", "rs.satfinite", "rs.relu.satfinite"]
+    texts = [(f"cvt.{mode}.bf16x2.f32 {{d}}, {{a}}, {{b}}, {{c}};", 32) for mode in modes]
+    for way in _WAYS[:2]:
+        some = slice(None) if way == "vector" else slice(0, 200)
+        for (text, _), results in zip(texts, run(texts, [a[some], b[some], chance[some]], way), strict=True):
+            words = text.split(" ")[0].split(".")
+            for i, got in enumerate(results.tolist()):
+                for place, bits in ((0, int(b[i])), (16, int(a[i]))):
+                    value, random = decode(bits, FORMATS["f32"]), int(chance[i]) >> place & 0xFFFF
+                    value = limited(value, words)
+                    if isinstance(value, Number):
+                        cut = round_to(value, FORMATS["bf16"], "rz") or 0
+                        lost = (bits & 0xFFFF) if value.value else 0  # .relu may have made it zero
+                        value = decode(cut + (lost + random > 0xFFFF), FORMATS["bf16"])
+                    want = round_to(value, FORMATS["bf16"], "rz", "satfinite" in words)
+                    part = got >> place & 0xFFFF
+                    assert part == (0x7FFF if want is None else want), (
+                        text,
+                        way,
+                        hex(bits),
+                        hex(random),
+                        hex(part),
+                    )
+
+
 def test_powers_of_two() -> None:
     """ue8m0: the exponents of floats, rounded up or towards zero."""
     sizes = [
@@ -407,7 +471,12 @@ def _power(bits: int, mode: str, finite: bool) -> int:
         "cvt.rn.ftz.f16x2.f32 %r1, %r1, %r1;", "cvt.rp.bf16x2.f32 %r1, %r1, %r1;",
         "cvt.rna.relu.tf32.f32 %r1, %r1;", "cvt.rna.tf32.f64 %r1, %l1;", "cvt.f32.tf32 %r1, %r1;",
         "cvt.rn.e4m3x2.f32 %h1, %r1, %r1;", "cvt.rz.satfinite.e4m3x2.f32 %h1, %r1, %r1;",
-        "cvt.rn.satfinite.f16x2.e4m3x2 %r1, %h1;", "cvt.rn.bf16x2.e4m3x2 %r1, %h1;",
+        "cvt.rn.satfinite.f16x2.e4m3x2 %r1, %h1;", "cvt.rz.bf16x2.e4m3x2 %r1, %h1;",
+        "cvt.bf16x2.e4m3x2 %r1, %h1;", "cvt.rn.bf16x2.e4m3x2 %r1, %h1, %h2;",
+        "cvt.rn.scaled::n2::ue8m0.bf16x2.e4m3x2 %r1, %h1;", "cvt.rn.scaled::n2::ue8m0.f16x2.e4m3x2 %r1, %h1, %h2;",
+        "cvt.rn.scaled::n2::ue8m0.bf16x2.e5m2x2 %r1, %h1, 0x7f7f;",
+        "cvt.rs.bf16x2.f32 %r1, %r1, %r1;", "cvt.rs.bf16x2.f32 %r1, %r1, %r1, 5;",
+        "cvt.rs.ftz.bf16x2.f32 %r1, %r1, %r1, %r1;", "cvt.rs.bf16.f32 %h1, %r1, %r1;",
         "cvt.rn.f16x2.bf16x2 %r1, %r1;", "cvt.rn.ue8m0x2.f32 %h1, %r1, %r1;",
         "cvt.rz.ue8m0x2.f16x2 %h1, %r1;", "cvt.rn.f16x2.f32 %r1, %r1;",
         "cvt.rs.f16x2.f32 %r1, %r1, %r1, %r1;", "cvt.rs.satfinite.e4m3x4.f32 %r1, {%r1, %r1, %r1, %r1}, %r1;",

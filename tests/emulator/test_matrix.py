@@ -375,7 +375,11 @@ def test_one_instruction_of_k16_is_two_of_k8() -> None:
         ("ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {a}, [a]", "only the shape m8n8"),
         ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {a}, [a]", "where it takes 2"),
         ("ldmatrix.sync.aligned.m8n8.x3.shared.b16 {a,b,c}, [a]", "x1, x2 or x4"),
-        ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [a], {a}", "m8n8 of type b16"),
+        ("stmatrix.sync.aligned.m16n8.x1.shared.b8 [a], {a}", "m16n8.trans of type b8"),
+        ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b16 [a], {a}", "m16n8.trans of type b8"),
+        ("stmatrix.sync.aligned.m8n8.x1.trans.shared.b8 [a], {a}", "m16n8.trans of type b8"),
+        ("stmatrix.sync.aligned.m16n8.x2.trans.shared.b8 [a], {a}", "where it takes 2"),
+        ("ldmatrix.sync.aligned.m16n8.x1.trans.shared.b8 {a}, [a]", "m8n8 of type b16"),
         ("movmatrix.sync.aligned.m8n8.b16 a, b", "movmatrix.sync.aligned.m8n8.trans.b16"),
     ],
 )  # fmt: skip
@@ -496,6 +500,30 @@ def test_stmatrix(count: int, trans: str) -> None:
         kernel = _copy_kernel(f"{name} [{address}], {_registers(count)};")
         kernel(1, 32, [stored, given, registers], device="emulator")
         assert (_loaded(stored, rows, count, bool(trans)) == registers[:count]).all(), (name, _SEED)
+        others = np.setdiff1d(np.arange(_ROWS), rows[: 8 * count] // 16)
+        assert (stored[others] == data[others]).all(), name
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_stmatrix_of_bytes(count: int) -> None:
+    """Each matrix has 16 rows and 8 columns, and a row of memory has one of its columns."""
+    for space, address, offset, shape_first in _WAYS:
+        data, rows, registers = _given()
+        rows[8 * count :] = 0xFFFF_FFF1
+        stored, given = data.copy(), rows.copy()
+        given[: 8 * count] -= offset
+        shape = f"m16n8.x{count}.trans" if shape_first else f"x{count}.trans.m16n8"
+        name = f"stmatrix.sync.aligned.{shape}{space}.b8"
+        _copy_kernel(f"{name} [{address}], {_registers(count)};")(
+            1, 32, [stored, given, registers], device="emulator"
+        )
+        for i in range(count):
+            columns = stored[rows[8 * i : 8 * i + 8] // 16].view(np.uint8)
+            for lane in range(32):
+                g, t = lane // 4, lane % 4
+                held = [int(registers[i, lane]) >> 8 * byte & 255 for byte in range(4)]
+                places = [(2 * t, g), (2 * t + 1, g), (2 * t, g + 8), (2 * t + 1, g + 8)]
+                assert held == [columns[place] for place in places], (name, lane, _SEED)
         others = np.setdiff1d(np.arange(_ROWS), rows[: 8 * count] // 16)
         assert (stored[others] == data[others]).all(), name
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pytest
 
 import tilewise as tw
+from tests.emulator.lanes import run
+from tests.emulator.many import refused
 from tilewise.instruments.checking import Checker
 
 SOURCE = """
@@ -112,3 +114,89 @@ def test_the_checker_names_the_read_that_comes_too_early(order: str | int) -> No
         found = [finding.kind for finding in checker.check(second.bound)]
         assert found == (["early-read"] if wait in (0, 2) and order != "eager" else [])
         assert np.array_equal(x.numpy(), 100 + THREAD)
+
+
+# -- another cluster's work -------------------------------------------------------------------------------------
+STEAL = r"""
+// Each cluster works on its own part of y, then on those of clusters that it cancels. Returns what it was told.
+extern "C" __global__ void steal(int *y, unsigned *told, int all)
+{
+    __shared__ alignas(16) unsigned response[4];
+    __shared__ alignas(8) unsigned long long barrier;
+    unsigned place = __cvta_generic_to_shared(response), bar = __cvta_generic_to_shared(&barrier), over = 0, more, first;
+    unsigned rank, block = blockIdx.x;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    response[threadIdx.x % 4] = 7;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(bar) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cta.b64 _, [%0], 16;" :: "r"(bar) : "memory");
+    }
+    asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+    if (threadIdx.x == 0 && !all)
+        asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];"
+                     :: "r"(place), "r"(bar) : "memory");
+    if (threadIdx.x == 0 && all && rank == 0)
+        asm volatile("clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%0], [%1];"
+                     :: "l"(response), "l"(&barrier) : "memory");
+    y[block * blockDim.x + threadIdx.x] += 1;
+    while (!over)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over) : "r"(bar) : "memory");
+    asm volatile("{ .reg .b128 r; .reg .pred p; ld.shared.b128 r, [%2];"
+                 "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, r; selp.u32 %0, 1, 0, p;"
+                 "clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %1, r; }"
+                 : "=r"(more), "=r"(first) : "r"(place) : "memory");
+    told[block * blockDim.x + threadIdx.x] = more + response[threadIdx.x % 4];
+    asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("order", ["eager", "late", 2])
+@pytest.mark.parametrize("all_blocks", [0, 1])
+def test_there_is_never_a_cluster_to_cancel(order: str | int, all_blocks: int) -> None:
+    """So every block does its own part, once. The answer comes to the block that asks, or to all of its cluster."""
+    y, told = np.zeros(8 * 64, np.int32), np.full(8 * 64, 9, np.uint32)
+    kernel = tw.Kernel(STEAL, "steal", "sm_100a")
+    kernel(8, 64, [y, told, all_blocks], cluster=4, device=tw.device("emulator", order=order))
+    assert (y == 1).all() and (told == 0).all()
+
+
+def test_what_a_response_says() -> None:
+    """That a cluster is canceled, and where its first block is: words that the emulator itself never gives."""
+    queries = [
+        f"clusterlaunchcontrol.query_cancel.get_first_ctaid::{axis}.b32.b128 {{d}}, %r;" for axis in "xyz"
+    ]
+    queries.append("clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {{_, {d}, _, _}}, %r;")
+    queries.append(
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 {p}, %r; selp.u32 {d}, 1, 0, {p};"
+    )
+    made = (
+        "{{{{ .reg .b128 %r; .reg .b64 %w<2>; mov.b64 %w0, {{{{{a}, {b}}}}}; mov.b64 %w1, {{{{{c}, {m}}}}};"
+    )
+    made += "mov.b128 %r, {{{{%w0, %w1}}}};"
+    given = [np.random.default_rng().integers(0, 2**32, 32, np.uint32) for _ in range(3)]
+    canceled = np.arange(32, dtype=np.uint32) % 2
+    results = run(
+        [made.replace("{{{{", "{{").replace("}}}}", "}}") + query + "}}" for query in queries],
+        [*given, canceled],
+    )
+    for result, want in zip(results, [*given, given[1], canceled], strict=True):
+        assert (result == want).all()
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "try_cancel.async.shared.mbarrier::complete_tx::bytes.b128 [%r1], [%r2];",
+        "try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b64 [%r1], [%r2];",
+        "try_cancel.mbarrier::complete_tx::bytes.b128 [%l1], [%l2];", "try_cancel.async.b128 [%l1], [%l2];",
+        "query_cancel.get_first_ctaid.b32.b128 %r1, %q;", "query_cancel.get_first_ctaid::w.b32.b128 %r1, %q;",
+        "query_cancel.get_first_ctaid.v4.b32.b128 {%r1, %r1, %r1}, %q;", "query_cancel.is_canceled.b128 %p, %q;",
+        "query_cancel.get_first_ctaid::x.u32.b128 %r1, %q;",
+    ],
+)  # fmt: skip
+def test_other_forms_of_requests_are_refused(instruction: str) -> None:
+    assert "clusterlaunchcontrol" in refused(
+        f"clusterlaunchcontrol.{instruction}".replace("%q", "%w"), ".reg .b128 %w;"
+    )

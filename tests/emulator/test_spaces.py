@@ -10,6 +10,7 @@ import pytest
 
 import tilewise as tw
 from tests.emulator.lanes import Array, entry
+from tests.emulator.many import refused
 from tilewise.emulator.running.printf import format_printf
 from tilewise.errors import KernelFault, PtxError
 
@@ -66,6 +67,71 @@ def test_a_local_array_is_bounded(rng: np.random.Generator) -> None:
     message = r"out-of-bounds read of 4 bytes at local address 0x20(.|\n)*thread \(8, 0, 0\)"
     with pytest.raises(KernelFault, match=message):
         run(body + "ld.local.u32 %d, [%f];", numbers(rng))
+
+
+# -- st.bulk ----------------------------------------------------------------------------------------------------
+_FILL = """.shared .align 16 .b8 room[512]; mov.u64 %f, room; cvta.shared.u64 %h, %f; cvt.u32.u64 %y, %f;
+shl.b32 %g, %t, 3; add.u32 %g, %g, %y; add.u32 %e, %t, 7; st.shared.v2.u32 [%g], {%e, %e}; bar.sync 0;
+setp.eq.u32 %p, %t, 3; setp.eq.u32 %q, %t, 20;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "zeroed"),
+    [
+        ("@%p st.bulk.weak.shared::cta [%y+16], 64, 0;", [(2, 10)]),
+        ("mov.u32 %e, 40; @%p st.bulk.shared::cta [room+8], %e, 0;", [(1, 6)]),
+        ("mov.u64 %off, 512; @%p st.bulk.weak [%h], %off, 0;", [(0, 64)]),
+        ("@%p st.bulk [%h+8], 0, 0;", []),
+        # Lanes with places and sizes of their own.
+        ("or.pred %p, %p, %q; and.b32 %e, %t, 24; add.u32 %e, %e, 8; @%p st.bulk.shared::cta [%g], %e, 0;",
+         [(3, 4), (20, 23)]),
+        ("@%p bra IN; bra OUT; IN: st.bulk [%h], 8, 0; OUT:", [(0, 1)]),
+    ],
+)  # fmt: skip
+def test_a_stretch_of_shared_memory_is_zeroed(body: str, zeroed: list[tuple[int, int]]) -> None:
+    tail = "bar.sync 0; shl.b32 %g, %t, 3; add.u32 %g, %g, %y; ld.shared.v2.u32 {%d, %e}, [%g];"
+    out = run(_FILL + body + tail, np.zeros(COUNT, np.int32), count=2)
+    want = np.arange(COUNT) + 7
+    for start, end in zeroed:
+        want[start:end] = 0
+    assert (out == want[:, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("@%p st.bulk.shared::cta [%y+8], 512, 0;", r"out-of-bounds write of 512 bytes at shared address 0x8(.|\n)*\(3, 0, 0\)"),
+        ("mov.u32 %e, 12; @%p st.bulk.shared::cta [%y], %e, 0;", "multiple of 8 bytes"),
+        ("@%p st.bulk [%in], 8, 0;", "write of 8 bytes at shared address"),
+    ],
+)  # fmt: skip
+def test_what_st_bulk_may_not_write_is_a_fault(body: str, said: str) -> None:
+    with pytest.raises(KernelFault, match=said):
+        run(_FILL + body, np.zeros(COUNT, np.int32))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "st.bulk.shared::cta [%r1], 12, 0;", "st.bulk.shared::cta [%r1], 16777224, 0;", "st.bulk [%l1], 8, 1;",
+        "st.bulk.shared [%r1], 8, 0;", "st.bulk.b64 [%l1], 8, 0;", "st.bulk.volatile [%l1], 8, 0;",
+        "st.bulk [%l1], 8, %r1;", "st.bulk [%l1], %h1, 0;", "st.bulk [%l1], 8;",
+    ],
+)  # fmt: skip
+def test_forms_of_st_bulk_that_ptx_does_not_have(instruction: str) -> None:
+    assert "st.bulk" in refused(instruction)
+
+
+def test_the_checker_sees_what_st_bulk_writes() -> None:
+    """Beside a barrier it is no race, and without one it is."""
+    for barrier, races in (("bar.sync 0;", 0), ("", 1)):
+        body = f"{_FILL} @%p st.bulk.shared::cta [%y], 512, 0; {barrier} ld.shared.u32 %x, [%g];"
+        text = entry(body.replace("%in", "%h"), "", ".global .b32 none;")
+        declared = (
+            ".reg .b32 %t, %d, %e, %g, %x, %y; .reg .b64 %f, %h; .reg .pred %p, %q; mov.u32 %t, %tid.x;"
+        )
+        found = tw.Kernel.from_ptx(text.replace("{\n", "{\n" + declared, 1), "k").check(1, COUNT, [])
+        assert bool(found) == bool(races), found
 
 
 # -- generic addresses ------------------------------------------------------------------------------------------

@@ -181,6 +181,12 @@ def test_wrong_inline_ptx_is_traced_to_the_cuda_line() -> None:
     assert caret == "   |     ^"
 
 
+def test_a_syntax_error_in_inline_assembly_says_which() -> None:
+    """The assembler calls it fatal."""
+    with pytest.raises(CompileError, match=r"kernel.cu:1: error: Parsing error near '%': syntax error"):
+        compile_source('__global__ void f() { asm volatile("mov.u32 %%r0, 1;"); }', ["f"], "sm_80")
+
+
 def test_an_instruction_that_the_arch_lacks_names_the_arch_that_has_it() -> None:
     with pytest.raises(ArchError) as caught:
         compiled(COPY, "copy", "sm_75")

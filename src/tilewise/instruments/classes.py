@@ -46,7 +46,7 @@ _CLASS_LIKE = _by_opcode(
         "control": "BREAK BRX BRXU JMP JMX JMXU KILL YIELD",
         "fp16": "HMNMX2",
         "fp32": "FSWZADD",
-        "integer": "IADD IMNMX ISCADD",
+        "integer": "CLMAD IADD IMNMX ISCADD",
         "memory": "RED",
         "uniform": "LDCU UBMSK UBREV UP2UR UPLOP3 USGXT",
     }

@@ -18,7 +18,7 @@ _HEAD = re.compile(
     r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<kind>catastrophic error|error|warning|remark)"
     r"(?: #(?P<code>[\w-]+))?: (?P<text>.*)$"
 )
-_ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>error|warning)\s*: (?P<text>.*)$")
+_ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>error|fatal|warning)\s*: (?P<text>.*)$")
 _ASSEMBLER_PLAIN = re.compile(r"^ptxas (?P<kind>error|fatal|warning)\s*: (?P<text>.*)$")
 _SLOW = re.compile(r"^ptxas info\s*: \((?P<code>C\d+)\) (?P<text>Potential Performance Loss: .*)$")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
@@ -65,7 +65,8 @@ def read_log(log: str) -> list[Diagnostic]:
             code = match["code"] or ""
             found.append(Diagnostic(kind, text, match["file"], int(match["line"]), source, column, code))
         elif match := _ASSEMBLER.match(line):
-            found.append(Diagnostic(match["kind"], match["text"].strip(), "PTX", int(match["line"])))
+            kind = "warning" if match["kind"] == "warning" else "error"
+            found.append(Diagnostic(kind, match["text"].strip(), "PTX", int(match["line"])))
         elif (match := _ASSEMBLER_PLAIN.match(line)) and "Ptx assembly aborted" not in line:
             kind = "warning" if match["kind"] == "warning" else "error"
             found.append(Diagnostic(kind, match["text"].strip()))

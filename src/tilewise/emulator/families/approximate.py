@@ -1,4 +1,4 @@
-"""Approximate functions: sin, cos, lg2, ex2, tanh.
+"""Approximate functions: sin, cos (of radians, or of turns: ``.2pi``), lg2, ex2, tanh.
 
 A GPU looks them up in tables that are not public, so its bits cannot be had. Here they are polynomials in
 double precision, rounded once: within the errors that the PTX ISA allows, and mostly within half a digit.
@@ -89,14 +89,30 @@ def _turns(e: Emitter, x: Value) -> Value:
     return e.op("fmul", x, e.real(x, 0.5 / math.pi))
 
 
+def _is_zero(e: Emitter, x: Value) -> Value:
+    return e.compare("fcmp oeq", x, e.real(x, 0.0))  # a sine's sign stays
+
+
 def _sin(e: Emitter, x: Value) -> Value:
-    zero = e.compare("fcmp oeq", x, e.real(x, 0.0))  # its sign stays
-    return e.select(zero, x, _sine_of_turns(e, _turns(e, x)))
+    return e.select(_is_zero(e, x), x, _sine_of_turns(e, _turns(e, x)))
 
 
 def _cos(e: Emitter, x: Value) -> Value:
-    quarter = e.real(x, 0.25)
-    return _sine_of_turns(e, e.op("fsub", quarter, e.intrinsic("llvm.fabs", _turns(e, x))))
+    return _cosine_of_turns(e, _turns(e, x))
+
+
+def _sin_2pi(e: Emitter, turns: Value) -> Value:
+    return e.select(_is_zero(e, turns), turns, _sine_of_turns(e, turns))
+
+
+def _cos_2pi(e: Emitter, turns: Value) -> Value:
+    """Whole turns go first: far out a quarter is less than the last digit."""
+    return _cosine_of_turns(e, e.op("fsub", turns, e.intrinsic("llvm.rint", turns)))
+
+
+def _cosine_of_turns(e: Emitter, turns: Value) -> Value:
+    quarter = e.real(turns, 0.25)
+    return _sine_of_turns(e, e.op("fsub", quarter, e.intrinsic("llvm.fabs", turns)))
 
 
 def _tanh(e: Emitter, x: Value) -> Value:
@@ -117,6 +133,7 @@ def _bits(number: float) -> int:
 
 _FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
     "sin": _sin, "cos": _cos, "lg2": _lg2, "ex2": _ex2, "tanh": _tanh,
+    "sin.2pi": _sin_2pi, "cos.2pi": _cos_2pi,
 }  # fmt: skip
 
 
@@ -130,7 +147,10 @@ def approximate(e: Emitter, instruction: Instruction, a: Value) -> Value:
         and "ftz" not in instruction.parts
     ):
         raise unsupported(instruction, "with .bf16 it must be .ftz")
-    function = _FUNCTIONS[instruction.opcode]
+    of_turns = "2pi" in instruction.parts
+    if of_turns and "ftz" not in instruction.parts:
+        raise unsupported(instruction, "with .2pi it must be .ftz")
+    function = _FUNCTIONS[instruction.opcode + ".2pi" * of_turns]
 
     def one(type_: str, a: Value) -> Value:
         value = flushed(e, instruction, halves.up(e, a))

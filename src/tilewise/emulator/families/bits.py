@@ -1,4 +1,4 @@
-"""Bits: logic, shifts, counts, fields, permutations."""
+"""Bits: logic, shifts, counts, fields, permutations, carry-less products."""
 
 from __future__ import annotations
 
@@ -376,3 +376,42 @@ def pack(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | No
         fields.append(e.op("and", clamped, e.const(value, (1 << bits) - 1)))
     result = e.op("or", e.op("shl", fields[0], e.const(a, bits)), fields[1])
     return result if c is None else e.op("or", result, e.op("shl", c, e.const(c, 2 * bits)))
+
+
+# -- carry-less products ---------------------------------------------------------------------------------
+_EVERY_FOURTH = 0x1111_1111_1111_1111
+
+
+def _carryless_form(instruction: Instruction) -> OperandTypes:
+    form = typed(3, ("u64",), "lo", "hi")(instruction)
+    one_of(instruction, "lo", "hi")
+    return form
+
+
+@pure("clmad", form=_carryless_form, ptx="9.3", arch="sm_80")
+def carryless_product_and_sum(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
+    """Half of the product of a and b as polynomials over two elements, and c added: sums are exclusive ors."""
+    if "lo" in instruction.parts:
+        return e.op("xor", _low_carryless(e, a, b), c)
+    # Mirrored, the lower half is the upper one, all but the lowest bit of it.
+    mirrored = _low_carryless(e, *(e.intrinsic("llvm.bitreverse", value) for value in (a, b)))
+    upper = e.op("lshr", e.intrinsic("llvm.bitreverse", mirrored), e.const(mirrored, 1))
+    return e.op("xor", upper, c)
+
+
+def _low_carryless(e: Emitter, a: Value, b: Value) -> Value:
+    """The lower half of a carry-less product, by products of every fourth bit.
+
+    In each place at most 15 of them meet, whose sum fills that place and the three above it, where nothing else is. 16
+    meet in the highest alone, and what they carry is beyond the end.
+    """
+    left, right = (
+        [e.op("and", value, e.const(value, _EVERY_FOURTH << i)) for i in range(4)] for value in (a, b)
+    )
+    result = e.const(a, 0)
+    for i in range(4):
+        total = e.const(a, 0)
+        for j in range(4):
+            total = e.op("xor", total, e.op("mul", left[j], right[(i - j) % 4]))
+        result = e.op("or", result, e.op("and", total, e.const(total, _EVERY_FOURTH << i)))
+    return result

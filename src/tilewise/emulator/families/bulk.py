@@ -25,7 +25,18 @@ from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
 
-__all__ = ["BARRIER", "COPY", "GROUP", "PREFETCH", "Columns", "put_prefetch", "refuse_others", "spaces_of"]
+__all__ = [
+    "BARRIER",
+    "COPY",
+    "GROUP",
+    "PREFETCH",
+    "VALUES",
+    "Columns",
+    "put_cluster_address",
+    "put_prefetch",
+    "refuse_others",
+    "spaces_of",
+]
 
 BARRIER, GROUP = "mbarrier::complete_tx::bytes", "bulk_group"  # how a copy signals that it is complete
 _SPACES = ("global", "shared::cta", "shared::cluster")
@@ -48,7 +59,7 @@ _SHARED_TYPES = {
     "xor": {"b32"},
 }
 _STORED = {f"{kind}{bits}" for kind in "bus" for bits in (32, 64)} | {"f32", "f64", "b128"}
-_VALUES = 16 * COLUMN  # where, behind the columns, each lane's own values are
+VALUES = 16 * COLUMN  # where, behind the columns, each lane's own values are
 _LANE_BYTES = 16
 
 
@@ -128,7 +139,7 @@ class Columns:
             "i32",
             *e.pointers(),
             Value("ptr", self.place),
-            Value("ptr", e.offset(self.place, _VALUES)),
+            Value("ptr", e.offset(self.place, VALUES)),
             e.const("i32", int(kind)),
             e.const("i32", int(group)),
             e.const("i32", verb),
@@ -237,14 +248,14 @@ def remote(e: Lowering, instruction: Instruction) -> None:
     columns = Columns(e, instruction)
     generic = "shared::cluster" not in parts
     for offset, operand in ((REQUEST.GLOBAL, place), (REQUEST.MBARRIER, barrier)):
-        _cluster_address(columns, offset, operand, generic)
+        put_cluster_address(columns, offset, operand, generic)
     columns.put(REQUEST.SIZE, TYPE_BYTES[type_] * count)
     columns.put(REQUEST.REDUCTION, element_of(operation, type_) if reduces else NONE)
     _values(e, instruction, given, type_, count)
     columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.CHANGE if reduces else Verb.WRITE)
 
 
-def _cluster_address(columns: Columns, offset: int, operand: Operand, generic: bool) -> None:
+def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic: bool) -> None:
     """An address of the cluster's shared memory; a generic one is made one by what it has beyond the window."""
     e = columns.e
     columns.address(offset, operand, "generic" if generic else "shared")
@@ -260,7 +271,7 @@ def _values(e: Lowering, instruction: Instruction, operand: Operand, type_: str,
     if len(items) != count or any(not isinstance(item, Register | Immediate) for item in items):
         raise unsupported(instruction, f"it takes {count} values")
     size = TYPE_BYTES[type_]
-    rows = e.offset(e.columns(), _VALUES)
+    rows = e.offset(e.columns(), VALUES)
     for i, item in enumerate(items):
         value = e.read_bits(item, type_)
         for lane in range(32):

@@ -1,19 +1,26 @@
-"""Clusters of blocks: addresses of one another's shared memory, what a launch may depend on; fences."""
+"""Clusters of blocks: addresses of one another's shared memory, what a launch may depend on, the work of clusters that
+have not begun; fences."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.families.bulk import BARRIER, VALUES, Columns, put_cluster_address
+from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Flight, FlightClass
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import (
     check_operand_count,
     effect,
+    pure,
     refuse_other_forms,
     unsupported,
     waits,
 )
+from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
+from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -159,6 +166,95 @@ def await_launch(e: Lowering, instruction: Instruction) -> Value:
     if instruction.parts != ("wait",):
         raise unsupported(instruction, _GRIDS)
     return e.call("tw_await_launch", "i32", *e.pointers(), e.mask())
+
+
+# -- another cluster's work ---------------------------------------------------------------------------------
+# A response is the canceled cluster's first block (x, y, z), 32 bits each, and whether there is one.
+_RESPONSE_BYTES = 16
+_TO_ALL = "multicast::cluster::all"
+_QUERIES = {"is_canceled": 0, "get_first_ctaid": 0, "get_first_ctaid::x": 0, "get_first_ctaid::y": 1,
+            "get_first_ctaid::z": 2}  # fmt: skip
+
+refuse_other_forms("clusterlaunchcontrol", "it is clusterlaunchcontrol.try_cancel.async or .query_cancel")
+
+
+@effect(
+    "clusterlaunchcontrol.try_cancel", has_result=False, changes=True, asynchronous=True, bulk_copy="remote",
+    ptx="8.6", arch="sm_100",
+)  # fmt: skip
+def try_cancel(e: Lowering, instruction: Instruction) -> None:
+    """Ask for the work of a cluster that has not begun. The answer is always that there is none, as it may be: every
+    block of a launch runs here. It comes as any copy does, some time later, and completes on an mbarrier."""
+    check_operand_count(instruction, 2)
+    words = {*instruction.parts}
+    if (
+        BARRIER not in words
+        or instruction.parts[:2] != ("try_cancel", "async")
+        or instruction.parts[-1] != "b128"
+    ):
+        raise unsupported(
+            instruction, f"it is clusterlaunchcontrol.try_cancel.async, .{BARRIER}, of type .b128"
+        )
+    if bad := sorted(words - {"try_cancel", "async", "shared::cta", BARRIER, _TO_ALL, "b128"}):
+        raise unsupported(instruction, f".{bad[0]} does not fit here")
+    columns, offsets = Columns(e, instruction), (REQUEST.GLOBAL, REQUEST.MBARRIER)
+    for offset, operand in zip(offsets, instruction.operands, strict=True):
+        put_cluster_address(columns, offset, operand, "shared::cta" not in words)
+    columns.put(REQUEST.SIZE, _RESPONSE_BYTES)
+    columns.put(REQUEST.REDUCTION, NONE)
+    e.store(e.zero("<64 x i64>"), e.offset(columns.place, VALUES), 64)
+    if _TO_ALL not in words:
+        columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.WRITE)
+        return
+    places = [e.offset(columns.place, offset // 8 * COLUMN) for offset in offsets]
+    within = [
+        e.op("and", held, e.const(held, _OFFSET)) for held in (e.load("<32 x i64>", p, 64) for p in places)
+    ]
+    with _each_rank(e) as rank:
+        named = e.splat(e.op("shl", e.op("add", rank, e.const("i64", 1)), e.const("i64", RANK_SHIFT)))
+        for place, address in zip(places, within, strict=True):
+            e.store(e.op("or", address, named), place, 64)
+        columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.WRITE)
+
+
+@contextmanager
+def _each_rank(e: Lowering) -> Iterator[Value]:
+    """Emit a loop over the blocks of the cluster; yield the rank."""
+    number, top, done = e.alloca("i64", 8), e.label("rank"), e.label("ranks")
+    e.store(e.const("i64", 0), number, 8)
+    e.jump(top)
+    e.place(top)
+    rank = e.load("i64", number, 8)
+    yield rank
+    following = e.op("add", rank, e.const("i64", 1))
+    e.store(following, number, 8)
+    count = e.load("i64", e.offset("%ctx", LAUNCH.CLUSTER), 8)
+    e.branch(e.compare("icmp ult", following, count), top, done)
+    e.place(done)
+
+
+def _query_form(instruction: Instruction) -> OperandTypes:
+    query, *types = instruction.parts[1:]
+    if query not in _QUERIES:
+        raise unsupported(instruction, f"it asks for one of .{', .'.join(_QUERIES)}")
+    wanted = {"is_canceled": ["pred", "b128"], "get_first_ctaid": ["v4", "b32", "b128"]}.get(
+        query, ["b32", "b128"]
+    )
+    if types != wanted:
+        raise unsupported(instruction, f"of .{query} the types are .{'.'.join(wanted)}")
+    return OperandTypes((types[-2],) * (4 if "v4" in types else 1), ("b128",))
+
+
+@pure("clusterlaunchcontrol.query_cancel", form=_query_form, ptx="8.6", arch="sm_100")
+def query_cancel(e: Emitter, instruction: Instruction, response: Value) -> Value | tuple[Value, ...]:
+    """Whether a response names a canceled cluster, or the place of that cluster's first block in the grid."""
+    words = [e.resize(e.op("lshr", response, e.const(response, 32 * i)), "i32", False) for i in range(4)]
+    query = instruction.parts[1]
+    if query == "is_canceled":
+        return e.compare("icmp ne", words[3], e.const(words[3], 0))
+    if query == "get_first_ctaid":  # of the fourth element the manual says nothing
+        return tuple(words)
+    return words[_QUERIES[query]]
 
 
 @effect("membar", has_result=False, is_fence=True, ptx="1.4")

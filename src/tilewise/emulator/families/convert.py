@@ -8,16 +8,31 @@ from tilewise.emulator.families.floats import flushed, one_nan, saturate
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import pure, unsupported
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, from_integer, narrow, rectify
-from tilewise.emulator.numerics.small_floats import SMALL, pack, pack_exponents, unpack, unpack_exponents
+from tilewise.emulator.numerics.rounding import (
+    FORMATS,
+    ROUNDINGS,
+    from_integer,
+    narrow,
+    narrow_by_chance,
+    rectify,
+)
+from tilewise.emulator.numerics.small_floats import (
+    SMALL,
+    pack,
+    pack_exponents,
+    unpack,
+    unpack_as_bf16,
+    unpack_exponents,
+)
 from tilewise.emulator.operations.operation import OperandTypes
-from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.emulator.ptx.syntax import Instruction, Register
 from tilewise.emulator.ptx.types import bits_of, is_float, is_signed, llvm_scalar
 
 __all__: list[str] = []
 
 # rint is roundeven in the rounding mode that is always set; every C library has it.
 _TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
+_SCALED = "scaled::n2::ue8m0"
 _FLOATS = {
     "f16": 0,
     "bf16": 0,
@@ -28,12 +43,25 @@ _FLOATS = {
 
 def _form(instruction: Instruction) -> OperandTypes:
     to, of = instruction.parts[-2], instruction.parts[-1]
-    return OperandTypes((to,), (of, of) if of == "f32" and to.endswith("x2") else (of,))
+    sources = (of, of) if of == "f32" and to.endswith("x2") else (of,)
+    # Random bits, or a scale for each number.
+    extra = ("b32",) if "rs" in instruction.parts else ("b16",) if _SCALED in instruction.parts else ()
+    if extra and not isinstance(instruction.operands[-1], Register):
+        raise unsupported(instruction, f"its last operand must be a register of type .{extra[0]}")
+    return OperandTypes((to,), sources + extra)
 
 
 @pure("cvt", form=_form, lanes="converted", ptx="1.0")
-def cvt(e: Emitter, instruction: Instruction, a: Value, b: Value | None = None) -> Value:
+def cvt(
+    e: Emitter, instruction: Instruction, a: Value, b: Value | None = None, extra: Value | None = None
+) -> Value:
     to, of = instruction.parts[-2:]
+    if extra is not None:
+        return _packed_by_chance(e, instruction, to, of, *_floats(e, of, a, b), extra)
+    if to == "bf16x2" and of in SMALL:
+        _check_modifiers(instruction, ("rn",), f"satfinite relu {_SCALED}")
+        words = instruction.parts
+        return unpack_as_bf16(e, of, a, b, relu="relu" in words, finite="satfinite" in words)
     if to.endswith("x2") or of.endswith("x2"):
         return _packed(e, instruction, to, of, a, b)
     if is_float(of):
@@ -195,6 +223,19 @@ def _packed(e: Emitter, instruction: Instruction, to: str, of: str, a: Value, b:
         _check_modifiers(instruction, ("rn",), "")
         return unpack_exponents(e, a)
     raise unsupported(instruction, "not between these types")
+
+
+def _packed_by_chance(
+    e: Emitter, instruction: Instruction, to: str, of: str, low: Value, high: Value, chance: Value
+) -> Value:
+    """Two floats rounded to bf16 at random: away from zero if their lower halves, with 16 random bits added, carry."""
+    _check_modifiers(instruction, ("rs",), "satfinite relu")
+    if (to, of) != ("bf16x2", "f32"):
+        raise unsupported(instruction, ".rs is supported between these types alone: .bf16x2.f32")
+    bits = (e.op("and", chance, e.const(chance, 0xFFFF)), e.op("lshr", chance, e.const(chance, 16)))
+    values = (_limited(e, instruction, value) for value in (low, high))
+    finite = "satfinite" in instruction.parts
+    return halves.join(e, *(narrow_by_chance(e, v, r, finite) for v, r in zip(values, bits, strict=True)))
 
 
 def _floats(e: Emitter, of: str, a: Value, b: Value | None) -> tuple[Value, Value]:

@@ -42,7 +42,7 @@ _SUM = {
 }  # fmt: skip
 _SIGN = {"f32": "ftz", "f64": "", "f16": "ftz", "bf16": ""}
 _ORDER = {"f32": "ftz NaN xorsign abs", "f64": "", "f16": "ftz NaN xorsign abs", "bf16": "NaN xorsign abs"}
-_WAVE = {"f32": "approx ftz"}
+_WAVE = {"f32": "approx ftz 2pi"}
 
 # The modifiers that an instruction may have, by type. Packed two-byte types have those of their parts.
 _LEGAL: dict[str, dict[str, str]] = {
@@ -62,7 +62,7 @@ _LEGAL: dict[str, dict[str, str]] = {
     "copysign": {"f32": "", "f64": ""},
     "sin": _WAVE,
     "cos": _WAVE,
-    "lg2": _WAVE,
+    "lg2": {"f32": "approx ftz"},
     "ex2": {"f32": "approx ftz", "f16": "approx", "bf16": "approx ftz"},
     "tanh": {"f32": "approx", "f16": "approx", "bf16": "approx"},
 }

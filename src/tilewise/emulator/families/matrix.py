@@ -1,8 +1,11 @@
 """Matrices between shared memory and registers: ``ldmatrix``, ``stmatrix``, ``movmatrix``.
 
 A matrix is 8×8 elements of 16 bits. A register of the warp holds one: lane 4·g + t has row g, columns 2t
-and 2t + 1. In memory each row is 16 bytes at a multiple of 16, and a lane gives its address: lane 8·i + r
-that of row r of matrix i. Lanes that name no row, or are not there, are left alone.
+and 2t + 1. One of 16×8 bytes, which ``stmatrix`` alone has, is stored by columns: lane 4·g + t holds the columns
+2t and 2t + 1 of row g, and behind them those of row g + 8.
+
+In memory each row (or column of bytes) is 16 bytes at a multiple of 16, and a lane gives its address: lane
+8·i + r that of row r of matrix i. Lanes that name no row, or are not there, are left alone.
 
 Each form is compiled once, as two functions: one that checks all rows at once and moves them, or does
 nothing and says so; and one that moves them from or to a buffer, for which the run-time support moves
@@ -33,17 +36,23 @@ _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 # Where lane 4·g + t finds its two elements of a transposed matrix, among all of a matrix row by row:
 # rows 2t and 2t + 1 of column g.
 _TRANSPOSED = [(2 * (lane % 4) + part) * _ROWS + lane // 4 for lane in range(32) for part in range(2)]
+# Where the columns of 16 bytes find theirs among the registers' bytes, column by column.
+_BYTE_COLUMNS = [
+    4 * (row % 8 * 4 + column // 2) + row // 8 * 2 + column % 2
+    for column in range(_ROWS)
+    for row in range(16)
+]
 
 
 # -- the instructions -------------------------------------------------------------------------------
 @effect("ldmatrix", lanes="own", accesses=(Access("load", 1, rows=True),), ptx="6.5", arch="sm_75")
 def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices from shared memory."""
-    count, transposed = _form(instruction)
+    count, order = _form(instruction)
     if len(instruction.operands) != 2:
         raise unsupported(instruction, "it takes registers and an address")
-    name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
-    _define_pair(e, name, count, transposed, loads=True)
+    name = f"ldmatrix_x{count}{order}"
+    _define_pair(e, name, count, order, loads=True)
     places = OperandAddresses(e)
     listed = places.results(_registers(instruction, instruction.operands[0], count), "b32")
     _move(e, instruction, name, instruction.operands[1], count, listed, loads=True)
@@ -60,11 +69,11 @@ def ldmatrix(e: Lowering, instruction: Instruction) -> None:
 )
 def stmatrix(e: Lowering, instruction: Instruction) -> None:
     """One, two or four matrices to shared memory."""
-    count, transposed = _form(instruction)
+    count, order = _form(instruction)
     if len(instruction.operands) != 2:
         raise unsupported(instruction, "it takes an address and registers")
-    name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
-    _define_pair(e, name, count, transposed, loads=False)
+    name = f"stmatrix_x{count}{order}"
+    _define_pair(e, name, count, order, loads=False)
     listed = OperandAddresses(e).of(_registers(instruction, instruction.operands[1], count), "b32")
     _move(e, instruction, name, instruction.operands[0], count, listed, loads=False)
 
@@ -80,8 +89,8 @@ def movmatrix(e: Lowering, instruction: Instruction) -> None:
     e.write(target, _transpose(e, e.read(source, "b32", True)), "b32")
 
 
-def _form(instruction: Instruction) -> tuple[int, bool]:
-    """How many matrices, and whether each is transposed on its way.
+def _form(instruction: Instruction) -> tuple[int, str]:
+    """How many matrices, and the order of their elements in memory: "", "_trans", or "_bytes" for columns of bytes.
 
     What follows ``sync.aligned`` may stand in any order: some write the shape first, others the count.
     """
@@ -90,9 +99,15 @@ def _form(instruction: Instruction) -> tuple[int, bool]:
     counts = said & {*_COUNTS}
     if parts[:2] != ("sync", "aligned") or len(counts) != 1:
         raise unsupported(instruction, "it is sync.aligned, a shape, x1, x2 or x4, and a type")
-    if said - counts - {"trans"} != {"m8n8", "b16"}:
-        raise unsupported(instruction, "only the shape m8n8 of type b16 is supported")
-    return _COUNTS[counts.pop()], "trans" in said
+    orders = {frozenset({"m8n8", "b16"}): "", frozenset({"m8n8", "trans", "b16"}): "_trans"}
+    known = "only the shape m8n8 of type b16 is supported"
+    if instruction.opcode == "stmatrix":
+        orders[frozenset({"m16n8", "trans", "b8"})] = "_bytes"
+        known = "it is m8n8 of type b16, or m16n8.trans of type b8"
+    order = orders.get(frozenset(said - counts))
+    if order is None:
+        raise unsupported(instruction, known)
+    return _COUNTS[counts.pop()], order
 
 
 def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
@@ -169,7 +184,7 @@ def _named(count: int) -> int:
 
 
 # -- the functions ----------------------------------------------------------------------------------
-def _define_pair(e: Lowering, name: str, count: int, transposed: bool, loads: bool) -> None:
+def _define_pair(e: Lowering, name: str, count: int, order: str, loads: bool) -> None:
     if name in e.declared:
         return
     move = _load if loads else _store
@@ -177,14 +192,14 @@ def _define_pair(e: Lowering, name: str, count: int, transposed: bool, loads: bo
     listed = ", ".join(f"ptr {place}" for place in places)
     inner = Emitter()
     rows = range(_ROWS * count)
-    move(inner, [inner.offset("%buffer", row * _ROW_BYTES) for row in rows], places, transposed)
+    move(inner, [inner.offset("%buffer", row * _ROW_BYTES) for row in rows], places, order)
     inner.line("ret void")
     define(e, f"{name}_buffer", f"void @{name}_buffer(ptr %buffer, {listed})", inner)
     inner = Emitter()
     _check(inner, count)
     offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
     starts = [inner.offset("%shared", inner.resize(offset, "i64", False)) for offset in offsets]
-    move(inner, starts, places, transposed)
+    move(inner, starts, places, order)
     inner.line("ret i1 true")
     inner.place("no")
     inner.line("ret i1 false")
@@ -204,20 +219,27 @@ def _check(e: Emitter, count: int) -> None:
     e.place("yes")
 
 
-def _load(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+def _load(e: Emitter, starts: list[str], places: list[str], order: str) -> None:
     rows = [e.load("<4 x i32>", start, 4) for start in starts]
     for i, place in enumerate(places):
         matrix = _stacked(e, rows[i * _ROWS : (i + 1) * _ROWS])
-        e.store(_transpose(e, matrix) if transposed else matrix, place, 4)
+        e.store(_rearranged(e, matrix, order), place, 4)
 
 
-def _store(e: Emitter, starts: list[str], places: list[str], transposed: bool) -> None:
+def _store(e: Emitter, starts: list[str], places: list[str], order: str) -> None:
     for i, place in enumerate(places):
         held = e.load(vector("i32"), place, 4)
-        matrix = _transpose(e, held) if transposed else held
+        matrix = _rearranged(e, held, order)
         for row in range(_ROWS):
             words = e.shuffle(matrix, list(range(4 * row, 4 * row + 4)))
             e.store(words, starts[i * _ROWS + row], 4)
+
+
+def _rearranged(e: Emitter, matrix: Value, order: str) -> Value:
+    if order == "_bytes":
+        parts = e.set("<128 x i8>", f"bitcast {matrix} to <128 x i8>")
+        return e.set(matrix.type, f"bitcast {e.shuffle(parts, _BYTE_COLUMNS)} to {matrix.type}")
+    return _transpose(e, matrix) if order else matrix
 
 
 def _transpose(e: Emitter, matrix: Value) -> Value:

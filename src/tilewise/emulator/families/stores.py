@@ -1,11 +1,11 @@
-"""Stores: ``st`` to every space; of several lanes that write one place the last stays."""
+"""Stores: ``st`` to every space, of several lanes that write one place the last stays; zeros by ``st.bulk``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.layout import GENERIC_SHARED, Space
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
     access_by_lane,
@@ -18,12 +18,14 @@ from tilewise.emulator.lowering.memory import (
     pointers,
     resolve,
     runs_of,
+    take_addresses,
 )
 from tilewise.emulator.lowering.scattered import scatter
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Instruction, Operand, Vector
-from tilewise.emulator.ptx.types import llvm_scalar
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.types import bits_of, llvm_scalar
+from tilewise.emulator.support.fills import MOST_BYTES, STEP
 
 if TYPE_CHECKING:
     from tilewise.emulator.lowering.lower import Lowering
@@ -139,3 +141,47 @@ def _slow_store(e: Lowering, access: MemoryAccess, values: list[Value], scalar: 
     _, buffer = e.buffers()
     e.store(interleave(e, values), buffer, 64)
     access_by_lane(e, access, "tw_store")
+
+
+# -- st.bulk ---------------------------------------------------------------------------------------------
+@effect("st.bulk", has_result=False, changes=True, ptx="8.6", arch="sm_100")
+def fill(e: Lowering, instruction: Instruction) -> None:
+    """Zeros in shared memory, as many bytes as the second operand says.
+
+    The row has no ``accesses``: their size would have to be known from the instruction alone. ``tw_fill`` itself
+    has the checker look at what it writes.
+    """
+    check_operand_count(instruction, 3)
+    words = instruction.parts[1:]
+    for word in words:
+        if word not in ("weak", "shared::cta") or words.count(word) > 1:
+            raise unsupported(instruction, f".{word} does not fit here")
+    place, size, value = instruction.operands
+    if value != Immediate(0):
+        raise unsupported(instruction, "what it writes must be the constant 0")
+    addresses, sizes = e.buffers()
+    e.store(_shared_addresses(e, instruction, place), addresses, 64)
+    e.store(_fill_sizes(e, instruction, size), sizes, 64)
+    given = (Value("ptr", addresses), Value("ptr", sizes), e.mask(), e.const("i32", instruction.line))
+    e.leave_on_fault(e.call("tw_fill", "i32", *e.pointers(), *given))
+
+
+def _shared_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    """Each lane's address in shared memory; of a generic one that leads elsewhere, one beyond its end."""
+    wide = take_addresses(e, instruction, operand)
+    if "shared::cta" not in instruction.parts:
+        wide = e.op("sub", wide, e.const(wide, GENERIC_SHARED))
+    return e.intrinsic("llvm.umin", wide, e.const(wide, 0xFFFF_FFF0))
+
+
+def _fill_sizes(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    if isinstance(operand, Immediate):
+        if operand.value % STEP or not 0 <= operand.value <= MOST_BYTES:
+            raise unsupported(instruction, f"its size must be a multiple of {STEP} from 0 to {MOST_BYTES}")
+        return e.const(vector("i64"), operand.value)
+    if not isinstance(operand, Register):
+        raise unsupported(instruction, "its size must be a register or a constant")
+    declared = e.types.get(operand.name, "u32")
+    type_ = "u64" if declared != "pred" and bits_of(declared) == 64 else "u32"
+    e.check_operand(instruction, operand, type_)
+    return e.resize(e.read(operand, type_, True), "i64", False)

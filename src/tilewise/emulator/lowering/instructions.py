@@ -97,6 +97,7 @@ class Instructions(SuspendPoints):
             self._guard_widening(instruction, sources)
         results = self.outline.lowered(self, instruction, form, sources)
         values = (results,) if isinstance(results, Value) else results
+        # Of more values than results the first ones count: a carry out may not be asked for.
         for target, value, type_ in zip(_targets(instruction), values, form.results, strict=False):
             if not isinstance(target, Register):
                 raise unsupported(instruction, "its destination must be a register")
@@ -113,7 +114,9 @@ class Instructions(SuspendPoints):
             raise unsupported(instruction, "not in this form") from None
         if len(form.sources) != len(instruction.operands) - 1:
             raise unsupported(instruction, f"it takes {len(form.sources)} sources")
-        targets = zip(_targets(instruction), form.results, strict=False)
+        if len(_targets(instruction)) != len(form.results):
+            raise unsupported(instruction, f"it has {len(form.results)} results")
+        targets = zip(_targets(instruction), form.results, strict=True)
         for operand, type_ in (*targets, *zip(instruction.operands[1:], form.sources, strict=True)):
             self.check_operand(instruction, operand, type_)
         return form

@@ -42,9 +42,7 @@ _UNSUPPORTED = {
         "tensor core instructions of sm_100 (tcgen05)": "tcgen05",
         "instructions on memory that several GPUs share (multimem)": "multimem",
         "instructions on a network of GPUs (fabric)": "fabric",
-        "requests for another cluster's work (clusterlaunchcontrol)": "clusterlaunchcontrol",
         "stack instructions": "alloca stacksave stackrestore",
-        "carry-less products": "clmad",
         "compressions of sparse matrices": "spcompress spdecompress",
     }.items()
     for opcode in opcodes.split()

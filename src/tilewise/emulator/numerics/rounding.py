@@ -14,6 +14,7 @@ __all__ = [
     "flush",
     "from_integer",
     "narrow",
+    "narrow_by_chance",
     "rectify",
     "shaped",
     "widen",
@@ -133,6 +134,21 @@ def narrow(e: Emitter, value: Value, to: Format, mode: str, finite: bool = False
     result = e.select(negative, signed, result)
     result = e.select(e.compare("icmp ugt", magnitude, endless), const(to.nan), result)
     return e.resize(result, to.storage, False)
+
+
+def narrow_by_chance(e: Emitter, value: Value, chance: Value, finite: bool) -> Value:
+    """A float as bf16: its upper half, one more where its lower half and the lowest 16 bits of ``chance`` carry.
+
+    Both formats have the same exponents, so that the same 16 digits go of normal and of subnormal numbers.
+    """
+    whole, to = e.cast("bitcast", value, "i32"), FORMATS["bf16"]
+    magnitude = e.op("and", whole, e.const(whole, 0x7FFF_FFFF))
+    result = e.op("lshr", e.op("add", magnitude, chance), e.const(whole, 16))
+    if finite:
+        result = e.intrinsic("llvm.umin", result, e.const(whole, to.largest))
+    sign = e.op("and", e.op("lshr", whole, e.const(whole, 16)), e.const(whole, 0x8000))
+    nan = e.compare("icmp ugt", magnitude, e.const(whole, FORMATS["f32"].infinity))
+    return e.resize(e.select(nan, e.const(whole, to.nan), e.op("or", result, sign)), "i16", False)
 
 
 def _carry(e: Emitter, digits: Value, lost: Value, mode: str, negative: Value) -> Value:

@@ -6,7 +6,7 @@ from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import FORMATS, narrow, rectify, widen
 
-__all__ = ["SMALL", "pack", "pack_exponents", "unpack", "unpack_exponents"]
+__all__ = ["SMALL", "pack", "pack_exponents", "unpack", "unpack_as_bf16", "unpack_exponents"]
 
 SMALL = {f"{name}x2": name for name in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")}
 _SINGLE = FORMATS["f32"]
@@ -22,17 +22,38 @@ def pack(e: Emitter, to: str, low: Value, high: Value, relu: bool) -> Value:
     return e.op("or", bottom, e.op("shl", top, e.const(top, of.bits)))
 
 
-def unpack(e: Emitter, of: str, packed: Value, relu: bool) -> Value:
-    """As f16x2."""
+def _widen_both(e: Emitter, of: str, packed: Value) -> list[Value]:
+    """Low and high number, as floats."""
     format_ = FORMATS[SMALL[of]]
     shift = 4 if format_.bits == 4 else 8
     mask = (1 << format_.bits) - 1
     parts = (packed, e.op("lshr", packed, e.const(packed, shift)))
-    numbers = [widen(e, e.op("and", part, e.const(part, mask)), format_) for part in parts]
+    return [widen(e, e.op("and", part, e.const(part, mask)), format_) for part in parts]
+
+
+def unpack(e: Emitter, of: str, packed: Value, relu: bool) -> Value:
+    """As f16x2."""
+    numbers = _widen_both(e, of, packed)
     if relu:
         numbers = [rectify(e, number) for number in numbers]
     low, high = (halves.down(e, number, "f16") for number in numbers)
     return halves.join(e, low, high)
+
+
+def unpack_as_bf16(
+    e: Emitter, of: str, packed: Value, scales: Value | None, *, relu: bool, finite: bool
+) -> Value:
+    """As bf16x2; ``scales`` are powers of two (ue8m0x2) that the numbers are multiplied by.
+
+    A float holds every product that is not too large for bf16 too: a number has four digits at most.
+    """
+    numbers = _widen_both(e, of, packed)
+    if scales is not None:
+        factors = (halves.up(e, half) for half in halves.split(e, "bf16x2", unpack_exponents(e, scales)))
+        numbers = [e.op("fmul", number, factor) for number, factor in zip(numbers, factors, strict=True)]
+    if relu:
+        numbers = [rectify(e, number) for number in numbers]
+    return halves.join(e, *(halves.down(e, number, "bf16", finite=finite) for number in numbers))
 
 
 def pack_exponents(e: Emitter, low: Value, high: Value, mode: str, finite: bool) -> Value:

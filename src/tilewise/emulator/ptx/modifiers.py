@@ -30,6 +30,7 @@ _HEADS: dict[str, tuple[tuple[str, ...], ...]] = {
         "madc": "lo hi",
         "mul24": "lo hi",
         "mad24": "lo hi",
+        "clmad": "lo hi",
         "dp2a": "lo hi",
         "shf": "l r",
         "div": "full",
@@ -52,6 +53,7 @@ _HEADS: dict[str, tuple[tuple[str, ...], ...]] = {
         "wgmma": "mma_async fence commit_group wait_group",
         "wmma": "load.a load.b load.c store.d mma",
         "griddepcontrol": "wait launch_dependents",
+        "clusterlaunchcontrol": "try_cancel.async query_cancel",
     }.items()
 }
 _COMPARISONS = _words("eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan")

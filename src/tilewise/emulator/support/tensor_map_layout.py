@@ -55,6 +55,7 @@ WRONG = (
     "the shared address is not a multiple of 128 bytes",
     "its size is not a multiple of 16 bytes",
     "an address of it is not a multiple of 16",
+    "st.bulk writes a multiple of 8 bytes, and 16,777,216 at most",
 )  # what is wrong with a copy, by the number that the run-time support reports
 OF_MAPS = range(1, 17)  # those that are about a tensor map
 

@@ -39,6 +39,7 @@ _ROUTINES = (
     "tilewise.emulator.profiling.recording",
     "tilewise.emulator.profiling.copies",
     "tilewise.emulator.support.bulk_requests",
+    "tilewise.emulator.support.fills",
     "tilewise.emulator.support.tensor_plan",
     "tilewise.emulator.support.tensor",
     "tilewise.emulator.support.reduction",
