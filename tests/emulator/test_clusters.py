@@ -400,6 +400,33 @@ st.global.u32 [%at], %v;
     assert (found == 4 * 64).all()
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_a_block_leaves_at_barriers_is_not_the_next_ones(order: Order) -> None:
+    """Later clusters run in the memory of earlier ones, all of whose warps arrived once more than they waited."""
+    found = barrier(
+        f"""
+{SYNC}
+setp.lt.u32 %q, %t, 32; @%q bra FIRST;
+bar.sync 1, 64;
+ld.shared.u32 %v, [word];
+bra.uni JOIN;
+FIRST:
+st.shared.u32 [word], 7;
+bar.arrive 1, 64;
+mov.u32 %v, 7;
+JOIN:
+st.global.u32 [%at], %v;
+bar.sync 0;
+@%q bar.arrive 1, 64;
+barrier.cluster.arrive;
+bra.uni END;
+""",
+        grid=12,
+        order=order,
+    )
+    assert (found == 7).all()
+
+
 @pytest.mark.parametrize("turns", [1, 2, 7])
 def test_phases_follow_one_another(turns: int) -> None:
     for order in ORDERS:
