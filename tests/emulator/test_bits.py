@@ -286,15 +286,43 @@ def test_tables_permutations_and_packs(way: str, count: int) -> None:
     check(tables() + packs(), inputs([32] * 4, count), way)
 
 
-@pytest.mark.parametrize(("way", "count"), WAYS)
-def test_saturating_sums_and_differences_stop_at_the_limits_of_their_type(way: str, count: int) -> None:
-    """Neither goes round, and neither stops at the limits of the unsigned type."""
-    s = number("s32")
-    rows = [
-        Row("add.sat.s32 {d}, {a}, {b};", 32, lambda a, b: clamped(s(a) + s(b), "s32")),
-        Row("sub.sat.s32 {d}, {a}, {b};", 32, lambda a, b: clamped(s(a) - s(b), "s32")),
+def arithmetic() -> list[Row]:
+    """Of the types that stand for several numbers in one register, and of those whose sums may stop at their limits."""
+    names: dict[str, Callable[..., int]] = {
+        "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "min": min, "max": max, "neg": lambda x, y: -x,
+    }  # fmt: skip
+
+    def row(name: str, modifier: str, type_: str) -> Row:
+        one = f"{type_[0]}{type_[1:].split('x')[0]}"
+        bits, end = (
+            int(one[1:]),
+            {".sat": clamped, ".relu": lambda x, _: max(x, 0)}.get(modifier, lambda x, _: x),
+        )
+
+        def model(a: int, b: int) -> int:
+            pairs = zip(*(elements(given, bits, one[0] == "s") for given in (a, b)), strict=True)
+            return joined([end(names[name](x, y), one) for x, y in pairs], bits)
+
+        return Row(f"{name}{modifier}.{type_} {{d}}, {{a}}{', {b}' * (name != 'neg')};", 32, model)
+
+    packed, bytes_ = ("u16x2", "s16x2", "u8x4", "s8x4"), ("u8x4", "s8x4")
+    forms = {
+        "add": packed, "add.sat": ("u32", "s32", *packed), "sub": bytes_, "sub.sat": ("s32", *bytes_),
+        "min": packed, "max": packed, "min.relu": ("s32", "s16x2", "s8x4"), "max.relu": ("s32", "s16x2", "s8x4"),
+        "neg": ("s8x4",),
+    }  # fmt: skip
+    return [
+        row(name, dot + modifier, type_)
+        for text, types in forms.items()
+        for name, dot, modifier in [text.partition(".")]
+        for type_ in types
     ]
-    check(rows, inputs([32, 32], count), way)
+
+
+@pytest.mark.parametrize(("way", "count"), WAYS)
+def test_packed_numbers_and_limits(way: str, count: int) -> None:
+    """No number carries into its neighbour, and .sat stops at the limits of its own type and signedness."""
+    check(arithmetic(), inputs([32, 32], count), way)
 
 
 # -- carry-less products -------------------------------------------------------------------------------

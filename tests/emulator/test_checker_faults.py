@@ -260,6 +260,30 @@ def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
         assert all("lane 4 reads lane 8" in item.message and "0x000000ff" in item.message for item in found)
 
 
+@pytest.mark.parametrize(("joined", "inside"), [("and", "lt"), ("or", "ge")])
+def test_a_comparison_joined_with_a_predicate_throws_undefined_values_away(joined: str, inside: str) -> None:
+    """Lanes 4 to 7 read lanes that are not there; the predicate decides without the value up to a lane, or not."""
+    text = f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 y, .param .u32 last) {{
+.reg .b32 %t, %v, %last; .reg .b64 %at, %off; .reg .pred %p, %q;
+ld.param.u64 %at, [y]; ld.param.u32 %last, [last];
+mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %at, %off;
+ld.global.u32 %v, [%at];
+shfl.sync.down.b32 %v, %v, 4, 31, 0xff;
+setp.{inside}.u32 %p, %t, %last;
+setp.gt.{joined}.u32 %q, %v, 0, %p;
+selp.u32 %v, 1, 2, %q;
+st.global.u32 [%at], %v;
+ret; }}"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for last, used in ((4, False), (5, True)):
+        found = kernel.check(1, 8, [np.ones(8, np.int32), last])
+        assert [item.kind for item in found] == ["shuffle-inactive-lane"] * used, (joined, last)
+
+
 def test_a_level_is_one_of_three() -> None:
     with pytest.raises(ArgumentError, match="info, warning, error"):
         tw.Kernel(COPIED, "copied", "sm_80").check(1, 1, [0, 0, 0], level="all")

@@ -295,6 +295,23 @@ def test_the_memory_of_a_block_goes_with_it(order: Order) -> None:
     assert re.search(r"block \(\d, \d, \d\) \(rank [01] in cluster \(\d, \d, \d\)\), thread", said)
 
 
+def test_a_fault_names_the_block_whose_memory_it_is() -> None:
+    text = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u32 rank) {
+.reg .b32 %rank, %a, %v; .shared .align 4 .b8 word[8];
+ld.param.u32 %rank, [rank]; mapa.shared::cluster.u32 %a, word, %rank;
+ld.shared::cluster.u32 %v, [%a+2];
+ret; }"""
+    made = tw.Kernel.from_ptx(text, "k")
+    for place in places((2, 2, 2), (2, 2, 2)):
+        with pytest.raises(KernelFault) as raised:
+            made((2, 2, 2), 1, [np.uint32(place["rank"])], cluster=(2, 2, 2), device=emulator())
+        assert f"misaligned read of 4 bytes at shared address 0x2 of block {place['at']}" in str(raised.value)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_loops_wait_for_blocks_and_for_clusters(order: Order) -> None:
     """Each block waits for the one before it, and the first cluster for all others, on one thread."""
@@ -398,6 +415,33 @@ st.global.u32 [%at], %v;
         order=order,
     )
     assert (found == 4 * 64).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_a_block_leaves_at_barriers_is_not_the_next_ones(order: Order) -> None:
+    """Later clusters run in the memory of earlier ones, all of whose warps arrived once more than they waited."""
+    found = barrier(
+        f"""
+{SYNC}
+setp.lt.u32 %q, %t, 32; @%q bra FIRST;
+bar.sync 1, 64;
+ld.shared.u32 %v, [word];
+bra.uni JOIN;
+FIRST:
+st.shared.u32 [word], 7;
+bar.arrive 1, 64;
+mov.u32 %v, 7;
+JOIN:
+st.global.u32 [%at], %v;
+bar.sync 0;
+@%q bar.arrive 1, 64;
+barrier.cluster.arrive;
+bra.uni END;
+""",
+        grid=12,
+        order=order,
+    )
+    assert (found == 7).all()
 
 
 @pytest.mark.parametrize("turns", [1, 2, 7])

@@ -19,6 +19,7 @@ from tests.clocks import least_seconds, seconds
 from tests.emulator.many import refused as said_of
 from tests.fuzz import children, mutate
 from tilewise.emulator.lowering.tables import edit_distance
+from tilewise.emulator.running import run
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -216,6 +217,38 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     assert "warp 0" in said
     assert "barrier 3" in said
     assert "2 of its 3 warps have left" in said
+
+
+@pytest.mark.parametrize(
+    ("loop", "named"),
+    [
+        # Of several instructions of a loop, the one that may see what others do.
+        ("ld.global.u32 %r1, [%l0+8]; ld.volatile.global.u32 %r2, [%l0];", "volatile"),
+        ("ld.global.u32 %r1, [%l0+8]; atom.global.or.b32 %r2, [%l0], 0;", "atom"),
+        ("add.u32 %r1, %r1, 1; ld.global.u32 %r2, [%l0];", "ld.global.u32 %r2"),
+        ("add.u32 %r1, %r1, 1; nanosleep.u32 0;", "add.u32 %r1"),
+    ],
+)
+def test_a_deadlock_in_a_loop_names_the_line_that_waits(
+    loop: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_CLOSED_SECONDS", 0.02)
+    monkeypatch.setattr(run, "_STUCK_SECONDS", 0.05)
+    lines = "\n".join(f"{one.strip()};" for one in loop.split(";") if one.strip())
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{
+.reg .b32 %r<4>; .reg .b64 %l0; .reg .pred %p;
+ld.param.u64 %l0, [x];
+mov.u32 %r1, 0; mov.u32 %r2, 0;
+ld.global.u32 %r3, [%l0+4];
+again:
+{lines}
+setp.eq.u32 %p, %r2, 0;
+@%p bra again;
+ret; }}"""
+    with pytest.raises(tw.errors.Deadlock, match="no block gets on") as caught:
+        tw.Kernel.from_ptx(text, "k")(1, 32, [np.zeros(4, np.uint32)], device="emulator")
+    (number, line), *_ = ((i, line) for i, line in enumerate(text.splitlines(), 1) if named in line)
+    assert f"warp 0 waits in a loop for memory to change\n    PTX line {number}: {line}" in str(caught.value)
 
 
 def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:

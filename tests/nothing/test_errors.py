@@ -486,3 +486,11 @@ def test_an_argument_whose_repr_fails_is_still_named() -> None:
 
     with pytest.raises(ArgumentError, match="m must be an integer, not a Broken"):
         Problem(cast(Any, Broken()), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "end"), [(12, "'n11'"), (13, "'n11' and 1 more"), (20, "'n11' and 8 more")]
+)
+def test_a_name_like_no_other_is_answered_with_the_first_dozen(count: int, end: str) -> None:
+    said = str(UnknownNameError("kernel", "zzzz", [f"n{i}" for i in range(count)]))
+    assert "known: 'n0', " in said and said.endswith(end)

@@ -33,7 +33,6 @@ TYPE_BYTES |= {
     "u8x4": 4,
 }
 _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "tf32": "float", "f64": "double", "pred": "i1"}
-_PACKED = {"f16x2": "half", "bf16x2": "bfloat", "f32x2": "float", "s16x2": "i16", "u16x2": "i16"}
 
 
 def bits_of(type_: str) -> int:
