@@ -71,7 +71,8 @@ def matmul(
     """Multiply matrices: C[m, n] = A[m, k] · B[k, n].
 
     ``a`` and ``b`` are arrays of NumPy, PyTorch, CuPy, JAX, of anything with DLPack or the CUDA array interface, or
-    tilewise's own, in float16, bfloat16, float32, float64, float8, int8, int32 or int64, of any sizes and strides. They
+    tilewise's own, in float16, bfloat16, float32, float64, complex64, complex128, float8, int8, int32 or int64, of any
+    sizes and strides. They
     may be of different libraries where they lie on one device. Stacks, broadcasting and operands of one axis work as in
     ``numpy.matmul``. 16-bit types are summed in float32, integers modulo 2ⁿ in int32 (int64 in int64), which is also
     what the result of int8 holds. The result is of the caller's kind, made by the caller's

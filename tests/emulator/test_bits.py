@@ -291,13 +291,15 @@ def arithmetic() -> list[Row]:
     names: dict[str, Callable[..., int]] = {
         "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "min": min, "max": max, "neg": lambda x, y: -x,
     }  # fmt: skip
+    ends: dict[str, Callable[[int, str], int]] = {
+        "": lambda x, _: x,
+        ".sat": clamped,
+        ".relu": lambda x, _: max(x, 0),
+    }
 
     def row(name: str, modifier: str, type_: str) -> Row:
         one = f"{type_[0]}{type_[1:].split('x')[0]}"
-        bits, end = (
-            int(one[1:]),
-            {".sat": clamped, ".relu": lambda x, _: max(x, 0)}.get(modifier, lambda x, _: x),
-        )
+        bits, end = int(one[1:]), ends[modifier]
 
         def model(a: int, b: int) -> int:
             pairs = zip(*(elements(given, bits, one[0] == "s") for given in (a, b)), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def test_products_are_right_and_timed(dtype: str) -> None:
         assert row.seconds is not None and 1e-7 < row.seconds < 1e-2
         assert 0.02 < row.ratio.low <= row.ratio.median <= row.ratio.high < 50
         assert row.tflops is not None and row.tflops < 2000
-    assert torch.cuda.mem_get_info()[0] > free - (512 << 20)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # others take memory of the same GPU meanwhile
+        assert torch.cuda.mem_get_info()[0] > free - (512 << 20)
     assert json.dumps(figures.to_dict())
 
 

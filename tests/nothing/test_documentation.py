@@ -146,7 +146,7 @@ def newest(results: list[Path]) -> Path:
 
 
 def test_pictures_are_those_of_the_newest_results() -> None:
-    newest = max((ROOT / "docs/results").glob("gemm-*.json"), key=lambda file: file.name)
+    newest = max((ROOT / "docs/results").glob("gemm-????-??-??.json"), key=lambda file: file.name)
     drawn = draw_gemm(json.loads(newest.read_text(encoding="utf-8"))).to_svg()
     kept = (ROOT / "docs/images/gemm.svg").read_text(encoding="utf-8")
     assert kept == drawn, "stale: make docs"
