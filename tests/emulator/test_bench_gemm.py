@@ -270,6 +270,8 @@ def test_what_nvidia_smi_prints() -> None:
     samples = [Sample(float(at), 1000.0 + at, 100.0, 50.0) for at in range(10)]
     load = average(samples, [(2.0, 3.0), (7.5, 8.0)])
     assert load is not None and load.clock_mhz == pytest.approx(1000 + (2 + 3 + 8) / 3)
+    early = average([Sample(0.0, 1.0, 1.0, 1.0), *samples[2:4]], [(2.0, 3.0)])
+    assert early is not None and early.clock_mhz == pytest.approx(1002.5)  # none that was taken before
     assert average(samples, [(20.0, 30.0)]) is None
 
 

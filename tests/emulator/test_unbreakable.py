@@ -173,7 +173,7 @@ def test_a_fault_says_who_and_where() -> None:
         """
         extern "C" __global__ void late(float *x, int n)
         {
-            if (threadIdx.x % 3 == 1)
+            if (threadIdx.x % 3 == 1 && blockIdx.x + 2 * blockIdx.y + 4 * blockIdx.z == 7)
                 for (int i = 0; i < threadIdx.x; ++i)
                     x[n + i] = i;
         }
@@ -183,11 +183,11 @@ def test_a_fault_says_who_and_where() -> None:
     )
     x = np.zeros(10, np.float32)
     with pytest.raises(tw.errors.KernelFault) as caught:
-        kernel(2, 32, [x, 9], device="emulator")
+        kernel((2, 2, 2), 32, [x, 9], device="emulator")
     said = str(caught.value)
     assert "write of 4 bytes" in said
     assert "0 bytes past the end of args[0] (float *x), the float32 array of shape (10,)" in said
-    assert "kernel late, block (0, 0, 0), thread (4, 0, 0)" in said
+    assert "kernel late, block (1, 1, 1), thread (4, 0, 0)" in said
     assert "PTX line" in said
     assert "kernel.cu:6" in said
 

@@ -401,7 +401,7 @@ def test_old_temporary_files_go_with_an_eviction_and_young_ones_stay(tmp_path: P
     cache = Cache(tmp_path, limit_bytes=3000)
     assert cache.put("binary", KEY, PARTS)
     folder = entry_of(cache).parent
-    old, young = folder / f".1-{'0' * 16}.tmp", folder / f".1-{'1' * 16}.tmp"
+    old, young = (folder / module._temporary_name() for _ in range(2))
     for file in (old, young):
         file.write_bytes(bytes(500))
     os.utime(old, (1, 1))

@@ -123,6 +123,10 @@ def test_sums_in_float16_have_their_own_bound_and_the_result_another(k: int) -> 
     large, eights = np.full((5, k), 2.0**15, np.float16), np.full((k, 4), 8, np.float16)
     for value, ok in ((np.inf, True), (-np.inf, False), (np.nan, False)):
         assert bool(compare(np.full((5, 4), value, np.float32), large, eights, arithmetic="f16")) == ok
+    beyond = np.full((1, 1), 65520.0, np.float32)  # sums just beyond the largest float16: any number is right
+    for factor, ok in ((1.0, True), (0.25, False)):
+        one, other = np.full((1, 1), 256 * factor, np.float16), np.full((1, 1), 256, np.float16)
+        assert bool(compare(beyond / 2, one, other, arithmetic="f16")) == ok
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])  # operands cannot tell float64's
