@@ -104,14 +104,15 @@ def compare(
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
     sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
     float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
-    2ⁿ of the result's type. Of complex numbers each part has its bound. Of float8 operands it allows for the few
-    places that Hopper's tensor cores keep of sums.
+    2ⁿ of the result's type. Of complex numbers each part has its bound and counts by itself. Of float8 operands it
+    allows for the few places that Hopper's tensor cores keep of sums.
     """
     left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
         return _compare_integers(got, left, right)
     if "c" in (left.dtype.kind, right.dtype.kind):
-        return _compare_complex(got, left, right, epilogue, kept, accumulate, terms, arithmetic)
+        how = {"accumulate": accumulate, "terms": terms, "kept": kept, "arithmetic": arithmetic}
+        return _compare_complex(got, left, right, epilogue, **how)
     expected = multiply(left, right)
     if kept is not None and (epilogue is None or kept not in epilogue.expression.written):
         raise ArgumentError("kept", "must be a name that the epilogue keeps values in, or sums", kept)
@@ -160,8 +161,7 @@ def _compare_complex(
     left: npt.NDArray[Any],
     right: npt.NDArray[Any],
     epilogue: EpilogueCall | None,
-    kept: str | None,
-    *rest: Any,
+    **how: Any,
 ) -> Comparison:
     """The same for complex numbers, by their parts: rows of A with real and imaginary parts in turn, times four real
     numbers for each of B."""
@@ -169,21 +169,18 @@ def _compare_complex(
         raise ArgumentError("result", "must have complex elements, as a or b has", got.dtype.name)
     if right.ndim == 1:
         right, got = right[:, None], got[..., None]
-    parts, turned = (
-        _parts_of(right),
-        _in_turn(-right.imag, right.real),
-    )  # NOTE: 1j * right has 0 times infinity
+    # NOTE: 1j * right has 0 times infinity.
+    parts, turned = _parts_of(right), _in_turn(-right.imag, right.real)
     rows = np.stack([parts, turned], axis=-2).reshape(*right.shape[:-2], 2 * right.shape[-2], parts.shape[-1])
     if epilogue is not None:
         arrays = {name: one for name, one in epilogue.given.items() if not isinstance(one, numbers.Real)}
         epilogue = epilogue.replace(
             {name: _parts_of(np.broadcast_to(one, got.shape)) for name, one in arrays.items()}
         )
-    names = dict(zip(("accumulate", "terms", "arithmetic"), rest, strict=True))
-    found = compare(_parts_of(got), _parts_of(left), rows, epilogue=epilogue, kept=kept, **names)
+    found = compare(_parts_of(got), _parts_of(left), rows, epilogue=epilogue, **how)
     if found.where is None:
         return found
-    return replace(found, where=(*found.where[:-1], found.where[-1] // 2), elements=found.elements // 2)
+    return replace(found, where=(*found.where[:-1], found.where[-1] // 2))
 
 
 def _parts_of(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

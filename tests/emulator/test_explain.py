@@ -80,6 +80,9 @@ def test_published_figures(conflicted: Explanation) -> None:
 
 
 def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
+    assert "recorded" in conflicted.text and conflicted.text.endswith(
+        ".html()"
+    )  # what it is of, and where to look on
     names = [fact.name for panel in conflicted.panels for fact in panel.facts]
     assert len(names) == len({*names})
     for panel in conflicted.panels:

@@ -9,6 +9,7 @@ import tilewise as tw
 from tilewise.cli.main import main
 from tilewise.errors import UnknownNameError
 from tilewise.instruments.metric_names import check_metric_names, known_metric_names
+from tilewise.instruments.profile import DEFAULT
 
 ODD = """extern "C" __global__ void odd(float *x) {
     __shared__ float s[128]; s[threadIdx.x] = atomicAdd(x + 200, 1.0f); __syncthreads(); x[threadIdx.x] = s[127 - threadIdx.x]; }"""
@@ -31,6 +32,7 @@ def test_names_of_bulk_copies_and_of_ptx_are_known() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     check_metric_names(["smsp__inst_executed.sum", "l1tex__*", "regex:^dram", "launch__grid_size"])
     check_metric_names(None)
+    check_metric_names(DEFAULT)  # what a table shows
     with pytest.raises(UnknownNameError, match=r"smsp__inst_executed\.sum"):
         check_metric_names(["l1tex__*", "smsp__inst_execute.sum"])
 

@@ -52,6 +52,21 @@ def test_the_exact_result_rounded_once_passes(kind: str, seed: int, k: int) -> N
     assert compare(multiply(a, b).astype(TYPES[kind]), a, b, accumulate=kind)
 
 
+def test_each_part_of_complex_numbers_has_its_bound() -> None:
+    (a, b), (c, d) = operands(1, 4, 3, 20), operands(2, 4, 3, 20)
+    z, w = a + 1j * c, b + 1j * d
+    exact = multiply(z, w)
+    assert exact.dtype == np.complex128 and compare(exact.astype("complex64"), z, w)
+    for part in (1, 1j):
+        for wrong in (1e-4, np.nan, np.inf):
+            got = exact.copy()
+            got[2, 1] += complex(0, wrong) if part == 1j else wrong
+            found = compare(got.astype("complex64"), z, w)
+            assert not found and found.where == (2, 1) and (found.failures, found.elements) == (1, 24)
+    assert not compare(poisoned((4, 3), "complex64"), z, w)
+    assert not compare(exact.conj().astype("complex64"), z, w)
+
+
 # -- the bound, computed a second time ------------------------------------------------------------
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
