@@ -34,7 +34,7 @@ _ELEMENT_TYPES = {
     20: "float8_e4m3fn",
 }
 
-_MAJOR, _MINOR_MOST = 0, 4  # the versions that this file was compared with
+_MAJOR, _MINOR_LEAST, _MINOR_MOST = 0, 1, 4  # the versions that this file is for
 _METADATA = 1  # XLA_FFI_Extension_Metadata
 _EXECUTE = 3  # XLA_FFI_ExecutionStage_EXECUTE
 _STRING = 4  # XLA_FFI_AttrType_STRING
@@ -172,7 +172,7 @@ class CallFrame(ctypes.Structure):
             return False
         metadata = extension.metadata.contents
         # NOTE: XLA takes its own version and some before it. With one that is newer than those known here, it decides.
-        minor = min(self.api.contents.version.minor, _MINOR_MOST)
+        minor = min(self.api.contents.version.minor, _MINOR_MOST) if self.api else _MINOR_LEAST
         metadata.version = _Version(ctypes.sizeof(_Version), None, _MAJOR, minor)
         metadata.traits = 0
         return True
