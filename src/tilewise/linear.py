@@ -71,9 +71,9 @@ def linear(
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
         scales = {"x.scale": of_x, "weight.scale": of_weight}
-        operators.refuse(out=out, arithmetic=arithmetic, plan=plan, copy=copy, **scales)
+        operators.refuse(out=out, plan=plan, copy=copy, **scales)
         recorded: ArrayT = operators.linear(
-            x, weight, bias, activation=activation, residual=residual, device=device
+            x, weight, bias, activation=activation, residual=residual, arithmetic=arithmetic, device=device
         )
         return recorded
     left = interop.view("x", interop.as_array("x", x))

@@ -101,7 +101,8 @@ def matmul(
     bfloat16 unless ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor
     cores keep fewer places.
 
-    torch's gradients are recorded where a tensor requires one: see docs/torch.md.
+    torch's gradients are recorded where a tensor requires one: see docs/torch.md. Inside jax.jit, jax.grad and jax.vmap
+    it is part of what they compile and differentiate: see docs/jax.md.
 
     >>> import numpy as np, tilewise as tw
     >>> tw.matmul(np.ones((2, 3), "float32"), np.ones((3, 4), "float32"))[0, 0]
@@ -122,9 +123,10 @@ def matmul(
         return scaled
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
-        operators.refuse(out=out, epilogue=epilogue, arithmetic=arithmetic, plan=plan, copy=copy)
+        operators.refuse(out=out, epilogue=epilogue, plan=plan, copy=copy)
         recorded: ArrayT = operators.matmul(
-            a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c, device=device
+            a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c,
+            arithmetic=arithmetic, device=device,
         )  # fmt: skip
         return recorded
     open_ = plan is None and copy is None and arithmetic is None

@@ -60,8 +60,9 @@ def test_python_runs_and_prints_what_it_says(
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     text = document.read_text(encoding="utf-8")
-    if "\nimport torch\n" in text:
-        pytest.importorskip("torch")
+    for framework in ("torch", "jax"):
+        if f"\nimport {framework}\n" in text:
+            pytest.importorskip(framework)
     for match in EXAMPLE.finditer(text):
         line = text[: match.start()].count("\n") + 2
         code = compile("\n" * (line - 1) + match[1], str(document), "exec")

@@ -52,8 +52,9 @@ def test_every_module_says_what_it_offers_and_has_it() -> None:
     for found in pkgutil.walk_packages(tilewise.__path__, "tilewise."):
         if ".rung_" in found.name or found.name == "tilewise.__main__":
             continue
-        if found.name.startswith("tilewise.interop.torch") and importlib.util.find_spec("torch") is None:
-            continue  # what is made for torch imports it
+        made_for = re.match(r"tilewise\.interop\.(torch|jax)\b", found.name)
+        if made_for and importlib.util.find_spec(made_for[1]) is None:
+            continue  # what is made for torch or JAX imports it
         module = importlib.import_module(found.name)
         assert module.__doc__, f"{found.name} has no docstring"
         # A package that only gathers its modules has nothing of its own to offer.
@@ -69,11 +70,11 @@ def test_importing_loads_nothing_heavy() -> None:
 
 def test_arrays_and_gradients_load_no_framework() -> None:
     loaded = python(
-        "import sys, numpy, tilewise, tilewise.interop.torch; tilewise.matmul; print(*sorted(sys.modules))"
+        "import sys, numpy, tilewise, tilewise.interop.torch, tilewise.interop.jax; tilewise.matmul; "
+        "print(*sorted(sys.modules))"
     ).split()
-    assert not [
-        name for name in ("torch", "cupy", "jax", "tilewise.interop.torch.gradients") if name in loaded
-    ]
+    later = ("tilewise.interop.torch.gradients", "tilewise.interop.jax.functions")
+    assert not [name for name in ("torch", "cupy", "jax", *later) if name in loaded]
 
 
 def test_plain_data_loads_nothing_heavy() -> None:

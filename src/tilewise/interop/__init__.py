@@ -20,11 +20,12 @@ from tilewise.errors import ArgumentError
 from tilewise.interop.cupy import CupyLibrary
 from tilewise.interop.dtypes import numpy_dtype, result_type
 from tilewise.interop.handover import HandoverLibrary, speaks_a_protocol
-from tilewise.interop.jax import JaxLibrary
+from tilewise.interop.jax import JaxLibrary, XlaBuffer, XlaLibrary, functions_for
 from tilewise.interop.mixing import Common, common
 from tilewise.interop.numpy import NumpyLibrary, as_array, numpy_of
 from tilewise.interop.own import OwnLibrary
-from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo, operators_for
+from tilewise.interop.torch import TorchLibrary, keep_out_of_dynamo
+from tilewise.interop.torch import operators_for as torch_operators_for
 from tilewise.interop.view import CUDA, HOST, Library, View, may_overlap
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
     "view_output",
 ]
 
-_OWN, _HANDOVER = OwnLibrary(), HandoverLibrary()
+_OWN, _HANDOVER, _XLA = OwnLibrary(), HandoverLibrary(), XlaLibrary()
 # The class whose instances are a library's arrays, and what serves them.
 _FRAMEWORKS: dict[str, tuple[str, Callable[[], Library]]] = {
     "numpy": ("ndarray", functools.cache(NumpyLibrary)),
@@ -55,6 +56,14 @@ _FRAMEWORKS: dict[str, tuple[str, Callable[[], Library]]] = {
     "jax": ("Array", functools.cache(JaxLibrary)),
 }
 _by_type: dict[type, Library] = {}
+
+
+def operators_for(*arrays: Any) -> Any:
+    """The module whose ``matmul`` and ``linear`` a call with these goes through: torch's operators or JAX's functions.
+
+    None where a product is a launch and nothing else: of arrays in memory that record no gradients.
+    """
+    return torch_operators_for(*arrays) or functions_for(*arrays)
 
 
 def view(argument: str, array: Any) -> View:
@@ -90,6 +99,8 @@ def _recognise(argument: str, array: Any) -> Library:
     """The library that a base class of the array's type belongs to, else that of the protocols it supports."""
     if isinstance(array, GpuArray | EmulatedArray):
         return _OWN
+    if isinstance(array, XlaBuffer):
+        return _XLA
     for base in type(array).__mro__:
         root = base.__module__.partition(".")[0]
         root = "jax" if root == "jaxlib" else root  # JAX's compiled half

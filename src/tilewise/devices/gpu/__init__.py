@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 
 from tilewise.devices.gpu.arrays import GpuArray
-from tilewise.devices.gpu.device import Clocks, GpuDevice, MemorySize, count, open, why_not
+from tilewise.devices.gpu.device import Clocks, GpuDevice, MemorySize, count, find_gpu, open, why_not
 from tilewise.devices.gpu.streams import Event, Graph, Stream, streams_entered
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "MemorySize",
     "Stream",
     "count",
+    "find_gpu",
     "open",
     "streams_entered_address",
     "why_not",

@@ -37,7 +37,7 @@ from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable, integ
 from tilewise.launch import Launch, LaunchLimits
 from tilewise.toolchain.binary import Binary
 
-__all__ = ["Clocks", "GpuDevice", "MemorySize", "count", "open", "why_not"]
+__all__ = ["Clocks", "GpuDevice", "MemorySize", "count", "find_gpu", "open", "why_not"]
 
 _ARCH_SPECIFIC_FROM = (9, 0)  # sm_90a and later have instructions that only their own arch has
 
@@ -71,6 +71,12 @@ def open(ordinal: int = 0) -> GpuDevice:
             there = "only gpu:0" if have == 1 else f"gpu:0 to gpu:{have - 1}"
             raise DeviceUnavailable(f"gpu:{ordinal} does not exist: this machine has {there}")
         return _opened.setdefault((os.getpid(), ordinal), GpuDevice(ordinal))
+
+
+def find_gpu(address: int) -> GpuDevice:
+    """The GPU that has an address in its memory."""
+    first = open(0)
+    return first if count() == 1 else open(first.find_ordinal(address))
 
 
 class MemorySize(NamedTuple):
@@ -252,14 +258,19 @@ class GpuDevice:
         return foreign
 
     def _lies_here(self, ptr: int) -> None:
+        ordinal = self.find_ordinal(ptr)
+        if ordinal != self.ordinal:
+            raise self._elsewhere("source", f"gpu:{ordinal}")
+
+    def find_ordinal(self, address: int) -> int:
+        """The number of the GPU, this one or another, that has an address in its memory."""
         cuda, doing = driver(), "asking where an array lies"
         with self._scope(doing):
             which = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-            status, ordinal = cuda.cuPointerGetAttribute(which, ptr)
+            status, ordinal = cuda.cuPointerGetAttribute(which, address)
         if int(status):
-            raise ArgumentError("source", "must lie in a GPU's memory", hex(ptr))
-        if int(ordinal) != self.ordinal:
-            raise self._elsewhere("source", f"gpu:{int(ordinal)}")
+            raise ArgumentError("source", "must lie in a GPU's memory", hex(address))
+        return int(ordinal)
 
     # ── streams ──
 

@@ -263,9 +263,11 @@ def matmul(
     alpha: float = 1.0,
     beta: float | None = None,
     c: torch.Tensor | None = None,
+    arithmetic: str | None = None,
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
+    refuse(arithmetic=arithmetic)
     _check_tensors(Terms._fields, (a, b, bias, c, residual))
     factor = 1.0 if beta is None else beta
     return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
@@ -278,9 +280,11 @@ def linear(
     *,
     activation: str | None = None,
     residual: torch.Tensor | None = None,
+    arithmetic: str | None = None,
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.linear` of tensors, by the cheapest way that records gradients where they are wanted."""
+    refuse(arithmetic=arithmetic)
     _check_tensors(("x", "weight", "bias", "residual"), (x, weight, bias, residual))
     _check_linear(x, weight)
     return _multiply(x, weight.mT, bias, None, residual, activation, 1.0, 1.0, device)

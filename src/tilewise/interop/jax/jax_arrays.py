@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -16,7 +17,7 @@ from tilewise.interop.numpy import describe_host
 from tilewise.interop.own import describe_gpu
 from tilewise.interop.view import HOST, Library, View
 
-__all__ = ["JaxLibrary"]
+__all__ = ["JaxLibrary", "functions_for"]
 
 _ALIGNMENT = 64  # JAX takes host memory over without a copy from here on
 
@@ -50,7 +51,7 @@ class JaxLibrary(Library):
         """The one device of a concrete array of numbers."""
         if isinstance(array, self._jax.core.Tracer):
             rule = "must be a concrete array: inside jax.jit, jax.grad and jax.vmap there is only a tracer"
-            fix = "call it outside the transformation, or through jax.pure_callback"
+            fix = "call tw.matmul or tw.linear, this outside of them, or it through jax.pure_callback"
             raise ArgumentError(argument, rule, None, fix)
         if not isinstance(array.dtype, np.dtype):
             raise ArgumentError(argument, "must have numbers as elements", str(array.dtype))
@@ -83,6 +84,16 @@ class JaxLibrary(Library):
         """How to copy a JAX array elsewhere."""
         which = "'cpu')[0" if space == HOST else f"'gpu')[{space[1]}"
         return f"jax.device_put({argument}, jax.devices({which}])"
+
+
+def functions_for(*arrays: Any) -> Any:
+    """The module of functions that a product of these goes through: of tracers of JAX, which stand for arrays. None
+    where there are none.
+    """
+    jax: Any = sys.modules.get("jax")
+    if not hasattr(jax, "core") or not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return None
+    return importlib.import_module("tilewise.interop.jax.functions")
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

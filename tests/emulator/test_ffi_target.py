@@ -1,0 +1,86 @@
+"""The handler of products in compiled JAX, called as XLA calls it: results, errors, and what it answers at registration."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fake_xla import Buffer, FakeXla
+from tilewise.interop.jax import call_frame
+from tilewise.interop.jax.ffi_target import handlers
+from tilewise.interop.jax.product_attributes import ProductAttributes
+
+DRAW = np.random.default_rng(3)
+
+
+def buffer(array: Any) -> Buffer:
+    return array.ctypes.data, array.shape, str(array.dtype)
+
+
+def random(*shape: int) -> Any:
+    return DRAW.standard_normal(shape)
+
+
+def test_a_product_in_memory_as_it_lies() -> None:
+    a, b, bias, out, pre = random(2, 7, 4), random(3, 7), random(3), np.zeros((2, 4, 3)), np.zeros((2, 4, 3))
+    attributes = ProductAttributes(
+        ("bias",), transpose_a=True, transpose_b=True, activation="relu", alpha=0.5, keep=True
+    )
+    xla = FakeXla()
+    assert (
+        xla.call(handlers["cpu"], [*map(buffer, (a, b, bias))], [buffer(out), buffer(pre)], attributes)
+        is None
+    )
+    wanted = 0.5 * a.swapaxes(1, 2) @ b.T + bias
+    np.testing.assert_allclose(pre, wanted, rtol=1e-12)
+    np.testing.assert_allclose(out, np.maximum(wanted, 0), rtol=1e-12)
+
+
+def test_nothing_to_multiply() -> None:
+    nothing: Buffer = (0, (0, 3), "float64")
+    assert (
+        FakeXla().call(
+            handlers["CUDA"], [(0, (0, 2), "float64"), (0, (2, 3), "float64")], [nothing], ProductAttributes()
+        )
+        is None
+    )
+    a, b, out = random(2, 0), random(0, 3), np.ones((2, 3))
+    assert FakeXla().call(handlers["cpu"], [buffer(a), buffer(b)], [buffer(out)], ProductAttributes()) is None
+    assert not out.any()
+
+
+def test_attributes_survive_their_text() -> None:
+    every = ProductAttributes(
+        ("c", "residual"), True, False, "gelu", 0.1, float("inf"), True, "tf32", "gpu:1"
+    )
+    assert ProductAttributes.from_json(every.to_json().encode()) == every
+    assert every.expression == "gelu(keep(pre, alpha * acc + beta * c)) + residual"
+    assert not ProductAttributes().changes_sums and ProductAttributes(alpha=2).is_bilinear
+
+
+@pytest.mark.parametrize("platform", ["cpu", "CUDA"])
+def test_the_version_is_no_newer_than_what_is_known(platform: str) -> None:
+    assert FakeXla().ask_version(handlers[platform], 1) == (0, 1, 0)
+    assert FakeXla().ask_version(handlers[platform], 99) == (0, 4, 0)
+
+
+def test_errors_are_xlas_with_one_line() -> None:
+    a, out = random(2, 2), np.zeros((2, 2))
+    given = handlers["cpu"], [buffer(a), buffer(a)], [buffer(out)]
+    xla = FakeXla()
+    bad = ProductAttributes(device="tpu")
+    assert xla.call(*given, bad) == (3, "device must be 'gpu', 'gpu:N' or 'emulator', not 'tpu'")
+    for changes, message in (
+        ({"stage": 1}, "tilewise: RuntimeError: XLA called a handler of tilewise in stage 1, which it has none for"),
+        ({"struct_size": 8}, "tilewise: RuntimeError: XLA's call frame has 8 bytes, and tilewise needs .*newer jaxlib"),
+        ({"attrs": call_frame._Attributes()}, "tilewise: RuntimeError: XLA's call of tilewise has no attribute product"),
+    ):  # fmt: skip
+        code, text = xla.call(*given, ProductAttributes(), **changes) or (0, "")
+        assert code == 13 and "\n" not in text
+        assert re.fullmatch(message, text)
+    assert xla.call(*given, ProductAttributes()) is None
+    assert ctypes.sizeof(call_frame.CallFrame) == 168  # XLA_FFI_CallFrame_STRUCT_SIZE of versions 0.3 and 0.4
