@@ -84,6 +84,8 @@ def _vary_alike(*operands: Any) -> tuple[Any, ...]:
 
     NOTE: the transpose of that adds up the gradient of what is the same everywhere.
     """
+    if not hasattr(_jax, "typeof"):  # before JAX 0.6, which keeps no such count
+        return operands
     varying = [_varying(_jax.typeof(one)) for one in operands]
     every = frozenset().union(*varying)
     return tuple(
@@ -160,8 +162,8 @@ def _push_forward(
         d_result = spread if d_result is None else d_result + spread
     found = [d_result, d_pre][: 1 + product.keep]
     shown = results[: 1 + product.keep]
-    zeros = [ad.Zero.from_primal_value(one) if d is None else d for one, d in zip(shown, found, strict=True)]
-    return shown, zeros
+    # NOTE: one is missing where the residual alone moves, which ``pre`` knows nothing of.
+    return shown, [jnp.zeros_like(one) if d is None else d for one, d in zip(shown, found, strict=True)]
 
 
 def _of_sums(
