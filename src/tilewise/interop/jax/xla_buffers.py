@@ -21,7 +21,7 @@ def _strides_of_rows(shape: tuple[int, ...]) -> tuple[int, ...]:
     return contiguous(shape, 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # NOTE: not frozen, which takes four times as long to make
 class XlaBuffer:
     """Memory that XLA owns and keeps for the length of a call; on a GPU, in the order of its stream."""
 
