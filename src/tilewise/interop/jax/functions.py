@@ -58,7 +58,7 @@ def matmul(
     >>> jax.jit(matmul)(jax.numpy.ones((2, 3)), jax.numpy.ones((3, 4))).shape
     (2, 4)
     """
-    a, b = _array("a", a), _array("b", b)
+    a, b = _as_matrix("a", a), _as_matrix("b", b)
     row, column = a.ndim == 1, b.ndim == 1
     a = a[None] if row else a
     b = b[:, None] if column else b
@@ -70,8 +70,8 @@ def matmul(
     if c is None and beta:
         raise ArgumentError("c", "must be given with beta", fix="c is the matrix that beta multiplies")
     fixed = ProductAttributes(
-        alpha=_number("alpha", alpha),
-        beta=1.0 if beta is None else _number("beta", beta),
+        alpha=_check_factor("alpha", alpha),
+        beta=1.0 if beta is None else _check_factor("beta", beta),
         activation=activation,
         arithmetic=arithmetic,
         device=device,
@@ -93,7 +93,7 @@ def linear(
 
     The weight is multiplied as it lies, without a copy of its transpose. Otherwise as :func:`matmul`.
     """
-    x, weight = _array("x", x), _array("weight", weight)
+    x, weight = _as_matrix("x", x), _as_matrix("weight", weight)
     if weight.ndim != 2:
         raise ArgumentError("weight", "must have the shape (out, in)", weight.shape)
     if weight.shape[1] != x.shape[-1]:
@@ -134,7 +134,7 @@ def _multiply(
 ) -> Any:
     """A product of matrices, where ``row`` and ``column`` say which axis of the result was put in for one."""
     _check_fixed(fixed)
-    given = {name: _added_array(name, added[name]) for name in ADDED if added[name] is not None}
+    given = {name: _as_jax_array(name, added[name]) for name in ADDED if added[name] is not None}
     attributes = fixed._replace(arrays=tuple(given))
     a, b = _in_one_type(a, b, names)
     multiplied = multiplied_type(str(a.dtype), str(b.dtype))
@@ -147,24 +147,24 @@ def _multiply(
     _check_result_type(result_of(multiplied, attributes.changes_sums))
     shown = shape[: len(shape) - 2] + shape[len(shape) - 2 + row : len(shape) - column]
     if attributes.changes_sums:
-        sums = _sums_of(multiplied, attributes)
+        sums = _epilogue_type(multiplied, attributes)
         for name, array in given.items():
-            given[name] = _fit(name, array, shown, sums, row, column)
+            given[name] = _fit_added(name, array, shown, sums, row, column)
             if sums in COMPLEX:  # kernels read an element for each column
                 given[name] = jnp.broadcast_to(given[name], (*given[name].shape[:-1], shape[-1]))
     (result,) = bind_product(a, b, *given.values(), attributes=attributes)
     return result.reshape(shown)
 
 
-def _array(argument: str, value: Any) -> Any:
+def _as_matrix(argument: str, value: Any) -> Any:
     """A matrix of numbers, of JAX or NumPy, as JAX has it."""
-    found = _added_array(argument, value)
+    found = _as_jax_array(argument, value)
     if not found.ndim:
         raise ArgumentError(argument, "must have at least one dimension", "a scalar", "use * for scalars")
     return found
 
 
-def _added_array(argument: str, value: Any) -> Any:
+def _as_jax_array(argument: str, value: Any) -> Any:
     if not isinstance(value, _jax.Array):
         value = as_array(argument, value)
         if not isinstance(value, np.ndarray):
@@ -193,7 +193,7 @@ def _check_result_type(dtype: str) -> None:
         raise ArgumentError("the result", f"would be {dtype}, which JAX has turned off", fix=fix)
 
 
-def _sums_of(multiplied: str, attributes: ProductAttributes) -> str:
+def _epilogue_type(multiplied: str, attributes: ProductAttributes) -> str:
     """The type that something is done to the sums in."""
     if multiplied in COMPLEX:
         if attributes.activation is not None:
@@ -206,7 +206,7 @@ def _sums_of(multiplied: str, attributes: ProductAttributes) -> str:
     return finished_type(sum_type(multiplied))
 
 
-def _fit(name: str, array: Any, shape: tuple[int, ...], sums: str, row: bool, column: bool) -> Any:
+def _fit_added(name: str, array: Any, shape: tuple[int, ...], sums: str, row: bool, column: bool) -> Any:
     """What is added, as an array that broadcasts to a result of matrices, in a type that kernels read beside sums."""
     behind = shape[max(len(shape) - array.ndim, 0) :]
     if array.ndim > len(shape) or any(
@@ -233,7 +233,7 @@ def _check_fixed(fixed: ProductAttributes) -> None:
         raise ArgumentError("device", rule, type(fixed.device).__name__)
 
 
-def _number(argument: str, value: Any) -> float:
+def _check_factor(argument: str, value: Any) -> float:
     """A factor, which is part of the launch. NOTE: so it cannot be a tracer."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         fix = (

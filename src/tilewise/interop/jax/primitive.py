@@ -70,11 +70,11 @@ def _sums_type(a: Any, b: Any) -> str:
     return multiplied if multiplied.startswith("complex") else finished_type(sum_type(multiplied))
 
 
-def _abstract(a: Any, b: Any, *added: Any, product: ProductAttributes) -> list[Any]:
+def _describe_results(a: Any, b: Any, *added: Any, product: ProductAttributes) -> list[Any]:
     """The shapes and types of the results."""
     shape, dtype = product_shape(a.shape, b.shape, product), jnp.dtype(_result_type(a, b, product))
     where = {}
-    if _varying(a):  # all operands vary alike
+    if _varying_axes(a):  # all operands vary alike
         where = {"sharding": a.sharding.update(spec=(None,) * len(shape)), "manual_axis_type": a.mat}
     return [_jax.core.ShapedArray(shape, dtype, **where)] * (1 + product.keep)
 
@@ -84,7 +84,9 @@ def _vary_alike(*operands: Any) -> tuple[Any, ...]:
 
     NOTE: the transpose of that adds up the gradient of what is the same everywhere.
     """
-    varying = [_varying(_jax.typeof(one)) for one in operands]
+    if not hasattr(_jax, "typeof"):  # before JAX 0.6, which keeps no such count
+        return operands
+    varying = [_varying_axes(_jax.typeof(one)) for one in operands]
     every = frozenset().union(*varying)
     return tuple(
         one if axes == every else _jax.lax.pcast(one, tuple(every - axes), to="varying")
@@ -92,7 +94,7 @@ def _vary_alike(*operands: Any) -> tuple[Any, ...]:
     )
 
 
-def _varying(aval: Any) -> frozenset[Any]:
+def _varying_axes(aval: Any) -> frozenset[Any]:
     """The axes of a mesh that an array is known to vary over; none outside of jax.shard_map."""
     found: frozenset[Any] = getattr(getattr(aval, "mat", None), "varying", frozenset())
     return found
@@ -151,20 +153,20 @@ def _push_forward(
     keep = product.keep or (bool(moves) and needs_pre(product))
     results = bind_product(a, b, *added, attributes=product._replace(keep=keep))
     result, saved = results[0], results[-1]
-    d_pre = _of_sums(a, b, tangents[0], tangents[1], d_added, product, result) if moves else None
+    d_pre = _differentiate_sums(a, b, tangents[0], tangents[1], d_added, product, result) if moves else None
     d_result = d_pre
     if d_pre is not None and product.activation is not None:
-        d_result = _through_activation(product, saved, d_pre, keep, _sums_type(a, b))
+        d_result = _differentiate_activation(product, saved, d_pre, keep, _sums_type(a, b))
     if d_residual is not None and not _is_zero(d_residual):
-        spread = _spread(d_residual, result, _sums_type(a, b))
+        spread = _broadcast_tangent(d_residual, result, _sums_type(a, b))
         d_result = spread if d_result is None else d_result + spread
     found = [d_result, d_pre][: 1 + product.keep]
     shown = results[: 1 + product.keep]
-    zeros = [ad.Zero.from_primal_value(one) if d is None else d for one, d in zip(shown, found, strict=True)]
-    return shown, zeros
+    # NOTE: one is missing where the residual alone moves, which ``pre`` knows nothing of.
+    return shown, [jnp.zeros_like(one) if d is None else d for one, d in zip(shown, found, strict=True)]
 
 
-def _of_sums(
+def _differentiate_sums(
     a: Any, b: Any, d_a: Any, d_b: Any, d_added: dict[str, Any], product: ProductAttributes, result: Any
 ) -> Any:
     """The tangent of what the activation is given."""
@@ -177,17 +179,19 @@ def _of_sums(
     terms = [one.astype(result.dtype) for one in terms]
     for name, tangent in d_added.items():
         if not _is_zero(tangent):
-            spread = _spread(tangent, result, _sums_type(a, b))
+            spread = _broadcast_tangent(tangent, result, _sums_type(a, b))
             terms.append(spread * product.beta if name == "c" and product.beta != 1 else spread)
     return functools.reduce(lambda one, other: one + other, terms)
 
 
-def _spread(tangent: Any, result: Any, sums: str) -> Any:
+def _broadcast_tangent(tangent: Any, result: Any, sums: str) -> Any:
     """The tangent of what broadcasts to the result. NOTE: its transpose adds up, in the type of sums."""
     return jnp.broadcast_to(tangent.astype(sums), result.shape).astype(result.dtype)
 
 
-def _through_activation(product: ProductAttributes, saved: Any, d_pre: Any, is_pre: bool, sums: str) -> Any:
+def _differentiate_activation(
+    product: ProductAttributes, saved: Any, d_pre: Any, is_pre: bool, sums: str
+) -> Any:
     """activation'(pre) · dP, of pre or of the activation's own value."""
     wide, d_wide = saved.astype(sums), d_pre.astype(sums)
     if is_pre:
@@ -212,11 +216,11 @@ def _pull_back(
     if _is_zero(gradient):
         return [ad.Zero(one.aval) if ad.is_undefined_primal(one) else None for one in (a, b)]
     if ad.is_undefined_primal(a):
-        return [_sum_to(_of_a(a.aval, b, gradient, product), a.aval), None]
-    return [None, _sum_to(_of_b(a, b.aval, gradient, product), b.aval)]
+        return [_sum_to(_gradient_of_a(a.aval, b, gradient, product), a.aval), None]
+    return [None, _sum_to(_gradient_of_b(a, b.aval, gradient, product), b.aval)]
 
 
-def _of_a(a: Any, b: Any, gradient: Any, product: ProductAttributes) -> Any:
+def _gradient_of_a(a: Any, b: Any, gradient: Any, product: ProductAttributes) -> Any:
     """dA = dY · Bᵀ, or its transpose B · dYᵀ where A is transposed."""
     turn = product.transpose_b
     if product.transpose_a:
@@ -228,7 +232,7 @@ def _of_a(a: Any, b: Any, gradient: Any, product: ProductAttributes) -> Any:
     return found
 
 
-def _of_b(a: Any, b: Any, gradient: Any, product: ProductAttributes) -> Any:
+def _gradient_of_b(a: Any, b: Any, gradient: Any, product: ProductAttributes) -> Any:
     """dB = Aᵀ · dY, or its transpose dYᵀ · A where B is transposed. Of a B for all of a stack, over all its rows."""
     turn = product.transpose_a
     if b.ndim == 2 and a.ndim > 2 and not turn:
@@ -263,7 +267,7 @@ def _register() -> None:
     for platform, handler in handlers.items():
         _jax.ffi.register_ffi_target(TARGET, _jax.ffi.pycapsule(handler), platform=platform, api_version=1)
     _product.def_impl(functools.partial(xla.apply_primitive, _product))
-    _product.def_abstract_eval(_abstract)
+    _product.def_abstract_eval(_describe_results)
     mlir.register_lowering(_product, mlir.lower_fun(_call_target, multiple_results=True))
     batching.primitive_batchers[_product] = _map_batch
     ad.primitive_jvps[_product] = _push_forward

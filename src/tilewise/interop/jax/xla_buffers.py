@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,12 @@ from tilewise.interop.view import HOST, Library, View
 __all__ = ["XlaBuffer", "XlaLibrary"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@functools.lru_cache(4096)
+def _strides_of_rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return contiguous(shape, 1)
+
+
+@dataclass(slots=True, eq=False)  # NOTE: not frozen, which takes four times as long to make
 class XlaBuffer:
     """Memory that XLA owns and keeps for the length of a call; on a GPU, in the order of its stream."""
 
@@ -30,7 +36,7 @@ class XlaBuffer:
     @classmethod
     def in_rows(cls, ptr: int, shape: tuple[int, ...], dtype: str, **where: Any) -> XlaBuffer:
         """The buffer of an array that lies in rows, as XLA's arguments and results do here."""
-        return cls(ptr, shape, contiguous(shape, 1), dtype, **where)
+        return cls(ptr, shape, _strides_of_rows(shape), dtype, **where)
 
     def transposed(self) -> XlaBuffer:
         """The same memory with the last two axes swapped."""
