@@ -126,8 +126,11 @@ def transposes_bytes(source: Operand, copy: Operand) -> bool:
 
 def copied(operands: Operands, read: Operands) -> list[tuple[Operand, Operand]]:
     """Operands of which copies are made, and the copies."""
-    sources = faced(operands) if is_complex(operands) else operands
-    pairs = zip(sources[:2], read[:2], strict=True)
+    if not is_complex(operands):
+        pairs = zip(operands[:2], read[:2], strict=True)
+        return [(source, copy) for source, copy in pairs if copy is not source]
+    # NOTE: none of those that are read is the very operand: what is no copy is a view of its parts.
+    pairs = zip(faced(operands)[:2], read[:2], strict=True)
     return [(source, copy) for source, copy in pairs if copy.name == f"copy_{source.name}"]
 
 
