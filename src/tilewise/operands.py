@@ -224,7 +224,7 @@ class Operands(NamedTuple):
     @property
     def epilogue_type(self) -> str:
         """The type that an epilogue computes in, whatever the sums were kept in."""
-        return "float64" if self.element in ("float64", "complex128") else "float32"
+        return "float64" if self.a.dtype in ("float64", "complex128") else "float32"
 
     def inner(self, axes: int) -> Operands:
         """The same with the innermost ``axes`` of the stack alone: what one launch takes of it."""
