@@ -335,7 +335,7 @@ WRONG_USE = {
     "shape": (["--shape", "12x13"], "--shape must be MxNxK or BATCHxMxNxK, not '12x13'"),
     "type": (
         ["--dtype", "int16"],
-        "--dtype must be one of bfloat16, float16, float32, float8_e4m3fn, int8",
+        "--dtype must be one of bfloat16, float16, float32, float64, float8_e4m3fn, int8",
     ),
     "arithmetic": (["--arithmetic", "tf32"], "arithmetic must be None for operands of bfloat16, not 'tf32'"),
     "markdown": (["--markdown"], "--markdown is for toolchain and emulator"),
