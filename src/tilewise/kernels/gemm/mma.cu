@@ -261,7 +261,7 @@ static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie 
 
 // Writes a tile of C. NOTE: a template, `Pair` too, so that only what there are rows for, and what sums are rounded to
 // without an epilogue, is compiled: int32 becomes float16 by way of an epilogue alone.
-template <typename WarpRows, typename Epilogue, typename Pair = SumPair>
+template <typename Pair, typename WarpRows, typename Epilogue>
 inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Result> c, unsigned row, unsigned column,
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
@@ -316,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
 #else
     const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
-    write_results(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
+    write_results<SumPair>(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
 }
 
