@@ -14,7 +14,7 @@ from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
 from tilewise.planner import choose, operands_of, target_of
 from tilewise.planner.constants import Constants, UnitCost
-from tilewise.planner.cost import estimate, predict, predict_work
+from tilewise.planner.cost import copy_seconds, estimate, predict, predict_work
 from tilewise.planner.target import Target
 from tilewise.problem import Tile
 
@@ -73,7 +73,8 @@ def test_copies_and_partial_sums_together_may_be_the_bound() -> None:
         (operands._replace(a=a, b=b), 220, "passes"),  # rows stay rows: one launch copies both
         (operands._replace(a=across, b=b), 280, "passes"),
     ):
-        found = predict_work(work, operands, operands, sources, target)
+        copying = copy_seconds(operands, sources, target)
+        found = predict_work(work, operands, operands, copying, target)
         assert (found.seconds, found.bound) == (seconds, bound)
 
 
@@ -83,8 +84,8 @@ def test_partial_sums_are_written_and_read_and_added_up_by_a_launch_for_each() -
     spec, target = KERNELS["general"], target_of("h200")
     operands = operands_of(192, 96, 64, dtype="float32", epilogue=epilogue)
     settings = spec.complete({**spec.for_types(operands), "partition": "64x64x16"})
-    alone = predict_work(spec.work(operands, settings), operands, operands, operands, target)
-    found = predict(spec, operands, settings, operands, target)
+    alone = predict_work(spec.work(operands, settings), operands, operands, 0.0, target)
+    found = predict(spec, operands, settings, 0.0, target)
     of_column, of_row = spec.sum_slots(operands, settings)
     moved = 4 * (of_column * 96 + of_row * 192)
     more = 2 * target.constants.pass_seconds + 2 * moved / target.constants.workspace_bandwidth

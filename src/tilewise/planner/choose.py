@@ -13,7 +13,7 @@ from tilewise.kernels.gemm.real_form import is_complex, refuse_complex
 from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operands
 from tilewise.plan import Plan
-from tilewise.planner.cost import Prediction, predict
+from tilewise.planner.cost import Prediction, copy_seconds, predict
 from tilewise.planner.target import Target
 from tilewise.problem import COMPLEX
 from tilewise.toolchain.compile import describe_archs
@@ -150,12 +150,13 @@ def _of_spec(
         if unfit is not None:
             refusal = refusal or unfit
             continue
+        copying = copy_seconds(read, operands, target)
         for chosen in _choices(spec, read, settings, fixed, target):
             error = spec.refuse_arch(chosen, target.arch) or spec.refuse(read, chosen)
             if error is not None:
                 refusal = refusal or error
                 continue
-            prediction = predict(spec, read, chosen, operands, target)
+            prediction = predict(spec, read, chosen, copying, target)
             found.append(Candidate(spec, chosen, read, copies, prediction))
     return found, refusal
 
@@ -193,11 +194,12 @@ def _choices(
     if spec.candidates is None:
         yield settings
         return
+    decided = {name: settings[name] for name in (*fixed, "result") if name in settings}
     seen = set()
     for proposed in spec.candidates(operands, settings, target.sms):
         if not spec.proposes_on(proposed, target.arch):
             continue
-        complete = spec.complete(fixed, proposed)
+        complete = {**settings, **proposed, **decided}
         key = tuple(complete.values())
         if key not in seen:
             seen.add(key)

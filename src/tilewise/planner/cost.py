@@ -37,7 +37,7 @@ from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants
 from tilewise.planner.target import Target
 
-__all__ = ["Prediction", "count_resident", "estimate", "predict", "predict_work"]
+__all__ = ["Prediction", "copy_seconds", "count_resident", "estimate", "predict", "predict_work"]
 
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
 _LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
@@ -54,11 +54,11 @@ class Prediction:
 
 
 def predict(
-    spec: KernelSpec, operands: Operands, settings: Settings, sources: Operands, target: Target
+    spec: KernelSpec, operands: Operands, settings: Settings, copying: float, target: Target
 ) -> Prediction:
-    """What multiplying these operands by this kernel takes on the target; some are copies of ``sources``."""
+    """What multiplying these operands by this kernel takes on the target, after ``copying`` for so many seconds."""
     inner = operands.inner(spec.stack_axes)
-    found = predict_work(spec.work(inner, settings), inner, operands, sources, target)
+    found = predict_work(spec.work(inner, settings), inner, operands, copying, target)
     if not operands.epilogue.summed:
         return found
     repeats = operands.batch // inner.batch if operands.batch else 1
@@ -75,23 +75,23 @@ def _with_sums(found: Prediction, moved: int, inner: Operands, repeats: int, tar
 
 
 def predict_work(
-    work: Work, inner: Operands, operands: Operands, sources: Operands, target: Target
+    work: Work, inner: Operands, operands: Operands, copying: float, target: Target
 ) -> Prediction:
     """The same with the work of one launch, which serves ``inner``, as many axes of the stack as it takes."""
     repeats = operands.batch // inner.batch if operands.batch else 1
     found = estimate(work, inner if operands.batch else operands, target)
-    extra = _copy_seconds(operands, sources, target)
-    if repeats == 1 and not extra:
+    if repeats == 1 and not copying:
         return found
     terms = {name: seconds * repeats for name, seconds in found.terms.items()}
-    terms["passes"] += extra
+    terms["passes"] += copying
     bound = "passes" if terms["passes"] >= terms.get(found.bound, 0.0) else found.bound
-    return Prediction(found.seconds * repeats + extra, bound, terms)
+    return Prediction(found.seconds * repeats + copying, bound, terms)
 
 
-def _copy_seconds(operands: Operands, sources: Operands, target: Target) -> float:
-    """What the copies take: the bytes of source and copy; and the way of each element through an SM, one by one where
-    lines do not stay lines. Those whose lines do are copied together."""
+def copy_seconds(operands: Operands, sources: Operands, target: Target) -> float:
+    """What it takes to make those operands that are copies of ``sources``: the bytes of source and copy; and the way
+    of each element through an SM, one by one where lines do not stay lines. Those whose lines do are copied together.
+    """
     constants, passes, spent = target.constants, set(), 0.0
     for source, copy in copied(sources, operands):
         moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
@@ -124,10 +124,10 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     step_bytes = block.k * (item_a * min(block.m, m) + item_b * min(block.n, n) / cluster)
     read_bytes = batch * k * (item_a * m + item_b * n)
     cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
-    clocks = _spend(work, operands, constants, (steps, step_bytes, cold), (waves, resident, rest))
+    spent = _spend(work, operands, (m, n), constants, (steps, step_bytes, cold), (waves, resident, rest))
 
     seconds = 1 / constants.clock
-    terms = {name: spent * seconds for name, spent in clocks.items()}
+    terms = {name: clocks * seconds for name, clocks in spent.items()}
     blocks = sum(terms.values())
     useful = m * n * k * batch / (unit.macs_per_clock * target.sms) * seconds
     terms["waves"] = max(terms["math"] - useful, 0.0)
@@ -154,13 +154,10 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     power = joules / constants.watts
     whole = _overlap(blocks, memory, power) + terms["launch"] + terms["passes"]
 
-    beside = {"memory": memory, "power": power}
-    if blocks >= max(beside.values()):
-        bound = max(terms, key=terms.__getitem__)
-    else:
-        bound = max(beside, key=beside.__getitem__)
-        bound = max((bound, "launch", "passes"), key={**terms, **beside}.__getitem__)
-    return Prediction(whole, bound, {**terms, **beside})
+    outdone = blocks >= memory and blocks >= power
+    named = tuple(terms) if outdone else ("memory" if memory >= power else "power", "launch", "passes")
+    terms["memory"], terms["power"] = memory, power
+    return Prediction(whole, max(named, key=terms.__getitem__), terms)
 
 
 def _sizes(work: Work, operands: Operands) -> tuple[int, int, int]:
@@ -175,7 +172,7 @@ def _sizes(work: Work, operands: Operands) -> tuple[int, int, int]:
 
 def _itemsizes(work: Work, operands: Operands) -> tuple[int, int]:
     """The bytes of an element of A and of B as the kernel sees them."""
-    a, b = (one.itemsize for one in operands[:2])
+    a, b = operands.a.itemsize, operands.b.itemsize
     return (b, a) if work.exchanged else (a, b)
 
 
@@ -198,18 +195,20 @@ def count_resident(work: Work, target: Target) -> int:
 def _spend(
     work: Work,
     operands: Operands,
+    size: tuple[int, int],
     constants: Constants,
     loop: tuple[int, float, float],
     blocks: tuple[int, int, int],
 ) -> dict[str, float]:
     """The clocks of the SM that has the most blocks, by what they are spent on.
 
-    ``loop`` is how many steps a tile takes, the bytes of each, and the share of them that no other block reads first;
-    ``blocks`` how many full waves an SM has, of how many blocks, and how many blocks in a last one.
+    ``size`` is that of C as the kernel sees it; ``loop`` how many steps a tile takes, the bytes of each, and the share
+    of them that no other block reads first; ``blocks`` how many full waves an SM has, of how many blocks, and how many
+    blocks in a last one.
     """
     unit, block = constants.units[work.unit], work.block
     (steps, step_bytes, cold), (waves, most, rest) = loop, blocks
-    (m, n, _), item = _sizes(work, operands), operands.a.itemsize
+    (m, n), item = size, operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
     macs, warps = block.m * block.n * block.k, work.threads / 32
@@ -264,4 +263,4 @@ def _overlap(*times: float) -> float:
     powers = 0.0
     for time in times:
         powers += (time / longest) ** _SHARPNESS
-    return float(longest * powers ** (1 / _SHARPNESS))
+    return longest * float(powers ** (1 / _SHARPNESS))

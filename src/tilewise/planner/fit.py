@@ -23,7 +23,7 @@ from tilewise.kernels.gemm.arrange import readable
 from tilewise.kernels.spec import KernelSpec, Work
 from tilewise.operands import Operands
 from tilewise.planner.constants import FITTED, Constants, UnitCost
-from tilewise.planner.cost import predict_work
+from tilewise.planner.cost import copy_seconds, predict_work
 from tilewise.planner.listing import operands_of
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import Problem
@@ -69,7 +69,8 @@ class Measured:
 
     def predict(self, target: Target) -> float:
         """Seconds that the cost model predicts."""
-        return predict_work(self.work, self.inner, self.operands, self.sources, target).seconds
+        copying = copy_seconds(self.operands, self.sources, target)
+        return predict_work(self.work, self.inner, self.operands, copying, target).seconds
 
 
 def read(path: str | Path) -> list[Measured]:

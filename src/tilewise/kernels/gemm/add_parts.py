@@ -27,8 +27,10 @@ def parts_of(operands: Operands) -> Operand:
 
 def parts_bytes(operands: Operands, count: int) -> int:
     """What so many parts of a whole stack take of the workspace; one part leaves nothing there."""
+    if count == 1:
+        return 0
     one = parts_of(operands)
-    return count * operands.batch * one.stack[0] * one.itemsize if count > 1 else 0
+    return count * operands.batch * one.stack[0] * one.itemsize
 
 
 def add_step(operands: Operands, count: int) -> Step:

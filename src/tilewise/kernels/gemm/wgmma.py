@@ -21,6 +21,7 @@ from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
+    BETWEEN_SIZES,
     BOX,
     BYTE_PARTITIONS,
     INSTRUCTION_BYTES,
@@ -34,7 +35,7 @@ from tilewise.kernels.gemm.wgmma_shapes import (
     WIDENING,
     Shape,
     loaded_element,
-    named,
+    depth_of,
     refuse_partition,
     shape_of,
     tile_of,
@@ -173,7 +174,7 @@ def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]
 
 def _name(tile: Tile, types: Settings) -> str:
     """The partition of as many rows and columns, for elements of a type."""
-    return named(replace(tile, k=next(iter(PARTITIONS_OF[loaded_element(types)].values())).k))
+    return f"{tile.m}x{tile.n}x{depth_of(loaded_element(types))}"
 
 
 def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
@@ -219,7 +220,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
-        shares = {most} if replace(tile, k=64) in BETWEEN else {1, ceil_div(most, 2), most}
+        shares = {most} if (tile.m, tile.n) in BETWEEN_SIZES else {1, ceil_div(most, 2), most}
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
@@ -293,12 +294,12 @@ def is_aligned(rows: Operand) -> bool:
 
     And none of them before the first: a tensor map has no steps backwards.
     """
-    if not rows.has_rows:
+    if rows.alignment % ALIGNMENT or not rows.has_rows:
         return False
-    apart = (rows.pitch if rows.rows > 1 else 0, *rows.stack)
-    return rows.alignment % ALIGNMENT == 0 and all(
-        step >= 0 and step * rows.itemsize % ALIGNMENT == 0 for step in apart
-    )
+    item = rows.itemsize
+    if rows.rows > 1 and (rows.pitch < 0 or rows.pitch * item % ALIGNMENT):
+        return False
+    return not rows.stack or all(step >= 0 and step * item % ALIGNMENT == 0 for step in rows.stack)
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:

@@ -12,6 +12,7 @@ from tilewise.problem import FLOAT8, Tile
 
 __all__ = [
     "BETWEEN",
+    "BETWEEN_SIZES",
     "BOX",
     "BYTE_PARTITIONS",
     "INSTRUCTION_BYTES",
@@ -23,7 +24,7 @@ __all__ = [
     "WARPGROUP",
     "WIDE_PARTITIONS",
     "Shape",
-    "named",
+    "depth_of",
     "refuse_partition",
     "shape_of",
     "tile_of",
@@ -143,6 +144,7 @@ BETWEEN = (
     *_tiles(256, 80, 96, 112, 144, 160),
 )
 """What it has for sizes that no other tile covers without much waste."""
+BETWEEN_SIZES = frozenset((one.m, one.n) for one in BETWEEN)
 WIDENING = (*NARROW[:5], *_tiles(64, 128, 256))
 """What it has for 8 bits that are widened, or with twice the rows: by the columns of the other operand."""
 PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
@@ -157,6 +159,11 @@ PARTITIONS_OF = {
     "float32": WIDE_PARTITIONS,
     **dict.fromkeys((*FLOAT8, "int8"), BYTE_PARTITIONS),
 }
+
+
+def depth_of(element: str) -> int:
+    """How many elements of a type a tile has along K."""
+    return next(iter(PARTITIONS_OF[element].values())).k
 
 
 def loaded_element(settings: Settings) -> str:
