@@ -610,5 +610,10 @@ def test_a_stack_of_more_axes_than_a_launch_takes_is_several_launches() -> None:
 def test_a_large_matrix_times_a_vector() -> None:
     a, b = floats(4096, 4096), floats(4096)
     out = np.empty(4096, np.float32)
-    assert times_as_long(lambda: matmul(a, b, out), lambda: np.matmul(a, b), 10) < 10
+
+    def ten_by_numpy() -> None:  # as long as one of ours, so that whoever disturbs the one disturbs the other
+        for _ in range(10):
+            np.matmul(a, b)
+
+    assert times_as_long(lambda: matmul(a, b, out), ten_by_numpy, 1) < 1
     assert_product(out, a, b)

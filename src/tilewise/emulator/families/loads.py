@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewise.emulator.llvm.emit import Value, join, vector
+from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
     access_by_lane,
@@ -88,6 +89,10 @@ def _load_runs(e: Lowering, access: MemoryAccess, pointer: str) -> list[Value]:
         offsets = e.lanes("i64", access.lanes)
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
         return gather(e, access, rows)
+    if is_transposed(element, size):
+        pointers_at = {lane: e.offset(pointer, lane) for lane in sorted(set(access.lanes))}
+        each = [pointers_at[lane] for lane in access.lanes]
+        return load_rows(e, element, size, each, width, access.volatile)
     longest = max(end - start for start, end in runs)
     pieces = []
     for start, end in runs:
@@ -121,8 +126,4 @@ def _slow_load(e: Lowering, access: MemoryAccess, scalar: bool) -> list[Value]:
         ]
     buffer = access_by_lane(e, access, "tw_load")
     whole = e.load(f"<{32 * access.elements} x {element}>", buffer, 64)
-    if access.elements == 1:
-        return [whole]
-    return [
-        e.shuffle(whole, [lane * access.elements + i for lane in range(32)]) for i in range(access.elements)
-    ]
+    return separate(e, whole, access.elements)

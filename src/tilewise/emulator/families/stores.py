@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.interleave import interleave
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
     access_by_lane,
@@ -13,7 +14,6 @@ from tilewise.emulator.lowering.memory import (
     check_modifiers,
     covered,
     fast_path,
-    interleave,
     pointer_of,
     pointers,
     resolve,

@@ -19,7 +19,7 @@ from tilewise.emulator.layout import (
     WARP,
     Space,
 )
-from tilewise.emulator.llvm.emit import Emitter, Value, join
+from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import elements_of, space_of
@@ -41,7 +41,6 @@ __all__ = [
     "covered",
     "every_address",
     "fast_path",
-    "interleave",
     "pointer_of",
     "pointers",
     "remember_array",
@@ -398,11 +397,3 @@ def runs_of(access: MemoryAccess) -> list[tuple[int, int]]:
         else:
             runs.append([lane, lane + access.size])
     return [(start, end) for start, end in runs]
-
-
-def interleave(e: Lowering, values: list[Value]) -> Value:
-    """Join values so that each lane's stand side by side."""
-    if len(values) == 1:
-        return values[0]
-    joined = join(e, list(values))
-    return e.shuffle(joined, [i * 32 + lane for lane in range(32) for i in range(len(values))])

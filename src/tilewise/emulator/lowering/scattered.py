@@ -2,14 +2,15 @@
 
 A CPU takes a hundred instructions for what is one to a GPU. They stand in functions of their own, called
 where they are needed: written out at every load and store they would be most of a kernel's code, and of
-the time to compile it.
+the time to compile it. What lies side by side after all, which only the run knows, goes as one piece.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewise.emulator.llvm.emit import Emitter, Value, join, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
 from tilewise.emulator.lowering.memory import MemoryAccess
 from tilewise.emulator.ptx.types import llvm_scalar
 
@@ -29,7 +30,12 @@ def gather(e: Lowering, access: MemoryAccess, rows: Value) -> list[Value]:
     result = vectors[0] if count == 1 else "{ " + ", ".join(vectors) + " }"
     name = f"gather.{element}.{count}.{access.width}"
     if not e.has_function(name):
-        body = _one(element, access.width) if count == 1 else _several(element, count, access.width, result)
+        body = Emitter()
+        _load_neighbours(body, element, count, access.width, result)
+        if count == 1:
+            _load_one(body, element, access.width)
+        else:
+            _load_several(body, element, count, access.width, result)
         e.add_function(
             name, f"define internal {result} @{name}({_ROWS}, {_MASK}, ptr %safe) #0 noinline", body
         )
@@ -40,33 +46,58 @@ def gather(e: Lowering, access: MemoryAccess, rows: Value) -> list[Value]:
     return [e.set(vectors[0], f"extractvalue {whole}, {i}") for i in range(count)]
 
 
-def _one(element: str, align: int) -> Emitter:
+def _load_neighbours(body: Emitter, element: str, count: int, width: int, result: str) -> None:
+    """Where all lanes run and each has what lies behind the last one's: one load. The others go on."""
+    first = _branch_if_neighbours(body, count * width)
+    if is_transposed(element, count):
+        places = [body.offset(first.ref, lane * count * width) for lane in range(32)]
+        parts = load_rows(body, element, count, places, width)
+    else:
+        parts = separate(body, body.load(f"<{32 * count} x {element}>", first.ref, width), count)
+    _return_parts(body, parts, result)
+    body.place("apart")
+
+
+def _branch_if_neighbours(body: Emitter, size: int) -> Value:
+    """Go on where all lanes run and their pointers are ``size`` bytes apart; the others to ``apart``. Return the first
+    pointer."""
+    first = body.set("ptr", f"extractelement {_ROWS}, i64 0")
+    wanted = body.set(
+        "<32 x ptr>", f"getelementptr i8, {first}, {body.lanes('i64', [lane * size for lane in range(32)])}"
+    )
+    near = body.op("and", body.bits(body.compare("icmp eq", _ROWS, wanted)), _MASK)
+    body.branch(body.compare("icmp eq", near, body.const("i32", -1)), "neighbours", "apart")
+    body.place("neighbours")
+    return first
+
+
+def _return_parts(body: Emitter, parts: list[Value], result: str) -> None:
+    """Return the vectors of the lanes' first elements, second ones, …"""
+    if len(parts) == 1:
+        body.line(f"ret {parts[0]}")
+        return
+    answer = Value(result, "poison")
+    for i, part in enumerate(parts):
+        answer = body.set(result, f"insertvalue {answer}, {part}, {i}")
+    body.line(f"ret {answer}")
+
+
+def _load_one(body: Emitter, element: str, align: int) -> None:
     """One element a lane: LLVM's own gather."""
-    body, type_ = Emitter(), vector(element)
+    type_ = vector(element)
     name = f"llvm.masked.gather.v32{_SUFFIX.get(element, element)}.v32p0"
     body.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
     mask = body.bits(_MASK)
     found = body.set(type_, f"call {type_} @{name}({_ROWS}, i32 {align}, {mask}, {type_} zeroinitializer)")
     body.line(f"ret {found}")
-    return body
 
 
-def _several(element: str, count: int, align: int, result: str) -> Emitter:
+def _load_several(body: Emitter, element: str, count: int, align: int, result: str) -> None:
     """Several elements a lane: a load for each lane, from where reading is allowed if it does not run."""
-    body = Emitter()
     elsewhere = Value("<32 x ptr>", body.splat_pointer("%safe"))
     rows = body.select(body.bits(_MASK), _ROWS, elsewhere)
-    pieces = []
-    for lane in range(32):
-        place = body.set("ptr", f"extractelement {rows}, i64 {lane}")
-        pieces.append(body.load(f"<{count} x {element}>", place.ref, align))
-    whole = join(body, pieces)
-    answer = Value(result, "poison")
-    for i in range(count):
-        part = body.shuffle(whole, [lane * count + i for lane in range(32)])
-        answer = body.set(result, f"insertvalue {answer}, {part}, {i}")
-    body.line(f"ret {answer}")
-    return body
+    places = [body.set("ptr", f"extractelement {rows}, i64 {lane}").ref for lane in range(32)]
+    _return_parts(body, load_rows(body, element, count, places, align), result)
 
 
 def scatter(e: Lowering, access: MemoryAccess, rows: Value, values: list[Value]) -> None:
