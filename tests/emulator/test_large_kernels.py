@@ -16,7 +16,7 @@ import tilewise as tw
 from tilewise.emulator import build_kernel, host_cpu
 from tilewise.emulator.analysis import pieces
 from tilewise.emulator.analysis.program import make_program
-from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
 
@@ -54,7 +54,7 @@ def loads(count: int) -> str:
 
 
 def lowered(ptx: str) -> str:
-    return Lowering(make_program(parse(ptx), "k", (32, 1, 1)), False, "k").text()
+    return lower(make_program(parse(ptx), "k", (32, 1, 1)), False, "k").text
 
 
 def calls_to_lower(ptx: str) -> int:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.emulator.many import refused
 from tilewise.emulator.analysis.program import make_program
-from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
 KEPT = Path(__file__).parents[1] / "golden" / "ptxas" / "modifiers.jsonl"
@@ -90,9 +90,7 @@ FORMS = forms()
 def code(line: str) -> str:
     """What an instruction is lowered to; what is refused is a sentence in brackets."""
     try:
-        return Lowering(
-            make_program(parse(KERNEL.format(line=line)), "k", (128, 1, 1)), False, "f", "plain", "fast"
-        ).text()
+        return lower(make_program(parse(KERNEL.format(line=line)), "k", (128, 1, 1)), False, "f").text
     except tw.TilewiseError as error:
         return f"[{error}]"
 

@@ -14,7 +14,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.many import refused
 from tilewise.emulator.analysis.program import make_program
-from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
 TYPES = [
@@ -57,7 +57,7 @@ def text(line: str) -> str:
 
 def is_taken(line: str) -> bool:
     try:
-        Lowering(make_program(parse(text(line)), "k", (128, 1, 1)), False, "f", "plain", "fast").text()
+        lower(make_program(parse(text(line)), "k", (128, 1, 1)), False, "f")
     except tw.TilewiseError:
         return False
     return True

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tilewise.emulator import native
 from tilewise.emulator.analysis.program import Program, make_program
-from tilewise.emulator.lowering.lower import Lowering
+from tilewise.emulator.lowering.lower import Lowered, lower
 from tilewise.emulator.lowering.special import WORKSPACE_HALVES
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.parse import parse
@@ -101,11 +101,10 @@ def build_kernel(
     build = _read(parts, ptx, target) if parts else None
     if build is None:
         program = make_program(parse(ptx), entry, block)
-        lowering = Lowering(program, False, f"k{key[:16]}", mode, sums)
-        text = _text(lowering)
-        build = _describe(program, lowering, target)
+        lowered = lower(program, False, f"k{key[:16]}", mode, sums)
+        build = _describe(program, lowered, target)
         build.mode, build.sums = mode, sums
-        build.object = native.assemble(text, target, _effort(lowering))
+        build.object = native.assemble(lowered.text, target, _effort(program, lowered))
         if store:
             store.put("emulated", key, _written(build))
     _support(store)
@@ -129,9 +128,8 @@ def build_general(build: Build, store: Store | None) -> None:
     parts = store.get("emulated-general", key) if store else None
     if parts is None or "object" not in parts:
         program = make_program(parse(build.ptx), build.entry, build.block)
-        lowering = Lowering(program, True, f"{build.symbol}g", build.mode, build.sums)
-        text = _text(lowering)
-        parts = {"object": native.assemble(text, build.target, _effort(lowering))}
+        lowered = lower(program, True, f"{build.symbol}g", build.mode, build.sums)
+        parts = {"object": native.assemble(lowered.text, build.target, _effort(program, lowered))}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.symbol + "g")
@@ -140,17 +138,17 @@ def build_general(build: Build, store: Store | None) -> None:
 _LITTLE = 0.2  # of the instructions: so few in loops make a launch hardly faster by being compiled better
 
 
-def _effort(lowering: Lowering) -> native.Effort:
+def _effort(program: Program, lowered: Lowered) -> native.Effort:
     """Whether good machine code saves as much time as it takes to make.
 
     It does in loops of plain code only: what watches a launch costs the same in either, and code outside of
     loops runs once for each warp.
     """
-    flow = lowering.program.flow
+    flow = program.flow
     looped = set[int]().union(*flow.loops)
     counts = [len(block.instructions) for block in flow.blocks]
     seldom = sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
-    return "brief" if seldom or lowering.watcher is not None else "good"
+    return "brief" if seldom or lowered.watched else "good"
 
 
 def _key(
@@ -163,22 +161,10 @@ def _key(
     return digest.hexdigest()
 
 
-def _text(lowering: Lowering) -> str:
-    body = lowering.text()
-    return "\n".join([*lowering.globals, body, *lowering.declared.values(), _ATTRIBUTES])
-
-
-_ATTRIBUTES = """
-attributes #0 = { nounwind }
-!0 = !{!"branch_weights", i32 2000, i32 1}
-!1 = !{!"branch_weights", i32 1, i32 2000}
-"""
-
-
 _OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
 
 
-def _describe(program: Program, lowering: Lowering, target: native.CpuTarget) -> Build:
+def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> Build:
     return Build(
         program.function.name,
         program.block,
@@ -193,14 +179,14 @@ def _describe(program: Program, lowering: Lowering, target: native.CpuTarget) ->
         [variable.name for variable in program.globals],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
         # remember arrays for: room for every load and store twice over.
-        lowering.hints * 2 + 64,
-        lowering.name,
+        lowered.hints * 2 + 64,
+        lowered.name,
         program.module.text,
         target,
         flies=_flies(program),
         finds_workspace=_finds_workspace(program),
         launches_dependents=_launches_dependents(program),
-        notes=lowering.watcher.notes if lowering.watcher else [],
+        notes=lowered.notes,
         **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
     )
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.analysis.control_flow import EXIT
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.warp import source_lanes
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["ShuffledValues"]
 
@@ -27,7 +25,7 @@ _AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 class ShuffledValues:
     """Emits the calls that follow undefined values of shuffles to where they are used."""
 
-    def __init__(self, e: Lowering, call: Callable[..., None]) -> None:
+    def __init__(self, e: Context, call: Callable[..., None]) -> None:
         self.e, self.call = e, call
         self.rows = {name: i + 1 for i, name in enumerate(sorted(_tracked(e.program)))}
 
@@ -39,7 +37,7 @@ class ShuffledValues:
         e = self.e
         if operation_of(instruction).lanes == "shuffled" and self.rows:
             synced = operation_of(instruction).exchanges
-            named = e.read(instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
+            named = read(e, instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
             return source_lanes(e, instruction), named
         if not any(register.name in self.rows for register in writes(instruction)):
             return None
@@ -90,7 +88,7 @@ class ShuffledValues:
         return [(_names(*counting), e.op("and", e.mask(), lanes)) for counting, lanes in parts]
 
     def _true(self, predicate: Operand) -> Value:
-        return self.e.bits(self.e.splat(self.e.read(predicate, "pred", True)))
+        return self.e.bits(self.e.splat(read(self.e, predicate, "pred", True)))
 
     def _lets(self, joined_by_and: bool, predicate: Operand) -> Value:
         """The lanes in which a predicate leaves it to the other operand what comes of them."""

@@ -7,7 +7,7 @@ The routines that this code calls are in ``race_check.py``, ``race_check_fast.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewise.emulator.check_layout import (
     ACQUIRE,
@@ -46,15 +46,14 @@ from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.watch import Touch, Watcher, touches
+from tilewise.emulator.lowering.context import Context, Watcher
+from tilewise.emulator.lowering.values import read
+from tilewise.emulator.lowering.watch import Touch, touches
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["watcher"]
 
@@ -65,7 +64,7 @@ _MBARRIER_BYTES = 8
 _NULL = Value("ptr", "null")
 
 
-def watcher(e: Lowering) -> Watcher:
+def watcher(e: Context) -> Watcher:
     return _Checker(e)
 
 
@@ -83,7 +82,7 @@ def _act_of(instruction: Instruction) -> str:
 class _Checker(Watcher):
     """Emits the calls of the checker's run-time routines."""
 
-    def __init__(self, e: Lowering) -> None:
+    def __init__(self, e: Context) -> None:
         super().__init__(e)
         blocks = e.program.flow.blocks
         inside = [item for block in blocks for item in block.instructions]
@@ -152,7 +151,7 @@ class _Checker(Watcher):
                 self._access(item, instruction)
         if spot is not None and _act_of(instruction) == "ask":
             complete = completion(instruction.operands[0])
-            over = self.e.bits(self.e.splat(self.e.read(complete, "pred", True)))
+            over = self.e.bits(self.e.splat(read(self.e, complete, "pred", True)))
             lanes = self.e.op("and", over, self.e.mask())
             self._synchronise(spot, self._space_of_mbarrier(instruction), ACQUIRE | PHASE_OVER, lanes)
         elif operation.is_fence:
@@ -212,9 +211,9 @@ class _Checker(Watcher):
         if type_ in ("b64", "u64", "s64"):
             return e.mask()  # a cache policy
         if type_ == "pred":
-            none = e.bits(e.splat(e.read(size, "pred", True)))
+            none = e.bits(e.splat(read(e, size, "pred", True)))
             return e.op("and", e.mask(), e.op("xor", none, e.const("i32", -1)))
-        count = e.read(size, "u32", True)
+        count = read(e, size, "u32", True)
         return e.op("and", e.mask(), e.bits(e.compare("icmp ne", count, e.const(count, 0))))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
@@ -281,7 +280,7 @@ class _Checker(Watcher):
         source = instruction.operands[1]
         items = source.items if isinstance(source, Vector) else (source,)
         for i, operand in enumerate(items):
-            value = e.read(operand, item.access.type, True)
+            value = read(e, operand, item.access.type, True)
             e.store(value, e.offset(buffer, i * 32 * item.width), 4)
         return True
 
@@ -427,7 +426,7 @@ class _Checker(Watcher):
         e, named = self.e, instruction.operands[0]
         if isinstance(named, Immediate) and named.value & 0xFFFF_FFFF == 0xFFFF_FFFF:
             return
-        lanes = e.read(named, "u32", True)
+        lanes = read(e, named, "u32", True)
         own = e.lanes("i32", [1 << lane for lane in range(32)])
         missing = e.bits(e.compare("icmp eq", e.op("and", lanes, own), e.const(own, 0)))
         self._call("tw_check_named", e.op("and", missing, e.mask()), self._number(instruction.line))
@@ -455,7 +454,7 @@ class _Checker(Watcher):
             return self._number(0)
         shape = e.shape_of(instruction.operands[at])
         uniform = shape is not None and shape.uniform
-        value = e.read(instruction.operands[at], "u32", not uniform)
+        value = read(e, instruction.operands[at], "u32", not uniform)
         return e.op("and", value if uniform else e.first_lane(value), self._number(15))
 
     # -- mbarriers ------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ operation is a function of its own in the compiled module, made when the first i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, WINDOW, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import (
     FIRST_HINT,
     HINT_BYTES,
@@ -19,14 +20,12 @@ from tilewise.emulator.lowering.memory import (
     take_address,
 )
 from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.lowering.values import read_bits, write
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -101,7 +100,7 @@ class _Kind(NamedTuple):
     arch="sm_11",
 )
 @effect("red", has_result=False, accesses=(Access("atomic", 0),), changes=True, ptx="1.2", arch="sm_11")
-def atom(e: Lowering, instruction: Instruction) -> None:
+def atom(e: Context, instruction: Instruction) -> None:
     """Change memory atomically for each lane; ``atom`` also returns the old value."""
     kind = _kind(e, instruction)
     operands = list(instruction.operands)
@@ -119,14 +118,14 @@ def atom(e: Lowering, instruction: Instruction) -> None:
     e.store(every_address(e, access), addresses, 64)
     for number, operand in enumerate(operands[1:]):
         for i, item in enumerate(_items(instruction, operand, kind.elements)):
-            value = e.read_bits(item, kind.type)
+            value = read_bits(e, item, kind.type)
             e.store(value, e.offset(buffer, number * _SECOND + i * 32 * kind.width), 32)
     _run(e, instruction, kind, addresses, buffer)
     for i, target in enumerate(targets):
         if not isinstance(target, Register):
             raise unsupported(instruction, "its destination must be a register")
         old = e.load(vector(f"i{8 * kind.width}"), e.offset(buffer, i * 32 * kind.width), 32)
-        e.write(target, old, f"b{8 * kind.width}")
+        write(e, target, old, f"b{8 * kind.width}")
 
 
 def _items(instruction: Instruction, operand: Operand, elements: int) -> tuple[Operand, ...]:
@@ -136,7 +135,7 @@ def _items(instruction: Instruction, operand: Operand, elements: int) -> tuple[O
     return items
 
 
-def _kind(e: Lowering, instruction: Instruction) -> _Kind:
+def _kind(e: Context, instruction: Instruction) -> _Kind:
     op = type_ = shape = ""
     space = Space.GENERIC
     for part in instruction.parts:
@@ -170,7 +169,7 @@ def _kind(e: Lowering, instruction: Instruction) -> _Kind:
     return _Kind(op, type_, int(shape[1:]) if shape else 1, space, own)
 
 
-def _run(e: Lowering, instruction: Instruction, kind: _Kind, addresses: str, buffer: str) -> None:
+def _run(e: Context, instruction: Instruction, kind: _Kind, addresses: str, buffer: str) -> None:
     _define(e, kind)
     hint = e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
     if kind.space != Space.SHARED:
@@ -224,7 +223,7 @@ failed:
 _ARGUMENTS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
 
 
-def _define(e: Lowering, kind: _Kind) -> None:
+def _define(e: Context, kind: _Kind) -> None:
     """The function that does it for every lane of a mask: 0, or 1 after a fault.
 
     ``%data`` holds 32 operands, then after 512 bytes 32 second operands; each operand is replaced by what

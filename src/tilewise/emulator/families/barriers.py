@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import BARRIERS, WARP
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import (
     check_operand_count,
     effect,
@@ -13,12 +12,10 @@ from tilewise.emulator.lowering.tables import (
     unsupported,
     waits,
 )
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import BarrierUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -41,7 +38,7 @@ _VOTE, _ARRIVAL = BarrierUse("block", number=1, votes=True), BarrierUse("block",
 @waits("barrier.sync", "barrier.cta.sync", **_BARRIER, waits_for="block", barrier=BarrierUse("block"))
 @waits("barrier.red", "barrier.cta.red", **_BARRIER, waits_for="block", barrier=_VOTE)
 @waits("barrier.arrive", "barrier.cta.arrive", **_BARRIER, barrier=_ARRIVAL)
-def arrive(e: Lowering, instruction: Instruction) -> Value:
+def arrive(e: Context, instruction: Instruction) -> Value:
     """Arrive at a barrier: 0 if it lets the lanes through now, 1 if they must wait, 2 if it is wrong."""
     if "cluster" in instruction.parts:
         raise unsupported(instruction, _OF_CLUSTER)
@@ -60,14 +57,14 @@ def arrive(e: Lowering, instruction: Instruction) -> Value:
     return e.call("tw_barrier", "i32", *e.pointers(), number, count, waits, e.mask(), vote, line)
 
 
-def _vote(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def _vote(e: Context, instruction: Instruction, operand: Operand) -> Value:
     if not any(word in instruction.parts for word in _VOTES):
         raise unsupported(instruction, "the vote must be popc, and or or")
-    predicate = e.splat(e.read(operand, "pred", True))
+    predicate = e.splat(read(e, operand, "pred", True))
     return e.bits(predicate)
 
 
-def _numbers(e: Lowering, operands: list[Operand]) -> tuple[Value, Value]:
+def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value]:
     """The barrier's number and its count of threads (0: all)."""
     if not 1 <= len(operands) <= 2:
         raise unsupported(e.now, "it takes a barrier and a count")
@@ -79,12 +76,12 @@ def _numbers(e: Lowering, operands: list[Operand]) -> tuple[Value, Value]:
     return number, e.select(none, e.const("i32", _WRONG), count)
 
 
-def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
+def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
     """A number that all lanes must agree on; where they do not, one that no barrier can have."""
     shape = e.shape_of(operand)
     if shape is not None and shape.uniform:
-        return e.read(operand, "u32", False)
-    values = e.read(operand, "u32", True)
+        return read(e, operand, "u32", False)
+    values = read(e, operand, "u32", True)
     first = e.first_lane(values)
     other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
     return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
@@ -107,7 +104,7 @@ def _one_of_all(e: Lowering, operand: Operand, wrong: int) -> Value:
     ptx="7.8",
     arch="sm_90",
 )
-def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
+def cluster_barrier(e: Context, instruction: Instruction) -> Value:
     """Arrive at the cluster's barrier or wait at it: 0 to go on, 1 to wait, 2 if it is wrong."""
     check_operand_count(instruction, 0)
     parts = [part for part in instruction.parts if part != "aligned"]
@@ -120,7 +117,7 @@ def cluster_barrier(e: Lowering, instruction: Instruction) -> Value:
 
 
 @effect("barrier.arrive", "barrier.cta.arrive", "barrier.cluster.arrive")
-def arrive_and_go_on(e: Lowering, instruction: Instruction) -> None:
+def arrive_and_go_on(e: Context, instruction: Instruction) -> None:
     """What does not stop the warp, where its lanes do not have to come together."""
     lower = operation_of(instruction).wait
     assert lower is not None
@@ -131,7 +128,7 @@ def arrive_and_go_on(e: Lowering, instruction: Instruction) -> None:
 
 
 @effect("bar_result", lanes="uniform")
-def bar_result(e: Lowering, instruction: Instruction) -> None:
+def bar_result(e: Context, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands
     number = e.op("and", _one_of_all(e, operands[1], 0), e.const("i32", BARRIERS - 1))
@@ -141,11 +138,11 @@ def bar_result(e: Lowering, instruction: Instruction) -> None:
     if not isinstance(target, Register):
         raise unsupported(instruction, "its destination must be a register")
     if "popc" in instruction.parts:
-        e.write(target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
+        write(e, target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
     elif "and" in instruction.parts:
         count = e.op("and", result, e.const("i32", 0xFFFF))
         total = e.op("lshr", result, e.const("i32", 16))
-        e.write(target, e.compare("icmp eq", count, total), "pred")
+        write(e, target, e.compare("icmp eq", count, total), "pred")
     else:
         count = e.op("and", result, e.const("i32", 0xFFFF))
-        e.write(target, e.compare("icmp ne", count, e.const("i32", 0)), "pred")
+        write(e, target, e.compare("icmp ne", count, e.const("i32", 0)), "pred")

@@ -8,22 +8,19 @@ An instruction leaves its operands in columns, one for each operand with a numbe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.families.cp_async import wait_groups
 from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import WINDOWS, take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.values import read, read_bits
 from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = [
     "BARRIER",
@@ -82,7 +79,7 @@ _REMOTE = {"has_result": False, "changes": True, "asynchronous": True, "ptx": "8
 
 @effect("cp.async.bulk.commit_group", **HOPPER, group=GroupUse("commit", "bulk copies"))
 @effect("cp.async.bulk.wait_group", **HOPPER, group=GroupUse("wait", "bulk copies"))
-def commit_or_wait(e: Lowering, instruction: Instruction) -> None:
+def commit_or_wait(e: Context, instruction: Instruction) -> None:
     refuse_others(instruction, {"async", "bulk", "commit_group", "wait_group", "read"})
     wait_groups(e, instruction, FlightClass.BULKS)
 
@@ -106,7 +103,7 @@ def spaces_of(instruction: Instruction) -> tuple[str, str]:
 class Columns:
     """The operands of one instruction, for every lane."""
 
-    def __init__(self, e: Lowering, instruction: Instruction) -> None:
+    def __init__(self, e: Context, instruction: Instruction) -> None:
         self.e, self.instruction, self.place = e, instruction, e.columns()
 
     def put(self, offset: int, value: Value | int) -> None:
@@ -119,7 +116,7 @@ class Columns:
         e = self.e
         if isinstance(operand, Address | Vector):
             raise unsupported(self.instruction, "a number expected")
-        self.put(offset, e.resize(e.read(operand, type_, True), "i64", type_[0] == "s"))
+        self.put(offset, e.resize(read(e, operand, type_, True), "i64", type_[0] == "s"))
 
     def address(self, offset: int, operand: Operand, space: str) -> None:
         """An address of 32 bits in shared memory, or one of 64 bits, generic or in global memory."""
@@ -151,7 +148,7 @@ class Columns:
 
 # -- copies and reductions ------------------------------------------------------------------------------
 @effect("cp.async.bulk", "cp.reduce.async.bulk", **COPY)
-def copy(e: Lowering, instruction: Instruction) -> None:
+def copy(e: Context, instruction: Instruction) -> None:
     parts = instruction.parts
     reduces = parts[0] == "reduce"
     target, source = spaces_of(instruction)
@@ -214,7 +211,7 @@ def put_prefetch(columns: Columns, instruction: Instruction) -> None:
 
 
 @effect("cp.async.bulk.prefetch", **PREFETCH)
-def prefetch(e: Lowering, instruction: Instruction) -> None:
+def prefetch(e: Context, instruction: Instruction) -> None:
     """A hint to a cache, of which there is none."""
     refuse_others(instruction, {"async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"})
     check_operand_count(instruction, 3 if "L2::cache_hint" in instruction.parts else 2)
@@ -225,7 +222,7 @@ def prefetch(e: Lowering, instruction: Instruction) -> None:
 # -- a thread's own values --------------------------------------------------------------------------------
 @effect("st.async", **_REMOTE, bulk_copy="remote")
 @effect("red.async", **_REMOTE, bulk_copy="remote_reduce")
-def remote(e: Lowering, instruction: Instruction) -> None:
+def remote(e: Context, instruction: Instruction) -> None:
     """``st.async`` and ``red.async``: values to shared memory of the cluster, which complete on an mbarrier there."""
     parts = instruction.parts
     reduces = operation_of(instruction).bulk_copy == "remote_reduce"
@@ -265,7 +262,7 @@ def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic
         e.store(e.op("sub", wide, e.const(wide, GENERIC_SHARED)), place, 64)
 
 
-def _values(e: Lowering, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:
+def _values(e: Context, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:
     """Leave each lane's values where ``tw_bulk`` takes them from, 16 bytes apart."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count or any(not isinstance(item, Register | Immediate) for item in items):
@@ -273,7 +270,7 @@ def _values(e: Lowering, instruction: Instruction, operand: Operand, type_: str,
     size = TYPE_BYTES[type_]
     rows = e.offset(e.columns(), VALUES)
     for i, item in enumerate(items):
-        value = e.read_bits(item, type_)
+        value = read_bits(e, item, type_)
         for lane in range(32):
             one = e.set(value.scalar, f"extractelement {value}, i64 {lane}")
             e.store(one, e.offset(rows, lane * _LANE_BYTES + i * size), 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.bulk import BARRIER, VALUES, Columns, put_cluster_address
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import (
     check_operand_count,
     effect,
@@ -18,12 +18,10 @@ from tilewise.emulator.lowering.tables import (
     unsupported,
     waits,
 )
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["in_own_block"]
 
@@ -62,7 +60,7 @@ _FENCES = _forms()
 
 
 # -- addresses ------------------------------------------------------------------------------------------
-def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Value, bool]:
+def _address(e: Context, instruction: Instruction, as_vector: bool) -> tuple[Value, bool]:
     """The instruction's address, and whether it is a generic one."""
     parts = instruction.parts
     type_ = parts[-1] if parts else ""
@@ -75,7 +73,7 @@ def _address(e: Lowering, instruction: Instruction, as_vector: bool) -> tuple[Va
     place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
     if place and (generic or place.space != "shared"):
         raise unsupported(instruction, "a variable must be in shared memory, and the space named")
-    return e.resize(e.read(source, type_, as_vector), "i64", False), generic
+    return e.resize(read(e, source, type_, as_vector), "i64", False), generic
 
 
 def _target(instruction: Instruction) -> Register:
@@ -86,7 +84,7 @@ def _target(instruction: Instruction) -> Register:
 
 
 @effect("mapa", ptx="7.8", arch="sm_90")
-def mapa(e: Lowering, instruction: Instruction) -> None:
+def mapa(e: Context, instruction: Instruction) -> None:
     """Where the same variable lies in another block of the cluster.
 
     NOTE: of no such block, and of what is no shared memory, the result is an address at which every
@@ -95,7 +93,7 @@ def mapa(e: Lowering, instruction: Instruction) -> None:
     check_operand_count(instruction, 3)
     shape = e.result_shape(instruction)
     address, generic = _address(e, instruction, shape is None)
-    given = e.resize(e.read(instruction.operands[2], "u32", shape is None), "i64", False)
+    given = e.resize(read(e, instruction.operands[2], "u32", shape is None), "i64", False)
     rank = e.intrinsic("llvm.umin", given, e.const(given, _RANKS - 1))
     if generic:
         away = e.op("sub", address, e.const(address, GENERIC_SHARED))
@@ -106,11 +104,11 @@ def mapa(e: Lowering, instruction: Instruction) -> None:
     if generic:
         result = e.op("add", result, e.const(result, GENERIC_SHARED))
     type_ = instruction.parts[-1]
-    e.write(_target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
+    write(e, _target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
 
 
 @effect("getctarank", ptx="7.8", arch="sm_90")
-def getctarank(e: Lowering, instruction: Instruction) -> None:
+def getctarank(e: Context, instruction: Instruction) -> None:
     """The rank of the block whose shared memory an address names; any rank if it names none."""
     check_operand_count(instruction, 2)
     shape = e.result_shape(instruction)
@@ -118,15 +116,15 @@ def getctarank(e: Lowering, instruction: Instruction) -> None:
     number = e.op("and", e.op("lshr", address, e.const(address, RANK_SHIFT)), e.const(address, _RANKS))
     named = e.resize(e.op("sub", number, e.const(number, 1)), "i32", False)
     own = e.compare("icmp eq", number, e.const(number, 0))
-    e.write(_target(instruction), e.select(own, _own_rank(e, named), named), "u32", shape)
+    write(e, _target(instruction), e.select(own, _own_rank(e, named), named), "u32", shape)
 
 
-def _own_rank(e: Lowering, like: Value) -> Value:
+def _own_rank(e: Context, like: Value) -> Value:
     rank = e.load("i32", e.offset("%block", BLOCK.RANK), 4)
     return e.splat(rank) if like.is_vector else rank
 
 
-def in_own_block(e: Lowering, away: Value) -> Value:
+def in_own_block(e: Context, away: Value) -> Value:
     """Whether an address, less the start of the window of shared memory, is of the block's own."""
     number = e.op("lshr", away, e.const(away, RANK_SHIFT))
     own = e.op("add", e.resize(_own_rank(e, away), "i64", False), e.const(away, 1))
@@ -136,7 +134,7 @@ def in_own_block(e: Lowering, away: Value) -> Value:
 
 # -- what changes nothing here ----------------------------------------------------------------------------
 @effect("setmaxnreg", has_result=False, ptx="8.0", arch="sm_90a")
-def setmaxnreg(e: Lowering, instruction: Instruction) -> None:
+def setmaxnreg(e: Context, instruction: Instruction) -> None:
     """How many registers a thread may have: here all of them do."""
     check_operand_count(instruction, 1)
     count = instruction.operands[0]
@@ -152,7 +150,7 @@ refuse_other_forms("griddepcontrol", _GRIDS)
 @effect(
     "griddepcontrol.launch_dependents", has_result=False, launches_dependents=True, ptx="7.8", arch="sm_90"
 )
-def launch_dependents(e: Lowering, instruction: Instruction) -> None:
+def launch_dependents(e: Context, instruction: Instruction) -> None:
     """The next launch may begin. Here it does so later, and finds what this one wrote as if it had begun now."""
     check_operand_count(instruction, 0)
     if instruction.parts != ("launch_dependents",):
@@ -160,7 +158,7 @@ def launch_dependents(e: Lowering, instruction: Instruction) -> None:
 
 
 @waits("griddepcontrol.wait", has_result=False, waits_for="launch", ptx="7.8", arch="sm_90")
-def await_launch(e: Lowering, instruction: Instruction) -> Value:
+def await_launch(e: Context, instruction: Instruction) -> Value:
     """Wait for the end of the launch before: 0 if it has ended, 1 if the lanes are held up."""
     check_operand_count(instruction, 0)
     if instruction.parts != ("wait",):
@@ -182,7 +180,7 @@ refuse_other_forms("clusterlaunchcontrol", "it is clusterlaunchcontrol.try_cance
     "clusterlaunchcontrol.try_cancel", has_result=False, changes=True, asynchronous=True, bulk_copy="remote",
     ptx="8.6", arch="sm_100",
 )  # fmt: skip
-def try_cancel(e: Lowering, instruction: Instruction) -> None:
+def try_cancel(e: Context, instruction: Instruction) -> None:
     """Ask for the work of a cluster that has not begun. The answer is always that there is none, as it may be: every
     block of a launch runs here. It comes as any copy does, some time later, and completes on an mbarrier."""
     check_operand_count(instruction, 2)
@@ -218,7 +216,7 @@ def try_cancel(e: Lowering, instruction: Instruction) -> None:
 
 
 @contextmanager
-def _each_rank(e: Lowering) -> Iterator[Value]:
+def _each_rank(e: Context) -> Iterator[Value]:
     """Emit a loop over the blocks of the cluster; yield the rank."""
     number, top, done = e.alloca("i64", 8), e.label("rank"), e.label("ranks")
     e.store(e.const("i64", 0), number, 8)
@@ -261,7 +259,7 @@ def query_cancel(e: Emitter, instruction: Instruction, response: Value) -> Value
 @effect("fence", has_result=False, is_fence=True, ptx="6.0", arch="sm_70")
 @effect("membar.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_60")
 @effect("fence.proxy", has_result=False, is_fence=True, ptx="7.5", arch="sm_70")
-def fence(e: Lowering, instruction: Instruction) -> None:
+def fence(e: Context, instruction: Instruction) -> None:
     """Order among accesses: every fence orders all of them."""
     words = frozenset(instruction.parts)
     if any("fabric" in word for word in words):

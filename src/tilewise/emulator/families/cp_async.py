@@ -6,11 +6,10 @@ a copy completes its destination counts as uninitialised.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
     every_address,
@@ -20,12 +19,10 @@ from tilewise.emulator.lowering.memory import (
     take_address,
 )
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.operations.operation import Access, GroupUse, MbarrierUse
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.flights import COPY_PLACES, COPY_READS, COPY_SIZE, COPY_SOURCES
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["bytes_to_read", "issue", "set_off", "wait_groups"]
 
@@ -51,11 +48,11 @@ refuse_other_forms("cp.async", _FORM)
 
 @effect("cp.async.commit_group", group=GroupUse("commit", "copies"), **_AMPERE)
 @effect("cp.async.wait_group", "cp.async.wait_all", group=GroupUse("wait", "copies"), **_AMPERE)
-def commit_or_wait(e: Lowering, instruction: Instruction) -> None:
+def commit_or_wait(e: Context, instruction: Instruction) -> None:
     wait_groups(e, instruction, FlightClass.COPIES)
 
 
-def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> None:
+def wait_groups(e: Context, instruction: Instruction, group: FlightClass) -> None:
     """``commit_group``, ``wait_group`` and ``wait_all``. In the eager order there is nothing to wait for."""
     keep = -1
     if "wait_group" in instruction.parts:
@@ -78,12 +75,12 @@ def wait_groups(e: Lowering, instruction: Instruction, group: FlightClass) -> No
     e.place(done)
 
 
-def _is_eager(e: Lowering) -> Value:
+def _is_eager(e: Context) -> Value:
     order = e.load("i64", e.offset("%ctx", LAUNCH.ORDER), 8)
     return e.compare("icmp eq", order, e.const("i64", 0))
 
 
-def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
+def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
     """A new flight of the lanes in ``mask``: a pointer to its data, for the caller to fill in."""
     numbers = [e.const("i32", int(kind)), e.const("i32", int(group)), mask]
     flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, e.const("i32", instruction.line))
@@ -93,14 +90,14 @@ def issue(e: Lowering, instruction: Instruction, kind: Flight, group: FlightClas
     return e.offset(flight.ref, FLIGHT.DATA)
 
 
-def set_off(e: Lowering, data: str) -> None:
+def set_off(e: Context, data: str) -> None:
     """Issue a flight whose data is filled in."""
     flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
     e.leave_on_fault(e.call("tw_fly", "i32", *e.pointers(), flight))
 
 
 @effect("cp.async.mbarrier.arrive", asynchronous=True, mbarrier=MbarrierUse("arrive after copies"), **_AMPERE)
-def arrive_after_copies(e: Lowering, instruction: Instruction) -> None:
+def arrive_after_copies(e: Context, instruction: Instruction) -> None:
     """``cp.async.mbarrier.arrive``: arrive once the thread's earlier copies are there."""
     check_operand_count(instruction, 1)
     allowed = {"async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64"}
@@ -127,7 +124,7 @@ def size_of(instruction: Instruction) -> int:
     accesses=(Access("copy", 1, "global", size=size_of), Access("fill", 0, "shared", size=size_of)),
     **_AMPERE,
 )
-def copy(e: Lowering, instruction: Instruction) -> None:
+def copy(e: Context, instruction: Instruction) -> None:
     """``cp.async [shared], [global], size {, bytes to read}``; what is not read is filled with zeros."""
     operands = instruction.operands
     for part in instruction.parts:
@@ -154,7 +151,7 @@ def copy(e: Lowering, instruction: Instruction) -> None:
 
 
 def _in_flight(
-    e: Lowering, instruction: Instruction, source: MemoryAccess, target: MemoryAccess, bytes_read: Value
+    e: Context, instruction: Instruction, source: MemoryAccess, target: MemoryAccess, bytes_read: Value
 ) -> None:
     data = issue(e, instruction, Flight.COPY, FlightClass.COPIES, e.mask())
     e.store(every_address(e, source), e.offset(data, COPY_SOURCES), 64)
@@ -167,7 +164,7 @@ def _in_flight(
     set_off(e, data)
 
 
-def _at_once(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: Value, done: str) -> None:
+def _at_once(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Value, done: str) -> None:
     size = source.size
     if _never_aligned(source) or _never_aligned(target):
         _slow(e, source, target, bytes_read)
@@ -199,14 +196,14 @@ def _never_aligned(access: MemoryAccess) -> bool:
     return access.lanes is not None and any(lane % access.size for lane in access.lanes)
 
 
-def _access(e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int) -> MemoryAccess:
+def _access(e: Context, instruction: Instruction, operand: Operand, space: Space, size: int) -> MemoryAccess:
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
     base, lanes = take_address(e, operand)
     return MemoryAccess(space, "b32", size // 4, lanes, base, False, instruction.line)
 
 
-def bytes_to_read(e: Lowering, operand: Operand | None, size: int) -> Value:
+def bytes_to_read(e: Context, operand: Operand | None, size: int) -> Value:
     """How many bytes each lane reads; a predicate says to read none."""
     if operand is None:
         return e.const(vector("i32"), size)
@@ -214,14 +211,14 @@ def bytes_to_read(e: Lowering, operand: Operand | None, size: int) -> Value:
         return e.const(vector("i32"), min(max(operand.value, 0), size))
     name = getattr(operand, "name", "")
     if e.types.get(name) == "pred":
-        ignored = e.read(operand, "pred", True)
+        ignored = read(e, operand, "pred", True)
         return e.select(ignored, e.const(vector("i32"), 0), e.const(vector("i32"), size))
     if e.types.get(name) in ("b64", "u64", "s64"):
         return e.const(vector("i32"), size)  # a cache policy
-    return e.intrinsic("llvm.umin", e.read(operand, "u32", True), e.const(vector("i32"), size))
+    return e.intrinsic("llvm.umin", read(e, operand, "u32", True), e.const(vector("i32"), size))
 
 
-def _slow(e: Lowering, source: MemoryAccess, target: MemoryAccess, bytes_read: Value) -> None:
+def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Value) -> None:
     addresses, sizes = e.buffers()
     e.store(every_address(e, source), addresses, 64)
     e.store(bytes_read, sizes, 64)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.llvm.emit import Value, join, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
@@ -20,12 +19,10 @@ from tilewise.emulator.lowering.memory import (
 )
 from tilewise.emulator.lowering.scattered import gather
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.values import write
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Instruction, Operand, Register, Vector
 from tilewise.emulator.ptx.types import llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -34,7 +31,7 @@ _MOST_RUNS = 8
 
 @effect("ld", lanes="loaded", accesses=(Access("load", 1),), ptx="1.0")
 @effect("ldu", lanes="loaded", accesses=(Access("load", 1),), ptx="2.0", arch="sm_20")
-def load(e: Lowering, instruction: Instruction) -> None:
+def load(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "acquire", "nc", "ca", "lu", "cv")
     access = access_of(e, instruction, instruction.operands[1])
@@ -59,14 +56,14 @@ def load(e: Lowering, instruction: Instruction) -> None:
     e.place(done)
 
 
-def set_all(e: Lowering, targets: tuple[Operand, ...], values: list[Value], type_: str) -> None:
+def set_all(e: Context, targets: tuple[Operand, ...], values: list[Value], type_: str) -> None:
     for target, value in zip(targets, values, strict=True):
         if not isinstance(target, Register):
             raise unsupported(e.now, "its destination must be a register")
-        e.write(target, value, type_)
+        write(e, target, value, type_)
 
 
-def _fast_load(e: Lowering, access: MemoryAccess, pointer: str, scalar: bool) -> list[Value]:
+def _fast_load(e: Context, access: MemoryAccess, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
         return gather(e, access, pointers(e, access, ""))
@@ -80,7 +77,7 @@ def _fast_load(e: Lowering, access: MemoryAccess, pointer: str, scalar: bool) ->
     return _load_runs(e, access, pointer)
 
 
-def _load_runs(e: Lowering, access: MemoryAccess, pointer: str) -> list[Value]:
+def _load_runs(e: Context, access: MemoryAccess, pointer: str) -> list[Value]:
     """Load each stretch as one vector and hand every lane its part."""
     element, width, size = llvm_scalar(access.type), access.width, access.elements
     assert access.lanes is not None
@@ -112,11 +109,11 @@ def _load_runs(e: Lowering, access: MemoryAccess, pointer: str) -> list[Value]:
     return [e.shuffle(whole, [place + i for place in places]) for i in range(size)]
 
 
-def _load_row(e: Lowering, type_: str, pointer: str, access: MemoryAccess) -> Value:
+def _load_row(e: Context, type_: str, pointer: str, access: MemoryAccess) -> Value:
     return e.load(type_, pointer, access.width, access.volatile)
 
 
-def _slow_load(e: Lowering, access: MemoryAccess, scalar: bool) -> list[Value]:
+def _slow_load(e: Context, access: MemoryAccess, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if scalar:
         pointer = resolve(e, access, write=0)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from tilewise.emulator.support.tensor_map_layout import AXES, BYTES, ELEMENT_SIZES, MAP
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -46,7 +43,7 @@ refuse_other_forms("tensormap", "not in this form")
 
 
 @effect("tensormap.replace", has_result=False, ptx="8.3", arch="sm_90a")
-def replace(e: Lowering, instruction: Instruction) -> None:
+def replace(e: Context, instruction: Instruction) -> None:
     parts = instruction.parts
     name = next((part for part in parts if part in _FIELDS), "")
     if not name or "tile" not in parts or "b1024" not in parts:
@@ -73,12 +70,12 @@ def replace(e: Lowering, instruction: Instruction) -> None:
 
 
 def _set(
-    e: Lowering, instruction: Instruction, operand: Operand, from_zero: bool, field: tuple[int, int, str]
+    e: Context, instruction: Instruction, operand: Operand, from_zero: bool, field: tuple[int, int, str]
 ) -> None:
     offset, size, type_ = field
     addresses, values = e.buffers()
     e.store(lane_addresses(e, instruction, instruction.operands[0]), addresses, 64)
-    value = e.resize(e.read(operand, type_, True), "i64", False)
+    value = e.resize(read(e, operand, type_, True), "i64", False)
     if from_zero:  # the instruction counts ranks from 0
         value = e.op("add", value, e.const(value, 1))
     e.store(value, values, 64)
@@ -99,7 +96,7 @@ def _set(
 
 
 @effect("tensormap.cp_fenceproxy", has_result=False, ptx="8.3", arch="sm_90")
-def copy_map(e: Lowering, instruction: Instruction) -> None:
+def copy_map(e: Context, instruction: Instruction) -> None:
     """``cp_fenceproxy``: a map from shared memory to global memory, from where copies may use it."""
     words = {"cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"}
     if extra := [p for p in instruction.parts if p not in words | {"cta", "cluster", "gpu", "sys"}]:

@@ -14,18 +14,15 @@ them row by row and finds the fault, if there is one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -46,7 +43,7 @@ _BYTE_COLUMNS = [
 
 # -- the instructions -------------------------------------------------------------------------------
 @effect("ldmatrix", lanes="own", accesses=(Access("load", 1, rows=True),), ptx="6.5", arch="sm_75")
-def ldmatrix(e: Lowering, instruction: Instruction) -> None:
+def ldmatrix(e: Context, instruction: Instruction) -> None:
     """One, two or four matrices from shared memory."""
     count, order = _form(instruction)
     if len(instruction.operands) != 2:
@@ -67,7 +64,7 @@ def ldmatrix(e: Lowering, instruction: Instruction) -> None:
     ptx="7.8",
     arch="sm_90",
 )
-def stmatrix(e: Lowering, instruction: Instruction) -> None:
+def stmatrix(e: Context, instruction: Instruction) -> None:
     """One, two or four matrices to shared memory."""
     count, order = _form(instruction)
     if len(instruction.operands) != 2:
@@ -79,14 +76,14 @@ def stmatrix(e: Lowering, instruction: Instruction) -> None:
 
 
 @effect("movmatrix", lanes="own", ptx="7.8", arch="sm_75")
-def movmatrix(e: Lowering, instruction: Instruction) -> None:
+def movmatrix(e: Context, instruction: Instruction) -> None:
     """A matrix transposed, from register to register."""
     if instruction.parts != ("sync", "aligned", "m8n8", "trans", "b16") or len(instruction.operands) != 2:
         raise unsupported(instruction, "it is movmatrix.sync.aligned.m8n8.trans.b16 d, a")
     target, source = instruction.operands
     if not isinstance(target, Register):
         raise unsupported(instruction, "its destination must be a register")
-    e.write(target, _transpose(e, e.read(source, "b32", True)), "b32")
+    write(e, target, _transpose(e, read(e, source, "b32", True)), "b32")
 
 
 def _form(instruction: Instruction) -> tuple[int, str]:
@@ -118,7 +115,7 @@ def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[
 
 
 def _move(
-    e: Lowering,
+    e: Context,
     instruction: Instruction,
     name: str,
     operand: Operand,
@@ -148,7 +145,7 @@ def _move(
     e.place(on)
 
 
-def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """How far from the start of shared memory each lane's row is, or far beyond its end."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
@@ -161,7 +158,7 @@ def _offsets(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
     return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
 
 
-def _row_by_row(e: Lowering, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
+def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
     addresses, buffer = e.buffers()
     e.store(e.resize(offsets, "i64", False), addresses, 64)
     answer = e.call(
@@ -184,7 +181,7 @@ def _named(count: int) -> int:
 
 
 # -- the functions ----------------------------------------------------------------------------------
-def _define_pair(e: Lowering, name: str, count: int, order: str, loads: bool) -> None:
+def _define_pair(e: Context, name: str, count: int, order: str, loads: bool) -> None:
     if name in e.declared:
         return
     move = _load if loads else _store

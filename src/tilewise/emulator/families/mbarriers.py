@@ -4,20 +4,20 @@ in ``support/mbarrier.py``; here instructions become calls of it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Mbarrier, Space
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.loops import yield_soon
 from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import MbarrierUse
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
 from tilewise.emulator.support.mbarrier import COUNT_BITS
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["change", "completion", "lane_addresses"]
 
@@ -57,8 +57,8 @@ refuse_other_forms("mbarrier", "not in this form")
 def _verb(name: str, **facts: Any) -> Callable[[Any], Any]:
     """Enter the row of a verb of mbarriers, whose modifiers are checked before it is lowered."""
 
-    def enter_checked(lower: Callable[[Lowering, Instruction], None]) -> Any:
-        def lower_checked(e: Lowering, instruction: Instruction) -> None:
+    def enter_checked(lower: Callable[[Context, Instruction], None]) -> Any:
+        def lower_checked(e: Context, instruction: Instruction) -> None:
             if instruction.parts[-1] != "b64":
                 raise unsupported(instruction)
             _check_modifiers(instruction, name)
@@ -94,21 +94,21 @@ def _check_modifiers(instruction: Instruction, verb: str) -> None:
 
 
 @_verb("init", has_result=False, mbarrier=MbarrierUse("make"), ptx="7.0", arch="sm_80")
-def initialise(e: Lowering, instruction: Instruction) -> None:
+def initialise(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2)
     kind = Mbarrier.INIT_V1 if "layout::v1" in instruction.parts else Mbarrier.INIT
     change(e, instruction, kind, instruction.operands[0], instruction.operands[1])
 
 
 @_verb("inval", has_result=False, mbarrier=MbarrierUse("make"), ptx="7.0", arch="sm_80")
-def invalidate(e: Lowering, instruction: Instruction) -> None:
+def invalidate(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 1)
     change(e, instruction, Mbarrier.INVALIDATE, instruction.operands[0])
 
 
 @_verb("expect_tx", has_result=False, mbarrier=MbarrierUse("expect"), ptx="8.0", arch="sm_90")
 @_verb("complete_tx", has_result=False, mbarrier=MbarrierUse("expect"), ptx="8.0", arch="sm_90")
-def count_bytes(e: Lowering, instruction: Instruction) -> None:
+def count_bytes(e: Context, instruction: Instruction) -> None:
     """``expect_tx`` and ``complete_tx``."""
     check_operand_count(instruction, 2)
     kind = Mbarrier.EXPECT if instruction.parts[0] == "expect_tx" else Mbarrier.COMPLETE
@@ -117,7 +117,7 @@ def count_bytes(e: Lowering, instruction: Instruction) -> None:
 
 @_verb("arrive", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
 @_verb("arrive_drop", lanes="own", mbarrier=MbarrierUse("arrive", 1), ptx="7.0", arch="sm_80")
-def arrive(e: Lowering, instruction: Instruction) -> None:
+def arrive(e: Context, instruction: Instruction) -> None:
     """``arrive`` and ``arrive_drop``, with a count or with bytes to expect."""
     parts, one = instruction.parts, Immediate(1)
     drop, expects, incomplete = parts[0] == "arrive_drop", "expect_tx" in parts, "noComplete" in parts
@@ -134,11 +134,11 @@ def arrive(e: Lowering, instruction: Instruction) -> None:
         raise unsupported(instruction, "another block's mbarrier gives no state: write _")
     results = change(e, instruction, kind, place, count, size)
     if target.name != "_":
-        e.write(target, e.load(vector("i64"), results.ref, 64), "u64", None)
+        write(e, target, e.load(vector("i64"), results.ref, 64), "u64", None)
 
 
 @_verb("check_layout", mbarrier=MbarrierUse("inspect", 1))
-def check_layout(e: Lowering, instruction: Instruction) -> None:
+def check_layout(e: Context, instruction: Instruction) -> None:
     """Whether an mbarrier was made in the layout that is named."""
     check_operand_count(instruction, 2)
     target, place = instruction.operands
@@ -152,7 +152,7 @@ def check_layout(e: Lowering, instruction: Instruction) -> None:
     found = e.load(vector("i64"), results.ref, 64)
     holds = e.compare("icmp ne", found, e.splat(e.const("i64", 0)))
     if e.result_shape(instruction) is None:
-        e.write(target, holds, "pred", None)
+        write(e, target, holds, "pred", None)
     else:
         _same(e, target, holds)
 
@@ -164,7 +164,7 @@ def completion(destination: Operand) -> Operand:
     return destination
 
 
-def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
+def _report(e: Context, instruction: Instruction, target: Operand) -> None:
     """The other results of a wait. No copy makes a report, so that there is none."""
     if not isinstance(target, Pair):
         return
@@ -184,12 +184,12 @@ def _report(e: Lowering, instruction: Instruction, target: Operand) -> None:
         if register.name != "_":
             scalar = e.const("i1" if type_ == "pred" else "i8", 0)
             shape = e.result_shape(instruction)
-            e.write(register, e.splat(scalar) if shape is None else scalar, type_, shape)
+            write(e, register, e.splat(scalar) if shape is None else scalar, type_, shape)
 
 
 @_verb("test_wait", polls=True, mbarrier=MbarrierUse("ask", 1), ptx="7.0", arch="sm_80")
 @_verb("try_wait", polls=True, mbarrier=MbarrierUse("ask", 1), ptx="7.8", arch="sm_90")
-def ask(e: Lowering, instruction: Instruction) -> None:
+def ask(e: Context, instruction: Instruction) -> None:
     """``test_wait`` and ``try_wait``: neither holds the warp up, but a loop around one lets others run."""
     target, place = completion(instruction.operands[0]), instruction.operands[1]
     check_operand_count(instruction, *((3, 4) if instruction.parts[0] == "try_wait" else (3,)))
@@ -202,36 +202,38 @@ def ask(e: Lowering, instruction: Instruction) -> None:
     zero = e.const("i64", 0)
     if alike:
         over = e.compare("icmp ne", e.load("i64", results.ref, 8), zero)
-        e.write(target, over, "pred")
+        write(e, target, over, "pred")
         waiting = e.select(over, e.const("i32", 0), e.mask())
         e.store(waiting, e.offset("%warp", WARP.AWAITING), 4)
     else:
         found = e.load(vector("i64"), results.ref, 64)
         over = e.compare("icmp ne", found, e.splat(zero))
-        e.write(target, over, "pred", None) if e.result_shape(instruction) is None else _same(e, target, over)
-    e.yield_soon(e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
+        write(e, target, over, "pred", None) if e.result_shape(instruction) is None else _same(
+            e, target, over
+        )
+    yield_soon(e, e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
 
 
-def _same(e: Lowering, target: Register, over: Value) -> None:
+def _same(e: Context, target: Register, over: Value) -> None:
     """What all lanes that run have found, for a register that has one value for all."""
     some = e.op("and", e.bits(over), e.mask())
-    e.write(target, e.compare("icmp ne", some, e.const("i32", 0)), "pred")
+    write(e, target, e.compare("icmp ne", some, e.const("i32", 0)), "pred")
 
 
 @_verb("pending_count", ptx="7.0", arch="sm_80")
-def pending_count(e: Lowering, instruction: Instruction) -> None:
+def pending_count(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2)
     target, state = instruction.operands
     if not isinstance(target, Register):
         raise unsupported(instruction, "its destination must be a register")
     shape = e.result_shape(instruction)
-    value = e.read(state, "u64", shape is None)
+    value = read(e, state, "u64", shape is None)
     count = e.op("and", value, e.const(value, (1 << COUNT_BITS) - 1))
-    e.write(target, e.resize(count, "i32", False), "u32", shape)
+    write(e, target, e.resize(count, "i32", False), "u32", shape)
 
 
 def change(
-    e: Lowering,
+    e: Context,
     instruction: Instruction,
     kind: Mbarrier,
     place: Operand,
@@ -246,7 +248,7 @@ def change(
     for operand, offset in ((value, _VALUES), (size, _BYTES)):
         number = e.zero(vector("i64"))
         if operand is not None:
-            number = e.resize(e.read(operand, wide, True), "i64", False)
+            number = e.resize(read(e, operand, wide, True), "i64", False)
         e.store(number, e.offset(buffer, offset), 64)
     space = Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC
     mask, results = e.mask(), e.offset(buffer, _RESULTS)
@@ -275,7 +277,7 @@ def change(
     return Value("ptr", results)
 
 
-def lane_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def lane_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """The address of every lane; of shared memory, of 32 bits."""
     wide = take_addresses(e, instruction, operand)
     if space_of(instruction) == "shared":

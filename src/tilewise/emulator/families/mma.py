@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.sparse import SPARSE, find_sparsity
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
@@ -27,9 +27,6 @@ from tilewise.emulator.numerics.tensor_core import (
 )
 from tilewise.emulator.ptx.syntax import Instruction, Operand
 from tilewise.emulator.ptx.types import llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["Layout", "MmaForm", "Place", "gathered", "product"]
 
@@ -199,7 +196,7 @@ def _volta(instruction: Instruction, words: list[str]) -> MmaForm:
 @effect("mma", lanes="own", multiplies_matrices=True, ptx="6.4", arch="sm_70")
 @effect("mma.sp", lanes="own", multiplies_matrices=True, ptx="7.1", arch="sm_80")
 @effect("mma.sp::ordered_metadata", lanes="own", multiplies_matrices=True, ptx="8.5", arch="sm_80")
-def mma(e: Lowering, instruction: Instruction) -> None:
+def mma(e: Context, instruction: Instruction) -> None:
     words = list(instruction.parts)
     sparse = words[:1] in (["sp"], ["sp::ordered_metadata"])
     words = words[1:] if sparse else words
@@ -220,7 +217,7 @@ def mma(e: Lowering, instruction: Instruction) -> None:
 
 
 def product(
-    e: Lowering, name: str, form: MmaForm, groups: list[tuple[Operand, ...]], saturate: bool, op: str
+    e: Context, name: str, form: MmaForm, groups: list[tuple[Operand, ...]], saturate: bool, op: str
 ) -> None:
     """Multiply. ``groups`` are the registers of D, A, B and C, and the metadata of a sparse A."""
     d, a, b, c = groups[:4]
@@ -263,7 +260,7 @@ def per_register(type_: str) -> int:
 
 
 # -- the function -----------------------------------------------------------------------------------
-def _define(e: Lowering, name: str, form: MmaForm, saturate: bool, op: str) -> None:
+def _define(e: Context, name: str, form: MmaForm, saturate: bool, op: str) -> None:
     """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
     inner = Emitter()
     d_count, a_count, b_count, c_count = form.registers()

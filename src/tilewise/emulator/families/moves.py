@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.families.floats import comparable, flushed
 from tilewise.emulator.families.integers import WORDS, check
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import effect, pure, unsupported
+from tilewise.emulator.lowering.values import check_operand, read, write
 from tilewise.emulator.numerics.halves import split
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, is_float, llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["compare"]
 
@@ -63,7 +60,7 @@ _SET_ALSO = {
 
 # -- moves -----------------------------------------------------------------------------------------------
 @effect("mov", lanes="moved", ptx="1.0")
-def mov(e: Lowering, instruction: Instruction) -> None:
+def mov(e: Context, instruction: Instruction) -> None:
     type_ = check(instruction, ("pred", "b128", *_PLAIN))
     if len(instruction.operands) != 2:
         raise unsupported(instruction, "it takes one source")
@@ -74,15 +71,15 @@ def mov(e: Lowering, instruction: Instruction) -> None:
     elif isinstance(target, Vector):
         _unpack(e, instruction, target, source)
     else:
-        e.check_operand(instruction, source, type_)
+        check_operand(e, instruction, source, type_)
         register = _target(e, instruction, target, type_)
-        e.write(register, e.read(source, type_, shape is None), type_, shape)
+        write(e, register, read(e, source, type_, shape is None), type_, shape)
 
 
-def _target(e: Lowering, instruction: Instruction, target: Operand, type_: str) -> Register:
+def _target(e: Context, instruction: Instruction, target: Operand, type_: str) -> Register:
     if not isinstance(target, Register) or (target.name not in e.types and target.name != "_"):
         raise unsupported(instruction, "its destination must be a register")
-    e.check_operand(instruction, target, type_)
+    check_operand(e, instruction, target, type_)
     return target
 
 
@@ -95,7 +92,7 @@ def _part(instruction: Instruction, items: tuple[Operand, ...]) -> int:
     return bits
 
 
-def _pack(e: Lowering, instruction: Instruction, target: Operand, source: Vector) -> None:
+def _pack(e: Context, instruction: Instruction, target: Operand, source: Vector) -> None:
     """``mov.b64 d, {a, b}``: a is the low part."""
     part = _part(instruction, source.items)
     total = part * len(source.items)
@@ -105,23 +102,23 @@ def _pack(e: Lowering, instruction: Instruction, target: Operand, source: Vector
     for i, item in enumerate(source.items):
         if not isinstance(item, Register | Immediate) or item == Register("_"):
             raise unsupported(instruction, "its elements must be registers or constants")
-        e.check_operand(instruction, item, f"b{part}")
-        piece = e.resize(e.read(item, f"b{part}", shape is None), f"i{total}", False)
+        check_operand(e, instruction, item, f"b{part}")
+        piece = e.resize(read(e, item, f"b{part}", shape is None), f"i{total}", False)
         whole = e.op("or", whole, e.op("shl", piece, e.const(piece, i * part)))
-    e.write(register, whole, f"b{total}", shape)
+    write(e, register, whole, f"b{total}", shape)
 
 
-def _unpack(e: Lowering, instruction: Instruction, target: Vector, source: Operand) -> None:
+def _unpack(e: Context, instruction: Instruction, target: Vector, source: Operand) -> None:
     part = _part(instruction, target.items)
     total = part * len(target.items)
     shape = e.result_shape(instruction)
-    e.check_operand(instruction, source, f"b{total}")
-    whole = e.read(source, f"b{total}", shape is None)
+    check_operand(e, instruction, source, f"b{total}")
+    whole = read(e, source, f"b{total}", shape is None)
     for i, item in enumerate(target.items):
         register = item if item == Register("_") else _target(e, instruction, item, f"b{part}")
         assert isinstance(register, Register)
         piece = e.op("lshr", whole, e.const(whole, i * part))
-        e.write(register, e.resize(piece, f"i{part}", False), f"b{part}", shape)
+        write(e, register, e.resize(piece, f"i{part}", False), f"b{part}", shape)
 
 
 # -- choices ---------------------------------------------------------------------------------------------

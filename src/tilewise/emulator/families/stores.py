@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.interleave import interleave
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
@@ -22,13 +21,11 @@ from tilewise.emulator.lowering.memory import (
 )
 from tilewise.emulator.lowering.scattered import scatter
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
+from tilewise.emulator.lowering.values import check_operand, read
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 from tilewise.emulator.support.fills import MOST_BYTES, STEP
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -36,7 +33,7 @@ _MOST_RUNS = 8
 
 
 @effect("st", has_result=False, accesses=(Access("store", 0),), changes=True, ptx="1.0")
-def store(e: Lowering, instruction: Instruction) -> None:
+def store(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])
@@ -47,7 +44,7 @@ def store(e: Lowering, instruction: Instruction) -> None:
     # NOTE: one local address, or a generic one that is local, is another place for every lane.
     one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
     scalar = one_place and all(_is_scalar(e, item) for item in items)
-    values = [e.read(item, access.type, not scalar) for item in items]
+    values = [read(e, item, access.type, not scalar) for item in items]
     if covered(e, instruction):
         _fast_store(e, access, pointer_of(e, access, access.base), values)
         return
@@ -64,12 +61,12 @@ def store(e: Lowering, instruction: Instruction) -> None:
     e.place(done)
 
 
-def _is_scalar(e: Lowering, item: Operand) -> bool:
+def _is_scalar(e: Context, item: Operand) -> bool:
     shape = e.shape_of(item)
     return shape is not None and shape.uniform
 
 
-def _fast_store(e: Lowering, access: MemoryAccess, pointer: str, values: list[Value]) -> None:
+def _fast_store(e: Context, access: MemoryAccess, pointer: str, values: list[Value]) -> None:
     if not pointer:
         scatter(e, access, pointers(e, access, ""), values)
         return
@@ -109,7 +106,7 @@ def _filled(access: MemoryAccess, runs: list[tuple[int, int]]) -> bool:
 
 
 def _store_runs(
-    e: Lowering, access: MemoryAccess, pointer: str, values: list[Value], runs: list[tuple[int, int]]
+    e: Context, access: MemoryAccess, pointer: str, values: list[Value], runs: list[tuple[int, int]]
 ) -> None:
     """Put the lanes' values in order of address and store each stretch at once."""
     assert access.lanes is not None
@@ -124,7 +121,7 @@ def _store_runs(
         e.store(e.shuffle(whole, picks), e.offset(pointer, start), access.width, access.volatile)
 
 
-def _last_lane(e: Lowering, value: Value) -> Value:
+def _last_lane(e: Context, value: Value) -> Value:
     """The value in the last lane that runs: of several stores to one place, the last stays."""
     e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
     zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
@@ -132,7 +129,7 @@ def _last_lane(e: Lowering, value: Value) -> Value:
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 
 
-def _slow_store(e: Lowering, access: MemoryAccess, values: list[Value], scalar: bool) -> None:
+def _slow_store(e: Context, access: MemoryAccess, values: list[Value], scalar: bool) -> None:
     if scalar:
         pointer = resolve(e, access, write=1)
         for i, value in enumerate(values):
@@ -145,7 +142,7 @@ def _slow_store(e: Lowering, access: MemoryAccess, values: list[Value], scalar: 
 
 # -- st.bulk ---------------------------------------------------------------------------------------------
 @effect("st.bulk", has_result=False, changes=True, ptx="8.6", arch="sm_100")
-def fill(e: Lowering, instruction: Instruction) -> None:
+def fill(e: Context, instruction: Instruction) -> None:
     """Zeros in shared memory, as many bytes as the second operand says.
 
     The row has no ``accesses``: their size would have to be known from the instruction alone. ``tw_fill`` itself
@@ -166,7 +163,7 @@ def fill(e: Lowering, instruction: Instruction) -> None:
     e.leave_on_fault(e.call("tw_fill", "i32", *e.pointers(), *given))
 
 
-def _shared_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """Each lane's address in shared memory; of a generic one that leads elsewhere, one beyond its end."""
     wide = take_addresses(e, instruction, operand)
     if "shared::cta" not in instruction.parts:
@@ -174,7 +171,7 @@ def _shared_addresses(e: Lowering, instruction: Instruction, operand: Operand) -
     return e.intrinsic("llvm.umin", wide, e.const(wide, 0xFFFF_FFF0))
 
 
-def _fill_sizes(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def _fill_sizes(e: Context, instruction: Instruction, operand: Operand) -> Value:
     if isinstance(operand, Immediate):
         if operand.value % STEP or not 0 <= operand.value <= MOST_BYTES:
             raise unsupported(instruction, f"its size must be a multiple of {STEP} from 0 to {MOST_BYTES}")
@@ -183,5 +180,5 @@ def _fill_sizes(e: Lowering, instruction: Instruction, operand: Operand) -> Valu
         raise unsupported(instruction, "its size must be a register or a constant")
     declared = e.types.get(operand.name, "u32")
     type_ = "u64" if declared != "pred" and bits_of(declared) == 64 else "u32"
-    e.check_operand(instruction, operand, type_)
-    return e.resize(e.read(operand, type_, True), "i64", False)
+    check_operand(e, instruction, operand, type_)
+    return e.resize(read(e, operand, type_, True), "i64", False)

@@ -6,72 +6,69 @@ A call of a function that the PTX does not define is one of these, or it is refu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import FaultKind, HostCall
 from tilewise.emulator.llvm.emit import vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import effect, unsupported
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import Instruction, Register
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []  # its instructions are in the tables
 
 
 # -- ends ---------------------------------------------------------------------------------------------
 @effect("trap", has_result=False, ptx="1.0")
-def trap(e: Lowering, instruction: Instruction) -> None:
+def trap(e: Context, instruction: Instruction) -> None:
     """End the launch with a fault."""
     _end(e, FaultKind.TRAP, instruction)
 
 
 @effect("call:nowhere", lanes="own")
-def nowhere(e: Lowering, instruction: Instruction) -> None:
+def nowhere(e: Context, instruction: Instruction) -> None:
     """A call through a pointer that is not the address of any function that fits."""
     _end(e, FaultKind.BAD_CALL, instruction)
 
 
 @effect("call:overflow", lanes="own")
-def overflow(e: Lowering, instruction: Instruction) -> None:
+def overflow(e: Context, instruction: Instruction) -> None:
     """A call for which a thread's stack has no room."""
     _end(e, FaultKind.STACK_OVERFLOW, instruction)
 
 
-def _end(e: Lowering, kind: FaultKind, instruction: Instruction) -> None:
+def _end(e: Context, kind: FaultKind, instruction: Instruction) -> None:
     e.fault_now(kind, instruction)
     e.place(e.label("never"))
 
 
 @effect("brkpt", has_result=False, ptx="1.0", arch="sm_11")
-def brkpt(e: Lowering, instruction: Instruction) -> None:
+def brkpt(e: Context, instruction: Instruction) -> None:
     """There is no debugger to stop for."""
     if instruction.parts or instruction.operands:
         raise unsupported(instruction, "it has no operands")
 
 
 # -- the host -----------------------------------------------------------------------------------------
-def _hand_over(e: Lowering, instruction: Instruction, types: tuple[str, ...]) -> None:
+def _hand_over(e: Context, instruction: Instruction, types: tuple[str, ...]) -> None:
     _, buffer = e.buffers()
     for i, (operand, type_) in enumerate(zip(instruction.operands[1:], types, strict=True)):
-        value = e.resize(e.read(operand, type_, True), "i64", False)
+        value = e.resize(read(e, operand, type_, True), "i64", False)
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 
 @effect("call:vprintf", lanes="own", changes=True)
-def vprintf(e: Lowering, instruction: Instruction) -> None:
+def vprintf(e: Context, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
     _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
     answer, buffer = e.call_host(HostCall.PRINT, instruction.line, e.mask())
     e.leave_on_fault(answer)
     target = instruction.operands[0]
     if isinstance(target, Register) and target.name != "_":
-        e.write(target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
+        write(e, target, e.resize(e.load(vector("i64"), buffer, 64), "i32", False), "s32")
 
 
 @effect("call:assertfail", lanes="own")
-def assertfail(e: Lowering, instruction: Instruction) -> None:
+def assertfail(e: Context, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
     _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
     e.call_host(HostCall.ASSERT, instruction.line, e.mask())

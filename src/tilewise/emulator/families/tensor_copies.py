@@ -5,17 +5,13 @@ How one is performed is in ``support/tensor.py``; here its operands are taken ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.families.bulk import BARRIER, COPY, GROUP, PREFETCH, Columns, refuse_others, spaces_of
 from tilewise.emulator.layout import Flight, FlightClass
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Vector
 from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["put_tensor_prefetch"]
 
@@ -26,7 +22,7 @@ _NEWER = {"tile::gather4", "tile::scatter4", "im2col::w", "im2col::w::128", "cta
 
 
 @effect("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", **COPY)
-def copy(e: Lowering, instruction: Instruction) -> None:
+def copy(e: Context, instruction: Instruction) -> None:
     rank = _rank(instruction)
     if BARRIER in instruction.parts and instruction.parts[0] != "reduce":
         _load(e, instruction, rank)
@@ -53,7 +49,7 @@ def _mode(instruction: Instruction, rank: int, modes: dict[str, bool]) -> tuple[
     return im2col, {"async", "bulk", "tensor", f"{rank}d", "L2::cache_hint", *named}
 
 
-def _load(e: Lowering, instruction: Instruction, rank: int) -> None:
+def _load(e: Context, instruction: Instruction, rank: int) -> None:
     im2col, allowed = _mode(instruction, rank, _LOADS)
     target, source = spaces_of(instruction)
     if source != "global" or target == "global":
@@ -76,7 +72,7 @@ def _load(e: Lowering, instruction: Instruction, rank: int) -> None:
     columns.issue(Flight.TENSOR, FlightClass.MBARRIER, Verb.LOAD)
 
 
-def _store(e: Lowering, instruction: Instruction, rank: int) -> None:
+def _store(e: Context, instruction: Instruction, rank: int) -> None:
     parts, reduces = instruction.parts, instruction.parts[0] == "reduce"
     im2col, allowed = _mode(instruction, rank, _STORES)
     if spaces_of(instruction) != ("global", "shared::cta") or GROUP not in parts:
@@ -139,7 +135,7 @@ def put_tensor_prefetch(columns: Columns, instruction: Instruction) -> None:
 
 
 @effect("cp.async.bulk.prefetch.tensor", **PREFETCH)
-def prefetch(e: Lowering, instruction: Instruction) -> None:
+def prefetch(e: Context, instruction: Instruction) -> None:
     """A hint to a cache, of which there is none."""
     rank = _rank(instruction)
     im2col, allowed = _mode(instruction, rank, _LOADS)

@@ -7,10 +7,9 @@ membermask names. A ``.sync`` instruction stands behind a ``bar.warp.sync`` of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import (
     check_operand_count,
     effect,
@@ -18,10 +17,8 @@ from tilewise.emulator.lowering.tables import (
     unsupported,
     waits,
 )
+from tilewise.emulator.lowering.values import read, read_bits, write
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair, Register
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["await_lanes", "shuffled_from", "source_lanes"]
 
@@ -52,28 +49,28 @@ def _destinations(instruction: Instruction, paired: bool) -> tuple[Register, Reg
     return both[0], both[1]
 
 
-def _same(e: Lowering, operand: Operand) -> bool:
+def _same(e: Context, operand: Operand) -> bool:
     """Whether an operand is the same in every lane."""
     shape = e.shape_of(operand)
     return shape is not None and shape.uniform
 
 
-def _members(e: Lowering, membermask: Operand | None) -> Value:
+def _members(e: Context, membermask: Operand | None) -> Value:
     """The lanes that take part: one mask for the warp, or one for each lane if they name different ones."""
     if membermask is None:
         return e.mask()
-    named = e.read(membermask, "u32", not _same(e, membermask))
+    named = read(e, membermask, "u32", not _same(e, membermask))
     here = e.splat(e.mask()) if named.is_vector else e.mask()
     return e.op("and", named, here)
 
 
-def _like(e: Lowering, value: Value, members: Value) -> Value:
+def _like(e: Context, value: Value, members: Value) -> Value:
     """A mask of the warp beside what may be a mask for each lane."""
     return e.splat(value) if members.is_vector else value
 
 
-def _put(e: Lowering, target: Register, value: Value, type_: str) -> None:
-    e.write(target, value, type_)
+def _put(e: Context, target: Register, value: Value, type_: str) -> None:
+    write(e, target, value, type_)
 
 
 # -- shfl ---------------------------------------------------------------------------------------------
@@ -99,54 +96,54 @@ def _mode(shuffle: Instruction) -> str:
 
 @effect("shfl.sync", lanes="shuffled", exchanges=True, ptx="6.0", arch="sm_30")
 @effect("shfl", lanes="shuffled", ptx="3.0", arch="sm_30")
-def shfl(e: Lowering, instruction: Instruction) -> None:
+def shfl(e: Context, instruction: Instruction) -> None:
     """A value from another lane. Of a lane that does not take part it is what its register holds."""
     mode = _mode(instruction)
     (_, a, b, c), _ = _operands(instruction, 4)
     target, flag = _destinations(instruction, True)
     if e.result_shape(instruction) is not None:
         value = (
-            e.read(a, "b32", False)
+            read(e, a, "b32", False)
             if _same(e, a)
-            else _lane(e, e.read(a, "b32", True), e.read(b, "u32", False))
+            else _lane(e, read(e, a, "b32", True), read(e, b, "u32", False))
         )
         _put(e, target, value, "b32")
         if flag is not None:
             _put(e, flag, e.const("i1", 1), "pred")
         return
-    values = e.read(a, "b32", True)
+    values = read(e, a, "b32", True)
     by, clamp = _constant_of(e, b), _constant_of(e, c)
     if by is not None and clamp is not None:
         picks = shuffled_from(mode, by, clamp)
         result = e.shuffle(values, [source for source, _ in picks])
         good = e.lanes("i1", [int(inside) for _, inside in picks])
     else:
-        sources, good = _sources(e, mode, e.read(b, "u32", True), e.read(c, "u32", True))
+        sources, good = _sources(e, mode, read(e, b, "u32", True), read(e, c, "u32", True))
         result = _permute(e, values, sources)
     _put(e, target, result, "b32")
     if flag is not None:
         _put(e, flag, good, "pred")
 
 
-def source_lanes(e: Lowering, instruction: Instruction) -> Value:
+def source_lanes(e: Context, instruction: Instruction) -> Value:
     """For each lane, the lane whose value ``shfl`` gives it: itself if that is out of range."""
     _, _, b, c = instruction.operands[:4]
-    return _sources(e, _mode(instruction), e.read(b, "u32", True), e.read(c, "u32", True))[0]
+    return _sources(e, _mode(instruction), read(e, b, "u32", True), read(e, c, "u32", True))[0]
 
 
-def _constant_of(e: Lowering, operand: Operand) -> int | None:
+def _constant_of(e: Context, operand: Operand) -> int | None:
     if isinstance(operand, Immediate):
         return operand.value
     shape = e.shape_of(operand)
     return shape.value if shape is not None and shape.uniform else None
 
 
-def _lane(e: Lowering, values: Value, lane: Value) -> Value:
+def _lane(e: Context, values: Value, lane: Value) -> Value:
     safe = e.op("and", lane, e.const("i32", 31))
     return e.set(values.scalar, f"extractelement {values}, {safe}")
 
 
-def _sources(e: Lowering, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
+def _sources(e: Context, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
     """As :func:`shuffled_from`, for operands that are not constants."""
     lane = e.lanes("i32", _LANES)
     low_bits = e.const(lane, 31)
@@ -163,7 +160,7 @@ def _sources(e: Lowering, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
     return e.select(good, source, lane), good
 
 
-def _permute(e: Lowering, values: Value, sources: Value) -> Value:
+def _permute(e: Context, values: Value, sources: Value) -> Value:
     """Each lane's pick of all lanes' values, through memory."""
     _, buffer = e.buffers()
     e.store(values, buffer, 64)
@@ -180,7 +177,7 @@ def _permute(e: Lowering, values: Value, sources: Value) -> Value:
 # -- vote, activemask, elect ----------------------------------------------------------------------------
 @effect("vote.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_30")
 @effect("vote", lanes="voted", ptx="1.2", arch="sm_12")
-def vote(e: Lowering, instruction: Instruction) -> None:
+def vote(e: Context, instruction: Instruction) -> None:
     """What the lanes' predicates come to."""
     parts = [part for part in instruction.parts if part != "sync"]
     if parts not in (["all", "pred"], ["any", "pred"], ["uni", "pred"], ["ballot", "b32"]):
@@ -204,15 +201,15 @@ def vote(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, result, "pred")
 
 
-def _ballot(e: Lowering, predicate: Operand) -> Value:
+def _ballot(e: Context, predicate: Operand) -> Value:
     """The lanes in which a predicate holds."""
     if _same(e, predicate):
-        return e.select(e.read(predicate, "pred", False), e.const("i32", -1), e.const("i32", 0))
-    return e.bits(e.read(predicate, "pred", True))
+        return e.select(read(e, predicate, "pred", False), e.const("i32", -1), e.const("i32", 0))
+    return e.bits(read(e, predicate, "pred", True))
 
 
 @effect("activemask", lanes="uniform", ptx="6.2", arch="sm_30")
-def activemask(e: Lowering, instruction: Instruction) -> None:
+def activemask(e: Context, instruction: Instruction) -> None:
     """The lanes that run together now."""
     if instruction.parts != ("b32",):
         raise unsupported(instruction, "its type must be b32")
@@ -222,7 +219,7 @@ def activemask(e: Lowering, instruction: Instruction) -> None:
 
 
 @effect("elect.sync", lanes="own", exchanges=True, ptx="8.0", arch="sm_90")
-def elect(e: Lowering, instruction: Instruction) -> None:
+def elect(e: Context, instruction: Instruction) -> None:
     """One leader of the lanes: the lowest."""
     if instruction.parts != ("sync",) or not isinstance(instruction.operands[0], Pair):
         raise unsupported(instruction, _ELECT_FORM)
@@ -235,7 +232,7 @@ def elect(e: Lowering, instruction: Instruction) -> None:
         _put(e, flag, e.compare("icmp eq", e.lanes("i32", _LANES), e.splat(leader)), "pred")
 
 
-def _first(e: Lowering, lanes: Value) -> Value:
+def _first(e: Context, lanes: Value) -> Value:
     """The lowest lane of a mask."""
     suffix = "v32i32" if lanes.is_vector else "i32"
     e.declare(f"llvm.cttz.{suffix}", lanes.type, [lanes.type, "i1"])
@@ -246,7 +243,7 @@ def _first(e: Lowering, lanes: Value) -> Value:
 # -- match ----------------------------------------------------------------------------------------------
 @effect("match.any.sync", lanes="matched", exchanges=True, ptx="6.0", arch="sm_70")
 @effect("match.all.sync", lanes="voted", exchanges=True, ptx="6.0", arch="sm_70")
-def match_(e: Lowering, instruction: Instruction) -> None:
+def match_(e: Context, instruction: Instruction) -> None:
     """The lanes that hold the same value: as this lane (any), or as all (all)."""
     parts = instruction.parts
     kind = parts[0]
@@ -258,10 +255,10 @@ def match_(e: Lowering, instruction: Instruction) -> None:
     if _same(e, a):
         equal: Value = members
     elif kind == "all" and not members.is_vector:
-        equal = _equal_to_first(e, e.read(a, parts[-1], True), members)
+        equal = _equal_to_first(e, read(e, a, parts[-1], True), members)
     else:
         members = e.splat(members)
-        equal = e.op("and", _equal_by_lane(e, e.read(a, parts[-1], True)), members)
+        equal = e.op("and", _equal_by_lane(e, read(e, a, parts[-1], True)), members)
     if kind == "any":
         _put(e, target, equal, "b32")
         return
@@ -271,12 +268,12 @@ def match_(e: Lowering, instruction: Instruction) -> None:
         _put(e, flag, every, "pred")
 
 
-def _equal_to_first(e: Lowering, values: Value, members: Value) -> Value:
+def _equal_to_first(e: Context, values: Value, members: Value) -> Value:
     first = e.splat(_lane(e, values, _first(e, members)))
     return e.op("and", e.bits(e.compare("icmp eq", values, first)), members)
 
 
-def _equal_by_lane(e: Lowering, values: Value) -> Value:
+def _equal_by_lane(e: Context, values: Value) -> Value:
     """For each lane, the lanes that hold its value."""
     found = e.zero("<32 x i32>")
     for lane in _LANES:
@@ -295,7 +292,7 @@ _IDENTITY = {
 
 
 @effect("redux.sync", lanes="voted", exchanges=True, ptx="7.0", arch="sm_80")
-def redux(e: Lowering, instruction: Instruction) -> None:
+def redux(e: Context, instruction: Instruction) -> None:
     """A sum, least, greatest, and, or, exclusive or of the lanes' values."""
     parts = instruction.parts
     extra, real = set(parts[2:-1]), parts[-1:] == ("f32",)
@@ -308,7 +305,7 @@ def redux(e: Lowering, instruction: Instruction) -> None:
     (_, source), membermask = _operands(instruction, 2)
     target, _ = _destinations(instruction, False)
     members = _members(e, membermask)
-    values = e.read_bits(source, parts[-1])
+    values = read_bits(e, source, parts[-1])
     if real:
         _put(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
         return
@@ -316,7 +313,7 @@ def redux(e: Lowering, instruction: Instruction) -> None:
     _put(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
 
 
-def _redux_real(e: Lowering, op: str, extra: set[str], values: Value, members: Value) -> Value:
+def _redux_real(e: Context, op: str, extra: set[str], values: Value, members: Value) -> Value:
     """Least and greatest f32: -0 is less than +0, and NaN counts only where ``.NaN`` asks for it."""
     if "abs" in extra:
         values = e.op("and", values, e.const(values, 0x7FFF_FFFF))
@@ -332,13 +329,13 @@ def _redux_real(e: Lowering, op: str, extra: set[str], values: Value, members: V
     return e.select(nothing, e.const(best, _CANONICAL_NAN), best)
 
 
-def _ordered(e: Lowering, bits: Value) -> Value:
+def _ordered(e: Context, bits: Value) -> Value:
     """The bits of floats as integers of the same order; and back again."""
     sign = e.op("ashr", bits, e.const(bits, 31))
     return e.op("xor", bits, e.op("and", sign, e.const(bits, 0x7FFF_FFFF)))
 
 
-def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, members: Value) -> Value:
+def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, members: Value) -> Value:
     word = {"min": "smin" if signed else "umin", "max": "smax" if signed else "umax"}.get(op, op)
     if not members.is_vector:
         chosen = e.select(e.bits(members), values, identity)
@@ -358,13 +355,13 @@ def _reduce(e: Lowering, op: str, signed: bool, values: Value, identity: Value, 
 
 # -- bar.warp.sync --------------------------------------------------------------------------------------
 @waits("bar.warp.sync", has_result=False, waits_for="warp", ptx="6.0", arch="sm_30")
-def await_lanes(e: Lowering, instruction: Instruction) -> None:
+def await_lanes(e: Context, instruction: Instruction) -> None:
     """Let the lanes that are here wait until every lane that they name has come or has left the kernel.
 
     For lanes apart; where all lanes run together they have met already.
     """
     check_operand_count(instruction, 1)
-    named = e.read(instruction.operands[0], "u32", True)
+    named = read(e, instruction.operands[0], "u32", True)
     here = e.mask()
     place = e.offset("%warp", WARP.NAMED)
     before = e.load(vector("i32"), place, 64)

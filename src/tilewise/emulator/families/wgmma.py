@@ -12,21 +12,19 @@ commit is a deadlock.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import items_of
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["matrices_of", "shared_bytes_of"]
 
@@ -65,14 +63,14 @@ refuse_other_forms("wgmma", "this form of wgmma is not supported")
     ptx="8.0",
     arch="sm_90a",
 )
-def commit_products(e: Lowering, instruction: Instruction) -> None:
+def commit_products(e: Context, instruction: Instruction) -> None:
     if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
         raise unsupported(instruction)
     e.leave_on_fault(e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
 
 
 @waits("wgmma.fence", has_result=False, gathers="always", waits_for="warpgroup", ptx="8.0", arch="sm_90a")
-def order_products(e: Lowering, instruction: Instruction) -> Value:
+def order_products(e: Context, instruction: Instruction) -> Value:
     """Bring the lanes of a warp together, and nothing else: registers are memory here, and in order."""
     if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
         raise unsupported(instruction, _WAIT_FORM)
@@ -88,7 +86,7 @@ def order_products(e: Lowering, instruction: Instruction) -> Value:
     ptx="8.0",
     arch="sm_90a",
 )
-def await_products(e: Lowering, instruction: Instruction) -> Value:
+def await_products(e: Context, instruction: Instruction) -> Value:
     """Wait for groups: 0 if the warp may go on, 1 if it has to wait for others, 2 if it failed."""
     operands = instruction.operands
     if instruction.parts[1:] != ("sync", "aligned") or len(operands) != 1:
@@ -99,7 +97,7 @@ def await_products(e: Lowering, instruction: Instruction) -> Value:
     return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), _line(e, instruction))
 
 
-def _line(e: Lowering, instruction: Instruction) -> Value:
+def _line(e: Context, instruction: Instruction) -> Value:
     return e.const("i32", instruction.line)
 
 
@@ -155,7 +153,7 @@ def _modifiers(
     return (given[0], given[1]), (across[0], across[1])
 
 
-def matrices_of(e: Lowering, instruction: Instruction) -> list[tuple[Value, bool, int, int, bool]]:
+def matrices_of(e: Context, instruction: Instruction) -> list[tuple[Value, bool, int, int, bool]]:
     """The matrices in shared memory that a product reads: of each its descriptor, whether it is A, its rows in
     eights (of A, a warp's), its bricks along K, and whether it is MN-major."""
     operands, sparse = instruction.operands, instruction.parts[1] == "sp"
@@ -184,7 +182,7 @@ def shared_bytes_of(instruction: Instruction) -> int:
 
 # -- issuing ----------------------------------------------------------------------------------------
 @effect("wgmma.mma_async", "wgmma.mma_async.sp", **_PRODUCT, ptx="8.0", arch="sm_90a")
-def issue_product(e: Lowering, instruction: Instruction) -> None:
+def issue_product(e: Context, instruction: Instruction) -> None:
     sparse = instruction.parts[1:2] == ("sp",)
     both, words = instruction.parts[1 + sparse : 3 + sparse], instruction.parts[3 + sparse :]
     if both != ("sync", "aligned"):
@@ -223,7 +221,7 @@ def issue_product(e: Lowering, instruction: Instruction) -> None:
 
 
 def _register_offsets(
-    e: Lowering, instruction: Instruction, operand: Operand, count: int, matrix: str
+    e: Context, instruction: Instruction, operand: Operand, count: int, matrix: str
 ) -> list[int]:
     """The offsets of registers in the warp's memory."""
     items = items_of(operand)
@@ -237,33 +235,33 @@ def _register_offsets(
     return found
 
 
-def _descriptor(e: Lowering, operand: Operand) -> Value:
+def _descriptor(e: Context, operand: Operand) -> Value:
     shape = e.shape_of(operand)
     if shape is not None and shape.uniform:
-        return e.read(operand, "u64", False)
-    return e.first_lane(e.read(operand, "u64", True))
+        return read(e, operand, "u64", False)
+    return e.first_lane(read(e, operand, "u64", True))
 
 
-def _adds(e: Lowering, operand: Operand) -> Value:
+def _adds(e: Context, operand: Operand) -> Value:
     """Whether the product is added to what D holds, as an i32."""
     if isinstance(operand, Immediate):
         return e.const("i32", int(operand.value != 0))
     if not isinstance(operand, Register | Not):
         raise unsupported(e.now, "a predicate expected behind B")
-    value = e.read(operand, "pred", False) if _uniform(e, operand) else None
+    value = read(e, operand, "pred", False) if _uniform(e, operand) else None
     if value is None:
-        lanes = e.op("and", e.bits(e.read(operand, "pred", True)), e.mask())
+        lanes = e.op("and", e.bits(read(e, operand, "pred", True)), e.mask())
         value = e.compare("icmp ne", lanes, e.const("i32", 0))
     return e.cast("zext", value, "i32")
 
 
-def _uniform(e: Lowering, operand: Operand) -> bool:
+def _uniform(e: Context, operand: Operand) -> bool:
     shape = e.shape_of(operand)
     return shape is not None and shape.uniform
 
 
 # -- what is known when the kernel is compiled ------------------------------------------------------
-def _table(e: Lowering, places: list[int]) -> str:
+def _table(e: Context, places: list[int]) -> str:
     """A constant with the places of registers."""
     name = f"@wgmma_places_{'_'.join(map(str, places))}"
     if len(name) > 80:
@@ -273,7 +271,7 @@ def _table(e: Lowering, places: list[int]) -> str:
     return name
 
 
-def _info(e: Lowering, form: WgmmaForm, n: int, places: list[int], away: int) -> str:
+def _info(e: Context, form: WgmmaForm, n: int, places: list[int], away: int) -> str:
     """The constant that ``support_wgmma.INFO`` describes."""
     table = _table(e, places)
     name = f"@info_{form.pack_name}_{form.name}_{n}_{table[1:]}"
@@ -287,7 +285,7 @@ def _info(e: Lowering, form: WgmmaForm, n: int, places: list[int], away: int) ->
     return name
 
 
-def _define(e: Lowering, routine: Routine) -> None:
+def _define(e: Context, routine: Routine) -> None:
     """Add a function to the kernel's module, once, with what it needs itself."""
     if routine.name in e.declared:
         return

@@ -11,11 +11,11 @@ that all lines lie in one array or in shared memory, and piece by piece by the r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.mma import Layout, MmaForm, Place, gathered, product
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
 from tilewise.emulator.lowering.memory import (
     FIRST_HINT,
@@ -25,12 +25,10 @@ from tilewise.emulator.lowering.memory import (
     take_address,
 )
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__: list[str] = []
 
@@ -161,7 +159,7 @@ refuse_other_forms("wmma", "this form of wmma is not supported")
 
 @effect("wmma.load.a", "wmma.load.b", "wmma.load.c", lanes="own", ptx="6.0", arch="sm_70")
 @effect("wmma.store.d", has_result=False, ptx="6.0", arch="sm_70")
-def transfer(e: Lowering, instruction: Instruction) -> None:
+def transfer(e: Context, instruction: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 r, [p], stride``, and the store."""
     verb, role, *words = instruction.parts
     words = [word for word in words if word.split("::")[0] not in ("global", "shared")]
@@ -193,7 +191,7 @@ def transfer(e: Lowering, instruction: Instruction) -> None:
 
 
 @effect("wmma.mma", lanes="own", multiplies_matrices=True, ptx="6.0", arch="sm_70")
-def multiply(e: Lowering, instruction: Instruction) -> None:
+def multiply(e: Context, instruction: Instruction) -> None:
     words = list(instruction.parts[1:])
     op = words[0] if words[:2] in (["xor", "popc"], ["and", "popc"]) else ""
     words = words[2:] if op else words
@@ -233,7 +231,7 @@ def multiply(e: Lowering, instruction: Instruction) -> None:
 
 # -- between memory and the buffer ------------------------------------------------------------------
 def _copy(
-    e: Lowering,
+    e: Context,
     instruction: Instruction,
     fragment: Fragment,
     operand: Operand,
@@ -246,7 +244,7 @@ def _copy(
     base = _one(e, *take_address(e, operand))
     elements = e.const("i64", fragment.line)
     if stride is not None:
-        value = e.read(stride, "u32", e.shape_of(stride) is None)
+        value = read(e, stride, "u32", e.shape_of(stride) is None)
         elements = e.resize(e.first_lane(value) if value.is_vector else value, "i64", False)
     step = e.op("lshr", e.op("mul", elements, e.const("i64", fragment.bits)), e.const("i64", 3))
     space = _SPACES[space_of(instruction)]
@@ -267,14 +265,14 @@ def _copy(
     e.place(done)
 
 
-def _one(e: Lowering, base: Value, lanes: tuple[int, ...] | None) -> Value:
+def _one(e: Context, base: Value, lanes: tuple[int, ...] | None) -> Value:
     """The address; PTX wants it to be the same in every lane."""
     if base.is_vector:
         return e.first_lane(base)
     return e.op("add", base, e.const(base, lanes[0])) if lanes and lanes[0] else base
 
 
-def _check(e: Lowering, fragment: Fragment, space: Space, base: Value, step: Value, slow: str) -> str:
+def _check(e: Context, fragment: Fragment, space: Space, base: Value, step: Value, slow: str) -> str:
     """Branch to ``slow`` unless all lines lie in the array that this instruction found last, or in shared
     memory; a pointer to the first."""
     if space == Space.SHARED:
@@ -299,7 +297,7 @@ def _check(e: Lowering, fragment: Fragment, space: Space, base: Value, step: Val
 
 
 def _carefully(
-    e: Lowering,
+    e: Context,
     instruction: Instruction,
     fragment: Fragment,
     space: Space,
@@ -332,7 +330,7 @@ def _carefully(
         e.leave_on_fault(answer, likely=None)
 
 
-def _define_lines(e: Lowering, name: str, fragment: Fragment, loads: bool) -> None:
+def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> None:
     if name in e.declared:
         return
     inner = Emitter()
@@ -353,7 +351,7 @@ def _units(fragment: Fragment) -> tuple[str, range, range]:
     return vector(f"i{fragment.bits * fragment.unit}"), range(vectors), range(0, fragment.per, fragment.unit)
 
 
-def _define_load(e: Lowering, name: str, fragment: Fragment) -> None:
+def _define_load(e: Context, name: str, fragment: Fragment) -> None:
     if name in e.declared:
         return
     inner = Emitter()
@@ -377,7 +375,7 @@ def _define_load(e: Lowering, name: str, fragment: Fragment) -> None:
     define(e, name, f"void @{name}(ptr %buffer, {', '.join(f'ptr {item}' for item in names)})", inner)
 
 
-def _define_store(e: Lowering, name: str, fragment: Fragment) -> None:
+def _define_store(e: Context, name: str, fragment: Fragment) -> None:
     if name in e.declared:
         return
     inner = Emitter()

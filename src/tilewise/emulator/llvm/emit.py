@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LANES", "Emitter", "Value", "float_bits", "join", "vector"]
+__all__ = ["LANES", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
 
 LANES = 32
 
@@ -52,6 +52,9 @@ def _double_of_single(bits: int) -> int:
         return (sign << 63) | (0x7FF << 52) | (fraction << 29)
     number = struct.unpack("<f", struct.pack("<I", bits))[0]
     return int(struct.unpack("<Q", struct.pack("<d", number))[0])
+
+
+Results = Value | tuple[Value, ...]
 
 
 class Emitter:

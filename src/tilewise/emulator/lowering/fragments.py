@@ -7,21 +7,19 @@ so they lie in memory anyway; as LLVM values they would be moved about there, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tilewise.emulator.llvm.emit import Emitter, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.ptx.syntax import Operand, Register, Vector
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.values import Values
 
 __all__ = ["OperandAddresses", "define", "items_of"]
 
 # Room for copies of operands, which all instructions of a function share: it is on the stack.
-_ROOM: WeakKeyDictionary[Values, list[str]] = WeakKeyDictionary()
+_ROOM: WeakKeyDictionary[Context, list[str]] = WeakKeyDictionary()
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
@@ -32,7 +30,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 class OperandAddresses:
     """The addresses of one instruction's operands: their registers', or those of copies."""
 
-    def __init__(self, e: Values) -> None:
+    def __init__(self, e: Context) -> None:
         self.e = e
         self._room = _ROOM.setdefault(e, [])
         self._used = 0
@@ -65,7 +63,7 @@ class OperandAddresses:
     def write(self) -> None:
         """Set the registers of results, in the lanes that run the instruction."""
         for register, type_, place in self._targets:
-            self.e.write(register, self.e.load(vector(llvm_scalar(type_)), place, 4), type_)
+            write(self.e, register, self.e.load(vector(llvm_scalar(type_)), place, 4), type_)
 
     def _own(self, item: Operand, type_: str) -> str | None:
         """The address of a register that holds a vector of the type's width."""
@@ -77,7 +75,7 @@ class OperandAddresses:
         return e.registers[item.name] if whole and bits_of(held) == bits_of(type_) else None
 
     def _copy(self, item: Operand, type_: str) -> str:
-        value = self.e.read(item, type_, True)
+        value = read(self.e, item, type_, True)
         place = self._new()
         self.e.store(value, place, 4)
         return place
@@ -89,7 +87,7 @@ class OperandAddresses:
         return self._room[self._used - 1]
 
 
-def define(e: Values, name: str, head: str, inner: Emitter) -> None:
+def define(e: Context, name: str, head: str, inner: Emitter) -> None:
     """Add a function to the kernel's module, with what it needs itself."""
     for key, text in inner.declared.items():
         e.declared.setdefault(key, text)

@@ -8,16 +8,13 @@ reads the counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.layout import BLOCK
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 from tilewise.emulator.ptx.types import is_signed
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.values import Values
 
 __all__ = ["Before", "count_progress", "look_before"]
 
@@ -28,7 +25,7 @@ _CLOCKS = ("%clock", "%globaltimer")
 Before = tuple[str, str, list[Value]] | None  # of an atom: operation, type, operands
 
 
-def look_before(e: Values, instruction: Instruction) -> Before:
+def look_before(e: Context, instruction: Instruction) -> Before:
     """Read the operands of an ``atom`` in a loop that may wait, before it changes them."""
     operands, parts = instruction.operands, instruction.parts
     if not operation_of(instruction).returns_old or len(operands) < 3 or parts[-1] not in _TYPES:
@@ -36,10 +33,10 @@ def look_before(e: Values, instruction: Instruction) -> Before:
     verb = next((part for part in _OPERATIONS if part in parts), "")
     if not verb or not isinstance(operands[0], Register) or operands[0].name == "_":
         return None
-    return verb, parts[-1], [e.read(operand, parts[-1], True) for operand in operands[2:]]
+    return verb, parts[-1], [read(e, operand, parts[-1], True) for operand in operands[2:]]
 
 
-def count_progress(e: Values, instruction: Instruction, before: Before) -> None:
+def count_progress(e: Context, instruction: Instruction, before: Before) -> None:
     """Count an instruction that changed memory or read a clock as progress."""
     if before is not None:
         changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
@@ -57,11 +54,11 @@ def _reads_clock(instruction: Instruction) -> bool:
     return any(isinstance(item, Register) and item.name.startswith(_CLOCKS) for item in instruction.operands)
 
 
-def _changed(e: Values, instruction: Instruction, before: Before) -> Value:
+def _changed(e: Context, instruction: Instruction, before: Before) -> Value:
     """The lanes whose ``atom`` changed the value in memory."""
     assert before is not None
     operation, type_, (given, *more) = before
-    old = e.read(instruction.operands[0], type_, True)
+    old = read(e, instruction.operands[0], type_, True)
     zero = e.zero(given.type)
     match operation:
         case "exch":

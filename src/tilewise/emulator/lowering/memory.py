@@ -8,27 +8,25 @@ valid memory, and the lanes do not use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tilewise.emulator.layout import (
     GENERIC_CONST,
     GENERIC_LOCAL,
     GENERIC_PARAM,
     GENERIC_SHARED,
-    LAUNCH,
     WARP,
     Space,
 )
 from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.suspend import guard_lanes
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.lowering.values import address_of, read
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
-    from tilewise.emulator.lowering.values import Values
 
 __all__ = [
     "FIRST_HINT",
@@ -37,7 +35,6 @@ __all__ = [
     "MemoryAccess",
     "access_by_lane",
     "access_of",
-    "address_of",
     "covered",
     "every_address",
     "fast_path",
@@ -130,7 +127,7 @@ def check_modifiers(instruction: Instruction, *others: str) -> None:
             raise unsupported(instruction, f".{part} is not supported here")
 
 
-def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
+def access_of(e: Context, instruction: Instruction, operand: Operand) -> MemoryAccess:
     """Return the parts of a memory instruction; ``operand`` is its address."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
@@ -156,7 +153,7 @@ def access_of(e: Lowering, instruction: Instruction, operand: Operand) -> Memory
     return MemoryAccess(space, type_, count, lanes, base, volatile, instruction.line, own)
 
 
-def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
+def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] | None]:
     if operand.base is None:
         return e.const("i64", operand.offset), (0,) * 32
     if isinstance(operand.base, Symbol):
@@ -164,7 +161,7 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
         return value, (0,) * 32
     shape = e.shape_of(operand.base)
     own = e.types.get(operand.base.name, "u64")
-    value = e.read(operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
+    value = read(e, operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
     value = e.resize(value, "i64", False)
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low
@@ -173,7 +170,7 @@ def take_address(e: Lowering, operand: Address) -> tuple[Value, tuple[int, ...] 
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
-def take_addresses(e: Lowering, instruction: Instruction, operand: Operand) -> Value:
+def take_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """Return the address of every lane."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
@@ -191,19 +188,7 @@ def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
     return e.op("and", address, e.const(address, 0xFFFF_FFFF))
 
 
-def address_of(e: Values, symbol: Symbol) -> Value:
-    """Return a variable's address within its own space."""
-    place = e.program.places.get(symbol.name)
-    if place is None:
-        raise unsupported(e.now, f"there is no variable {symbol.name!r}")
-    if place.space != "global":
-        return e.const("i64", place.offset + symbol.offset)
-    table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)
-    address = e.load("i64", e.offset(table.ref, 8 * place.offset), 8)
-    return e.op("add", address, e.const("i64", symbol.offset)) if symbol.offset else address
-
-
-def fast_path(e: Lowering, access: MemoryAccess, slow: str) -> str | None:
+def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
     """Branch to ``slow`` unless the access is surely in bounds and aligned; return a pointer to its start, or ""
     for lanes at any addresses. None if there is no fast path.
     """
@@ -226,14 +211,14 @@ def fast_path(e: Lowering, access: MemoryAccess, slow: str) -> str | None:
     return pointer_of(e, access, access.base)
 
 
-def covered(e: Lowering, instruction: Instruction) -> bool:
+def covered(e: Context, instruction: Instruction) -> bool:
     """Whether a check of its group covers an access; emits that check for the group's first access."""
     if not e.grouped or id(instruction) not in e.program.covered:
         return False
     group = e.program.leaders.get(id(instruction))
     if group is not None:
         own = e.types.get(group.base.name, "u64")
-        value = e.read(group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
+        value = read(e, group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
         base = e.resize(value, "i64", False)
         start = e.op("add", base, e.const("i64", group.low))
         room = e.op("add", Value("i64", "%shared_bytes"), e.const("i64", 1))
@@ -241,11 +226,11 @@ def covered(e: Lowering, instruction: Instruction) -> bool:
         good = e.compare("icmp ult", start, limit)
         place = e.op("add", base, e.const("i64", group.anchor))
         odd = e.op("and", place, e.const("i64", group.align - 1))
-        e.guard_lanes(instruction, e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0))))
+        guard_lanes(e, instruction, e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0))))
     return True
 
 
-def _window_of(e: Lowering, access: MemoryAccess) -> tuple[Value, Value]:
+def _window_of(e: Context, access: MemoryAccess) -> tuple[Value, Value]:
     """Return the first address that the access may touch, and how many addresses it may start at."""
     span = access.span if access.lanes is not None else access.size
     if access.space == Space.LOCAL:
@@ -261,19 +246,19 @@ def _window_of(e: Lowering, access: MemoryAccess) -> tuple[Value, Value]:
     return start, e.intrinsic("llvm.usub.sat", room, e.const("i64", span))
 
 
-def _hint(e: Lowering) -> str:
+def _hint(e: Context) -> str:
     """Return the place in the worker's memory where this instruction caches the array that it touched last."""
     return e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
 
 
-def pointer_of(e: Lowering, access: MemoryAccess, address: Value) -> str:
+def pointer_of(e: Context, access: MemoryAccess, address: Value) -> str:
     if access.space in _FLAT:
         return e.set("ptr", f"inttoptr {address} to ptr").ref
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.offset(base, address)
 
 
-def _pointers(e: Lowering, access: MemoryAccess) -> Value:
+def _pointers(e: Context, access: MemoryAccess) -> Value:
     """Return each lane's pointer, for lanes at any addresses."""
     if access.space == Space.LOCAL:  # every thread has a part of its own
         own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
@@ -285,7 +270,7 @@ def _pointers(e: Lowering, access: MemoryAccess) -> Value:
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
 
 
-def pointers(e: Lowering, access: MemoryAccess, start: str | None) -> Value:
+def pointers(e: Context, access: MemoryAccess, start: str | None) -> Value:
     """Return each lane's pointer, behind the fast path's check."""
     if not start:
         return _pointers(e, access)
@@ -293,7 +278,7 @@ def pointers(e: Lowering, access: MemoryAccess, start: str | None) -> Value:
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
 
 
-def remember_array(e: Lowering, access: MemoryAccess, pointer_bits: Value) -> None:
+def remember_array(e: Context, access: MemoryAccess, pointer_bits: Value) -> None:
     """Emit a lookup of the array that a global address lies in, for the instruction's next fast path."""
     if access.space in _FLAT:
         _remember_array(e, access, pointer_bits, _hint(e))
@@ -305,7 +290,7 @@ def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint:
     e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", hint))
 
 
-def resolve(e: Lowering, access: MemoryAccess, write: int) -> str:
+def resolve(e: Context, access: MemoryAccess, write: int) -> str:
     """Return the pointer of an address that all lanes share; leave with a fault if it is out of bounds."""
 
     address = e.first_lane(access.base) if access.base.is_vector else access.base
@@ -340,7 +325,7 @@ def every_address(e: Emitter, access: MemoryAccess) -> Value:
     return _wrapped(e, listed, access.space)
 
 
-def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
+def access_by_lane(e: Context, access: MemoryAccess, function: str) -> str:
     """Copy lane by lane between memory and a buffer with room for each lane; returns the buffer."""
     addresses, buffer = e.buffers()
     hint = _hint(e) if access.space in _FLAT else "null"
@@ -353,7 +338,7 @@ def access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
     return buffer
 
 
-def _define_access_by_lane(e: Lowering, access: MemoryAccess, function: str) -> str:
+def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> str:
     """Define a function of the kernel that calls ``function`` for accesses of one kind; return its name.
 
     What seldom runs stands once in the code, not at every access.

@@ -11,8 +11,7 @@ import re
 from collections import Counter
 
 from tilewise.emulator.analysis.control_flow import Flow
-from tilewise.emulator.llvm.emit import Emitter, Value, vector
-from tilewise.emulator.lowering.tables import Results
+from tilewise.emulator.llvm.emit import Emitter, Results, Value, vector
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction

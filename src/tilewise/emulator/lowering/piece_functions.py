@@ -10,15 +10,16 @@ of one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.pieces import Cut, Piece, cut
-from tilewise.emulator.analysis.program import Program
-from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.instructions import Instructions
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.instructions import find_form, lower_instruction
+from tilewise.emulator.lowering.suspend import keep, keep_lanes, live_at
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import operation_of
@@ -50,13 +51,12 @@ class _Slots(dict[str, str]):
         return slot
 
 
-class Pieces(Instructions):
+class Pieces:
     """Lowers the pieces that were cut out of long blocks."""
 
-    def __init__(self, program: Program, general: bool, name: str) -> None:
-        super().__init__(program, general, name)
-        self.cut = Cut()
-        self._written: set[str] | None = None  # by the piece that is being written
+    def __init__(self, e: Context) -> None:
+        self.e, self.cut = e, Cut()
+        self._written: set[str] = set()  # by the piece that is being written
         self._shared_exit: set[str] = set()  # registers that it keeps at one place for all its checks
         self._forms: dict[object, OperandTypes | None] = {}
 
@@ -65,24 +65,27 @@ class Pieces(Instructions):
 
         NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
         """
-        if self.general or self.watcher:
+        e = self.e
+        if e.general or e.watcher:
             return
-        self.cut = cut(self.program, self.analysis, self.live_at, _fits, self._row_kind)
+        live = functools.partial(live_at, e)
+        self.cut = cut(e.program, e.analysis, live, _fits, self._row_kind)
         if self.cut.pieces:
-            self.registers = _Slots(lambda name: self.alloca(self.stored_type(name)))
-            self.registers |= {name: f"%home.{i}" for i, name in enumerate(self.cut.homes)}
+            e.registers = _Slots(lambda name: e.alloca(e.stored_type(name)))
+            e.registers |= {name: f"%home.{i}" for i, name in enumerate(self.cut.homes)}
 
     # -- rows -----------------------------------------------------------------------------------
     def _row_kind(self, block: Block, instruction: Instruction) -> object:
         """Return the key that instructions of one row share; None for one that can be in no row."""
+        e = self.e
         if instruction.guard is not None or not operation_of(instruction).is_pure:
             return None
         form = self._row_form(instruction)
-        if form is None or id(instruction) in self.analysis.guarded:
+        if form is None or id(instruction) in e.analysis.guarded:
             return None
         target = instruction.operands[0]
-        if block.index in self.analysis.divergent and not (
-            isinstance(target, Register) and target.name in self.analysis.local
+        if block.index in e.analysis.divergent and not (
+            isinstance(target, Register) and target.name in e.analysis.local
         ):
             return None  # lanes that do not run keep what they have
         types = (form.results[0], *form.sources)
@@ -98,22 +101,24 @@ class Pieces(Instructions):
         if key not in self._forms:
             self._forms[key] = None
             try:
-                form = self._form(instruction)
+                form = find_form(self.e, instruction)
             except PtxError:
                 return None  # said where it is lowered
-            if self.outline.row(self, instruction, form):
+            if self.e.outline.row(self.e, instruction, form):
                 self._forms[key] = form
         return self._forms[key]
 
     def _is_whole(self, name: str, type_: str) -> bool:
         """Whether a register lies in the frame as one number a lane, of exactly a type's bits."""
-        own = self.types.get(name, "pred")
-        if own == "pred" or bits_of(own) != bits_of(type_) or name in self.program.resident:
+        e = self.e
+        own = e.types.get(name, "pred")
+        if own == "pred" or bits_of(own) != bits_of(type_) or name in e.program.resident:
             return False
-        return self.stored_type(name).startswith("<")
+        return e.stored_type(name).startswith("<")
 
-    def _row(self, block: Block, piece: Piece) -> None:
+    def _call_row(self, block: Block, piece: Piece) -> None:
         """Emit one call that runs all instructions of a row."""
+        e = self.e
         items = block.instructions[piece.start : piece.end]
         form = self._row_form(items[0])
         assert form is not None
@@ -123,113 +128,116 @@ class Pieces(Instructions):
             for operand in item.operands
             if isinstance(operand, Register)
         ]
-        table, listed = f"{self.name}.row.{len(self.globals)}", ", ".join(f"i32 {place}" for place in places)
-        self.globals.append(
+        table, listed = f"{e.name}.row.{len(e.globals)}", ", ".join(f"i32 {place}" for place in places)
+        e.globals.append(
             f"@{table} = private unnamed_addr constant [{len(places)} x i32] [{listed}], align 64"
         )
-        function = self.outline.row(self, items[0], form)
-        self.line(f"call void @{function}(ptr %frame, ptr @{table}, i64 {len(places)})")
+        function = e.outline.row(e, items[0], form)
+        e.line(f"call void @{function}(ptr %frame, ptr @{table}, i64 {len(places)})")
 
     # -- pieces ---------------------------------------------------------------------------------
-    def piece(self, block: Block, piece: Piece) -> None:
+    def lower(self, block: Block, piece: Piece) -> None:
         """Write a piece as a function, and emit its call."""
+        e = self.e
         if piece.row:
-            self._row(block, piece)
+            self._call_row(block, piece)
             return
-        name = f"{self.name}.piece.{len(self.globals)}"
-        live = self.load("i32", self.live, 4)
-        here = self.load("i32", self.current, 4) if self.is_apart else live
+        name = f"{e.name}.piece.{len(e.globals)}"
+        live = e.load("i32", e.live, 4)
+        here = e.load("i32", e.current, 4) if e.is_apart else live
         self._write_piece(name, block, piece)
-        pointers = ", ".join(map(str, (*self.pointers(), Value("ptr", "%frame"))))
-        answer = self.set("i32", f"call i32 @{name}({pointers}, {live}, {here})")
-        on, off = self.label("on"), self.label("off")
-        self.branch(self.compare("icmp eq", answer, self.const("i32", _ON)), on, off, likely=True)
-        self.place(off)
-        if not self.is_apart:
-            self.store(self.const("i32", 0), self.current, 4)
-        self.keep_lanes(self.program.general if self.program.fast.guarded or self.program.leaders else None)
-        self.line(f"ret {answer}")
-        self.place(on)
+        pointers = ", ".join(map(str, (*e.pointers(), Value("ptr", "%frame"))))
+        answer = e.set("i32", f"call i32 @{name}({pointers}, {live}, {here})")
+        on, off = e.label("on"), e.label("off")
+        e.branch(e.compare("icmp eq", answer, e.const("i32", _ON)), on, off, likely=True)
+        e.place(off)
+        if not e.is_apart:
+            e.store(e.const("i32", 0), e.current, 4)
+        keep_lanes(e, e.program.general if e.program.fast.guarded or e.program.leaders else None)
+        e.line(f"ret {answer}")
+        e.place(on)
 
     def _write_piece(self, name: str, block: Block, piece: Piece) -> None:
+        e = self.e
         inside = block.instructions[piece.start : piece.end]
-        outer = (self.lines, self.allocas, self.registers, self.live, self.current)
-        buffers, columns = self._buffers, self._columns
-        self.lines, self.allocas, self._buffers, self._columns = [], [], None, ""
-        self.live, self.current = self.alloca("i32"), self.alloca("i32")
-        resident, living = self.program.resident, self.live_at(block, piece.start)
-        self.registers = _Slots(lambda name: self._slot(name, living))
+        outer = (e.lines, e.allocas, e.registers, e.live, e.current)
+        buffers, columns = e.rooms, e.columns_room
+        e.lines, e.allocas, e.rooms, e.columns_room = [], [], None, ""
+        e.live, e.current = e.alloca("i32"), e.alloca("i32")
+        resident, living = e.program.resident, live_at(e, block, piece.start)
+        e.registers = _Slots(lambda name: self._slot(name, living))
         self._written = {register.name for item in inside for register in writes(item)}
-        self._shared_exit = set()
+        self._shared_exit, e.stops.hand_over = set(), self._leave
         for instruction in inside:
             self._fetch(instruction)
-            self.instruction(instruction)
-        ends = self.live_at(block, piece.end) & self._written
-        for register in sorted(ends & self.registers.keys() - resident):
-            self._copy(register, self.registers[register], self._home(register))
-        self.line(f"ret i32 {_ON}")
-        self.place("failed")
-        self.line(f"ret i32 {int(Answer.FAULT)}")
+            lower_instruction(e, instruction)
+        ends = live_at(e, block, piece.end) & self._written
+        for register in sorted(ends & e.registers.keys() - resident):
+            self._copy(register, e.registers[register], self._home(register))
+        e.line(f"ret i32 {_ON}")
+        e.place("failed")
+        e.line(f"ret i32 {int(Answer.FAULT)}")
         self._hand_over()
-        body, self.lines = self.lines, []
-        self.launch_values()
-        self.warp_index()
-        for register in sorted(self.registers.keys() & resident):
-            self.line(
-                f"{self.registers[register]} = getelementptr i8, ptr %warp, i64 {self.program.slots[register]}"
-            )
-        self.store(Value("i32", "%lanes_live"), self.live, 4)
-        self.store(Value("i32", "%lanes_here"), self.current, 4)
+        body, e.lines = e.lines, []
+        e.launch_values()
+        e.warp_index()
+        for register in sorted(e.registers.keys() & resident):
+            e.line(f"{e.registers[register]} = getelementptr i8, ptr %warp, i64 {e.program.slots[register]}")
+        e.store(Value("i32", "%lanes_live"), e.live, 4)
+        e.store(Value("i32", "%lanes_here"), e.current, 4)
         head = f"define internal i32 @{name}({', '.join((*_POINTERS, *_LANES))}) #0 noinline {{"
-        self.globals.append("\n".join([head, "entry:", *self.allocas, *self.lines, *body, "}"]))
-        self.lines, self.allocas, self.registers, self.live, self.current = outer
-        self._buffers, self._columns, self._written = buffers, columns, None
+        e.globals.append("\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"]))
+        e.lines, e.allocas, e.registers, e.live, e.current = outer
+        e.rooms, e.columns_room, e.stops.hand_over = buffers, columns, None
 
     def _fetch(self, instruction: Instruction) -> None:
         """Load an instruction's registers here, before code that may branch.
 
         NOTE: not all at the piece's beginning: they would live from there on, more of them than a CPU has.
         """
+        e = self.e
         for register in (*reads(instruction), *writes(instruction)):
-            if register.name in self.types:
-                self.registers[register.name]
+            if register.name in e.types:
+                e.registers[register.name]
 
     def _slot(self, name: str, living: set[str]) -> str:
         """Make a register's slot in the piece, with its value if it lives when the piece begins."""
-        if name in self.program.resident:
-            return f"%kept.{self.program.slots[name]}"
-        slot = self.alloca(self.stored_type(name))
+        e = self.e
+        if name in e.program.resident:
+            return f"%kept.{e.program.slots[name]}"
+        slot = e.alloca(e.stored_type(name))
         if name in living:
             self._copy(name, self._home(name), slot)
         return slot
 
     def _home(self, name: str) -> str:
-        return self.offset("%frame", self.cut.homes[name])
+        return self.e.offset("%frame", self.cut.homes[name])
 
     def _copy(self, name: str, source: str, target: str) -> None:
         """NOTE: as whole numbers: LLVM moves vectors of bfloat by way of float."""
-        type_ = self.stored_type(name).replace("bfloat", "i16")
-        self.store(self.load(type_, source, 4), target, 4)
+        e = self.e
+        type_ = e.stored_type(name).replace("bfloat", "i16")
+        e.store(e.load(type_, source, 4), target, 4)
 
-    def stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
-        if self._written is None:
-            super().stop(answer, number, names, to)
-            return
-        assert to is self.program.general and answer == Answer.DEOPT
-        for name in sorted(names - self.program.resident):
+    def _leave(self, number: int, names: set[str]) -> None:
+        """Go on in the general build: keep here what the piece changed, and the rest at one place."""
+        e = self.e
+        for name in sorted(names - e.program.resident):
             if name in self._written:
-                self.keep(name, self.registers[name] if name in self.registers else self._home(name), to)
+                place = e.registers[name] if name in e.registers else self._home(name)
+                keep(e, name, place, e.program.general)
             else:
                 self._shared_exit.add(name)
-        self.store(self.const("i32", number), self.offset("%warp", WARP.RESUME), 4)
-        self.jump("hand.over")
+        e.store(e.const("i32", number), e.offset("%warp", WARP.RESUME), 4)
+        e.jump("hand.over")
 
     def _hand_over(self) -> None:
         """Emit the exit to the general build: keep the registers that the piece did not change."""
-        self.place("hand.over")
+        e = self.e
+        e.place("hand.over")
         for name in sorted(self._shared_exit):
-            self.keep(name, self._home(name), self.program.general)
-        self.line(f"ret i32 {int(Answer.DEOPT)}")
+            keep(e, name, self._home(name), e.program.general)
+        e.line(f"ret i32 {int(Answer.DEOPT)}")
 
 
 def _fits(instruction: Instruction) -> bool:

@@ -7,15 +7,11 @@ the time to compile it. What lies side by side after all, which only the run kno
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
 from tilewise.emulator.lowering.memory import MemoryAccess
 from tilewise.emulator.ptx.types import llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["gather", "scatter"]
 
@@ -23,7 +19,7 @@ _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _ROWS, _MASK = Value("<32 x ptr>", "%rows"), Value("i32", "%mask")
 
 
-def gather(e: Lowering, access: MemoryAccess, rows: Value) -> list[Value]:
+def gather(e: Context, access: MemoryAccess, rows: Value) -> list[Value]:
     """Load from a pointer in each lane that runs; the other lanes get anything."""
     element, count = llvm_scalar(access.type), access.elements
     vectors = [vector(element)] * count
@@ -100,7 +96,7 @@ def _load_several(body: Emitter, element: str, count: int, align: int, result: s
     _return_parts(body, load_rows(body, element, count, places, align), result)
 
 
-def scatter(e: Lowering, access: MemoryAccess, rows: Value, values: list[Value]) -> None:
+def scatter(e: Context, access: MemoryAccess, rows: Value, values: list[Value]) -> None:
     """Store at a pointer in each lane that runs; of lanes that share a place the last stays."""
     element = llvm_scalar(access.type)
     type_, name = vector(element), f"scatter.{element}.{access.width}"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, HostCall
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx.elements import RESERVED
 from tilewise.emulator.ptx.types import llvm_scalar
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.values import Values
 
 __all__ = ["WORKSPACE_HALVES", "special"]
 
@@ -68,7 +65,7 @@ _FIXED = {
 _COUNTER = "readcyclecounter" if platform.machine().lower() in ("x86_64", "amd64") else "readsteadycounter"
 
 
-def special(e: Values, name: str) -> tuple[Value, str]:
+def special(e: Context, name: str) -> tuple[Value, str]:
     """A special register: the ``u`` of its shape, or its vector if it has none; and its PTX type."""
     if name in e.program.threads:
         return _thread(e, name), "u32"
@@ -104,7 +101,7 @@ def special(e: Values, name: str) -> tuple[Value, str]:
     raise unsupported(e.now, f"the special register {name} is not supported")
 
 
-def _thread(e: Values, name: str) -> Value:
+def _thread(e: Context, name: str) -> Value:
     """A thread index: from a table with a row for each warp."""
     rows, shape = e.program.threads[name]
     if shape is not None and shape.value is not None:
@@ -122,13 +119,13 @@ def _thread(e: Values, name: str) -> Value:
     return e.load("<32 x i32>", place.ref, 128)
 
 
-def _table(e: Values, name: str, text: str) -> None:
+def _table(e: Context, name: str, text: str) -> None:
     line = f"@{name} = private unnamed_addr constant {text}, align 128"
     if line not in e.globals:
         e.globals.append(line)
 
 
-def _time(e: Values, name: str) -> tuple[Value, str]:
+def _time(e: Context, name: str) -> tuple[Value, str]:
     """Cycles of the CPU, or nanoseconds."""
     if name.startswith("%clock"):
         e.declare(f"llvm.{_COUNTER}", "i64", [])

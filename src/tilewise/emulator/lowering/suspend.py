@@ -7,11 +7,25 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.values import Values, shape_in
-from tilewise.emulator.lowering.watch import Watcher
+from tilewise.emulator.lowering.context import Context, shape_in
+from tilewise.emulator.lowering.values import expand
 from tilewise.emulator.ptx.syntax import Instruction
 
-__all__ = ["RESUME_APART", "SuspendPoints", "can_diverge", "waiting_blocks"]
+__all__ = [
+    "RESUME_APART",
+    "can_diverge",
+    "guard_lanes",
+    "keep",
+    "keep_lanes",
+    "live_apart",
+    "live_at",
+    "masks_in_memory",
+    "new_resume",
+    "number_deopts",
+    "resume",
+    "stop",
+    "waiting_blocks",
+]
 
 # Resume numbers: 0 starts the kernel, 1 goes on where lanes are apart, then come the instructions at which
 # the fast build may give up, which both builds number alike, then what each build needs for itself.
@@ -38,116 +52,115 @@ def waiting_blocks(program: Program, analysis: Analysis) -> list[int]:
     return sorted(found)
 
 
-class SuspendPoints(Values):
-    """Stop and resume points of one build."""
+def number_deopts(e: Context) -> None:
+    """Give each instruction at which the fast build may give up its number."""
+    number = _FIRST_DEOPT
+    for block in e.program.flow.blocks:
+        for position, instruction in enumerate(block.instructions):
+            if id(instruction) in e.program.deopts:
+                e.stops.deopts[id(instruction)] = (number, position)
+                number += 1
+    e.stops.last_number = number
 
-    watcher: Watcher | None = None  # of a build that counts or checks
 
-    def __init__(self, program: Program, general: bool, name: str) -> None:
-        super().__init__(program, general, name)
-        self.resumes: list[str] = []  # labels, each ending in its number
-        self.chain: list[int] = []  # blocks that lanes may wait for
-        self.pending: dict[int, str] = {}  # block → where the lanes are that wait for it
-        self.deopts = self._deopt_points()
-        self._numbers = _FIRST_DEOPT + len(self.deopts)
+def masks_in_memory(e: Context) -> bool:
+    """Whether lanes may wait for more blocks than a CPU has registers for their masks.
 
-    def _deopt_points(self) -> dict[int, tuple[int, int]]:
-        """Guarded instructions by id → (resume number, position in the block)."""
-        points: dict[int, tuple[int, int]] = {}
-        number = _FIRST_DEOPT
-        for block in self.program.flow.blocks:
-            for position, instruction in enumerate(block.instructions):
-                if id(instruction) in self.program.deopts:
-                    points[id(instruction)] = (number, position)
-                    number += 1
-        return points
+    All those masks live throughout; it takes LLVM long to find each of them a place at every block.
+    They are then in the warp's memory all the time.
+    """
+    return len(e.apart.chain) > _MOST_LOCAL_MASKS
 
-    @property
-    def masks_in_memory(self) -> bool:
-        """Whether lanes may wait for more blocks than a CPU has registers for their masks.
 
-        All those masks live throughout; it takes LLVM long to find each of them a place at every block.
-        They are then in the warp's memory all the time.
-        """
-        return len(self.chain) > _MOST_LOCAL_MASKS
+def new_resume(e: Context) -> int:
+    e.stops.last_number += 1
+    return e.stops.last_number
 
-    def new_resume(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
-    def live_at(self, block: Block, position: int) -> set[str]:
-        """Registers to save when the warp stops before an instruction of a block."""
-        live = self.program.liveness.before(block, position)
-        return live | self.live_apart() if block.index in self.analysis.divergent else live
+def live_at(e: Context, block: Block, position: int) -> set[str]:
+    """Registers to save when the warp stops before an instruction of a block."""
+    live = e.program.liveness.before(block, position)
+    return live | live_apart(e) if block.index in e.analysis.divergent else live
 
-    def live_apart(self) -> set[str]:
-        """Registers to save when the warp stops while its lanes are apart."""
-        return set().union(*(self.program.liveness.entry[index] for index in self.chain))
 
-    def stop(self, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
-        """Save registers and return; ``to`` is the build that goes on, if it is not this one."""
-        for name in sorted(names - self.program.resident):
-            self.keep(name, self.registers[name], to or self.analysis)
-        self.keep_lanes(to)
-        self.store(self.const("i32", number), self.offset("%warp", WARP.RESUME), 4)
-        self.line(f"ret i32 {int(answer)}")
+def live_apart(e: Context) -> set[str]:
+    """Registers to save when the warp stops while its lanes are apart."""
+    return set().union(*(e.program.liveness.entry[index] for index in e.apart.chain))
 
-    def keep(self, name: str, place: str, to: Analysis) -> None:
-        """Copy a register to the warp's memory, as the build with an analysis expects it there."""
-        value = self.load(self.stored_type(name), place, 4)
-        if to.shapes.get(name, UNIFORM) is None:
-            value = self.expand(value, self.analysis.shapes.get(name, UNIFORM))
-        if value.type == vector("i1"):
-            value = self.bits(value)
-        self.store(value, self.offset("%warp", self.program.slots[name]), 64)
 
-    def keep_lanes(self, to: Analysis | None) -> None:
-        """Keep which lanes run here and which wait for other blocks."""
-        for index in () if self.masks_in_memory else self.chain:
-            self.store(self.load("i32", self.pending[index], 4), self.pending_slot(index), 4)
-        if to is not None:
-            for index in sorted(set(waiting_blocks(self.program, to)) - set(self.chain)):
-                self.store(self.const("i32", 0), self.pending_slot(index), 4)
-        current = self.load("i32", self.current, 4)
-        self.store(current, self.offset("%warp", WARP.PENDING), 4)
+def stop(e: Context, answer: Answer, number: int, names: set[str], to: Analysis | None = None) -> None:
+    """Save registers and return; ``to`` is the build that goes on, if it is not this one."""
+    if e.stops.hand_over is not None:  # in a piece, which is left for the general build alone
+        assert to is e.program.general and answer == Answer.DEOPT
+        e.stops.hand_over(number, names)
+        return
+    for name in sorted(names - e.program.resident):
+        keep(e, name, e.registers[name], to or e.analysis)
+    keep_lanes(e, to)
+    e.store(e.const("i32", number), e.offset("%warp", WARP.RESUME), 4)
+    e.line(f"ret i32 {int(answer)}")
 
-    def pending_slot(self, index: int) -> str:
-        return self.offset("%warp", WARP.HEADER + 4 * index)
 
-    def resume(self, number: int, names: set[str], to: str, from_fast: bool = False) -> None:
-        """The point where a suspended warp goes on: load its registers."""
-        label = f"resume.{number}"
-        self.resumes.append(label)
-        self.place(label)
-        for name in sorted(names - self.program.resident):
-            type_ = self.stored_type(name)
-            place = self.offset("%warp", self.program.slots[name])
-            if type_ == vector("i1"):
-                value = self.bits(self.load("i32", place, 64))
-            else:
-                value = self.load(type_, place, 64)
-            self.store(value, self.registers[name], 4)
-        for index in () if self.masks_in_memory else self.chain:
-            self.store(self.load("i32", self.pending_slot(index), 4), self.pending[index], 4)
-        current = self.load("i32", self.offset("%warp", WARP.PENDING), 4)
-        if from_fast and self.is_apart:
-            # The fast build may have run this block together: then all lanes are here.
-            live = self.load("i32", self.live, 4)
-            none = self.compare("icmp eq", current, self.const("i32", 0))
-            current = self.select(none, live, current)
-        self.store(current, self.current, 4)
-        self.jump(to)
+def keep(e: Context, name: str, place: str, to: Analysis) -> None:
+    """Copy a register to the warp's memory, as the build with an analysis expects it there."""
+    value = e.load(e.stored_type(name), place, 4)
+    if to.shapes.get(name, UNIFORM) is None:
+        value = expand(e, value, e.analysis.shapes.get(name, UNIFORM))
+    if value.type == vector("i1"):
+        value = e.bits(value)
+    e.store(value, e.offset("%warp", e.program.slots[name]), 64)
 
-    def guard_lanes(self, instruction: Instruction, holds: Value) -> None:
-        """Go on in the general build unless ``holds``: the lanes' values do not have the shape that the fast build
-        assumes."""
-        number, position = self.deopts[id(instruction)]
-        on, off = self.label("as"), self.label("not")
-        self.branch(holds, on, off, likely=True)
-        self.place(off)
-        if self.watcher:
-            self.watcher.hand_over(instruction)
-        if not self.is_apart:
-            self.store(self.const("i32", 0), self.current, 4)
-        self.stop(Answer.DEOPT, number, self.live_at(self.block, position), self.program.general)
-        self.place(on)
+
+def keep_lanes(e: Context, to: Analysis | None) -> None:
+    """Keep which lanes run here and which wait for other blocks."""
+    for index in () if masks_in_memory(e) else e.apart.chain:
+        e.store(e.load("i32", e.apart.pending[index], 4), pending_slot(e, index), 4)
+    if to is not None:
+        for index in sorted(set(waiting_blocks(e.program, to)) - set(e.apart.chain)):
+            e.store(e.const("i32", 0), pending_slot(e, index), 4)
+    current = e.load("i32", e.current, 4)
+    e.store(current, e.offset("%warp", WARP.PENDING), 4)
+
+
+def pending_slot(e: Context, index: int) -> str:
+    return e.offset("%warp", WARP.HEADER + 4 * index)
+
+
+def resume(e: Context, number: int, names: set[str], to: str, from_fast: bool = False) -> None:
+    """The point where a suspended warp goes on: load its registers."""
+    label = f"resume.{number}"
+    e.stops.labels.append(label)
+    e.place(label)
+    for name in sorted(names - e.program.resident):
+        type_ = e.stored_type(name)
+        place = e.offset("%warp", e.program.slots[name])
+        if type_ == vector("i1"):
+            value = e.bits(e.load("i32", place, 64))
+        else:
+            value = e.load(type_, place, 64)
+        e.store(value, e.registers[name], 4)
+    for index in () if masks_in_memory(e) else e.apart.chain:
+        e.store(e.load("i32", pending_slot(e, index), 4), e.apart.pending[index], 4)
+    current = e.load("i32", e.offset("%warp", WARP.PENDING), 4)
+    if from_fast and e.is_apart:
+        # The fast build may have run this block together: then all lanes are here.
+        live = e.load("i32", e.live, 4)
+        none = e.compare("icmp eq", current, e.const("i32", 0))
+        current = e.select(none, live, current)
+    e.store(current, e.current, 4)
+    e.jump(to)
+
+
+def guard_lanes(e: Context, instruction: Instruction, holds: Value) -> None:
+    """Go on in the general build unless ``holds``: the lanes' values do not have the shape that the fast build
+    assumes."""
+    number, position = e.stops.deopts[id(instruction)]
+    on, off = e.label("as"), e.label("not")
+    e.branch(holds, on, off, likely=True)
+    e.place(off)
+    if e.watcher:
+        e.watcher.hand_over(instruction)
+    if not e.is_apart:
+        e.store(e.const("i32", 0), e.current, 4)
+    stop(e, Answer.DEOPT, number, live_at(e, e.block, position), e.program.general)
+    e.place(on)

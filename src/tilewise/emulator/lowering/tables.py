@@ -8,18 +8,15 @@ lowering that is given the whole state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import Emitter, Results, Value
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import enter, operations
 from tilewise.emulator.ptx.syntax import Instruction, PtxError
 
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
-
 __all__ = [
-    "Results",
     "check_operand_count",
     "edit_distance",
     "effect",
@@ -30,8 +27,6 @@ __all__ = [
     "unsupported",
     "waits",
 ]
-
-Results = Value | tuple[Value, ...]
 
 # Instructions that PTX has and no table does, by what they have in common.
 _UNSUPPORTED = {
@@ -66,7 +61,7 @@ def pure(*names: str, form: Callable[[Instruction], OperandTypes], **facts: Any)
 def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
     """Enter rows of operations that have effects: on memory, on other lanes or on control flow."""
 
-    def enter_all(function: Callable[[Lowering, Instruction], None]) -> Any:
+    def enter_all(function: Callable[[Context, Instruction], None]) -> Any:
         enter(*names, emit=function, **facts)
         return function
 
@@ -76,7 +71,7 @@ def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
 def waits(*names: str, **facts: Any) -> Callable[[Any], Any]:
     """Enter rows of operations at which a warp may stop: ``lower(lowering, instruction) -> answer``."""
 
-    def enter_all(function: Callable[[Lowering, Instruction], Value | None]) -> Any:
+    def enter_all(function: Callable[[Context, Instruction], Value | None]) -> Any:
         enter(*names, wait=function, **facts)
         return function
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.operations.registry import operation_of
@@ -22,10 +23,7 @@ from tilewise.emulator.ptx.modifiers import elements_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
-
-__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "Watcher", "access_at", "touches", "watcher_for"]
+__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "touches", "watcher_for"]
 
 MODES = {
     "counted": "tilewise.emulator.profiling.counting",
@@ -55,54 +53,7 @@ class Memories(Protocol):
         ...
 
 
-class Watcher:
-    """Base of the watchers in ``MODES``: its methods are called while a kernel is lowered, and do nothing."""
-
-    def __init__(self, e: Lowering) -> None:
-        self.e = e
-        self.notes: list[Any] = []  # plain data, for who reads what the code writes down
-
-    def block(self) -> None:
-        """Called at the start of a block of the flow."""
-
-    def before(self, instruction: Instruction) -> Any:
-        """Called before an instruction is lowered; the result is passed to ``after``.
-
-        NOTE: nothing may be written down yet: a warp may leave the instruction for another build, and do it
-        again there.
-        """
-
-    def after(self, instruction: Instruction, seen: Any) -> None:
-        """Called behind an instruction; ``seen`` is what ``before`` returned."""
-
-    def wait(self, instruction: Instruction) -> None:
-        """Called where lanes are about to wait at a barrier, or for other lanes of their warp."""
-
-    def through(self, instruction: Instruction) -> None:
-        """Called where a barrier has let the lanes pass."""
-
-    def leave(self, lanes: Value) -> None:
-        """Called where some lanes exit the kernel."""
-
-    def hand_over(self, instruction: Instruction) -> None:
-        """Called where a warp leaves for the general build, before an instruction."""
-
-    def tile(
-        self,
-        instruction: Instruction,
-        space: Space,
-        base: Value,
-        step: Value,
-        shape: tuple[int, int],
-        loads: bool,
-    ) -> None:
-        """Called for a ``wmma`` that copies lines of a matrix; ``shape`` is their number and bytes."""
-
-    def split(self, yes: Value, no: Value) -> None:
-        """Called at the end of a block whose lanes may branch both ways."""
-
-
-def watcher_for(mode: str, e: Lowering) -> Watcher | None:
+def watcher_for(mode: str, e: Context) -> Watcher | None:
     """The watcher of a build, or None for the plain one."""
     if mode not in MODES:
         return None
@@ -122,7 +73,7 @@ class Touch:
     rows: bool  # whether it is a row of a matrix that the warp moves together
 
 
-def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
+def touches(e: Context, instruction: Instruction) -> list[Touch]:
     """Return an instruction's memory accesses, with the current values of its operands.
 
     Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none.
@@ -130,7 +81,7 @@ def touches(e: Lowering, instruction: Instruction) -> list[Touch]:
     return [_touch(e, instruction, access) for access in operation_of(instruction).accesses]
 
 
-def _touch(e: Lowering, instruction: Instruction, access: Access) -> Touch:
+def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
     operand = instruction.operands[access.operand]
     if access.rows:  # of 16 bytes, for each lane that names one
         found = access_at(e, instruction, operand, _space(instruction), 16)
@@ -144,7 +95,7 @@ def _touch(e: Lowering, instruction: Instruction, access: Access) -> Touch:
 
 
 def access_at(
-    e: Lowering, instruction: Instruction, operand: Operand, space: Space, size: int
+    e: Context, instruction: Instruction, operand: Operand, space: Space, size: int
 ) -> MemoryAccess:
     """Return the access of ``size`` bytes a lane at the address that an operand names."""
     if not isinstance(operand, Address):
@@ -153,7 +104,7 @@ def access_at(
     return MemoryAccess(space, "b8", size, lanes, base, False, instruction.line)
 
 
-def _atomic(e: Lowering, instruction: Instruction, operand: Operand) -> MemoryAccess:
+def _atomic(e: Context, instruction: Instruction, operand: Operand) -> MemoryAccess:
     type_ = instruction.parts[-1]
     space = Space.GLOBAL if "global" in instruction.parts else _space(instruction)
     access = access_at(e, instruction, operand, space, 1)

@@ -12,20 +12,17 @@ tensor are gone through as in the copy itself (``support/tensor.py``).
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
 from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_plan import PLAN
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
 
@@ -74,9 +71,7 @@ class _SINK:
     SIZE = 64
 
 
-def watch_copy(
-    e: Lowering, instruction: Instruction, way: str, figures: Value, log: Value, kind: int
-) -> None:
+def watch_copy(e: Context, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
     """Emit code that counts a copy just issued: into ``figures``, or its sectors into ``log``."""
     tensor = "tensor" in instruction.parts
     if way == "prefetch":  # which does nothing, and leaves no operands

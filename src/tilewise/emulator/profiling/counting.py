@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, Watcher, touches
+from tilewise.emulator.lowering.context import Context, Watcher
+from tilewise.emulator.lowering.values import read
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.accesses import Kind
@@ -29,7 +31,6 @@ from tilewise.emulator.ptx.syntax import Instruction, Register
 
 if TYPE_CHECKING:
     from tilewise.emulator.analysis.program import Program
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
 
@@ -83,7 +84,7 @@ def _places(instruction: Instruction) -> int:
 class Counting(Watcher):
     """Counts in one build. What the counts of the fast build mean is in ``notes``."""
 
-    def __init__(self, e: Lowering) -> None:
+    def __init__(self, e: Context) -> None:
         super().__init__(e)
         self.layout = Layout(e.program)
         self.end = self.layout.classes
@@ -143,8 +144,8 @@ class Counting(Watcher):
 
     def hand_over(self, instruction: Instruction) -> None:
         """Count a warp that leaves for the general build before an instruction."""
-        number, position = self.e.deopts[id(instruction)]
-        place = number - min(number for number, _ in self.e.deopts.values())
+        number, position = self.e.stops.deopts[id(instruction)]
+        place = number - min(number for number, _ in self.e.stops.deopts.values())
         self._add(self.layout.handed + 16 * place, self.e.const("i64", 1))
         self._add(self.layout.handed + 16 * place + 8, self._threads(self.e.mask()))
         entry = [place, self.e.block.index, position]
@@ -202,7 +203,7 @@ class Counting(Watcher):
         assert kind
         count, type_ = operands_of(kind)
         given = instruction.operands[1 : 1 + count]
-        return [self.e.cast("bitcast", self.e.read(item, type_, True), f"i{type_[1:]}") for item in given]
+        return [self.e.cast("bitcast", read(self.e, item, type_, True), f"i{type_[1:]}") for item in given]
 
     def _count_division(self, instruction: Instruction, given: list[Value]) -> None:
         """Count the lanes that take the slow path."""
@@ -406,6 +407,6 @@ def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]
     return sorted(lines)
 
 
-def watcher(e: Lowering) -> Counting:
+def watcher(e: Context) -> Counting:
     """The watcher of a counted build."""
     return Counting(e)

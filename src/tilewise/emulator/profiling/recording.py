@@ -20,15 +20,16 @@ from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
-from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, access_at, touches
+from tilewise.emulator.lowering.values import read
+from tilewise.emulator.lowering.watch import WORKER_WATCH, access_at, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
 if TYPE_CHECKING:
     from tilewise.emulator.build import Build
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"]
 
@@ -94,7 +95,7 @@ class Events(NamedTuple):
 class RecordingWatcher(Watcher):
     """Emits code that logs what a kernel does."""
 
-    def __init__(self, e: Lowering) -> None:
+    def __init__(self, e: Context) -> None:
         super().__init__(e)
         self._places: dict[int, int] = {}
         for block in e.program.flow.blocks:
@@ -164,7 +165,7 @@ class RecordingWatcher(Watcher):
     def _read_descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
         """Return number and value of the descriptors that a product reads: 0 for A, 1 for B."""
         given = enumerate(instruction.operands[1:3])
-        return [(i, self.e.read(item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
+        return [(i, read(self.e, item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
 
     def _emit_bulk_events(self, instruction: Instruction) -> None:
         e = self.e
@@ -208,7 +209,7 @@ class RecordingWatcher(Watcher):
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 
 
-def watcher(e: Lowering) -> RecordingWatcher:
+def watcher(e: Context) -> RecordingWatcher:
     """The watcher of a recorded build."""
     return RecordingWatcher(e)
 

@@ -6,7 +6,7 @@ sectors that its lanes touch. A log that is full takes no more, and says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,12 @@ import numpy.typing as npt
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.lowering.watch import WORKER_WATCH, Watcher, touches
+from tilewise.emulator.lowering.context import Context, Watcher
+from tilewise.emulator.lowering.watch import WORKER_WATCH, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.copies import watch_copy
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction
-
-if TYPE_CHECKING:
-    from tilewise.emulator.lowering.lower import Lowering
 
 __all__ = ["BYPASS", "PREFETCH", "READ", "WRITE", "Tracer", "routines", "watcher"]
 
@@ -65,7 +63,7 @@ class Tracing(Watcher):
             e.call("tw_trace", "void", log, block, Value("ptr", buffer), e.mask(), e.const("i64", kind))
 
 
-def watcher(e: Lowering) -> Tracing:
+def watcher(e: Context) -> Tracing:
     """The watcher of a traced build."""
     return Tracing(e)
 

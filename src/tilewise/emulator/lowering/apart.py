@@ -1,0 +1,280 @@
+"""Lanes that are apart: the lanes that wait for each block are a mask; the lowest block with lanes goes next, and at
+the end of a loop the lanes that went back."""
+
+from __future__ import annotations
+
+import bisect
+
+from tilewise.emulator.analysis.control_flow import EXIT, Block, Flow
+from tilewise.emulator.layout import WARP, Answer, FaultKind
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.loops import FAIR, ROUNDS, every_nth, name_loop, poll, poll_apart
+from tilewise.emulator.lowering.suspend import RESUME_APART, live_apart, resume, stop
+from tilewise.emulator.lowering.values import read
+
+__all__ = [
+    "diverge",
+    "end_apart",
+    "end_chain",
+    "list_stations",
+    "next_station",
+    "repeat_loop_apart",
+    "send",
+    "take_lanes",
+]
+
+
+def list_stations(flow: Flow, chain: list[int]) -> list[tuple[int, int, int, str]]:
+    """What lanes apart pass on their way down: blocks, and the ends of loops, inner ones first."""
+    found = [(index, 0, 0, f"check.{index}") for index in chain]
+    for target, end in flow.loop_end.items():
+        if target in chain:
+            found.append((end, 1, -target, f"back.{target}"))
+    return sorted(found)
+
+
+def take_lanes(e: Context, block: Block) -> None:
+    """Take the lanes that wait for a block, or pass on to the next."""
+    e.place(f"check.{block.index}")
+    free, some = _find_ready(e, block.index)
+    take = e.label("take")
+    e.branch(some, take, next_station(e, block.index))
+    e.place(take)
+    left = e.op("xor", e.load("i32", e.apart.pending[block.index], 4), free)
+    e.store(left, e.apart.pending[block.index], 4)
+    if block.index in e.analysis.divergent:
+        e.store(free, e.current, 4)
+    e.jump(f"body.{block.index}")
+
+
+def _find_ready(e: Context, index: int) -> tuple[Value, Value]:
+    """The lanes that wait for a block and are not blocked; whether they can run it.
+
+    A block that all lanes run together waits until all are there.
+    """
+    free = e.load("i32", e.apart.pending[index], 4)
+    if e.apart.waits:
+        blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
+        free = e.op("and", free, e.op("xor", blocked, e.const("i32", -1)))
+    some = e.compare("icmp ne", free, e.const("i32", 0))
+    if index not in e.analysis.divergent:
+        live = e.const("i32", -1) if e.full else e.load("i32", e.live, 4)
+        some = e.op("and", some, e.compare("icmp eq", free, live))
+    return free, some
+
+
+def next_station(e: Context, index: int, kind: int = 0, target: int = 0) -> str:
+    at = bisect.bisect_right(e.apart.stations, (index, kind, -target, "~"))
+    return e.apart.stations[at][3] if at < len(e.apart.stations) else "chain.end"
+
+
+def end_apart(e: Context, block: Block) -> None:
+    _split(e, block, e.load("i32", e.current, 4))
+    e.jump(next_station(e, block.index))
+
+
+def diverge(e: Context, block: Block) -> None:
+    """Lanes run together so far go different ways."""
+    _split(e, block, e.mask())
+    if all(t == EXIT or t not in e.apart.pending for t in block.terminator.targets):
+        e.jump("leave")
+        return
+    down = [t for t in block.terminator.targets if t > block.index]
+    e.jump(f"check.{min(down)}" if down else next_station(e, block.index))
+
+
+def _split(e: Context, block: Block, lanes: Value) -> None:
+    """Send the lanes of a block to its targets."""
+    terminator = block.terminator
+    if terminator.kind == "go":
+        send(e, terminator.targets[0], lanes)
+        return
+    if terminator.kind == "table":
+        _split_table(e, block, lanes)
+        return
+    assert terminator.condition is not None
+    condition = e.bits(e.splat(read(e, terminator.condition, "pred", True)))
+    yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
+    taken = e.op("and", lanes, condition)
+    rest = e.op("and", lanes, e.op("xor", condition, e.const("i32", -1)))
+    if e.watcher:
+        e.watcher.split(taken, rest)
+    send(e, yes, taken)
+    send(e, no, rest)
+
+
+def _split_table(e: Context, block: Block, lanes: Value) -> None:
+    terminator = block.terminator
+    assert terminator.instruction is not None
+    index = read(e, terminator.instruction.operands[0], "u32", True)
+    left = lanes
+    for i, target in enumerate(terminator.targets):
+        chosen = e.bits(e.compare("icmp eq", index, e.const(index, i)))
+        mine = e.op("and", left, chosen)
+        send(e, target, mine)
+        left = e.op("and", left, e.op("xor", chosen, e.const("i32", -1)))
+    bad, good = e.label("bad"), e.label("good")
+    e.branch(e.compare("icmp eq", left, e.const("i32", 0)), good, bad, likely=True)
+    e.place(bad)
+    e.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
+    e.place(good)
+
+
+def send(e: Context, target: int, lanes: Value) -> None:
+    if target == EXIT:
+        _exit_lanes(e, lanes)
+        return
+    waiting = e.load("i32", e.apart.pending[target], 4)
+    e.store(e.op("or", waiting, lanes), e.apart.pending[target], 4)
+
+
+def _exit_lanes(e: Context, lanes: Value) -> None:
+    """Some lanes exit the kernel."""
+    live = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
+    e.store(live, e.live, 4)
+    if e.watcher:
+        e.watcher.leave(lanes)
+    e.call("tw_depart", "void", *e.pointers(), lanes)
+    if e.apart.meets:
+        zero = e.const("i32", 0)
+        e.call("tw_meet", "void", Value("ptr", "%warp"), zero, zero)
+
+
+def repeat_loop_apart(e: Context, target: int) -> None:
+    """Lanes gathered at a loop's end go back to its start, but let the rest of the warp run now and then."""
+    e.place(f"back.{target}")
+    _, some = _find_ready(e, target)
+    again, on = e.label("again"), next_station(e, e.program.flow.loop_end[target], 1, target)
+    e.branch(some, again, on)
+    e.place(again)
+    poll_apart(e, target)
+    if target in e.analysis.spins:
+        name_loop(e, target)
+        rare = every_nth(e, e.loops.fairness[target], FAIR)
+        e.branch(rare, on, f"check.{target}")
+    else:
+        e.jump(f"check.{target}")
+
+
+def end_chain(e: Context) -> None:
+    """No lanes wait further down: start over from the top, stop, or leave."""
+    e.place("chain.end")
+    waiting = able = e.const("i32", 0)
+    for index in e.apart.chain:
+        waiting = e.op("or", waiting, e.load("i32", e.apart.pending[index], 4))
+        if e.apart.waits or e.apart.gates:
+            free, ready = _find_ready(e, index)
+            able = e.op("or", able, e.select(ready, free, e.const("i32", 0)))
+    some, over, first = e.label("some"), e.label("over"), e.apart.stations[0][3]
+    e.branch(e.compare("icmp ne", waiting, e.const("i32", 0)), some, "leave")
+    e.place(some)
+    saved = live_apart(e)
+    if e.apart.waits or e.apart.gates:
+        halt = e.label("halt")
+        e.branch(e.compare("icmp ne", able, e.const("i32", 0)), over, halt)
+        e.place(halt)
+        _suspend_blocked(e, waiting, saved)
+        e.place(over)
+    poll(e, "")
+    others = e.label("others")
+    e.branch(every_nth(e, e.loops.rounds, ROUNDS), others, first)
+    e.place(others)
+    if e.apart.gates:
+        _record_gate_lanes(e)
+    stop(e, Answer.YIELD, RESUME_APART, saved)
+    resume(e, RESUME_APART, saved, first)
+
+
+def _suspend_blocked(e: Context, waiting: Value, saved: set[str]) -> None:
+    """None of the lanes can run: suspend the warp. Lanes that only others of the warp can release go on without
+    them."""
+    if e.apart.leaving:
+        _exit_waiting(e)
+    if e.apart.gates:
+        _fault_if_stuck(e, *_record_gate_lanes(e))
+    if not e.apart.waits:
+        return
+    blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
+    if not e.general:
+        alone, every = e.label("alone"), e.label("every")
+        held = e.op("and", waiting, e.op("xor", blocked, e.const("i32", -1)))
+        e.branch(e.compare("icmp ne", held, e.const("i32", 0)), alone, every)
+        e.place(alone)
+        stop(e, Answer.DEOPT, RESUME_APART, saved, e.program.general)
+        e.place(every)
+    stop(e, Answer.WAIT, RESUME_APART, saved)
+
+
+def _exit_waiting(e: Context) -> None:
+    """Let lanes exit that wait for the others where nothing but the exit follows."""
+    lanes = zero = e.const("i32", 0)
+    for index in e.apart.leaving:
+        waiting = e.load("i32", e.apart.pending[index], 4)
+        free, _ = _find_ready(e, index)
+        e.store(e.op("xor", waiting, free), e.apart.pending[index], 4)
+        lanes = e.op("or", lanes, free)
+    some, on = e.label("some"), e.label("on")
+    e.branch(e.compare("icmp ne", lanes, zero), some, on)
+    e.place(some)
+    _exit_lanes(e, lanes)
+    e.jump(e.apart.stations[0][3])
+    e.place(on)
+
+
+def _record_gate_lanes(e: Context) -> tuple[Value, Value]:
+    """The lanes at the first gate that has some, and its line; recorded for the message of a deadlock."""
+    lanes = line = e.const("i32", 0)
+    for index in reversed(e.apart.gates):
+        instruction = e.program.flow.blocks[index].terminator.instruction
+        assert instruction is not None
+        here = e.load("i32", e.apart.pending[index], 4)
+        some = e.compare("icmp ne", here, e.const("i32", 0))
+        lanes = e.select(some, here, lanes)
+        line = e.select(some, e.const("i32", instruction.line), line)
+    e.store(lanes, e.offset("%warp", WARP.GATE), 4)
+    e.store(line, e.offset("%warp", WARP.GATE_LINE), 4)
+    return lanes, line
+
+
+def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
+    """End the launch with a fault if lanes at a gate wait for lanes of their warp that can never come there."""
+    if not e.apart.waits:
+        _fault_apart(e, lanes, line)
+        return
+    helped = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)  # lanes that others may let go
+    if e.general:
+        meeting = e.load("i32", e.offset("%warp", WARP.MEETING), 4)
+        helped = e.op("and", helped, e.op("xor", meeting, e.const("i32", -1)))
+    no_help = e.compare("icmp eq", helped, e.const("i32", 0))
+    some = e.compare("icmp ne", lanes, e.const("i32", 0))
+    wrong, on = e.label("wrong"), e.label("on")
+    e.branch(e.op("and", no_help, some), wrong, on, likely=False)
+    e.place(wrong)
+    _fault_apart(e, lanes, line)
+    e.place(on)
+
+
+def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
+    """End the launch with a fault: some lanes of the warp wait at a barrier to which the others do not come."""
+    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
+    high = e.op("shl", e.cast("zext", others, "i64"), e.const("i64", 32))
+    both = e.op("or", e.cast("zext", lanes, "i64"), high)
+    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
+    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), e.const("i32", 31))
+    zero = e.const("i32", 0)
+    kind = e.const("i32", int(FaultKind.APART))
+    e.call(
+        "tw_fault_at",
+        "void",
+        *e.pointers(),
+        kind,
+        line,
+        lane,
+        both,
+        zero,
+        zero,
+        zero,
+        e.const("i64", 0),
+    )
+    e.jump("failed")
