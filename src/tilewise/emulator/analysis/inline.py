@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
-from tilewise.emulator.analysis.recursion import Activation, Stack, is_recursive
+from tilewise.emulator.analysis.recursion import Stack, is_recursive
 from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.library import EXTERNAL
-from tilewise.emulator.ptx.spelling import CARRY
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
@@ -36,12 +36,9 @@ from tilewise.emulator.ptx.syntax import (
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
-__all__ = ["CallSite", "Frame", "Inliner", "function_addresses", "inline_calls"]
+__all__ = ["Inliner", "inline_calls"]
 
-_MOST_INSTRUCTIONS = 100_000
 _MOST_CALLS = 100  # within one another
-# Functions have addresses where no array of a process can be, and no window of generic addresses is.
-_FIRST_ADDRESS, _STEP = 1 << 60, 16
 
 
 def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
@@ -52,102 +49,38 @@ def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
     return Inliner(module, function).run()
 
 
-def function_addresses(module: PtxModule) -> dict[str, int]:
-    """Map each device function to the number that stands for its address."""
-    names = [name for name, function in module.functions.items() if not function.entry]
-    return {name: _FIRST_ADDRESS + i * _STEP for i, name in enumerate(names)}
-
-
-@dataclass(slots=True)
-class Frame:
-    """A call being inlined: the function whose body is copied, and the new names of its registers and variables."""
-
-    function: PtxFunction
-    suffix: str
-    end: str | None  # the label behind the call; None in the kernel itself
-    chain: tuple[str, ...]  # functions being called, outermost first
-    parent: Frame | None = None
-    symbols: dict[str, str] = field(default_factory=dict)  # parameters → the caller's variables
-    own: list[str] = field(default_factory=list)  # variables, by their new names
-    position: int = 0  # in the function's body
-    activation: Activation | None = None  # of a function that may call itself
-
-
-@dataclass(slots=True)
-class CallSite:
-    """The parts of a call instruction, under the caller's new names."""
-
-    line: Instruction
-    target: Operand
-    arguments: tuple[Operand, ...]
-    results: tuple[Operand, ...]
-    choices: str  # the table of targets, if it has one
-
-
 class Inliner:
     def __init__(self, module: PtxModule, entry: PtxFunction) -> None:
         self.module, self.entry = module, entry
-        self.result = replace(entry, registers={}, variables={}, body=[], tables={}, returns=[])
-        self.addresses = function_addresses(module)
-        self.frames: list[Frame] = []
-        self.serial = 0
+        self.out = InlinedBody(module, entry)
         self.taken: list[str] | None = None
         self.recursive: dict[str, bool] = {}  # of the functions that were called so far
-        self.stack = Stack(self)
+        self.stack = Stack(self.out)
 
     def run(self) -> PtxFunction:
-        self.result.registers.update(self.entry.registers)
+        self.out.result.registers.update(self.entry.registers)
         self.expand(Frame(self.entry, "", None, (self.entry.name,)))
-        pass_in_registers(self.result)
-        self.lay_out()
-        return self.result
-
-    # -- what is put out ------------------------------------------------------------------------
-    def emit(self, instruction: Instruction) -> None:
-        self.result.body.append(instruction)
-        if len(self.result.body) > _MOST_INSTRUCTIONS:
-            what = f"kernel {self.entry.name} with its calls written out"
-            raise PtxError(instruction.line, f"{what} has more than {_MOST_INSTRUCTIONS:,} instructions")
-
-    def make(self, at: Instruction, opcode: str, parts: str, *operands: Operand) -> None:
-        split = tuple(parts.split(".")) if parts else ()
-        self.emit(Instruction(at.line, opcode, split, operands, None, False, at.source, at.file))
-
-    def branch(
-        self, at: Instruction, label: str, guard: Register | None = None, negated: bool = False
-    ) -> None:
-        target = (Symbol(label),)
-        self.emit(Instruction(at.line, "bra", (), target, guard, negated, at.source, at.file))
-
-    def place(self, label: str, line: int) -> None:
-        self.result.body.append(Label(label, line))
-
-    def fresh(self, stem: str) -> str:
-        self.serial += 1
-        return f"{stem}~{self.serial}"
-
-    def register(self, type_: str) -> Register:
-        name = self.fresh("%v")
-        self.result.registers[name] = type_
-        return Register(name)
+        pass_in_registers(self.out.result)
+        self.out.lay_out()
+        return self.out.result
 
     # -- a body ---------------------------------------------------------------------------------
     def expand(self, frame: Frame) -> None:
-        self.frames.append(frame)
+        self.out.frames.append(frame)
         function, last = frame.function, len(frame.function.body) - 1
         for name, labels in function.tables.items():
-            self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
+            self.out.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
         for position, item in enumerate(function.body):
             frame.position = position
             if isinstance(item, Label):
-                self.place(item.name + frame.suffix, item.line)
+                self.out.place(item.name + frame.suffix, item.line)
                 continue
-            guard = Register(self.register_name(frame, item.guard.name)) if item.guard else None
+            guard = Register(self.out.register_name(frame, item.guard.name)) if item.guard else None
             if item.opcode == "ret" and frame.end is not None:
                 if position != last or guard:
-                    self.branch(item, frame.end, guard, item.negated)
+                    self.out.branch(item, frame.end, guard, item.negated)
             elif item.opcode in ("bra", "brx"):
-                self.emit(replace(item, operands=self.jump_operands(frame, item), guard=guard))
+                self.out.emit(replace(item, operands=self.jump_operands(frame, item), guard=guard))
             elif item.opcode == "call":
                 self.call(frame, item, guard)
             else:
@@ -169,10 +102,10 @@ class Inliner:
                 operands.append(Address(place[0], place[1] + offset))
                 parts = parts if "local" in parts else ("local", *parts)
             else:
-                value = self.register("u64")
-                self.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
+                value = self.out.register("u64")
+                self.out.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
                 operands.append(value)
-        self.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
+        self.out.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
 
     def jump_operands(self, frame: Frame, item: Instruction) -> tuple[Operand, ...]:
         def renamed(operand: Operand) -> Operand:
@@ -188,73 +121,34 @@ class Inliner:
     def operand(self, frame: Frame, operand: Operand) -> Operand:
         match operand:
             case Register(name=name):
-                return Register(self.register_name(frame, name))
+                return Register(self.out.register_name(frame, name))
             case Symbol(name=name, offset=offset):
-                return self.symbol(frame, name, offset)
+                return self.out.symbol(frame, name, offset)
             case Address(base=Register(name=name), offset=offset):
-                return Address(Register(self.register_name(frame, name)), offset)
+                return Address(Register(self.out.register_name(frame, name)), offset)
             case Address(base=Symbol(name=name), offset=offset):
-                base = self.symbol(frame, name, 0)
+                base = self.out.symbol(frame, name, 0)
                 return Address(base, offset) if isinstance(base, Symbol) else operand
             case Not(item=item):
-                return Not(Register(self.register_name(frame, item.name)))
+                return Not(Register(self.out.register_name(frame, item.name)))
             case Vector(items=items):
                 return Vector(tuple(self.operand(frame, item) for item in items))
             case Pair(first=first, second=second):
                 return Pair(self.operand(frame, first), self.operand(frame, second))
         return operand
 
-    def register_name(self, frame: Frame, name: str) -> str:
-        type_ = frame.function.registers.get(name)
-        if type_ is None:
-            return name  # a special register, or none
-        unique = name if name == CARRY else name + frame.suffix
-        self.result.registers[unique] = type_
-        return unique
-
-    def symbol(self, frame: Frame, name: str, offset: int) -> Symbol | Immediate:
-        if name in frame.symbols:
-            return Symbol(frame.symbols[name], offset)
-        variable = frame.function.variables.get(name)
-        if variable is not None:
-            unique = name + frame.suffix
-            if unique not in self.result.variables:
-                self.declare(frame, replace(variable, name=unique))
-            return Symbol(unique, offset)
-        if name in self.addresses and name not in self.module.variables:
-            return Immediate(self.addresses[name] + offset)
-        return Symbol(name, offset)
-
-    def declare(self, frame: Frame, variable: PtxVariable) -> None:
-        self.result.variables[variable.name] = variable
-        frame.own.append(variable.name)
-
-    def lay_out(self) -> None:
-        """Give the variables of every call their offsets; calls that do not overlap share memory, as on a stack."""
-        ends: dict[int, int] = {}
-        for frame in self.frames:
-            at = ends[id(frame.parent)] if frame.parent else 0
-            for name in frame.own:
-                variable = self.result.variables.get(name)
-                if variable is None:  # it is in registers
-                    continue
-                at = -(-at // variable.align) * variable.align
-                self.result.variables[name] = replace(variable, at=at)
-                at += variable.size
-            ends[id(frame)] = at
-
     # -- calls ----------------------------------------------------------------------------------
     def call(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
-        around = self.fresh("around")
+        around = self.out.fresh("around")
         if guard is not None:
-            self.branch(item, around, guard, not item.negated)
+            self.out.branch(item, around, guard, not item.negated)
         call = self.read_call(frame, item)
         if isinstance(call.target, Symbol):
             self.call_by_name(frame, call, call.target.name)
         else:
             self.call_by_pointer(frame, call)
         if guard is not None:
-            self.place(around, item.line)
+            self.out.place(around, item.line)
 
     def read_call(self, frame: Frame, item: Instruction) -> CallSite:
         rest = list(item.operands)
@@ -265,7 +159,7 @@ class Inliner:
         arguments = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
         choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
-            target = Register(self.register_name(frame, target.name))
+            target = Register(self.out.register_name(frame, target.name))
         return CallSite(item, target, arguments, results, choices)
 
     def rename_operands(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
@@ -294,8 +188,8 @@ class Inliner:
     def enter(self, frame: Frame, call: CallSite, function: PtxFunction) -> None:
         """Put the called function's body in the place of the call."""
         self.check_signature(call, function)
-        self.serial += 1
-        suffix = f"~{self.serial}"
+        self.out.serial += 1
+        suffix = f"~{self.out.serial}"
         inner = Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
         for formal, actual in zip(function.parameters, call.arguments, strict=True):
             self.pass_in(inner, call.line, formal, actual)
@@ -307,11 +201,11 @@ class Inliner:
         if recursive:
             self.stack.begin(inner, call.line)
         self.expand(inner)
-        self.place(f"end{suffix}", call.line.line)
+        self.out.place(f"end{suffix}", call.line.line)
         if recursive:
             self.stack.finish(inner, call.line)
         for opcode, parts, operands in filter(None, after):
-            self.make(call.line, opcode, parts, *operands)
+            self.out.make(call.line, opcode, parts, *operands)
 
     def is_recursive(self, name: str) -> bool:
         """Whether a function may lead to a call of itself."""
@@ -331,22 +225,22 @@ class Inliner:
 
     def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
         if formal.space == "reg":
-            target = Register(self.register_name(inner, formal.name))
+            target = Register(self.out.register_name(inner, formal.name))
             self.load_argument(at, target, formal.type, actual)
         elif isinstance(actual, Symbol):
             self.alias(inner, at, formal, actual)
         else:
             variable = replace(formal, name=formal.name + inner.suffix)
-            self.declare(inner, variable)
+            self.out.declare(inner, variable)
             inner.symbols[formal.name] = variable.name
-            self.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
+            self.out.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
 
     def pass_out(
         self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
     ) -> tuple[str, str, tuple[Operand, ...]] | None:
         """Declare a result's variable; return the instruction that copies the result behind the call, or None."""
         if formal.space == "reg":
-            source = Register(self.register_name(inner, formal.name))
+            source = Register(self.out.register_name(inner, formal.name))
             if isinstance(actual, Symbol):
                 return "st", f"param.{formal.type}", (Address(actual), source)
             return "mov", formal.type, (actual, source)
@@ -354,26 +248,26 @@ class Inliner:
             self.alias(inner, at, formal, actual)
             return None
         variable = replace(formal, name=formal.name + inner.suffix)
-        self.declare(inner, variable)
+        self.out.declare(inner, variable)
         inner.symbols[formal.name] = variable.name
         return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
 
     def alias(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Symbol) -> None:
-        variable = self.result.variables.get(actual.name)
+        variable = self.out.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
             raise PtxError(
                 at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
             )
         if variable.align < formal.align:
-            self.result.variables[actual.name] = replace(variable, align=formal.align)
+            self.out.result.variables[actual.name] = replace(variable, align=formal.align)
         inner.symbols[formal.name] = actual.name
 
     def load_argument(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
         """Move or load an argument into a register."""
         if isinstance(actual, Symbol):
-            self.make(at, "ld", f"param.{type_}", target, Address(actual))
+            self.out.make(at, "ld", f"param.{type_}", target, Address(actual))
         else:
-            self.make(at, "mov", type_, target, actual)
+            self.out.make(at, "mov", type_, target, actual)
 
     # -- functions that the module does not define ------------------------------------------------
     def external(self, frame: Frame, call: CallSite, name: str) -> None:
@@ -384,31 +278,33 @@ class Inliner:
             raise PtxError(call.line.line, f"{name} takes {len(known.arguments)} arguments")
         values: list[Operand] = []
         for type_, actual in zip(known.arguments, call.arguments, strict=False):
-            value = self.register(type_)
+            value = self.out.register(type_)
             self.load_argument(call.line, value, type_, actual)
             values.append(value)
-        result = self.register("u32") if call.results else Register("_")
-        self.make(call.line, known.opcode, "", result, *values)
+        result = self.out.register("u32") if call.results else Register("_")
+        self.out.make(call.line, known.opcode, "", result, *values)
         for actual in call.results[:1]:
             if isinstance(actual, Symbol):
-                self.make(call.line, "st", "param.b32", Address(actual), result)
+                self.out.make(call.line, "st", "param.b32", Address(actual), result)
             else:
-                self.make(call.line, "mov", "b32", actual, result)
+                self.out.make(call.line, "mov", "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
     def call_by_pointer(self, frame: Frame, call: CallSite) -> None:
-        done = self.fresh("done")
+        done = self.out.fresh("done")
         for name in self.candidates(frame, call):
-            other, onward = self.register("pred"), self.fresh("other")
-            self.make(call.line, "setp", "ne.u64", other, call.target, Immediate(self.addresses[name]))
-            self.branch(call.line, onward, other)
+            other, onward = self.out.register("pred"), self.out.fresh("other")
+            self.out.make(
+                call.line, "setp", "ne.u64", other, call.target, Immediate(self.out.addresses[name])
+            )
+            self.out.branch(call.line, onward, other)
             function = self.module.function(name)
             assert function is not None
             self.enter(frame, call, function)
-            self.branch(call.line, done)
-            self.place(onward, call.line.line)
-        self.make(call.line, "call:nowhere", "")
-        self.place(done, call.line.line)
+            self.out.branch(call.line, done)
+            self.out.place(onward, call.line.line)
+        self.out.make(call.line, "call:nowhere", "")
+        self.out.place(done, call.line.line)
 
     def candidates(self, frame: Frame, call: CallSite) -> list[str]:
         """Return the functions that a pointer may call: those of its table, or all with the same signature."""
@@ -438,10 +334,10 @@ class Inliner:
     def size_of(self, actual: Operand) -> int:
         """Return an argument's size in bytes; 0 if it has none of its own, as a literal."""
         match actual:
-            case Symbol(name=name) if name in self.result.variables:
-                return self.result.variables[name].size
-            case Register(name=name) if name in self.result.registers:
-                return TYPE_BYTES[self.result.registers[name]]
+            case Symbol(name=name) if name in self.out.result.variables:
+                return self.out.result.variables[name].size
+            case Register(name=name) if name in self.out.result.registers:
+                return TYPE_BYTES[self.out.result.registers[name]]
         return 0
 
 

@@ -8,9 +8,8 @@ from and pops. What the functions have in local memory lies on the stack as well
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -27,26 +26,11 @@ from tilewise.emulator.ptx.syntax import (
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
-if TYPE_CHECKING:
-    from tilewise.emulator.analysis.inline import CallSite, Frame, Inliner
-
-__all__ = ["STACK_BYTES", "Activation", "Stack", "is_recursive", "live_after"]
+__all__ = ["STACK_BYTES", "Stack", "is_recursive", "live_after"]
 
 STACK_BYTES = 16 << 10  # of a thread
 _ALIGN = 16
 _STACK = "stack~"  # a name that no PTX has
-
-
-@dataclass(slots=True)
-class Activation:
-    """The state of a running recursive function, registers aside: where it was called from, its local memory."""
-
-    start: str  # the label at which its body begins
-    site: Register  # where the body was called from: 0 from outside, or one of ``sites``
-    base: Register  # where its local memory begins
-    local_bytes: int
-    places: dict[str, int]  # its variables in local memory
-    sites: list[str] = field(default_factory=list)  # labels behind the calls from within
 
 
 def is_recursive(module: PtxModule, name: str) -> bool:
@@ -75,8 +59,8 @@ def _called(function: PtxFunction) -> Iterator[str]:
 class Stack:
     """Emits the calls within recursive functions."""
 
-    def __init__(self, inliner: Inliner) -> None:
-        self.out = inliner
+    def __init__(self, out: InlinedBody) -> None:
+        self.out = out
         self.top: Register | None = None
         self.live: dict[str, list[frozenset[str]]] = {}  # by function
 

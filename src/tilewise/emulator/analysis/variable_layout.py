@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewise.emulator.analysis.inline import function_addresses
+from tilewise.emulator.analysis.inlined_body import function_addresses
 from tilewise.emulator.layout import GENERIC_CONST
 from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol

@@ -12,8 +12,9 @@ deals them at first. ``counted.py`` reads what was written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
@@ -28,9 +29,6 @@ from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operand
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
-
-if TYPE_CHECKING:
-    from tilewise.emulator.analysis.program import Program
 
 __all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
 

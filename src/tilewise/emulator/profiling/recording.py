@@ -11,11 +11,12 @@ nothing of time.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.emulator.build import Build
 from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
 from tilewise.emulator.llvm.emit import Value
@@ -27,9 +28,6 @@ from tilewise.emulator.lowering.watch import WORKER_WATCH, access_at, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
-
-if TYPE_CHECKING:
-    from tilewise.emulator.build import Build
 
 __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"]
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import Immediate, PtxError
-from tilewise.emulator.ptx.tokens import integer_of
+from tilewise.emulator.ptx.tokens import TokenReader, integer_of
 
-if TYPE_CHECKING:
-    from tilewise.emulator.ptx.parse import Parser
-
-__all__ = ["constant", "constant_integer"]
+__all__ = ["constant", "constant_integer", "read_offset"]
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
@@ -50,7 +47,7 @@ class _Number(NamedTuple):
     width: int = 64
 
 
-def constant(parser: Parser, level: int = 0) -> Immediate:
+def constant(parser: TokenReader, level: int = 0) -> Immediate:
     """Read a constant expression whose operators bind at least as strongly as those of a level."""
     number = _Reader(parser).level(level) if level else _Reader(parser).choice()
     if number.kind != "f":
@@ -58,13 +55,23 @@ def constant(parser: Parser, level: int = 0) -> Immediate:
     return Immediate(number.bits, number.width)
 
 
-def constant_integer(parser: Parser, terms: bool = False) -> int:
+def constant_integer(parser: TokenReader, terms: bool = False) -> int:
     """Read a constant expression of integers; with ``terms``, one of those between ``+`` and ``-``."""
     line = parser.now.line
     found = constant(parser, len(_LEVELS) - 1 if terms else 0)
     if found.width:
         raise PtxError(line, "an integer expected, not a float")
     return found.value
+
+
+def read_offset(parser: TokenReader) -> int:
+    """Read what is added to a name: ``+4-8``, or nothing."""
+    total = 0
+    while parser.now.kind == "mark" and parser.now.text in ("+", "-"):
+        if parser.now.text == "+":
+            parser.take()
+        total += constant_integer(parser, terms=True)
+    return total
 
 
 def _wrapped(kind: str, value: int) -> _Number:
@@ -79,7 +86,7 @@ def _real(value: float) -> _Number:
 class _Reader:
     """Reads by precedence: each level reads the next one's operands."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: TokenReader) -> None:
         self.parser = parser
         self.depth = 0
 

@@ -6,11 +6,13 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.constant_expressions import constant_integer
+from tilewise.emulator.ptx.constant_expressions import constant_integer, read_offset
+from tilewise.emulator.ptx.scope import Scope
 from tilewise.emulator.ptx.syntax import (
+    ELEMENTS,
     Address,
     Immediate,
     Instruction,
@@ -20,13 +22,10 @@ from tilewise.emulator.ptx.syntax import (
     Symbol,
     Vector,
 )
+from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
 
-if TYPE_CHECKING:
-    from tilewise.emulator.ptx.parse import Parser
-
 __all__ = [
-    "ELEMENTS",
     "RESERVED",
     "add_offset",
     "elements_of",
@@ -37,7 +36,6 @@ __all__ = [
     "vector_of",
 ]
 
-ELEMENTS = ("x", "y", "z", "w")
 _COLORS = dict(zip("rgba", ELEMENTS, strict=True))
 _ADDRESSED = ("ld", "ldu", "st")
 _THREES = {f"%{n}{what}" for n in ("", "n") for what in ("tid", "ctaid", "clusterid")}
@@ -55,9 +53,9 @@ def elements_of(whole: PtxVariable, count: int) -> list[PtxVariable]:
     return [replace(whole, name=f"{whole.name}.{part}", size=each) for part in ELEMENTS[:count]]
 
 
-def vector_of(parser: Parser, name: str) -> Operand:
+def vector_of(parser: TokenReader, scope: Scope, name: str) -> Operand:
     """Parse a vector register, or the element of it that is named next."""
-    there = ELEMENTS[: parser.vectors[name]]
+    there = ELEMENTS[: scope.vectors[name]]
     if parser.now.kind != "dotted":
         return Vector(tuple(Register(f"{name}.{part}") for part in there))
     part = parser.now.text[1:]
@@ -68,7 +66,7 @@ def vector_of(parser: Parser, name: str) -> Operand:
     return Register(f"{name}.{part}")
 
 
-def special_register(parser: Parser, name: str) -> Operand:
+def special_register(scope: Scope, name: str) -> Operand:
     """Return a special register, or the vector of its elements, as for ``%tid``.
 
     The shared memory that every block has for the system is a variable of it, there for kernels that ask
@@ -77,7 +75,7 @@ def special_register(parser: Parser, name: str) -> Operand:
     part = name.removeprefix("%reserved_smem_offset_")
     if part in _RESERVED_PLACES:
         reserved = PtxVariable(RESERVED, "shared", "b8", _RESERVED_BYTES, 128, _RESERVED_BYTES)
-        parser.result.variables.setdefault(RESERVED, reserved)
+        scope.module.variables.setdefault(RESERVED, reserved)
         return Symbol(RESERVED, _RESERVED_PLACES[part])
     if part == "cap":
         return Immediate(_RESERVED_BYTES)
@@ -94,7 +92,7 @@ def flatten(operands: Vector) -> Vector:
     return Vector(tuple(items))
 
 
-def split_vector_move(parser: Parser, instruction: Instruction) -> Instruction:
+def split_vector_move(parser: TokenReader, scope: Scope, instruction: Instruction) -> Instruction:
     """Split a ``mov`` of vectors into moves of elements; return the last, emit the others before it."""
     parts = instruction.parts
     if instruction.opcode != "mov" or len(parts) != 2 or parts[0] not in ("v2", "v4"):
@@ -107,37 +105,39 @@ def split_vector_move(parser: Parser, instruction: Instruction) -> Instruction:
         case _:
             raise parser.error(f"a mov.{parts[0]} of two vectors expected before")
     one = replace(instruction, parts=parts[1:])
-    kept = [parser.register_for(parts[1]) for _ in sources]  # a target may be a source that is yet to be read
+    kept = [scope.register_for(parts[1]) for _ in sources]  # a target may be a source that is yet to be read
     moves = [replace(one, operands=pair) for pair in zip(kept, sources, strict=True)]
     moves += [
         replace(one, operands=pair) for pair in zip(targets, kept, strict=True) if pair[0] != Register("_")
     ]
-    parser.before(*moves[:-1])
+    scope.before(*moves[:-1])
     return moves[-1]
 
 
-def add_offset(parser: Parser, register: Register) -> Register:
+def add_offset(parser: TokenReader, scope: Scope, register: Register) -> Register:
     """Lower ``r+4``: emit an addition and return the register that holds the sum."""
-    type_ = parser.type_of(register)
+    type_ = scope.type_of(register)
     if type_ == "pred" or is_float(type_) or type_ not in TYPE_BYTES or TYPE_BYTES[type_] not in (2, 4, 8):
         return register
-    amount = parser.offset()
-    result = parser.register_for(type_)
+    amount = read_offset(parser)
+    result = scope.register_for(type_)
     kind = ("s" if type_[0] == "s" else "u") + str(8 * TYPE_BYTES[type_])
-    parser.before(Instruction(parser.now.line, "add", (kind,), (result, register, Immediate(amount))))
+    scope.before(Instruction(parser.now.line, "add", (kind,), (result, register, Immediate(amount))))
     return result
 
 
-def index_array(parser: Parser, array: Symbol, opcode: str) -> Operand:
+def index_array(
+    parser: TokenReader, scope: Scope, array: Symbol, opcode: str, named: Callable[[], Operand]
+) -> Operand:
     """Parse ``a[i]``: return the address for ``ld`` and ``st``, the element's symbol for ``mov``."""
-    variable = parser.variable(array.name)
+    variable = scope.variable(array.name)
     if variable is None or array.offset:
         raise parser.error("';' expected")
     size = variable.size // variable.count if variable.count else TYPE_BYTES[variable.type]
     parser.expect("[")
     if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
-        base: Register | Symbol = _compute_element_address(parser, array, size)
-        offset = parser.offset() * size
+        base: Register | Symbol = _compute_element_address(parser, scope, array, size, named())
+        offset = read_offset(parser) * size
     else:
         base, offset = Symbol(array.name), constant_integer(parser) * size
     parser.expect("]")
@@ -148,17 +148,18 @@ def index_array(parser: Parser, array: Symbol, opcode: str) -> Operand:
     raise parser.error("an element of an array does not fit here; ';' expected before")
 
 
-def _compute_element_address(parser: Parser, array: Symbol, size: int) -> Register:
+def _compute_element_address(
+    parser: TokenReader, scope: Scope, array: Symbol, size: int, index: Operand
+) -> Register:
     """Emit the address of the element that a register indexes; return the register that holds it."""
-    index = parser.named()
-    type_ = parser.type_of(index) if isinstance(index, Register) else ""
+    type_ = scope.type_of(index) if isinstance(index, Register) else ""
     if type_ not in ("u32", "s32", "b32", "u64", "s64", "b64"):
         raise parser.error("a register of 32 or 64 bits expected as an index before")
-    start, result = parser.register_for("b64"), parser.register_for("b64")
+    start, result = scope.register_for("b64"), scope.register_for("b64")
     line = parser.now.line
     sign = "s" if type_[0] == "s" else "u"
     parts = ("wide", f"{sign}32") if type_.endswith("32") else ("lo", "u64")
-    parser.before(
+    scope.before(
         Instruction(line, "mov", ("b64",), (start, Symbol(array.name))),
         Instruction(line, "mad", parts, (result, index, Immediate(size), start)),
     )

@@ -11,14 +11,12 @@ import struct
 from array import array
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from tilewise.emulator.ptx.constant_expressions import constant
+from tilewise.emulator.ptx.constant_expressions import constant, read_offset
+from tilewise.emulator.ptx.scope import Scope
 from tilewise.emulator.ptx.syntax import Link, PtxError, PtxModule, PtxVariable
+from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
-
-if TYPE_CHECKING:
-    from tilewise.emulator.ptx.parse import Parser
 
 __all__ = ["check_links", "initial_bytes"]
 
@@ -53,7 +51,7 @@ class _Address:
 
 
 def initial_bytes(
-    parser: Parser, type_: str, dimensions: list[int], most: int
+    parser: TokenReader, scope: Scope, type_: str, dimensions: list[int], most: int
 ) -> tuple[bytes, tuple[Link, ...], int]:
     """Parse what follows ``=``; return the first bytes, the addresses among them, and the size in bytes.
 
@@ -64,11 +62,11 @@ def initial_bytes(
         raise parser.error("an array of so many dimensions is not supported; ';' expected")
     width, line = TYPE_BYTES[type_], parser.now.line
     inner = prod(dimensions[1:])
-    elements = _Elements(parser, type_, most)
+    elements = _Elements(parser, scope, type_, most)
     if parser.now.kind == "block":
         end = elements.read_block(dimensions)
     else:
-        elements.put(0, _scalar(parser, type_))
+        elements.put(0, _scalar(parser, scope, type_))
         end = 1
     count = dimensions[0] or -(-end // max(inner, 1))
     if end > count * inner or count * inner * width > most:
@@ -109,8 +107,9 @@ def _stored(value: int, width: int, type_: str) -> bytes:
 class _Elements:
     """The bytes of a variable's elements, appended as they are parsed."""
 
-    def __init__(self, parser: Parser, type_: str, most: int) -> None:
-        self.parser, self.type, self.width, self.most = parser, type_, TYPE_BYTES[type_], most
+    def __init__(self, parser: TokenReader, scope: Scope, type_: str, most: int) -> None:
+        self.parser, self.scope = parser, scope
+        self.type, self.width, self.most = type_, TYPE_BYTES[type_], most
         self.data = bytearray()
         self.addresses: dict[int, _Address] = {}  # by the number of the element
         self.known = _LiteralBytes(type_)
@@ -221,8 +220,8 @@ class _Elements:
         except KeyError:
             pass
         # The comma has errors say what stands behind the element.
-        part = type(self.parser)(f"{text},", self._line_of(begin), self.parser)
-        element = _scalar(part, self.type)
+        part = TokenReader(f"{text},", self._line_of(begin), outside=False)
+        element = _scalar(part, self.scope, self.type)
         if part.now.text != ",":
             raise part.error("',' or '}' expected")
         return element
@@ -243,10 +242,10 @@ def _in_bulk(piece: str, items: list[str], type_: str) -> bytes:
         return b""
 
 
-def _scalar(parser: Parser, type_: str) -> bytes | _Address:
+def _scalar(parser: TokenReader, scope: Scope, type_: str) -> bytes | _Address:
     width = TYPE_BYTES[type_]
     if parser.now.kind == "word" and parser.now.text != "WARP_SZ":
-        return _address(parser, -1)
+        return _address(parser, scope, -1)
     line = parser.now.line
     value = constant(parser)
     if parser.now.text == "(" and not value.width:  # a mask: one byte of an address
@@ -254,22 +253,22 @@ def _scalar(parser: Parser, type_: str) -> bytes | _Address:
         if width != 1 or value.value != 0xFF << (8 * byte):
             raise PtxError(line, "a mask of an address must take one byte of it into one byte")
         parser.expect("(")
-        found = _address(parser, byte)
+        found = _address(parser, scope, byte)
         parser.expect(")")
         return found
     return _stored(value.value, value.width, type_)
 
 
-def _address(parser: Parser, byte: int) -> _Address:
+def _address(parser: TokenReader, scope: Scope, byte: int) -> _Address:
     name = parser.word()
     generic = name == "generic" and parser.now.text == "("
     if generic:
         parser.expect("(")
-        name = parser.variable_name(parser.word())
+        name = scope.variable_name(parser.word())
         parser.expect(")")
     else:
-        name = parser.variable_name(name)
-    return _Address(name, parser.offset(), generic, byte)
+        name = scope.variable_name(name)
+    return _Address(name, read_offset(parser), generic, byte)
 
 
 def _links(addresses: dict[int, _Address], width: int, line: int) -> tuple[Link, ...]:

@@ -9,9 +9,8 @@ import threading
 from dataclasses import replace
 from math import prod
 
-from tilewise.emulator.ptx.constant_expressions import constant, constant_integer
+from tilewise.emulator.ptx.constant_expressions import constant, constant_integer, read_offset
 from tilewise.emulator.ptx.elements import (
-    ELEMENTS,
     add_offset,
     elements_of,
     flatten,
@@ -24,8 +23,10 @@ from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.labels import Labels
 from tilewise.emulator.ptx.library import add_library
 from tilewise.emulator.ptx.modifiers import order_modifiers
+from tilewise.emulator.ptx.scope import Scope
 from tilewise.emulator.ptx.spelling import MARKED, normalise
 from tilewise.emulator.ptx.syntax import (
+    ELEMENTS,
     Address,
     Immediate,
     Instruction,
@@ -95,17 +96,10 @@ class Parser(TokenReader):
         self.result: PtxModule = (
             outer.result if outer else PtxModule((0, 0), "", text=text, read=self.read_body)
         )
-        self.function: PtxFunction | None = outer.function if outer else None
-        self.scopes: list[dict[str, str]] = outer.scopes if outer else []
-        self.location = (0, 0)
-        self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
-        # Holds the registers of the module.
-        self.shared: PtxFunction = outer.shared if outer else PtxFunction("", False, [], [])
-        self.shared_names: dict[str, str] = outer.shared_names if outer else {}
+        self.scope: Scope = Scope(self.result, outer.scope if outer else None)
         self.narrow: bool = bool(outer and outer.narrow)  # whether the target has no doubles
         self.labels = Labels()
         self.path: tuple[int, ...] = ()  # the blocks around what is being read
-        self.serial = 0
 
     # -- the module -----------------------------------------------------------------------------
     def module(self) -> PtxModule:
@@ -138,8 +132,8 @@ class Parser(TokenReader):
             elif token.text == ".alias":
                 self.alias()
             elif token.text == ".reg":  # of every function, before PTX 3.0
-                self.scopes, self.vectors = [self.shared_names], {}
-                self.registers(self.shared)
+                self.scope.blocks, self.scope.vectors = [self.scope.shared_names], {}
+                self.registers(self.scope.shared)
             elif token.kind == "dotted":
                 self.declaration()
             elif token.text == ";":
@@ -191,7 +185,7 @@ class Parser(TokenReader):
             else:
                 self.integer(), self.integer(), self.integer()
         if line:
-            self.location = (file, line)
+            self.scope.location = (file, line)
 
     def declaration(self) -> None:
         linkage = set()
@@ -258,7 +252,7 @@ class Parser(TokenReader):
         count = prod(sizes)
         if self.accept("="):
             dimensions = [*sizes, vector] if vector > 1 or not sizes else sizes
-            data, links, total = initial_bytes(self, type_, dimensions, _MOST_BYTES)
+            data, links, total = initial_bytes(self, self.scope, type_, dimensions, _MOST_BYTES)
             count = total // element
         size = count * element
         return PtxVariable(name, space, type_, count, align or element, size, data, links, external, line)
@@ -302,10 +296,7 @@ class Parser(TokenReader):
 
     def body_of(self, function: PtxFunction) -> None:
         """Read all words as the body of a function."""
-        self.function, self.scopes = function, [dict(self.shared_names)]
-        for variable in (*function.parameters, *function.returns):
-            if variable.space == "reg":
-                self.register_parameter(function, variable)
+        self.scope.enter(function)
         self.block()
         self.labels.resolve()
 
@@ -357,42 +348,22 @@ class Parser(TokenReader):
             self.accept(",")
         return found
 
-    def register_parameter(self, function: PtxFunction, variable: PtxVariable) -> None:
-        name, _, part = variable.name.partition(".")
-        unique = self.scopes[0].get(name) if part else None
-        unique = unique or self.unused(function, name)
-        self.scopes[0][name] = unique
-        if part:
-            self.vectors[unique] = ELEMENTS.index(part) + 1
-            unique = f"{unique}.{part}"
-        variable.name = unique
-        function.registers[unique] = variable.type
-
-    def unused(self, function: PtxFunction, name: str) -> str:
-        """A name that nothing has yet that the function knows: names may come again in other scopes."""
-        spaces = (function.registers, self.vectors, function.variables, self.result.variables)
-        unique = name
-        while any(unique in space for space in spaces):
-            self.serial += 1
-            unique = f"{name}#{self.serial}"
-        return unique
-
     def block(self) -> None:
         self.expect("{")
-        self.scopes.append({})
-        self.serial += 1
-        self.path += (self.serial,)
-        if len(self.scopes) > _MOST_SCOPES:
+        self.scope.blocks.append({})
+        self.scope.serial += 1
+        self.path += (self.scope.serial,)
+        if len(self.scope.blocks) > _MOST_SCOPES:
             raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
             if self.now.kind == "end":
                 raise self.error("'}' expected")
             self.statement()
-        self.scopes.pop()
+        self.scope.blocks.pop()
         self.path = self.path[:-1]
 
     def statement(self) -> None:
-        function = self.function
+        function = self.scope.function
         assert function is not None
         token = self.now
         if token.text == "{":
@@ -440,10 +411,10 @@ class Parser(TokenReader):
             else:
                 names = [name]
             for each in names:
-                unique = self.unused(function, each)
-                self.scopes[-1][each] = unique
+                unique = self.scope.unused(function, each)
+                self.scope.blocks[-1][each] = unique
                 if vector:
-                    self.vectors[unique] = vector
+                    self.scope.vectors[unique] = vector
                     function.registers |= {f"{unique}.{part}": type_ for part in ELEMENTS[:vector]}
                 else:
                     function.registers[unique] = type_
@@ -462,9 +433,9 @@ class Parser(TokenReader):
             own = variable.space in ("local", "param")  # of each call; any other is there once
             unique = variable.name if own else f"{function.name}::{variable.name}"
             taken = {parameter.name for parameter in (*function.parameters, *function.returns)}
-            while (free := self.unused(function, unique)) != unique or unique in taken:
+            while (free := self.scope.unused(function, unique)) != unique or unique in taken:
                 unique = free if free != unique else f"{unique}#"
-            self.scopes[-1][variable.name] = unique
+            self.scope.blocks[-1][variable.name] = unique
             variable.name = unique
             (function.variables if own else self.result.variables)[unique] = variable
 
@@ -490,7 +461,7 @@ class Parser(TokenReader):
         guard, negated = None, False
         if self.accept("@"):
             negated = self.accept("!")
-            guard = self.register(self.word())
+            guard = self.scope.register(self.word(), self.now.line)
         opcode = self.word()
         parts = []
         while self.now.kind == "dotted":
@@ -503,41 +474,20 @@ class Parser(TokenReader):
             if not self.accept(","):
                 break
         self.expect(";")
-        file, source = self.location
-        assert self.function is not None
+        file, source = self.scope.location
+        assert self.scope.function is not None
         whole = Instruction(
             line, opcode, tuple(parts), tuple(operands), guard, negated, source, file, written
         )
         if self.narrow and "f64" in parts:
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
-        found = normalise(split_vector_move(self, whole), self.function.registers, self.result.version)
+        moved = split_vector_move(self, self.scope, whole)
+        found = normalise(moved, self.scope.function.registers, self.result.version)
         if opcode in ("bra", "brx", "call"):
             self.labels.use(self.path, found)
         return found
 
-    # -- what an instruction needs before it ----------------------------------------------------
-    def before(self, *instructions: Instruction) -> None:
-        assert self.function is not None
-        file, source = self.location
-        self.function.body += [replace(each, source=source, file=file) for each in instructions]
-
-    def register_for(self, type_: str) -> Register:
-        """A register that no text names."""
-        assert self.function is not None
-        self.serial += 1
-        self.function.registers[f"#{self.serial}"] = type_
-        return Register(f"#{self.serial}")
-
-    def type_of(self, register: Register) -> str:
-        return self.function.registers.get(register.name, "") if self.function else ""
-
-    def variable(self, name: str) -> PtxVariable | None:
-        """A variable or a parameter in memory by its unique name; None if there is none."""
-        function = self.function
-        own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
-        known = next((item for item in own if item.name == name and item.space != "reg"), None)
-        return known or self.result.variables.get(name)
-
+    # -- operands -------------------------------------------------------------------------------
     def marked(self, parts: list[str], place: int) -> Operand:
         """An operand whose minus sign and selector, as in ``-r1.b0``, become parts of the instruction."""
         if self.now.text == "-" and self.tokens[self.at + 1].kind == "word":
@@ -547,22 +497,6 @@ class Parser(TokenReader):
         while self.now.kind == "dotted":
             parts.append(f"{place}:{self.take().text[1:]}")
         return operand
-
-    def register(self, name: str) -> Register:
-        unique = self.unique_name(name)
-        if unique is None:
-            raise PtxError(self.now.line, f"{name!r} is not declared")
-        return Register(unique)
-
-    def unique_name(self, name: str) -> str | None:
-        """The unique name of what the function's text calls ``name``."""
-        unique = next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
-        function, shared = self.function, self.shared.registers
-        if unique in shared and function and unique not in function.registers and unique not in self.vectors:
-            if not function.entry:
-                raise PtxError(self.now.line, f"the module's register {name} in a function is not supported")
-            function.registers[unique] = shared[unique]
-        return unique
 
     def operand(self, opcode: str = "", without: tuple[str, ...] = ()) -> Operand:
         """An operand, but none that begins with one of the marks ``without``."""
@@ -587,7 +521,7 @@ class Parser(TokenReader):
             return self.address()
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
-            return Not(self.register(self.word()))
+            return Not(self.scope.register(self.word(), self.now.line))
         if token.kind in ("int", "float") or token.text in ("-", "+", "!", "~", "(", "WARP_SZ"):
             return constant(self)
         if token.kind != "word":
@@ -596,9 +530,9 @@ class Parser(TokenReader):
         if self.accept("|"):
             return Pair(operand, self.named())
         if isinstance(operand, Symbol) and self.now.text == "[":
-            return index_array(self, operand, opcode)
+            return index_array(self, self.scope, operand, opcode, self.named)
         if isinstance(operand, Register) and self.now.text in ("+", "-"):
-            return add_offset(self, operand)
+            return add_offset(self, self.scope, operand)
         return operand
 
     def named(self) -> Operand:
@@ -612,29 +546,19 @@ class Parser(TokenReader):
         if name.startswith("%") and _SPECIAL.match(name):
             if self.now.kind == "dotted":
                 return Register(name + self.take().text)
-            return special_register(self, name)
+            return special_register(self.scope, name)
         if name == "WARP_SZ":
             return Immediate(32)
-        unique = self.unique_name(name)
+        unique = self.scope.unique_name(name, token.line)
         if unique is not None:
-            if unique in self.result.variables or (self.function and unique in self.function.variables):
-                return Symbol(unique, self.offset())
-            return vector_of(self, unique) if unique in self.vectors else Register(unique)
+            if unique in self.result.variables or (
+                self.scope.function and unique in self.scope.function.variables
+            ):
+                return Symbol(unique, read_offset(self))
+            return vector_of(self, self.scope, unique) if unique in self.scope.vectors else Register(unique)
         if name.startswith("%"):
             raise PtxError(token.line, f"{name!r} is not declared")
-        return Symbol(name, self.offset())
-
-    def variable_name(self, name: str) -> str:
-        """The name by which the module knows what is called ``name`` here."""
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), name)
-
-    def offset(self) -> int:
-        total = 0
-        while self.now.kind == "mark" and self.now.text in ("+", "-"):
-            if self.now.text == "+":
-                self.take()
-            total += constant_integer(self, terms=True)
-        return total
+        return Symbol(name, read_offset(self))
 
     def address(self) -> Operand:
         items: list[Operand] = []
@@ -644,7 +568,7 @@ class Parser(TokenReader):
             base = self.named()
             if isinstance(base, Symbol):
                 base, offset = Symbol(base.name), base.offset
-            offset += self.offset()
+            offset += read_offset(self)
         else:
             offset = constant_integer(self)
         while self.accept(","):  # tensor coordinates; the table of that family reads them

@@ -9,6 +9,7 @@ from typing import Any
 from tilewise.errors import PtxError
 
 __all__ = [
+    "ELEMENTS",
     "Address",
     "Immediate",
     "Instruction",
@@ -25,6 +26,8 @@ __all__ = [
     "Symbol",
     "Vector",
 ]
+
+ELEMENTS = ("x", "y", "z", "w")  # of a vector
 
 
 @dataclass(frozen=True, slots=True)

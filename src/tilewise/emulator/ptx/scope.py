@@ -1,0 +1,102 @@
+"""What the function that is being read has: its names, its registers, and what stands before an instruction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewise.emulator.ptx.syntax import (
+    ELEMENTS,
+    Instruction,
+    PtxError,
+    PtxFunction,
+    PtxModule,
+    PtxVariable,
+    Register,
+)
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """The names of a module and of one of its functions; ``outer`` is the module's own scope."""
+
+    def __init__(self, module: PtxModule, outer: Scope | None = None) -> None:
+        self.module = module
+        self.function: PtxFunction | None = None
+        self.blocks: list[dict[str, str]] = []  # around what is being read: what names stand for
+        self.location = (0, 0)  # file and line of the source
+        self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
+        # Holds the registers of the module.
+        self.shared: PtxFunction = outer.shared if outer else PtxFunction("", False, [], [])
+        self.shared_names: dict[str, str] = outer.shared_names if outer else {}
+        self.serial = 0
+
+    def enter(self, function: PtxFunction) -> None:
+        """Begin a function: its parameters have names."""
+        self.function, self.blocks = function, [dict(self.shared_names)]
+        for variable in (*function.parameters, *function.returns):
+            if variable.space == "reg":
+                self._name_parameter(function, variable)
+
+    def before(self, *instructions: Instruction) -> None:
+        """Put instructions before the one that is being read."""
+        assert self.function is not None
+        file, source = self.location
+        self.function.body += [replace(each, source=source, file=file) for each in instructions]
+
+    def register_for(self, type_: str) -> Register:
+        """A register that no text names."""
+        assert self.function is not None
+        self.serial += 1
+        self.function.registers[f"#{self.serial}"] = type_
+        return Register(f"#{self.serial}")
+
+    def type_of(self, register: Register) -> str:
+        return self.function.registers.get(register.name, "") if self.function else ""
+
+    def variable(self, name: str) -> PtxVariable | None:
+        """A variable or a parameter in memory by its unique name; None if there is none."""
+        function = self.function
+        own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
+        known = next((item for item in own if item.name == name and item.space != "reg"), None)
+        return known or self.module.variables.get(name)
+
+    def register(self, name: str, line: int) -> Register:
+        unique = self.unique_name(name, line)
+        if unique is None:
+            raise PtxError(line, f"{name!r} is not declared")
+        return Register(unique)
+
+    def unique_name(self, name: str, line: int) -> str | None:
+        """The unique name of what the function's text calls ``name``."""
+        unique = next((scope[name] for scope in reversed(self.blocks) if name in scope), None)
+        function, shared = self.function, self.shared.registers
+        if unique in shared and function and unique not in function.registers and unique not in self.vectors:
+            if not function.entry:
+                raise PtxError(line, f"the module's register {name} in a function is not supported")
+            function.registers[unique] = shared[unique]
+        return unique
+
+    def variable_name(self, name: str) -> str:
+        """The name by which the module knows what is called ``name`` here."""
+        return next((scope[name] for scope in reversed(self.blocks) if name in scope), name)
+
+    def unused(self, function: PtxFunction, name: str) -> str:
+        """A name that nothing has yet that the function knows: names may come again in other scopes."""
+        spaces = (function.registers, self.vectors, function.variables, self.module.variables)
+        unique = name
+        while any(unique in space for space in spaces):
+            self.serial += 1
+            unique = f"{name}#{self.serial}"
+        return unique
+
+    def _name_parameter(self, function: PtxFunction, variable: PtxVariable) -> None:
+        name, _, part = variable.name.partition(".")
+        unique = self.blocks[0].get(name) if part else None
+        unique = unique or self.unused(function, name)
+        self.blocks[0][name] = unique
+        if part:
+            self.vectors[unique] = ELEMENTS.index(part) + 1
+            unique = f"{unique}.{part}"
+        variable.name = unique
+        function.registers[unique] = variable.type
