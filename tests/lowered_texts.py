@@ -1,6 +1,6 @@
 """What the emulator makes of PTX, as LLVM text: ``python -m tests.lowered_texts`` prints a line for each kernel.
 
-The kernels are those that Triton made (``golden/triton``) and one for each form of ``golden/ptxas/modifiers.jsonl``.
+The kernels are those that Triton made (``golden/triton.json.gz``) and one for each form of ``golden/ptxas/modifiers.jsonl``.
 A line has a hash of the text, for each of the builds. Two lists that are equal, one from before a change and one from
 after it, show that the change left the code of those kernels as it was.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from tests.emulator.test_modifiers import FORMS, KERNEL
+from tests.emulator.instructions.test_modifiers import FORMS, KERNEL
 from tests.triton.compiler import golden
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.lowering.lower import lower

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tests.emulator.fragments import BITS, Form, Layout
 from tests.hardware.floats import FORMATS, Format
 from tests.hardware.job import Array, Job, Raw, Start, digest
+from tests.harness.fragments import BITS, Form, Layout
 
 __all__ = ["DESIGNS", "TILES", "forms", "job", "jobs", "key", "matrices", "pack_all", "unpack_all"]
 

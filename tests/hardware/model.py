@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.emulator.fragments import BITS, Form
 from tests.hardware.floats import FORMATS
 from tests.hardware.job import Array
 from tests.hardware.matrix import matrices
+from tests.harness.fragments import BITS, Form
 
 __all__ = ["applies", "fused", "predicted"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.emulator.fragments import Form
 from tests.hardware.job import Job, Start
 from tests.hardware.matrix import forms as all_forms
 from tests.hardware.matrix import job as plain
 from tests.hardware.matrix import key
+from tests.harness.fragments import Form
 
 __all__ = ["forms", "job", "jobs"]
 

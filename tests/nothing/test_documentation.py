@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.proofs import PROOFS
 from tests.fake_device import FakeDevice
+from tests.harness.proofs import PROOFS
 from tilewise import devices
 from tilewise.bench import toolchain
 from tilewise.bench.gemm_picture import draw_gemm
@@ -135,9 +135,7 @@ def test_the_resource_table_is_what_the_compiler_says() -> None:
 
 
 def test_the_page_of_instructions_is_made_of_the_rows() -> None:
-    assert {*PROOFS} == {*page.supported()}, (
-        "an operation without a file of tests in tests/emulator/proofs.py"
-    )
+    assert {*PROOFS} == {*page.supported()}, "an operation without a file of tests in tests/harness/proofs.py"
     assert all((ROOT / "tests" / "emulator" / file).is_file() for file in PROOFS.values())
     assert table("docs/instructions.md", "instructions") == page.markdown(PROOFS), "stale: make docs"
 

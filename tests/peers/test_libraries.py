@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.emulator.lanes import Array
+from tests.harness.lanes import Array
 
 pytestmark = pytest.mark.peers
 FOLDER = Path(__file__).parent / "libraries"

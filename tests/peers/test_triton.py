@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.emulator.test_triton import written
+from tests.emulator.running.test_triton import written
 from tests.peers.small import SMALL, Small
 from tests.triton.cases import CASES, Case, Setting, matmul_case
 from tests.triton.compiler import Compiled, compile_case, golden

@@ -1,18 +1,19 @@
 """Compiles the kernels with the Triton that is installed; needs no GPU.
 
-``python -m tests.triton.compiler`` writes the golden files anew: a text of PTX for every case and target, and
-one list of what else a launch needs to know; and the kernel that ``tilewise bench emulator`` measures. A name as
+``python -m tests.triton.compiler`` writes the golden file anew: for every case and target the PTX, and what else a
+launch needs to know; and the kernel that ``tilewise bench emulator`` measures. A name as
 an argument chooses the cases that begin with it.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from tests.triton.cases import CASES, Case, Setting
 __all__ = ["GOLDEN", "MEASURED", "Compiled", "compile_case", "golden"]
 
 _ROOT = Path(__file__).parents[2]
-GOLDEN = _ROOT / "tests" / "golden" / "triton"
-_LIST = "kernels.json"
+GOLDEN = _ROOT / "tests" / "golden" / "triton.json.gz"
 _TYPES = ("SUMS", "KIND")  # constants that name types
 MEASURED = _ROOT / "src" / "tilewise" / "bench" / "triton_matmul.ptx", "matmul_f16_wide-sm_80"
 
@@ -54,13 +54,14 @@ class Compiled:
 
 
 def golden() -> dict[str, Compiled]:
-    """What the golden files hold, by case and target."""
-    listed = json.loads((GOLDEN / _LIST).read_text(encoding="utf-8"))
-    found = [
-        Compiled(**row, ptx=(GOLDEN / f"{row['case']}-sm_{row['arch']}.ptx").read_text(encoding="utf-8"))
-        for row in listed
-    ]
+    """What the golden file holds, by case and target."""
+    found = [Compiled(**row) for row in json.loads(gzip.decompress(GOLDEN.read_bytes()))]
     return {item.key: item for item in found}
+
+
+def _keep(kernels: Iterable[Compiled]) -> None:
+    text = json.dumps([asdict(kernel) for kernel in kernels], indent=0)
+    GOLDEN.write_bytes(gzip.compress(text.encode(), mtime=0))  # the same bytes for the same kernels
 
 
 def compile_case(
@@ -117,8 +118,7 @@ def _stripped(ptx: str) -> str:
 
 
 def main(prefixes: list[str]) -> None:
-    """Write the golden files of the cases whose names begin so."""
-    GOLDEN.mkdir(parents=True, exist_ok=True)
+    """Write the golden file, with the cases whose names begin so made anew."""
     kept = golden() if prefixes else {}
     for case in CASES:
         for arch in case.archs:
@@ -127,20 +127,9 @@ def main(prefixes: list[str]) -> None:
                 kept[made.key] = made
                 print(f"{made.key}: {len(made.ptx):,} characters, {made.shared:,} bytes shared", flush=True)
     wanted = [f"{case.name}-sm_{arch}" for case in CASES for arch in case.archs]
-    rows = []
-    for key in wanted:
-        if key in kept:
-            (GOLDEN / f"{key}.ptx").write_text(kept[key].ptx, encoding="utf-8")
-            row = asdict(kept[key])
-            del row["ptx"]
-            rows.append(row)
+    _keep(kept[key] for key in wanted if key in kept)
     file, key = MEASURED
     file.write_text(kept[key].ptx, encoding="utf-8")
-    for file in GOLDEN.glob("*.ptx"):
-        if file.stem not in wanted:
-            file.unlink()
-    text = ",\n".join(json.dumps(row) for row in rows)
-    (GOLDEN / _LIST).write_text(f"[\n{text}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

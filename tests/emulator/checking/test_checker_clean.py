@@ -1,0 +1,51 @@
+"""The checker finds nothing where there is nothing: idioms that look like races, and every rung of the ladder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.harness.cases import Case, arrays
+from tests.harness.checked import check_product
+from tests.harness.sound import SOUND, kernel_of
+
+ORDERS = ("eager", "late", 1, 2)
+
+
+@pytest.mark.parametrize("case", SOUND, ids=lambda case: case.name)
+def test_nothing_is_wrong(case: Case) -> None:
+    for order in ORDERS:
+        x, y = arrays()
+        found = kernel_of(case).check(
+            case.grid, case.block, [x, y, case.block], shared=case.shared, cluster=case.cluster, order=order
+        )
+        assert not found, f"{order}\n" + "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("name", tw.ladder)
+def test_a_rung_is_clean(name: str) -> None:
+    rung = tw.ladder[name]
+    element = rung.spec.element_types[0]
+    if element == "float16" or name.startswith("07"):  # the second takes whole tiles only
+        m, n, k = 96, 64, 128
+    else:
+        m, n, k = (16, 32, 24) if name.startswith("02") else (100, 70, 129)
+    generator = np.random.default_rng()
+    a = generator.standard_normal((m, k)).astype(element)
+    b = generator.standard_normal((k, n)).astype(element)
+    for order in ORDERS:
+        c, findings = check_product(name, a, b, order)
+        assert not findings, f"{order}\n" + "\n".join(map(str, findings))
+        assert np.allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=0.3)
+
+
+def test_clusters_that_take_several_tiles_each_are_clean() -> None:
+    a = np.random.default_rng().standard_normal((300, 260)).astype(np.float16)
+    for order in ORDERS:
+        _, findings = check_product("13_warp_specialised", a, a.T.copy(), order)
+        assert not findings, f"{order}\n" + "\n".join(map(str, findings))
+
+
+def test_there_are_enough() -> None:
+    assert len({case.name for case in SOUND}) + len(tw.ladder) >= 40

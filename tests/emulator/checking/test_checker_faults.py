@@ -1,0 +1,330 @@
+"""The checker: each fault is found, by its tool, its kind and its lines; and nothing in the kernel mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tests.harness.cases import Case, arrays
+from tests.harness.faulty import CASES, kernel_of, marked
+from tests.tensor_cases import Case as TensorCase
+from tests.tensor_cases import boxes, images
+from tests.tensor_kernels import kernel
+from tests.tensor_model import Box, rows_of
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError, KernelFault
+from tilewise.instruments.checking import Checker, check_bound
+from tilewise.instruments.findings import Finding
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def check(case: Case, mended: bool, order: str | int) -> list[Finding]:
+    x, y = arrays()
+    kernel = kernel_of(case, mended)
+    return kernel.check(
+        case.grid, case.block, [x, y, 64], shared=case.shared, cluster=case.cluster, order=order
+    )
+
+
+def told(found: list[Finding]) -> str:
+    return "\n".join(map(str, found))
+
+
+@every_case
+def test_a_fault_is_found_with_its_lines(case: Case) -> None:
+    for order in case.orders:
+        found = check(case, False, order)
+        assert [(item.tool, item.kind) for item in found] == [(case.tool, case.kind)], told(found)
+        sides = [side for side in (found[0].now, found[0].before) if side]
+        sides = [side for side in sides if side.ptx_line]  # the end of a block has no line
+        assert {side.line for side in sides} == marked(case), told(found)
+        assert all("//!" in side.text for side in sides)
+
+
+@every_case
+def test_nothing_is_found_in_the_kernel_mended(case: Case) -> None:
+    for order in ("eager", "late", 3, np.random.default_rng().integers(1 << 30)):
+        found = check(case, True, int(order) if isinstance(order, np.integer) else order)
+        assert not found, f"{order}\n{told(found)}"
+
+
+def test_there_are_enough() -> None:
+    assert len({case.name for case in CASES}) >= 40
+
+
+COPIED = 'extern "C" __global__ void copied(const int *x, int *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }'
+AT = 'extern "C" __global__ void at(unsigned long long p) { *(int *)p = 1; }'
+
+
+def test_a_new_array_is_unset_until_somebody_writes_it() -> None:
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, old, result = device.empty(32, "int32"), device.array(np.arange(32)), device.empty(32, "int32")
+    assert not kernel.check(1, 32, [old.numpy().astype(np.int32), new, 20])
+    assert not kernel.check(1, 32, [new, result, 20])  # what a launch wrote is known in the next one
+    (found,) = kernel.check(1, 32, [new, result, 21])
+    assert (found.tool, found.count) == ("initcheck", 1)
+    assert "at byte 80" in found.array
+
+
+def test_a_part_that_the_host_fills_is_set() -> None:
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, result = device.empty(32, "int32"), device.empty(32, "int32")
+    new[::2].fill(np.ones(16, np.int32))
+    assert [item.count for item in kernel.check(1, 32, [new, result, 32])] == [16]
+    new.fill(np.ones(32, np.int32))
+    assert not kernel.check(1, 32, [new, result, 32])
+
+
+def test_of_a_word_those_bytes_are_set_that_the_host_fills() -> None:
+    text = COPIED.replace("int *", "unsigned char *")
+    device, kernel = open_emulator(), tw.Kernel(text, "copied", "sm_80")
+    for count in range(1, 8):
+        new, result = device.empty(9, "uint8"), device.empty(9, "uint8")
+        new[:count].fill(np.ones(count, np.uint8))
+        assert not kernel.check(1, 32, [new, result, count])
+        assert [item.count for item in kernel.check(1, 32, [new, result, count + 1])] == [1]
+
+
+def test_after_an_unchecked_launch_nothing_is_called_unset() -> None:
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
+    new, result = device.empty(32, "int32"), device.empty(32, "int32")
+    kernel(1, 32, [np.ones(32, np.int32), new, 32], device=device)
+    assert not kernel.check(1, 32, [new, result, 32])
+
+
+def test_an_array_that_was_let_go_of_is_named() -> None:
+    array = tw.device("emulator").array(np.zeros(1237, np.int32))
+    address = array.ptr
+    del array
+    (found,) = tw.Kernel(AT, "at", "sm_80").check(1, 1, [address + 8])
+    assert (found.tool, found.kind) == ("memcheck", "use-after-free")
+    assert "(1237,)" in found.message
+    assert found.address == address + 8
+
+
+@given(st.one_of(boxes(stores=True), images(stores=True)), st.sampled_from(["eager", "late", 3]))
+@settings(max_examples=60, deadline=None)
+def test_all_that_a_tensor_store_writes_is_in_flight_until_it_is_waited_for(
+    case: TensorCase, order: str | int
+) -> None:
+    device = open_emulator()
+    for wait in range(3):
+        x = device.array(case.memory)
+        made = case.map(x.ptr)
+        box = Box(made.described, case.coordinates, case.at)
+        what, shared = device.array(case.numbers(box, box.end)), device.array(np.zeros(box.end, np.uint8))
+        args = [made, what, shared, x, device.empty(len(case.memory), "uint8"), len(case.memory), wait]
+        found = kernel("store_and_read").check(1, 64, args, shared=box.end, order=order)
+        unit = made.described.interleave or made.described.element.size
+        rows = rows_of(made.described, case.coordinates)
+        places = {place for row in rows for place in row.elements if place >= 0}
+        if wait == 2 or not places:
+            assert not found, told(found)
+        else:
+            assert [(item.kind, item.count) for item in found] == [("read-in-flight", unit * len(places))]
+
+
+def test_findings_come_by_the_first_of_their_lines_whichever_side_it_is_of() -> None:
+    """What one warp reads, another has written by later lines, or writes."""
+    text = """extern "C" __global__ void swap(int *y) {
+    __shared__ int s[64], t[64];
+    s[threadIdx.x] = t[threadIdx.x] = 1;
+    __syncthreads();
+    int one = s[63 - threadIdx.x];
+    int other = t[63 - threadIdx.x];
+    t[threadIdx.x] = one + 1;
+    s[threadIdx.x] = other + 1;
+}"""
+    for order in ("eager", "late", 5):
+        found = tw.Kernel(text, "swap", "sm_80").check(1, 64, [np.zeros(1, np.int32)], order=order)
+        places = [sorted(side.line for side in (item.now, item.before) if side) for item in found]
+        assert places == [[5, 8], [6, 7]], told(found)
+
+
+def test_findings_come_by_line_and_as_plain_data() -> None:
+    text = """extern "C" __global__ void two(int *y) {
+    __shared__ int s[64], t[64];
+    s[threadIdx.x] = 1 + threadIdx.x;
+    t[threadIdx.x] = 2 + threadIdx.x;
+    int late = t[63 - threadIdx.x];
+    y[threadIdx.x] = late + s[63 - threadIdx.x];
+}"""
+    kernel = tw.Kernel(text, "two", "sm_80")
+    for order in ("eager", "late", 5):
+        first, second = kernel.check(1, 64, [np.zeros(64, np.int32)], order=order)
+        places = [sorted(side.line for side in (item.now, item.before) if side) for item in (first, second)]
+        assert places == [[3, 6], [4, 5]] or places == [[4, 5], [3, 6]]
+        assert first.plain()["tool"] == "racecheck"
+        assert "^^^^" in str(first)
+
+
+def test_arrays_that_are_kept_are_told_with_their_lines() -> None:
+    device, kernel = open_emulator(), tw.Kernel(COPIED, "copied", "sm_80")
+    before = device.empty(34, "int32")
+    with Checker() as checker:
+        kept, gone = device.empty(33, "int32"), device.array(np.ones(32, np.int32))
+        assert not kernel.check(1, 32, [gone, kept, 32])
+        assert not kernel.check(1, 32, [np.ones(32, np.int32), kept[:32], 32])
+        del gone
+    after = device.empty(35, "int32")
+    (found,) = checker.findings
+    assert (found.tool, found.kind, found.address) == ("memcheck", "leak", kept.ptr)
+    assert "132 bytes" in found.message and "(33,)" in found.array
+    assert found.now and found.now.file == __file__ and "device.empty(33" in found.now.text
+    assert "allocation by the host" in str(found)
+    del before, after
+    with Checker() as checker:
+        assert not kernel.check(1, 32, [np.ones(32, np.int32), device.empty(32, "int32"), 32])
+    assert not checker.findings
+
+
+HEAP = """
+__device__ int *block;
+extern "C" __global__ void heap(int take)
+{
+    if (take) block = new int;
+    else delete block;
+}"""
+
+
+def test_a_checker_remembers_the_heap_from_one_launch_to_the_next() -> None:
+    kernel = tw.Kernel(HEAP, "heap", "sm_80")
+    take, give_back = (kernel.bind(1, 1, [take], device="emulator").bound for take in (1, 0))
+    checker = Checker()
+    leaked = checker.check(take)
+    assert [item.kind for item in leaked] == ["leak"] and leaked[0].message.startswith(
+        "a block of the kernel's heap"
+    )
+    assert checker.check(give_back) == []
+    assert [item.kind for item in checker.check(give_back)] == ["bad-free"]
+    assert [item.kind for item in checker.findings] == ["leak", "bad-free"]
+    assert [item.kind for item in check_bound(take, {})] == ["leak"]
+
+
+def test_what_lies_on_a_gpu_is_not_checked() -> None:
+    elsewhere: Any = SimpleNamespace(name="gpu:0", runs_on_gpu=True)
+    bound = replace(tw.Kernel(AT, "at", "sm_80").bind(1, 1, [0], device="emulator").bound, device=elsewhere)
+    with pytest.raises(ArgumentError, match=r"bound must be bound on the emulator .*, not 'gpu:0'"):
+        check_bound(bound, {})
+
+
+EQUAL = """extern "C" __global__ void equal(const int *x, int *y) {
+    __shared__ int s[2];
+    %s
+    __syncthreads();
+    y[threadIdx.x] = s[0] + s[1];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "noted"),
+    [
+        ("s[0] = s[1] = x[threadIdx.x];", True),
+        ("if (threadIdx.x % 32 == 5) s[0] = s[1] = x[threadIdx.x];", True),
+        ("if (threadIdx.x < 32) s[0] = s[1] = 4; else s[0] = s[1] = x[threadIdx.x];", True),
+        ("s[0] = s[1] = 4;", False),  # a constant: it can never differ
+        ("if (threadIdx.x < 2) s[threadIdx.x] = x[threadIdx.x];", False),
+    ],
+)
+def test_equal_writes_that_race_are_noted(body: str, noted: bool) -> None:
+    kernel, result = tw.Kernel(EQUAL % body, "equal", "sm_80"), np.zeros(64, np.int32)
+    for order in ("eager", "late", 5):
+        equal, different = np.full(64, 4, np.int32), np.arange(64, dtype=np.int32)
+        assert not kernel.check(1, 64, [equal, result], order=order)
+        found = kernel.check(1, 64, [equal, result], order=order, level="info")
+        assert {(item.kind, item.level) for item in found} == ({("equal-writes", "info")} if noted else set())
+        assert all(side and side.line == 3 for item in found for side in (item.now, item.before))
+        harm = kernel.check(1, 64, [different, result], order=order, level="info")
+        assert {(item.kind, item.level) for item in harm} == ({("write-write", "error")} if noted else set())
+
+
+def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
+    text = """extern "C" __global__ void part(int *y) {
+    int v = y[threadIdx.x];
+    for (int d = 4; d; d /= 2) v += __shfl_down_sync(0xFF, v, d);
+    if (threadIdx.x <= %d) y[threadIdx.x] = v;
+}"""
+    for last, count in (
+        (0, 0),
+        (1, 1),
+    ):  # to lane 1 comes, by lane 2, what lane 4 read
+        found = tw.Kernel(text % last, "part", "sm_80").check(1, 8, [np.ones(8, np.int32)])
+        assert [(item.kind, item.level, item.count) for item in found] == [
+            ("shuffle-inactive-lane", "warning", 1)
+        ] * count
+        assert all("lane 4 reads lane 8" in item.message and "0x000000ff" in item.message for item in found)
+
+
+@pytest.mark.parametrize(("joined", "inside"), [("and", "lt"), ("or", "ge")])
+def test_a_comparison_joined_with_a_predicate_throws_undefined_values_away(joined: str, inside: str) -> None:
+    """Lanes 4 to 7 read lanes that are not there; the predicate decides without the value up to a lane, or not."""
+    text = f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 y, .param .u32 last) {{
+.reg .b32 %t, %v, %last; .reg .b64 %at, %off; .reg .pred %p, %q;
+ld.param.u64 %at, [y]; ld.param.u32 %last, [last];
+mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %at, %off;
+ld.global.u32 %v, [%at];
+shfl.sync.down.b32 %v, %v, 4, 31, 0xff;
+setp.{inside}.u32 %p, %t, %last;
+setp.gt.{joined}.u32 %q, %v, 0, %p;
+selp.u32 %v, 1, 2, %q;
+st.global.u32 [%at], %v;
+ret; }}"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for last, used in ((4, False), (5, True)):
+        found = kernel.check(1, 8, [np.ones(8, np.int32), last])
+        assert [item.kind for item in found] == ["shuffle-inactive-lane"] * used, (joined, last)
+
+
+def test_a_level_is_one_of_three() -> None:
+    with pytest.raises(ArgumentError, match="info, warning, error"):
+        tw.Kernel(COPIED, "copied", "sm_80").check(1, 1, [0, 0, 0], level="all")
+
+
+def test_a_finding_says_which_argument_and_calls_the_kernel_by_its_name() -> None:
+    text = """struct Part { int n; float *p; };
+template <int n> __global__ void shifted(const float *x, Part part, float *z) {
+    part.p[threadIdx.x ^ 1] = part.p[threadIdx.x] + x[threadIdx.x];
+    if (n == 1) z[threadIdx.x * 65] = 0;
+}"""
+    x, array = np.zeros(64, np.float32), open_emulator().array(np.ones(64, np.float32))
+    part = np.array((64, array.ptr), np.dtype([("n", "i4"), ("p", "u8")], align=True))
+    quiet, loud = (tw.Kernel(text, f"shifted<{n}>", "sm_80") for n in range(2))
+    (found,) = quiet.check(1, 64, [x, part, x.copy()])
+    assert found.kernel == "shifted<0>"
+    assert found.array.startswith("args[1]") and "args[1]" in found.message
+    ended = loud.check(1, 64, [x, part, x.copy()])[-1]
+    assert ended.kernel == "shifted<1>"
+    assert "past the end of args[2] (float *), the float32 array of shape (64,)" in ended.message
+    with pytest.raises(KernelFault, match=r"args\[2\] \(float \*\)"):
+        loud(1, 64, [x, part, x.copy()], device="emulator")
+
+
+@pytest.mark.parametrize(("given", "static"), [(0, 0), (64, 0), (0, 7), (128, 33)])
+def test_a_launch_with_too_little_shared_memory_is_told_how_much(given: int, static: int) -> None:
+    text = f"""extern "C" __global__ void lacking(int *y) {{
+    extern __shared__ int s[];
+    {f"__shared__ int t[{static}]; t[threadIdx.x % {static}] = 1;" if static else ""}
+    if (threadIdx.x == 63) s[63] = 1;
+}}"""
+    kernel = tw.Kernel(text, "lacking", "sm_80")
+    (found,) = kernel.check(1, 64, [0], shared=given)
+    assert found.kind == "out-of-bounds" and f"--shared {4 * 64}" in found.advice, found.advice
+    assert f"it has {given} bytes" in found.advice
+    assert not kernel.check(1, 64, [0], shared=4 * 64)
+    (static_only,) = tw.Kernel(
+        'extern "C" __global__ void own(int n, int *y) { __shared__ int s[8]; s[n] = 1; *y = s[n ^ 1]; }',
+        "own",
+    ).check(1, 1, [8, 0])
+    assert "shared" not in static_only.advice

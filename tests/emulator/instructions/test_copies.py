@@ -1,0 +1,147 @@
+"""``cp.async`` against a model: sizes, addresses of every shape, bytes that are filled with zeros, forms refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.harness.cases import HEAD
+from tests.harness.many import Array
+from tilewise.emulator.running import host_calls
+
+ORDERS: tuple[str | int, ...] = ("eager", "late", 3)
+LANES = np.arange(32)
+FILLED = 0xEE  # in shared memory before the copies
+# Where a lane copies from and to, in bytes, by the size of its copy; and which lanes do.
+PATTERNS: dict[str, tuple[str, str, Callable[[Array, int], tuple[Array, Array]], Array]] = {
+    "side by side": ("mul.lo.u32 %f, %t, {size}; mov.u32 %d, %f;", "", lambda t, n: (t * n, t * n), LANES >= 0),
+    "one source": ("mov.u32 %f, 16; mul.lo.u32 %d, %t, {size};", "", lambda t, n: (16 + 0 * t, t * n), LANES >= 0),
+    "mixed up": (
+        "mul.lo.u32 %f, %t, 5; and.b32 %f, %f, 31; mul.lo.u32 %f, %f, {size}; mul.lo.u32 %d, %t, {size};",
+        "",
+        lambda t, n: (t * 5 % 32 * n, t * n),
+        LANES >= 0,
+    ),
+    "every fourth lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@%fourth ", lambda t, n: (4 * t, 4 * t), LANES % 4 == 0),
+    "no lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@!%all ", lambda t, n: (4 * t, 4 * t), LANES < 0),
+}  # fmt: skip
+# What follows the size, and how many bytes are read by it.
+READS: dict[str, tuple[str, Callable[[Array, int], Array]]] = {
+    "all": ("", lambda t, n: n + 0 * t),
+    "some": (", %t", lambda t, n: np.minimum(t, n)),
+    "three": (", 3", lambda t, n: 3 + 0 * t),
+    "ignored": (", %odd", lambda t, n: np.where(t % 2, 0, n)),
+    "hinted": (", %hint", lambda t, n: n + 0 * t),
+}
+
+
+def text(kind: str, size: int, pattern: str, more: str) -> str:
+    start, guard, _, _ = PATTERNS[pattern]
+    hint = ".L2::cache_hint" if more == ", %hint" else ""
+    return f"""
+.version 8.4
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 from, .param .u64 to)
+{{
+.shared .align 16 .b8 room[512];
+.reg .b32 %t, %f, %d, %s, %v<4>; .reg .b64 %from, %to, %wide, %hint; .reg .pred %odd, %fourth, %all;
+mov.u32 %t, %tid.x; ld.param.u64 %from, [from]; ld.param.u64 %to, [to]; mov.u64 %hint, 0; mov.u32 %s, room;
+and.b32 %v0, %t, 1; setp.eq.u32 %odd, %v0, 1; and.b32 %v0, %t, 3; setp.eq.u32 %fourth, %v0, 0; setp.lt.u32 %all, %t, 32;
+shl.b32 %v1, %t, 4; add.u32 %v1, %v1, %s; mov.b32 %v0, 0xeeeeeeee; st.shared.v4.b32 [%v1], {{%v0, %v0, %v0, %v0}}; bar.sync 0;
+{start.format(size=size)}
+cvt.u64.u32 %wide, %f; add.u64 %from, %from, %wide; add.u32 %d, %d, %s;
+{guard}cp.async.{kind}.shared.global{hint} [%d], [%from], {size}{more};
+cp.async.commit_group; cp.async.wait_group 0; bar.sync 0;
+ld.shared.v4.b32 {{%v0, %v2, %v3, %f}}, [%v1]; cvt.u64.u32 %wide, %t; mad.lo.u64 %to, %wide, 16, %to;
+st.global.v4.b32 [%to], {{%v0, %v2, %v3, %f}};
+ret;
+}}
+"""
+
+
+def model(source: Array, size: int, pattern: str, reads: str) -> Array:
+    found = np.full(512, FILLED, np.uint8)
+    _, _, places, active = PATTERNS[pattern]
+    begin, end = places(LANES, size)
+    for lane in LANES[active]:
+        count = READS[reads][1](LANES, size)[lane]
+        row = np.zeros(size, np.uint8)
+        row[:count] = source[begin[lane] : begin[lane] + count]
+        found[end[lane] : end[lane] + size] = row
+    return found
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize(("kind", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
+def test_copies_are_what_the_model_says(kind: str, size: int, reads: str) -> None:
+    for pattern, order in itertools.product(PATTERNS, ORDERS):
+        source = np.random.default_rng().integers(0, 256, 512, np.uint8)
+        out = np.zeros(512, np.uint8)
+        kernel = tw.Kernel.from_ptx(text(kind, size, pattern, READS[reads][0]), "k")
+        kernel(1, 32, [source, out], device=tw.device("emulator", order=order))
+        np.testing.assert_array_equal(out, model(source, size, pattern, reads), f"{pattern}, {order}")
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("cp.async.cg.shared.global [%d], [%from], 4;", "copies 16 bytes"),
+        ("cp.async.ca.shared.global [%d], [%from], 12;", "copies 4 or 8 or 16 bytes"),
+        ("cp.async.shared.global [%d], [%from], 16;", "cp.async.ca or cp.async.cg"),
+        ("cp.async.ca.shared [%d], [%from], 16;", "cp.async.ca or cp.async.cg"),
+        ("cp.async.ca.shared.global.L1::evict_first [%d], [%from], 16;", "not supported"),
+        ("cp.async.ca.shared.global [%d], [%from];", "it takes"),
+    ],
+)
+def test_forms_that_there_are_not(form: str, says: str) -> None:
+    whole = text("cg", 16, "side by side", "").replace("cp.async.cg.shared.global [%d], [%from], 16;", form)
+    with pytest.raises(tw.errors.PtxError, match=says):
+        tw.Kernel.from_ptx(whole, "k")(1, 32, [np.zeros(512, np.uint8)] * 2, device="emulator")
+
+
+TIMED = """
+    __shared__ int s[4][128]; __shared__ u64 m;
+    if (T == 0) init(&m, 128);
+    __syncthreads();
+    int sum = 0;
+    for (int phase = 0; phase < 3; phase++) {
+        for (int i = 0; i < 4; i++) {
+            cp4(s[i] + T, x + 128 * (4 * phase + i) + T);
+            asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(at(&m)) : "memory");
+        }
+        u64 state, now, over = 0;
+        asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(at(&m)) : "memory");
+        while (!over) {
+            asm volatile("{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u64 %0, 1, 0, p; }"
+                : "=l"(over) : "r"(at(&m)), "l"(state) : "memory");
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        }
+        for (int i = 0; i < 4; i++) sum += s[i][127 - T];
+        __syncthreads();
+    }
+    y[T] = sum;
+"""
+
+
+def test_copies_that_all_wait_for_are_not_asked_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'{HEAD}extern "C" __global__ void timed(int *x, int *y) {{{TIMED}}}'
+    timed, x = tw.Kernel(text, "timed", "sm_80"), np.arange(12 * 128, dtype=np.int32)
+    asked: list[int] = []
+    answer = host_calls.HostCallHandler._handle
+
+    def count(self: host_calls.HostCallHandler, *given: int) -> int:
+        asked.append(1)
+        return answer(self, *given)
+
+    monkeypatch.setattr(host_calls.HostCallHandler, "_handle", count)
+    for order in ("eager", "late"):
+        asked.clear()
+        y = np.zeros(128, np.int32)
+        timed(1, 128, [x, y], device=tw.device("emulator", order=order, threads=1))
+        assert np.array_equal(y, x.reshape(12, 128).sum(0)[::-1])
+        assert len(asked) <= 4 * 3 * 3  # a few times for each of four warps and three phases

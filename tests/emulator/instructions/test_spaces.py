@@ -1,0 +1,586 @@
+"""Memory spaces, initial values and addresses of variables, special registers, and what asks the host."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.harness.lanes import Array, entry
+from tests.harness.many import refused
+from tilewise.emulator.running.printf import format_printf
+from tilewise.errors import KernelFault, PtxError
+
+COUNT = 64
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng()
+
+
+def run(body: str, a: Array, extra: str = "", grid: int = 1, shared: int = 0, count: int = 1) -> Array:
+    """What every thread leaves in %d, %e, %g; %t is its number and %a its element."""
+    head = """.reg .b32 %t, %a, %d, %e, %g, %x, %y; .reg .b64 %in, %out, %off, %f, %h; .reg .pred %p, %q;
+mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];
+add.u64 %in, %in, %off; ld.global.u32 %a, [%in]; mov.u32 %x, %ctaid.x; mov.u32 %y, %ntid.x;
+mad.lo.u32 %x, %x, %y, %t; mul.wide.u32 %off, %x, 12; add.u64 %out, %out, %off;
+mov.u32 %d, 0; mov.u32 %e, 0; mov.u32 %g, 0;"""
+    tail = "st.global.u32 [%out], %d; st.global.u32 [%out+4], %e; st.global.u32 [%out+8], %g;"
+    out = np.full((grid * len(a), 3), 0x5EED, np.uint32)
+    text = entry(
+        f"{head}\n{body}\n{tail}", ".param .u64 in, .param .u64 out, .param .align 16 .b8 s[32]", extra
+    )
+    tw.Kernel.from_ptx(text, "k")(
+        grid, len(a), [a, out, np.arange(32, dtype=np.uint8).tobytes()], shared=shared, device="emulator"
+    )
+    return out[:, :count].squeeze()
+
+
+def numbers(rng: np.random.Generator) -> Array:
+    return rng.integers(0, 1000, COUNT).astype(np.int32)
+
+
+# -- local memory -----------------------------------------------------------------------------------------------
+def test_every_thread_has_its_own_local_memory(rng: np.random.Generator) -> None:
+    """At one address for all and at one for each; by its own addresses and by generic ones."""
+    a = numbers(rng)
+    body = """
+.local .align 16 .b8 stack[64]; .reg .b64 %s, %o; .reg .b16 %n;
+mov.u64 %s, stack;
+st.local.u32 [stack], 77;
+st.local.v4.u32 [stack+16], {%a, %t, 3, 4};
+and.b32 %x, %a, 7; mul.wide.u32 %o, %x, 2; add.u64 %o, %s, %o; cvt.u16.u32 %n, %t; st.local.u16 [%o+32], %n;
+ld.local.s16 %e, [%o+32];
+cvta.local.u64 %f, %s; ld.u32 %d, [%f+16]; st.u32 [%f+20], %d; ld.local.u32 %y, [stack+20]; add.u32 %d, %d, %y;
+ld.local.u32 %g, [stack];
+"""
+    out = run(body, a, count=3)
+    assert (out[:, 0] == 2 * a).all() and (out[:, 1] == np.arange(COUNT)).all() and (out[:, 2] == 77).all()
+
+
+def test_a_local_array_is_bounded(rng: np.random.Generator) -> None:
+    body = ".local .align 4 .b8 s[32]; mul.wide.u32 %f, %t, 4; mov.u64 %h, s; add.u64 %f, %f, %h;"
+    message = r"out-of-bounds read of 4 bytes at local address 0x20(.|\n)*thread \(8, 0, 0\)"
+    with pytest.raises(KernelFault, match=message):
+        run(body + "ld.local.u32 %d, [%f];", numbers(rng))
+
+
+# -- st.bulk ----------------------------------------------------------------------------------------------------
+_FILL = """.shared .align 16 .b8 room[512]; mov.u64 %f, room; cvta.shared.u64 %h, %f; cvt.u32.u64 %y, %f;
+shl.b32 %g, %t, 3; add.u32 %g, %g, %y; add.u32 %e, %t, 7; st.shared.v2.u32 [%g], {%e, %e}; bar.sync 0;
+setp.eq.u32 %p, %t, 3; setp.eq.u32 %q, %t, 20;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "zeroed"),
+    [
+        ("@%p st.bulk.weak.shared::cta [%y+16], 64, 0;", [(2, 10)]),
+        ("mov.u32 %e, 40; @%p st.bulk.shared::cta [room+8], %e, 0;", [(1, 6)]),
+        ("mov.u64 %off, 512; @%p st.bulk.weak [%h], %off, 0;", [(0, 64)]),
+        ("@%p st.bulk [%h+8], 0, 0;", []),
+        # Lanes with places and sizes of their own.
+        ("or.pred %p, %p, %q; and.b32 %e, %t, 24; add.u32 %e, %e, 8; @%p st.bulk.shared::cta [%g], %e, 0;",
+         [(3, 4), (20, 23)]),
+        ("@%p bra IN; bra OUT; IN: st.bulk [%h], 8, 0; OUT:", [(0, 1)]),
+    ],
+)  # fmt: skip
+def test_a_stretch_of_shared_memory_is_zeroed(body: str, zeroed: list[tuple[int, int]]) -> None:
+    tail = "bar.sync 0; shl.b32 %g, %t, 3; add.u32 %g, %g, %y; ld.shared.v2.u32 {%d, %e}, [%g];"
+    out = run(_FILL + body + tail, np.zeros(COUNT, np.int32), count=2)
+    want = np.arange(COUNT) + 7
+    for start, end in zeroed:
+        want[start:end] = 0
+    assert (out == want[:, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("@%p st.bulk.shared::cta [%y+8], 512, 0;", r"out-of-bounds write of 512 bytes at shared address 0x8(.|\n)*\(3, 0, 0\)"),
+        ("mov.u32 %e, 12; @%p st.bulk.shared::cta [%y], %e, 0;", "multiple of 8 bytes"),
+        ("@%p st.bulk [%in], 8, 0;", "write of 8 bytes at shared address"),
+    ],
+)  # fmt: skip
+def test_what_st_bulk_may_not_write_is_a_fault(body: str, said: str) -> None:
+    with pytest.raises(KernelFault, match=said):
+        run(_FILL + body, np.zeros(COUNT, np.int32))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "st.bulk.shared::cta [%r1], 12, 0;", "st.bulk.shared::cta [%r1], 16777224, 0;", "st.bulk [%l1], 8, 1;",
+        "st.bulk.shared [%r1], 8, 0;", "st.bulk.b64 [%l1], 8, 0;", "st.bulk.volatile [%l1], 8, 0;",
+        "st.bulk [%l1], 8, %r1;", "st.bulk [%l1], %h1, 0;", "st.bulk [%l1], 8;",
+    ],
+)  # fmt: skip
+def test_forms_of_st_bulk_that_ptx_does_not_have(instruction: str) -> None:
+    assert "st.bulk" in refused(instruction)
+
+
+def test_the_checker_sees_what_st_bulk_writes() -> None:
+    """Beside a barrier it is no race, and without one it is."""
+    for barrier, races in (("bar.sync 0;", 0), ("", 1)):
+        body = f"{_FILL} @%p st.bulk.shared::cta [%y], 512, 0; {barrier} ld.shared.u32 %x, [%g];"
+        text = entry(body.replace("%in", "%h"), "", ".global .b32 none;")
+        declared = (
+            ".reg .b32 %t, %d, %e, %g, %x, %y; .reg .b64 %f, %h; .reg .pred %p, %q; mov.u32 %t, %tid.x;"
+        )
+        found = tw.Kernel.from_ptx(text.replace("{\n", "{\n" + declared, 1), "k").check(1, COUNT, [])
+        assert bool(found) == bool(races), found
+
+
+# -- generic addresses ------------------------------------------------------------------------------------------
+def test_one_instruction_reaches_every_space(rng: np.random.Generator) -> None:
+    """Each lane loads through a generic address of another space, and asks which it is."""
+    a = numbers(rng)
+    extra = ".const .align 4 .b32 c[2] = {0x11, 0x22}; .shared .align 4 .b32 sh[64];"
+    body = """
+.local .align 4 .b32 l[2]; .reg .b64 %g<6>; .reg .pred %p<6>;
+mov.u64 %f, sh; mul.wide.u32 %h, %t, 4; add.u64 %f, %f, %h; add.u32 %x, %t, 500; st.shared.u32 [%f], %x;
+cvta.shared.u64 %g0, %f; st.local.u32 [l+4], %a; mov.u64 %f, l; cvta.local.u64 %g1, %f; add.u64 %g1, %g1, 4;
+mov.u64 %f, c; cvta.const.u64 %g2, %f; add.u64 %g2, %g2, 4; mov.b64 %f, s; cvta.param.u64 %g3, %f; add.u64 %g3, %g3, 8;
+cvta.global.u64 %g4, %in;
+rem.u32 %x, %t, 5;
+setp.eq.u32 %p0, %x, 0; setp.eq.u32 %p1, %x, 1; setp.eq.u32 %p2, %x, 2; setp.eq.u32 %p3, %x, 3;
+mov.u64 %f, %g4; @%p0 mov.u64 %f, %g0; @%p1 mov.u64 %f, %g1; @%p2 mov.u64 %f, %g2; @%p3 mov.u64 %f, %g3;
+ld.u32 %d, [%f];
+isspacep.shared %p0, %f; isspacep.local %p1, %f; isspacep.const %p2, %f; isspacep.param %p3, %f;
+isspacep.global %p4, %f;
+selp.u32 %e, 1, 0, %p0; @%p1 add.u32 %e, %e, 2; @%p2 add.u32 %e, %e, 4; @%p3 add.u32 %e, %e, 8;
+@%p4 add.u32 %e, %e, 16;
+"""
+    out = run(body, a, extra, count=2)
+    t = np.arange(COUNT)
+    wanted = np.choose(t % 5, [t + 500, a, np.full(COUNT, 0x22), np.full(COUNT, 0x0B0A0908), a])
+    assert (out[:, 0] == wanted).all()
+    # The window of parameters is a part of the global one.
+    assert (out[:, 1] == np.choose(t % 5, [1, 2, 4, 24, 16])).all()
+
+
+def test_stores_through_generic_addresses(rng: np.random.Generator) -> None:
+    a = numbers(rng)
+    extra = ".shared .align 4 .b32 sh[64]; .global .align 4 .b32 gl[64];"
+    body = """
+.local .align 4 .b32 l; .reg .b64 %g<3>; st.local.u32 [l], 0;
+mul.wide.u32 %h, %t, 4; mov.u64 %f, sh; add.u64 %f, %f, %h; cvta.shared.u64 %g0, %f;
+mov.u64 %f, l; cvta.local.u64 %g1, %f; mov.u64 %f, gl; add.u64 %f, %f, %h; cvta.global.u64 %g2, %f;
+and.b32 %x, %t, 1; setp.eq.u32 %p, %x, 0; selp.b64 %f, %g0, %g1, %p; setp.gt.u32 %q, %t, 40; @%q mov.u64 %f, %g2;
+st.u32 [%f], %a; ld.u32 %d, [%f];
+mov.u64 %f, sh; add.u64 %f, %f, %h; @!%q ld.shared.u32 %e, [%f]; ld.local.u32 %g, [l];
+"""
+    out = run(body, a, extra, count=3)
+    t = np.arange(COUNT)
+    assert (out[:, 0] == a).all()
+    assert (out[:, 1] == a)[(t % 2 == 0) & (t <= 40)].all()
+    assert (out[:, 2] == np.where((t % 2 == 1) & (t <= 40), a, 0)).all()
+
+
+# -- variables of the module --------------------------------------------------------------------------------------
+VARIABLES = """
+.global .align 8 .b8 bytes[5] = {1, 2, 3};
+.global .align 4 .s32 grid[3][2] = { {-1, 2}, {3}, {5, 6} };
+.global .align 4 .f32 reals[] = {1.5, 0f40490FDB, -2.0};
+.global .align 8 .v2 .f32 pairs[2] = {{1.0, 2.0}, {3.0, 4.0}};
+.global .align 4 .u32 plain = 0xDEADBEEF;
+.global .align 8 .u64 where[3] = {generic(grid)+4, plain, bytes+1};
+.global .align 8 .b8 packed[16] = {0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF(plain), 0xFF00(plain), 0xFF0000(plain),
+  0xFF000000(plain), 0xFF00000000(plain), 0xFF0000000000(plain), 0xFF000000000000(plain), 0xFF00000000000000(plain)};
+.const .align 4 .u32 numbers[4] = {10, 20, 30, 40};
+.const .align 8 .u64 pointers[2] = {generic(numbers)+8, plain};
+.const .align 8 .u64 own = numbers;
+.global .align 8 .u64 to_const = generic(numbers);
+"""
+
+
+# What is loaded into %d and %e, and what it must be.
+LOADED = {
+    "bytes": ("ld.global.u8 %d, [bytes+2]; ld.global.u8 %e, [bytes+4];", (3, 0)),
+    "rows": ("ld.global.u32 %d, [grid]; ld.global.u32 %e, [grid+12];", (2**32 - 1, 0)),
+    "reals": ("ld.global.u32 %d, [grid+16]; ld.global.u32 %e, [reals+4];", (5, 0x40490FDB)),
+    "vectors": ("ld.global.u32 %d, [reals+8]; ld.global.u32 %e, [pairs+12];", (0xC0000000, 0x40800000)),
+    "addresses": (
+        "ld.global.u64 %f, [where]; ld.u32 %d, [%f]; ld.global.u64 %f, [where+8]; ld.global.u32 %e, [%f];",
+        (2, 0xDEADBEEF),
+    ),
+    "masks": (
+        "ld.global.u64 %f, [where+16]; ld.global.u8 %d, [%f]; ld.global.u64 %f, [packed+8]; ld.u32 %e, [%f];",
+        (2, 0xDEADBEEF),
+    ),
+    "constants": (
+        "ld.const.u64 %f, [pointers]; ld.u32 %d, [%f]; ld.const.u64 %f, [pointers+8]; ld.global.u32 %e, [%f];",
+        (30, 0xDEADBEEF),
+    ),
+    "to constants": (
+        "ld.const.u64 %f, [own]; ld.const.u32 %d, [%f+4]; ld.global.u64 %f, [to_const]; ld.u32 %e, [%f+12];",
+        (20, 40),
+    ),
+    "moves": (
+        "mov.u64 %f, numbers+4; ld.const.u32 %d, [%f]; mov.u64 %f, grid+8; ld.global.u32 %e, [%f];",
+        (20, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOADED)
+def test_initial_values(what: str, rng: np.random.Generator) -> None:
+    body, wanted = LOADED[what]
+    out = run(body, numbers(rng), VARIABLES, count=2)
+    assert (out == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        (".global .u32 x[2] = {1, 2, 3};", "longer than its variable"),
+        (".global .u32 x[2][2] = {{1, 2, 3}};", "longer than its variable"),
+        (".global .u32 x = {{1}};", "more braces than its variable has dimensions"),
+        (".global .u32 x = y;", "address of y needs 8 bytes"),
+        (".global .u64 x = y;", "x holds the address of 'y'"),
+        (".global .b8 x[8] = {0xFF(y), 0xFF00(y)};", "all of its 8 bytes"),
+        (".global .b8 x[1] = {0x0F(y)};", "one byte of it into one byte"),
+        (".global .u32 x[4] = {1, 2", "expected"),
+    ],
+)
+def test_initial_values_that_cannot_be(variable: str, message: str) -> None:
+    with pytest.raises(PtxError, match=message):
+        tw.Kernel.from_ptx(entry("", "", variable), "k")(1, 1, [], device="emulator")
+
+
+def test_a_variable_of_a_function_is_there_once(rng: np.random.Generator) -> None:
+    """Static arrays of functions: shared by all calls, apart from others of the same name."""
+    functions = """
+.func (.param .b32 r) bump(.param .b32 by)
+{ .global .align 4 .u32 total = 100; .shared .align 4 .u32 sh; .reg .b32 %x, %old; ld.param.u32 %x, [by];
+  st.shared.u32 [sh], %x; atom.global.add.u32 %old, [total], %x; st.param.b32 [r], %old; ret; }
+.func (.param .b32 r) other()
+{ .global .align 4 .u32 total = 7; .reg .b32 %x; ld.global.u32 %x, [total]; st.param.b32 [r], %x; ret; }
+"""
+    body = """{ .param .b32 p; .param .b32 r; st.param.b32 [p], 1; call (r), bump, (p); ld.param.b32 %d, [r];
+bar.sync 0; call (r), bump, (p); ld.param.b32 %e, [r]; call (r), other; ld.param.b32 %g, [r]; }"""
+    out = run(body, numbers(rng), functions, count=3)
+    assert sorted(out[:, 0]) == list(range(100, 100 + COUNT))
+    assert sorted(out[:, 1]) == list(range(100 + COUNT, 100 + 2 * COUNT)) and (out[:, 2] == 7).all()
+
+
+def test_variables_keep_their_values_from_launch_to_launch() -> None:
+    source = """
+__device__ int count = 10;
+__device__ int* where = &count;
+extern "C" __global__ void more(int* out) { *out = atomicAdd(where, 5); }
+extern "C" __global__ void look(int* out) { *out = count; }
+"""
+    out = np.zeros(1, np.int32)
+    for expected in (10, 15):
+        tw.Kernel(source, "more", arch="sm_80")(1, 1, [out], device="emulator")
+        assert out[0] == expected
+    tw.Kernel(source, "look", arch="sm_80")(1, 1, [out], device="emulator")
+    assert out[0] == 20
+
+
+# -- shared memory ------------------------------------------------------------------------------------------------
+def test_dynamic_shared_memory_begins_behind_the_static(rng: np.random.Generator) -> None:
+    a = numbers(rng)
+    extra = ".shared .align 4 .b8 fixed[36]; .extern .shared .align 16 .b8 open[]; .shared .align 4 .b32 unused[4096];"
+    body = """
+mov.u32 %x, fixed; mov.u32 %d, open; sub.u32 %d, %d, %x; mov.u32 %e, %dynamic_smem_size; mov.u32 %g, %total_smem_size;
+mul.lo.u32 %y, %t, 4; mov.u32 %x, open; add.u32 %y, %y, %x; st.shared.u32 [%y], %a;
+"""
+    out = run(body, a, extra, shared=4 * COUNT, count=3)
+    assert (out == (48, 4 * COUNT, 48 + 4 * COUNT)).all()
+    with pytest.raises(KernelFault, match="out-of-bounds write of 4 bytes at shared address"):
+        run(body, a, extra, shared=4 * COUNT - 4)
+
+
+@pytest.mark.parametrize(
+    ("way", "first", "last", "fault"),
+    [
+        ("read", 0, 4, ""),
+        ("read", 0, 8, r"read of 4 bytes at shared address 0x200(.|\n)*thread \(63, 0, 0\)"),
+        ("write", 4, 8, r"write of 4 bytes at shared address 0x200(.|\n)*thread \(63, 0, 0\)"),
+        ("read", -4, 0, r"read of 4 bytes at shared address 0xfffffffc(.|\n)*thread \(0, 0, 0\)"),
+        ("write", 4, 2, r"misaligned write of 4 bytes at shared address 0x2\W(.|\n)*thread \(0, 0, 0\)"),
+    ],
+)
+def test_accesses_that_are_checked_together_end_where_the_memory_does(
+    way: str, first: int, last: int, fault: str, rng: np.random.Generator
+) -> None:
+    """Two words at known distances from one register, the memory's first and last byte among them."""
+    access = "ld.shared.u32 %d, [%near{:+}];" if way == "read" else "st.shared.u32 [%near{:+}], %a;"
+    body = ".reg .b32 %base, %near; mov.u32 %base, sh; mad.lo.u32 %near, %t, 8, %base;"
+    body += f"{access.format(first)} {access.format(last)}"
+    extra = f".shared .align 8 .b8 sh[{8 * COUNT}];"
+    if not fault:
+        run(body, numbers(rng), extra)
+        return
+    with pytest.raises(KernelFault, match=fault):
+        run(body, numbers(rng), extra)
+
+
+def test_what_is_reserved_of_shared_memory_is_apart(rng: np.random.Generator) -> None:
+    """The system's part overlaps no array, and there is room where groups of several warps synchronise."""
+    a = numbers(rng)
+    extra = ".shared .align 4 .b8 fixed[256]; .extern .shared .align 16 .b8 open[];"
+    part = "%reserved_smem_offset_"
+    body = f"""
+.reg .b32 %r<8>; shl.b32 %r0, %t, 2; mov.u32 %r1, fixed; mov.u32 %r2, open; mov.u32 %r3, {part}1;
+add.u32 %r4, %r0, %r1; add.u32 %r5, %r0, %r2; add.u32 %r6, %r0, %r3;
+st.shared.u32 [%r4], 1; st.shared.u32 [%r5], 2; st.shared.u32 [%r6], %a; bar.sync 0;
+ld.shared.u32 %d, [%r6]; ld.shared.u32 %e, [%r4]; ld.shared.u32 %x, [%r5]; mad.lo.u32 %e, %e, 16, %x;
+mov.u32 %g, {part}end; mov.u32 %x, {part}begin; sub.u32 %g, %g, %x; mov.u32 %x, {part}cap; sub.u32 %g, %g, %x;
+mov.u32 %x, %total_smem_size; add.u32 %g, %g, %x;
+"""
+    out = run(body, a, extra, shared=4 * COUNT, count=3)
+    assert (out[:, 0] == a).all()
+    assert (out[:, 1:] == (18, 256 + 4 * COUNT)).all()
+
+
+CUDA = r"""
+__constant__ float weights[4] = {0.5f, 1.5f, 2.5f, 3.5f};
+__constant__ int* const_pointer;
+__device__ int table[4] = {5, 6, 7, 8};
+__device__ int* moved = table + 1;
+extern __shared__ int room[];
+__device__ __noinline__ int fetch(const int* p, int i) { return p[i]; }
+extern "C" __global__ void k(const int* in, int* out, int n) {
+  int t = threadIdx.x, v = in[t];
+  __shared__ int fixed[64];
+  fixed[t] = v; room[t] = 2 * v;
+  int own[16];
+  for (int i = 0; i < 16; i++) own[(i * 5 + t) & 15] = i * v;
+  __syncthreads();
+  out[t] = own[v & 15];
+  const int* p = v % 4 == 0 ? fixed : v % 4 == 1 ? room : v % 4 == 2 ? own : moved;
+  out[64 + t] = fetch(p, v % 4 == 3 ? t % 3 : t % 16);
+  out[128 + t] = (int)(weights[t & 3] * 2);
+  out[192 + t] = const_pointer == nullptr;
+  short small[5]; for (int i = 0; i < 5; i++) small[i] = (short)(v * 1000 + i);
+  out[256 + t] = small[v % 5];
+}
+"""
+
+
+def test_spaces_of_cuda(rng: np.random.Generator) -> None:
+    v, out = numbers(rng), np.zeros(5 * COUNT, np.int32)
+    tw.Kernel(CUDA, "k", arch="sm_80")(1, COUNT, [v, out, COUNT], shared=256, device="emulator")
+    t = np.arange(COUNT)
+    own = np.zeros((COUNT, 16), np.int64)
+    for i in range(16):
+        own[t, (i * 5 + t) & 15] = i * v
+    picked = np.where(v % 4 == 3, np.array([6, 7, 8])[t % 3], 0)
+    picked += np.where(v % 4 == 0, v[t % 16], 0) + np.where(v % 4 == 1, 2 * v[t % 16], 0)
+    picked += np.where(v % 4 == 2, own[t, t % 16], 0)
+    wanted = [own[t, v & 15], picked, 2 * (t & 3) + 1, np.ones(COUNT), (v * 1000 + v % 5).astype(np.int16)]
+    for i, expected in enumerate(wanted):
+        assert (out[i * COUNT : (i + 1) * COUNT] == expected).all(), i
+
+
+# -- special registers ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("%laneid", lambda t, block: t % 32),
+        ("%warpid", lambda t, block: t // 32),
+        ("%nwarpid", lambda t, block: 2),
+        ("%lanemask_eq", lambda t, block: 1 << t % 32),
+        ("%lanemask_lt", lambda t, block: (1 << t % 32) - 1),
+        ("%lanemask_le", lambda t, block: (2 << t % 32) - 1),
+        ("%lanemask_gt", lambda t, block: 2**32 - (2 << t % 32)),
+        ("%lanemask_ge", lambda t, block: 2**32 - (1 << t % 32)),
+        ("%ctaid.x", lambda t, block: block),
+        ("%nctaid.x", lambda t, block: 3),
+        ("%ntid.x", lambda t, block: COUNT),
+        ("%tid.y", lambda t, block: 0),
+        ("%clusterid.x", lambda t, block: block),
+        ("%nclusterid.x", lambda t, block: 3),
+        ("%cluster_ctaid.x", lambda t, block: 0),
+        ("%cluster_nctaid.y", lambda t, block: 1),
+        ("%cluster_ctarank", lambda t, block: 0),
+        ("%cluster_nctarank", lambda t, block: 1),
+        ("%envreg3", lambda t, block: 0),
+        ("WARP_SZ", lambda t, block: 32),
+    ],
+)
+def test_special_registers(name: str, wanted: object, rng: np.random.Generator) -> None:
+    out = run(f"mov.u32 %d, {name};", numbers(rng), grid=3)
+    assert callable(wanted)
+    assert list(out) == [wanted(i % COUNT, i // COUNT) for i in range(3 * COUNT)]
+
+
+def test_there_is_no_cluster_and_blocks_have_a_multiprocessor(rng: np.random.Generator) -> None:
+    body = "mov.pred %p, %is_explicit_cluster; selp.u32 %d, 1, 0, %p; mov.u32 %e, %smid; mov.u32 %g, %nsmid;"
+    out = run(body, numbers(rng), grid=3, count=3)
+    assert (out[:, 0] == 0).all() and (out[:, 1] < out[:, 2]).all()
+
+
+def test_time_passes() -> None:
+    """Clocks never go back; the timer counts nanoseconds."""
+    body = """
+.reg .b64 %a<4>, %out; .reg .b32 %n, %c<2>; .reg .pred %p; ld.param.u64 %out, [out];
+mov.u64 %a0, %globaltimer; mov.u64 %a2, %clock64; mov.u32 %c0, %clock;
+wait: mov.u64 %a1, %globaltimer; sub.u64 %a3, %a1, %a0; setp.lt.u64 %p, %a3, 20000000; @%p bra wait;
+mov.u64 %a1, %clock64; sub.u64 %a1, %a1, %a2; mov.u32 %c1, %clock; sub.u32 %c1, %c1, %c0;
+st.global.u64 [%out], %a3; st.global.u64 [%out+8], %a1; st.global.u32 [%out+16], %c1;
+"""
+    out = np.zeros(3, np.uint64)
+    kernel = tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")
+    kernel(1, 1, [out], device="emulator")
+    started = time.perf_counter()
+    kernel(1, 1, [out], device="emulator")
+    took = (time.perf_counter() - started) * 1e9
+    assert 20_000_000 <= out[0] <= took and 0 < out[1] < 2**40 and out[2] > 0
+
+
+# -- what asks the host -----------------------------------------------------------------------------------------------
+PRINTING = r"""
+extern "C" __global__ void say(const int* in, int* out) {
+  int t = threadIdx.x;
+  char word[8]; for (int i = 0; i < 5; i++) word[i] = 'a' + (t + i) % 26; word[5] = 0;
+  if (t % 20 == 1) {
+    int taken = printf("block %d: %5d|%-5d|%05d %s %.3f %c %llx %s%%\n",
+           blockIdx.x, in[t], t, t, word, in[t] / 8.0, 'A' + t,
+           (unsigned long long)in[t] << 32, t == 1 ? "first" : "later");
+    if (blockIdx.x == 0) out[t] = taken;
+  }
+  if (t == 63 && blockIdx.x == 2) printf("no arguments\n");
+}
+"""
+
+
+def test_printf_comes_in_the_order_of_blocks(
+    rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, out = numbers(rng), np.zeros(COUNT, np.int32)
+    tw.Kernel(PRINTING, "say", arch="sm_80")(3, COUNT, [a, out], device="emulator")
+    wanted = ""
+    for block in range(3):
+        for t in (1, 21, 41, 61):
+            word = "".join(chr(97 + (t + i) % 26) for i in range(5))
+            n, label = int(a[t]), "first" if t == 1 else "later"
+            wanted += f"block {block}: {n:5d}|{t:<5d}|{t:05d} {word} {n / 8:.3f} {chr(65 + t)} {n << 32:x} {label}%\n"
+    assert capsys.readouterr().out == wanted + "no arguments\n"
+    assert list(out[[1, 21, 41, 61]]) == [9] * 4 and out.sum() == 36
+
+
+class Listed:
+    """Arguments of printf from a list."""
+
+    def __init__(self, *values: int | float | bytes) -> None:
+        self.values = list(values)
+
+    def integer(self, size: int) -> int:
+        value = self.values.pop(0)
+        assert isinstance(value, int)
+        return value % (1 << (8 * size))
+
+    def real(self) -> float:
+        value = self.values.pop(0)
+        assert isinstance(value, float)
+        return value
+
+    def text(self) -> bytes:
+        value = self.values.pop(0)
+        assert isinstance(value, bytes)
+        return value
+
+
+# What C's printf gives.
+FORMATS = [
+    ("%d %i %u", (-5, 7, -1), "-5 7 4294967295"),
+    ("%x %X %o %#x %#X %#o %#x", (255, 255, 8, 255, 255, 8, 0), "ff FF 10 0xff 0XFF 010 0"),
+    ("%+d % d %+5d|%-+6d|", (3, 3, 3, 3), "+3  3    +3|+3    |"),
+    ("%08.3d|%8.3d|%-8.3d|%.0d|%.d", (5, 5, 5, 0, 0), "     005|     005|005     ||"),
+    ("%08d|%-08d|%+08d", (-42, -42, 42), "-0000042|-42     |+0000042"),
+    ("%#010x|%#8o", (255, 8), "0x000000ff|     010"),
+    ("%hd %hhd %hu %hhu", (70_000, 300, 70_000, 300), "4464 44 4464 44"),
+    ("%lld %llu %zu %jd", (-1, -1, 2**40, -(2**40)), f"-1 {2**64 - 1} {2**40} {-(2**40)}"),
+    ("%c%c|%3c|%-3c|", (72, 105, 33, 33), "Hi|  !|!  |"),
+    ("%s|%10s|%-10s|%.2s", (b"abc", b"abc", b"abc", b"abc"), "abc|       abc|abc       |ab"),
+    ("%p %p", (0x7F00, 0), "0x7f00 (nil)"),
+    ("%f %.2f %.0f %#.0f", (1.5, 2.675, 0.5, 0.5), "1.500000 2.67 0 0."),
+    ("%e %.3E %g %G %#g", (12345.678, 12345.678, 1e-5, 1e20, 1.5), "1.234568e+04 1.235E+04 1e-05 1E+20 1.50000"),
+    ("%10.2f|%-10.2f|%010.2f|%+.1f|% .1f", (-3.14159,) * 3 + (1.0, 1.0), "     -3.14|-3.14     |-000003.14|+1.0| 1.0"),
+    ("%f %F %5.1f|%05f", (float("inf"), float("-inf"), float("nan"), float("inf")), "inf -INF   nan|  inf"),
+    ("%a %A %.2a %a %.0a", (1.0, -0.5, 1.999, 0.0, 1.5), "0x1p+0 -0X1P-1 0x2.00p+0 0x0p+0 0x2p+0"),
+    ("%a %.13a %a", (5e-324, 1.0, 3.5), "0x0.0000000000001p-1022 0x1.0000000000000p+0 0x1.cp+1"),
+    ("%*d|%-*d|%.*f|%*d|%.*d", (5, 1, 5, 1, 2, 3.14159, -4, 7, -1, 8), "    1|1    |3.14|7   |8"),
+    ("100%% %5%", (), "100% %"),
+    ("%n%d", (0, 4), "4"),
+    ("%k %", (), "%k %"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "values", "wanted"), FORMATS)
+def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str) -> None:
+    text, taken = format_printf(form.encode(), Listed(*values))
+    assert text.decode() == wanted and taken == len(values)
+
+
+def test_a_bad_pointer_in_printf_is_a_fault() -> None:
+    source = 'extern "C" __global__ void k(const char* p) { printf("%s\\n", threadIdx.x == 3 ? p : "fine"); }'
+    with pytest.raises(KernelFault, match=r"printf was handed the address 0x10(.|\n)*thread \(3, 0, 0\)"):
+        tw.Kernel(source, "k", arch="sm_80")(1, 32, [16], device="emulator")
+
+
+def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    source = """extern "C" __global__ void k(int n) {
+  printf("before %d\\n", threadIdx.x);
+  assert(threadIdx.x < n && "too many");
+}"""
+    message = r"assertion `threadIdx.x < n && \"too many\"` failed in .*k\(int\) at .*:3\n"
+    with pytest.raises(KernelFault, match=message):
+        tw.Kernel(source, "k", arch="sm_80")(1, 4, [3], device="emulator")
+    assert capsys.readouterr().out == "before 0\nbefore 1\nbefore 2\nbefore 3\n"
+
+
+def test_a_trap_ends_the_launch(rng: np.random.Generator) -> None:
+    with pytest.raises(KernelFault, match=r"the kernel trapped(.|\n)*thread \(9, 0, 0\)"):
+        run("brkpt; nanosleep.u32 20; setp.eq.u32 %p, %t, 9; @%p trap;", numbers(rng))
+
+
+def test_hints_change_nothing(rng: np.random.Generator) -> None:
+    a = numbers(rng)
+    body = """
+prefetch.global.L1 [%in]; prefetchu.L1 [%in]; prefetch.global.L2::evict_last [%in];
+applypriority.global.L2::evict_normal [%in], 128; discard.global.L2 [%out], 128; pmevent 3; membar.proxy.alias;
+ldu.global.u32 %d, [%in]; ldu.u32 %e, [%in];
+"""
+    np.testing.assert_array_equal(run(body, a, count=2), np.stack([a, a], axis=1))
+
+
+def test_the_heap() -> None:
+    """Blocks do not overlap, come back, and are refused when there is no room."""
+    source = """
+extern "C" __global__ void k(int* out, int rounds) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x, good = 1;
+  for (int r = 0; r < rounds; r++) {
+    int n = 1 + (t * 7 + r * 13) % 300;
+    int* mine = new int[n];
+    for (int i = 0; i < n; i++) mine[i] = t * 1000 + i;
+    __syncthreads();
+    for (int i = 0; i < n; i++) good &= mine[i] == t * 1000 + i;
+    delete[] mine;
+  }
+  out[t] = good + 2 * (malloc(16 << 20) == nullptr) + 4 * (malloc(0) == nullptr);
+}
+extern "C" __global__ void twice() { void* p = malloc(8); free(p); free(p); }
+"""
+    out = np.zeros(256, np.int32)
+    tw.Kernel(source, "k", arch="sm_80")(2, 128, [out, 100], device="emulator")
+    assert (out == 7).all()
+    with pytest.raises(KernelFault, match="trapped"):
+        tw.Kernel(source, "twice", arch="sm_80")(1, 1, [], device="emulator")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    # The first two are vectors, of which a register of 32 bits holds no whole one.
+    [("%tid", "mov.u32"), ("%cluster_ctaid", "mov.u32"), ("%lanemask_xx", "%lanemask_xx")],
+)
+def test_special_registers_that_do_not_fit_are_refused(name: str, said: str) -> None:
+    with pytest.raises(PtxError, match=re.escape(said)):
+        tw.Kernel.from_ptx(entry(f".reg .b32 %x; mov.u32 %x, {name};"), "k")(1, 1, [], device="emulator")

@@ -1,0 +1,217 @@
+"""The emulator's benchmark: it times nothing that is wrong, and says what it did not measure."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise.bench import emulator, rivals
+from tilewise.bench.emulator import QUICK, Sizes, bench_emulator, markdown
+from tilewise.bench.foreign import TritonProduct
+from tilewise.bench.measurement import COLUMNS, Measurement, cells
+from tilewise.bench.product import Product, WrongResult
+from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
+from tilewise.cli import commands
+from tilewise.cli.main import main
+from tilewise.devices import device
+from tilewise.errors import ToolError
+from tilewise.kernels import RUNGS as SPECS
+
+ROOT = Path(__file__).parents[3]
+TINY = Sizes(128, 48, 16)
+RUNGS = {name: SPECS[name] for name in ("02_one_block", "03_simple")}
+EMULATOR = device("emulator", threads=1)
+WORK = [
+    "08_register_tiled", "09_warp_tiled", "04_tiled", "10_turing_tensor_core", "12_multistage",
+    "13_warp_specialised", "triton", "threads", "simulator", "launch", "memory",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """One measurement of very little."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulator, "_LAUNCHES", 5)
+        patch.setattr(emulator, "_SHORT", 2)
+        patch.setattr(emulator, "_LINES", 300)
+        return bench_emulator(2, TINY, RUNGS).to_dict()
+
+
+def row(found: dict[str, Any], name: str) -> Any:
+    return next(item for item in found["figures"] if item["name"] == name)
+
+
+def test_every_part_has_its_figure_with_all_samples(found: dict[str, Any]) -> None:
+    compiled = [f"{kind} {name}" for name in RUNGS for kind in ("compile", "compiled")]
+    assert [item["name"] for item in found["figures"]] == WORK + compiled
+    for item in found["figures"]:
+        if item["figure"] is None:
+            assert (item["verdict"], bool(item["note"])) == ("not measured", True), item
+            continue
+        assert item["figure"]["samples"], item
+        assert all(value > 0 for value in item["figure"]["samples"]), item
+        assert item["figure"]["least"] <= item["figure"]["median"] <= item["figure"]["most"]
+    assert found["load"] == list(found["load"])
+    assert found["machine"]["cores"] > 0
+    assert found["versions"]["llvmlite"]
+    assert found["quick"]  # sizes that the budgets are not for
+
+
+def test_ratios_are_sample_by_sample(found: dict[str, Any]) -> None:
+    speed = row(found, "08_register_tiled")
+    assert blas_name() in speed["against"]
+    assert len(speed["figure"]["samples"]) == len(speed["rival"]["samples"]) == 2
+    for mine, theirs, ratio in zip(
+        *(speed[key]["samples"] for key in ("figure", "rival", "ratio")), strict=True
+    ):
+        assert ratio == pytest.approx(mine / theirs * 100, rel=1e-3)
+    assert speed["budget"] == {"least": 20, "most": None, "aim": 40}
+    assert speed["verdict"] == "not judged"  # at this size
+
+
+def test_what_does_not_depend_on_the_size_is_judged(found: dict[str, Any]) -> None:
+    assert row(found, "launch")["verdict"] in ("ok", "over")
+    assert row(found, "compiled 03_simple")["verdict"] in ("ok", "over")
+    cold = row(found, "compile 02_one_block")
+    assert cold["ratio_unit"] == "s per 300 lines"
+    lines = int(cold["against"].split()[0].replace(",", ""))
+    assert cold["ratio"]["median"] == pytest.approx(cold["figure"]["median"] * 300 / lines, rel=1e-3)
+    assert cold["figure"]["median"] * 1e3 > row(found, "compiled 02_one_block")["figure"]["median"]
+
+
+def test_tritons_matmul_stands_beside_a_library_too(found: dict[str, Any]) -> None:
+    speed = row(found, "triton")
+    assert blas_name() in speed["against"]
+    assert speed["budget"] == {"least": 15, "most": None, "aim": None}
+
+
+def test_without_numba_its_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    [figure] = emulator._Bench(1, TINY, 1)._beside_simulator("x")
+    assert (figure.verdict, figure.missed) == ("not measured", False)
+    assert "numba is not installed" in figure.note
+    assert figure.note in cells(figure.to_dict())
+
+
+# ── honesty ──
+
+
+def test_a_wrong_result_is_never_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An emulator that writes nothing leaves the poison, and every product's figure is WRONG."""
+    monkeypatch.setattr(Product, "launch", lambda self: None)
+    monkeypatch.setattr(TritonProduct, "launch", lambda self: None)
+    for kind in (Product, TritonProduct):
+        monkeypatch.setattr(kind, "rate", lambda self: pytest.fail("timed"))
+    monkeypatch.setattr(emulator._Bench, "_memory", lambda self, what: [])
+    monkeypatch.setattr(commands, "QUICK", TINY)
+    monkeypatch.setattr(commands, "bench_emulator", functools.partial(bench_emulator, rungs=RUNGS))
+    assert main(["bench", "emulator", "--quick", "--repeats", "1"]) == 1
+    out = capsys.readouterr().out
+    assert (
+        "WRONG: 08_register_tiled is wrong at 128×128×128: 16,384 of 16,384 elements outside the bound" in out
+    )
+    assert "WRONG: 03_simple is wrong" in out
+    assert "WRONG: Triton's kernel is wrong at 128³: 16,384 of 16,384" in out
+
+
+def test_a_check_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier launch left right does not make a later one right."""
+    made = Product((7, 8, 9), EMULATOR, 1, SPECS["03_simple"])
+    made.check()
+    monkeypatch.setattr(Product, "launch", lambda self: None)
+    with pytest.raises(WrongResult, match="56 of 56 elements"):
+        made.check()
+
+
+def test_a_rival_multiplies_and_ends() -> None:
+    with Rival("blas", 32, ONE_THREAD) as rival:
+        assert rival.about == {"blas": blas_name()}
+        assert 0 < rival.seconds() < 10
+    assert rival._process.returncode is not None
+    with Rival("blas", 8, ONE_THREAD) as rival:
+        rival._process.kill()
+        with pytest.raises(ToolError, match="the blas process ended early: no message"):
+            rival.seconds()
+    with pytest.raises(ToolError, match=r"the no-such-thing process ended early: KeyError"):
+        Rival("no-such-thing", 1)
+
+
+def test_a_rival_that_is_wrong_says_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "matmul", lambda a, b, out: out)
+    with pytest.raises(SystemExit, match="1,024 of 1,024 elements outside"):
+        rivals._blas(32)
+
+
+# ── verdicts ──
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [
+        (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=2), "ok"),
+        (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=1.9), "over"),
+        (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=37.5), "ok"),
+        (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=38), "under"),
+        (Measurement("a", "a", "ms", (float("nan"),), most=1), "over"),
+        (Measurement("a", "a", "ms", (float("nan"),), least=1), "under"),
+        (Measurement("a", "a", "ms", (3.0,), most=2, judged=False), "not judged"),
+        (Measurement("a", "a", "ms", (3.0,)), ""),
+        (Measurement("a", "a", wrong=True, note="x"), "WRONG"),
+        (Measurement("a", "a", note="x"), "not measured"),
+    ],
+)
+def test_verdicts(figure: Measurement, verdict: str) -> None:
+    assert figure.verdict == verdict
+    assert figure.missed == (verdict in ("over", "under", "WRONG"))
+    assert len(cells(figure.to_dict())) == len(COLUMNS)
+
+
+def test_a_row_shows_the_spread_and_the_budget() -> None:
+    figure = Measurement("a", "a", "GFLOP/s", (50.0, 60.0), "b", (200.0, 120.0), "%", least=20, aim=40)
+    assert cells(figure.to_dict()) == [
+        "a", "55 GFLOP/s (50–60)", "b: 160 GFLOP/s", "37.5% (25–50)", "≥ 20%, aim 40%", "ok",
+    ]  # fmt: skip
+
+
+# ── the command and the documentation ──
+
+
+def test_the_command_writes_prints_and_never_fails_for_a_budget(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = Measurement("launch", "launch of an empty kernel", "µs", (900.0, 950.0), most=150)
+    made = emulator.EmulatorFigures("2026-01-01", QUICK, 2, (1.5, 1.0, 0.5), (), (slow,))
+    monkeypatch.setattr(commands, "bench_emulator", lambda repeats, sizes, progress: made)
+    file = tmp_path / "figures.json"
+    assert main(["bench", "emulator", "--quick", "--out", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "load average of 1.5" in out
+    assert "925 µs (900–950)" in out
+    assert "over" in out
+    assert "1 not within budget" in out
+    assert main(["bench", "emulator", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == json.loads(file.read_text(encoding="utf-8"))
+    assert main(["bench", "emulator", "--markdown"]) == 0
+    assert "| **over** |" in capsys.readouterr().out
+
+
+def test_the_documented_figures_are_those_of_the_kept_result() -> None:
+    kept = max(ROOT.glob("docs/results/emulator-*.json"), key=lambda path: path.name)
+    result = json.loads(kept.read_text(encoding="utf-8"))
+    text = (ROOT / "docs" / "emulator-speed.md").read_text(encoding="utf-8")
+    assert result["date"] in kept.name
+    assert not result["quick"]
+    assert {f"compile {name}" for name in SPECS} <= {item["name"] for item in result["figures"]}
+    shown = text.partition("<!-- begin: tilewise bench emulator --markdown -->\n")[2].partition(
+        "<!-- end -->"
+    )[0]
+    assert shown == markdown(result), "stale: make docs"
+    assert f"results/{kept.name}" in text

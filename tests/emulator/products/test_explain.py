@@ -1,0 +1,309 @@
+"""Explanations: what they say of launches whose figures are known, by Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.cli.main import main
+from tilewise.errors import ArgumentError
+from tilewise.explain.climb import explain_ladder
+from tilewise.explain.explanation import FIGURES, Explanation
+from tilewise.explain.panel import LABELS
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden"
+AXPY = """extern "C" __global__ void axpy(int n, float a, const float *x, float *y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}"""
+FAR = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+    int r = blockIdx.x * 16 + threadIdx.x, c = blockIdx.y * 16 + threadIdx.y;
+    float s = 0;
+    for (int i = 0; i < k; ++i) s += A[r * k + i] * B[i * n + c];
+    C[r * n + c] = s;
+}"""
+COLUMN = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+    __shared__ float As[64 * 8], Bs[8 * 64];
+    int column = threadIdx.x % 64, group = threadIdx.x / 64, row0 = blockIdx.y * 64, column0 = blockIdx.x * 64;
+    float sums[8] = {};
+    for (int i = 0; i < k; i += 8) {
+        As[threadIdx.x] = A[(row0 + threadIdx.x / 8) * k + i + threadIdx.x % 8];
+        Bs[threadIdx.x] = B[(i + threadIdx.x / 64) * n + column0 + threadIdx.x % 64];
+        __syncthreads();
+        for (int j = 0; j < 8; ++j)
+            for (int r = 0; r < 8; ++r) sums[r] += As[(group * 8 + r) * 8 + j] * Bs[j * 64 + column];
+        __syncthreads();
+    }
+    for (int r = 0; r < 8; ++r) C[(row0 + group * 8 + r) * n + column0 + column] = sums[r];
+}"""
+SQUARE = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+    __shared__ float As[128 * 8], Bs[8 * 128];
+    int x = threadIdx.x % 16, y = threadIdx.x / 16, row0 = blockIdx.y * 128, column0 = blockIdx.x * 128;
+    float sums[8][8] = {};
+    for (int i = 0; i < k; i += 8) {
+        for (int at = threadIdx.x; at < 1024; at += 256) {
+            As[at] = A[(row0 + at / 8) * k + i + at % 8];
+            Bs[at] = B[(i + at / 128) * n + column0 + at % 128];
+        }
+        __syncthreads();
+        for (int j = 0; j < 8; ++j)
+            for (int r = 0; r < 8; ++r)
+                for (int c = 0; c < 8; ++c) sums[r][c] += As[(y * 8 + r) * 8 + j] * Bs[j * 128 + x * 8 + c];
+        __syncthreads();
+    }
+    for (int r = 0; r < 8; ++r)
+        for (int c = 0; c < 8; ++c) C[(row0 + y * 8 + r) * n + column0 + x * 8 + c] = sums[r][c];
+}"""
+
+
+@pytest.fixture(scope="module")
+def conflicted() -> Explanation:
+    return tw.explain(tw.ladder["05_tiled_conflicted"].plan(96, 160, 64, gpu="rtx-2060-super"))
+
+
+def test_published_figures(conflicted: Explanation) -> None:
+    """Those of the accounts that the figures are set beside, and the bank conflicts that ncu counted."""
+    known = conflicted.facts
+    assert (known["order.column"], known["order.square"]) == (16512, 3072)
+    assert (known["load.example"], known["owner.row"], known["owner.column"]) == (4, 3, 2)
+    assert (known["residency.example_division"], known["residency.example"]) == (1638, 1024)
+    plan = tw.ladder["05_tiled_conflicted"].plan(640, 352, 448, gpu="rtx-2060-super")
+    assert tw.explain(plan).facts["banks.total"] == 28_188_160
+
+
+def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
+    assert "recorded" in conflicted.text and conflicted.text.endswith(
+        ".html()"
+    )  # what it is of, and where to look on
+    names = [fact.name for panel in conflicted.panels for fact in panel.facts]
+    assert len(names) == len({*names})
+    for panel in conflicted.panels:
+        assert panel.key in FIGURES and panel.question.endswith("?") and panel.answer.endswith((".", ";"))
+        assert all(fact.label in LABELS and fact.name.startswith(panel.key) for fact in panel.facts)
+        picture = ElementTree.fromstring(conflicted.figure(panel.key))
+        assert picture.get("role") == "img" and "nan" not in ElementTree.tostring(picture, "unicode")
+        if panel.table:
+            assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
+
+
+def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
+    for panel in conflicted.panels:
+        for fact in panel.facts:
+            assert conflicted.facts[fact.name] == fact.value
+            assert not fact.code or eval(fact.code, {"explanation": conflicted}) == fact.value, fact
+
+
+@pytest.mark.parametrize("kind", ["rung", "plan", "kernel"])
+def test_elements_and_threads_are_each_others(kind: str) -> None:
+    """Elements of other blocks than the one that was recorded first, too."""
+    if kind == "kernel":
+        rng = np.random.default_rng(1)
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((48, 64), (64, 80)))
+        kernel = tw.Kernel(FAR, "mm", "sm_75")
+        found = tw.explain(kernel, (3, 5), (16, 16), (a, b, np.zeros((48, 80), np.float32), 80, 64))
+        size = (48, 80)
+    else:
+        rung = tw.ladder["04_tiled"].plan(96, 80, 40, gpu="h200")
+        found = tw.explain(tw.plan(96, 80, 64, dtype="float16", gpu="a100") if kind == "plan" else rung)
+        size = (96, 80)
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        row, column = (int(rng.integers(most)) for most in size)
+        text = found.element(row, column)
+        match = re.search(r"lane (\d+) of warp (\d+) of block (\d+)", text)
+        assert match is not None
+        lane, warp, block = map(int, match.groups())
+        assert f"[{row}, {column}]" in found.thread(block, warp * 32 + lane) or " …" in found.thread(
+            block, warp * 32 + lane
+        )
+        if kind == "kernel":
+            assert (block, warp * 32 + lane) == (row // 16 + column // 16 * 3, row % 16 + column % 16 * 16)
+
+
+def test_a_kernel_of_ones_own_is_explained() -> None:
+    """A's rows by lanes: one column at a time, so that a load touches as many sectors as lanes."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((32, 64), (64, 32)))
+    c = np.zeros((32, 32), np.float32)
+    found = tw.explain(tw.Kernel(FAR, "mm", "sm_75"), (2, 2), (16, 16), (a, b, c, 32, 64), gpu="t4")
+    known = found.facts
+    assert known["load.sectors"] == 16 and int(known["load.least"]) < 16
+    assert "A[0, 0]" in found.line(4) or "A[" in found.line(4)
+    assert (known["levels.block"], known["levels.thread"]) == ("16×16", 1)
+    with pytest.raises(
+        ArgumentError, match=r"figure must be one that this launch has, not .banks.; it has tiles"
+    ):
+        found.figure("banks")
+    n = 100
+    x, y = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
+    plain = tw.explain(tw.Kernel(AXPY, "axpy", "sm_75"), 4, 32, (n, 2.0, x, y))
+    assert not {"tiles", "banks", "placement", "order"} & {panel.key for panel in plain.panels}
+    assert "row 0, column 17" in plain.element(0, 17)
+    nothing = tw.Kernel('extern "C" __global__ void nothing() {}', "nothing", "sm_75")
+    with pytest.raises(ArgumentError, match="element must be of a matrix"):
+        tw.explain(nothing, 1, 1).element(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ((3,), "what must be a Plan, a Kernel or tw.ladder, not 'int'"),
+        ((tw.ladder["04_tiled"].plan(8, 8, 8), 3), "grid, block, args, shared and cluster must be left out"),
+        ((tw.Kernel(AXPY, "axpy", "sm_75"),), "grid and block must be given for a kernel"),
+    ],
+)
+def test_wrong_use_is_named(what: Any, error: str) -> None:
+    with pytest.raises(ArgumentError, match=error):
+        tw.explain(*what)
+
+
+def test_what_would_change_nothing_is_refused() -> None:
+    plan = tw.ladder["04_tiled"].plan(8, 8, 8)
+    for given in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
+        with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
+            tw.explain(plan, **given)
+    with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
+        tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
+
+
+def test_a_source_may_name_what_is_no_file() -> None:
+    """By #line: a device that never ends, and a file that is not there; neither is read."""
+    for name in ("/dev/zero", "/no/such/file.cu"):
+        kernel = tw.Kernel(f'#line 1 "{name}"\n{AXPY}', "axpy", "sm_75")
+        found = tw.explain(kernel, 1, 32, (32, 2.0, *(np.ones(32, np.float32) for _ in range(2))))
+        assert name.rpartition("/")[2] in found.text and found.line(3)
+
+
+def test_odd_products() -> None:
+    """A row, an element, stacks, operands that are copied first: there is something to be said of each."""
+    for plan in (
+        tw.plan(1, 512, 256, dtype="bfloat16", gpu="h200"),
+        tw.plan(1, 1, 1, gpu="t4"),
+        tw.plan(33, 17, 5, batch=3, gpu="a100"),
+        tw.plan(65, 63, 67, dtype="float16", gpu="h200"),
+        tw.plan(48, 40, 9, dtype="float64", gpu="h200", layout="tt"),
+    ):
+        found = tw.explain(plan)
+        assert found.verdict and {"limits", "residency"} <= {panel.key for panel in found.panels}
+        assert found.html().startswith("<!doctype html>") and json.loads(found.trace())["traceEvents"]
+        assert json.dumps(found.to_dict())
+    with pytest.raises(ArgumentError, match="plan must have a launch"):
+        tw.explain(tw.plan(0, 4, 4))
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(["explain", *argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+SMALL = ("05_tiled_conflicted", "-m", "64", "-n", "64", "-k", "64", "--gpu", "h200")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *SMALL)
+    assert (code, err) == (0, "") and "bound by L1 and shared memory" in out.splitlines()[1]
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  banks")] == ["banks"]
+    page, picture, trace = (str(tmp_path / name) for name in ("p.html", "b.svg", "t.json"))
+    code, out, err = run(capsys, *SMALL, "--html", page, "--figure", "banks", "-o", picture, "--trace", trace)
+    assert (code, err) == (0, "") and out.splitlines() == [f"wrote {name}" for name in (picture, page, trace)]
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+    assert {event["ph"] for event in json.loads(Path(trace).read_text())["traceEvents"]} >= {"X", "M"}
+    code, out, _ = run(capsys, *SMALL, "--json", "--element", "40,3")
+    plain = json.loads(out)
+    assert plain["verdict"]["bound"] == "L1 and shared memory" and "lane 3 of warp 8" in plain["element"]
+    assert run(capsys, *SMALL, "--thread", "1,33")[1].splitlines()[1].split() == ["row", "1,", "column", "33"]
+    assert "32 wavefronts, 4 without conflicts" in run(capsys, *SMALL, "--line", "36")[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (("--element", "64,0"), "element must lie in c, which is 64×64"),
+        (("--element", "4"), "--element must be two numbers"),
+        (("--thread", "0,1024"), "thread must be from 0 to 1,023"),
+        (("--thread", "4,0"), "blocks must be from 0 to 3"),
+        (("--line", "3"), "line must be one that touches memory (31, 32, 36, 41)"),
+        (("--figure", "bank"), "did you mean 'banks'?"),
+        (("--html", "/no/folder/x.html"), "the output cannot be written"),
+        (("-o", "x.svg"), "--output is where a picture goes"),
+        (("--grid", "3"), "--grid is for files"),
+    ],
+)
+def test_wrong_options_are_named(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], error: str
+) -> None:
+    code, out, err = run(capsys, *SMALL, *argv)
+    assert (code, out) == (2, "") and error in err and err.count("\n") == 1
+
+
+def test_files_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mm.cu"
+    file.write_text(FAR)
+    arguments = [f"--arg={word}" for word in ("f32[32,64]", "f32[64,32]", "new:f32[32,32]", "32", "64")]
+    launch = (str(file), "--grid", "2,2", "--block", "16,16", *arguments)
+    code, out, _ = run(capsys, *launch, "--seed", "1")
+    assert code == 0 and "uncoalesced global access" in out and "mm.cu:4" in out
+    code, out, _ = run(capsys, *launch, "--element", "17,3")
+    assert code == 0 and "threadIdx (1, 3, 0)" in out
+    code, out, err = run(capsys, str(tmp_path / "none.cu"), "--grid", "1", "--block", "32")
+    assert code == 2 and "none.cu" in err
+
+
+def test_the_documentation_has_the_picture() -> None:
+    found = tw.explain(tw.ladder["05_tiled_conflicted"].plan(512, 512, 256)).figure("banks")
+    assert (ROOT / "docs/images/banks.svg").read_text("utf-8") == found, "stale: make docs"
+
+
+def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
+    """Limits are those of the picture that is kept; measured times those of the results."""
+    seen: list[tuple[int, int, str]] = []
+    names = ["02_one_block", "04_tiled", "05_tiled_conflicted"]
+    climb = explain_ladder("h200", lambda *done: seen.append(done), rungs=names)
+    assert seen == [(i, 3, name) for i, name in enumerate(names)]
+    kept = (ROOT / "docs/images/climb.svg").read_text("utf-8")
+    for one in climb.rungs.values():
+        assert one.measured is not None and one.seconds < one.measured
+        (desc,) = re.findall(r"<desc[^>]*>(.*)</desc>", climb.figure("climb"))
+        (text,) = (part for part in desc.split("; ") if part.startswith(one.name))
+        assert text in kept
+    assert climb.rungs["05_tiled_conflicted"].seconds > 5 * climb.rungs["04_tiled"].seconds
+    assert "04_tiled" in climb.text and json.dumps(climb.to_dict())
+    with pytest.raises(ArgumentError, match="figure 'tiles' is not known"):
+        climb.figure("tiles")
+    assert run(capsys, "ladder", "-m", "3")[2].startswith("tilewise: error: -m is for one launch")
+
+
+@pytest.mark.parametrize(
+    ("source", "block", "tile", "thread", "depth", "says"),
+    [
+        (FAR, (16, 16), 16, 1, 1, "uncoalesced global access"),
+        (FAR.replace(".x", ".t").replace(".y", ".x").replace(".t", ".y"), (16, 16), 16, 1, 1, "global access in parts of lines"),
+        (COLUMN, (512,), 64, 8, 8, "bound by fp32 arithmetic"),
+        (SQUARE, (256,), 128, 64, 8, "bound by fp32 arithmetic"),
+    ],
+    ids=["naive", "coalesced", "a column a thread", "a square a thread"],
+)  # fmt: skip
+def test_the_steps_that_everyone_takes(
+    source: str, block: tuple[int, ...], tile: int, thread: int, depth: int, says: str
+) -> None:
+    """The kernels of the accounts of how a fast product comes about, in words of our own: tile, elements, steps."""
+    rng = np.random.default_rng(1)
+    size = max(tile, 64)
+    a, b = (rng.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    c = np.zeros((size, size), np.float32)
+    kernel, grid, args = tw.Kernel(source, "mm", "sm_80"), (size // tile,) * 2, (a, b, c, size, size)
+    kernel(grid, block, args, device="emulator")
+    assert tw.reference.compare(c, a, b)
+    found = tw.explain(kernel, grid, block, args, gpu="a100")
+    assert found.facts["levels.block"] == f"{tile}×{tile}" and found.facts["levels.thread"] == thread
+    assert found.facts["tiles.steps"] == size // depth and found.facts["tiles.depth"] == depth
+    assert any(says in line for line in found.verdict)

@@ -1,0 +1,361 @@
+"""The counted build against counts made the long way, for lanes at known places and at any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.harness.counts import Array, banks, copy_waves, counted, groups, pieces
+from tilewise.emulator.profiling.accesses import copy_passes, ideal, least_sectors
+from tilewise.emulator.profiling.counted import AccessCounts
+
+HEAD = """.version 8.0
+.target sm_80
+.address_size 64
+"""
+TYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "v2.u64"}
+REGISTER = {1: "%h1", 2: "%h1", 4: "%r9", 8: "%rd9", 16: "{%rd9, %rd10}"}
+MASKS = {"all": -1, "some": 0x0F3A_5501, "one": 1 << 7, "a half": 0xFFFF}
+
+
+def kernel(body: str, extra: str = "") -> tw.Kernel:
+    text = f"""{HEAD}
+{extra}
+.visible .entry k(.param .u64 offsets, .param .u64 data, .param .u32 mask) {{
+.reg .pred %p<9>;
+.reg .b16 %h<9>;
+.reg .b32 %r<20>;
+.reg .b64 %rd<20>;
+.shared .align 16 .b8 window[32768];
+ld.param.u64 %rd1, [offsets];
+ld.param.u64 %rd2, [data];
+ld.param.u32 %r1, [mask];
+mov.u32 %r2, %tid.x;
+mul.wide.u32 %rd3, %r2, 4;
+add.u64 %rd3, %rd1, %rd3;
+ld.global.u32 %r3, [%rd3];
+mov.u32 %r4, window;
+add.u32 %r5, %r4, %r3;
+cvt.u64.u32 %rd4, %r3;
+add.u64 %rd5, %rd2, %rd4;
+shr.u32 %r6, %r1, %r2;
+and.b32 %r6, %r6, 1;
+setp.ne.u32 %p1, %r6, 0;
+{body}
+ret;
+}}
+"""
+    return tw.Kernel.from_ptx(text, "k")
+
+
+def offsets(rng: np.random.Generator, width: int) -> Array:
+    """Lanes close together, far apart, in step, all the same: what programs do."""
+    kind = rng.integers(5)
+    lanes = np.arange(32)
+    if kind == 0:
+        found = rng.integers(0, 2 ** rng.integers(3, 11), 32)
+    elif kind == 1:
+        found = lanes * rng.integers(0, 40) + rng.integers(0, 40)
+    elif kind == 2:
+        found = (lanes ^ rng.integers(0, 32)) + 32 * rng.integers(0, 8, 32)
+    elif kind == 3:
+        found = lanes // rng.choice([2, 4, 8]) * rng.integers(1, 40)
+    else:
+        found = np.full(32, rng.integers(0, 500))
+    return (found * width % (32768 // width * width)).astype(np.int32)
+
+
+@pytest.mark.parametrize("width", TYPES)
+def test_any_lanes(width: int) -> None:
+    """Loads and stores at addresses out of an array; of both spaces, guarded or not."""
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
+    type_, register = TYPES[width], REGISTER[width]
+    atomic = (
+        f"""@%p1 red.shared.add.u{8 * width} [%r5], {register};
+        @%p1 red.global.add.u{8 * width} [%rd5], {register};"""
+        if width in (4, 8)
+        else ""
+    )
+    k = kernel(
+        f"""@%p1 ld.global.{type_} {register}, [%rd5];
+        @%p1 st.{type_} [%rd5], {register};
+        @%p1 st.shared.{type_} [%r5], {register};
+        @%p1 ld.shared.{type_} {register}, [%r5];
+        {atomic}"""
+    )
+    data = np.zeros(65536, np.uint8)
+    device = tw.device("emulator")
+    lanes = np.arange(32)
+    # Lanes that share an address with one neighbour each, which need not be the next one.
+    paired = [((lanes & ~by) * 17 * width).astype(np.int32) for by in (1, 2, 4)]
+    for mask in MASKS.values():
+        for where in [*paired, *(offsets(rng, width) for _ in range(9))]:
+            there = device.array(data)
+            active = np.array([mask >> i & 1 for i in range(32)], bool)
+            _, *places = counted(k, 1, 32, [device.array(where), there, mask]).places()
+            context = f"seed {seed}, {where.tolist()}, mask {mask:#x}"
+            for place, kind in zip(places[2:5], ("store", "load", "atomic"), strict=False):
+                check_shared(place, kind, where, active, context)
+            assert places[3].turns.sum() == turns(where, active, width, cached=False), context
+            for place in places[4:5]:
+                assert place.sharing.sum() == banks(where, active, width, "store"), context
+            for place in places[5:]:
+                assert place.asked.sum() == asked(where.astype(np.int64) + there.ptr, active, width), context
+            for place in (*places[:2], *places[5:]):
+                at = where.astype(np.int64) + there.ptr
+                assert place.sectors.sum() == pieces(at, active, width, 32), context
+                assert place.lines.sum() == pieces(at, active, width, 128), context
+                if place.action == "load":
+                    assert place.turns.sum() == turns(at, active, width, cached=True), context
+                least = min(pieces(at, active, width, 32), -(-int(active.sum()) * width // 32))
+                assert place.least.sum() == least, context
+                assert place.outside.sum() == 1 and place.shared.sum() == 0, context
+
+
+def turns(at: Array, active: Array, width: int, cached: bool) -> int:
+    """Turns of a load: the words of the most wanted bank; and of the L1, one for every four lines."""
+    words = {int(a) // 4 + i for a in at[active] for i in range(max(width // 4, 1))}
+    most = max(sum(word % 32 == bank for word in words) for bank in range(32))
+    return max(most, -(-pieces(at, active, width, 128) // 4)) if cached else most
+
+
+def asked(at: Array, active: Array, width: int) -> int:
+    """Sectors of an atomic access: each as often as its most wanted word."""
+    words = [int(a) // 4 + i for a in at[active] for i in range(width // 4)]
+    sectors = {word // 8 for word in words}
+    return sum(max(words.count(8 * sector + i) for i in range(8)) for sector in sectors)
+
+
+def check_shared(place: AccessCounts, kind: str, where: Array, active: Array, context: str) -> None:
+    context = f"{kind}, {context}"
+    assert place.runs.sum() == 1 and place.threads.sum() == active.sum(), context
+    for wide, waves in place.waves.items():
+        down = where // wide * wide
+        if (where % wide != where[0] % wide).any():
+            continue  # no such access can be one of this width
+        lanes = 32 if wide <= 4 else 128 // wide
+        expected = banks(down, active, wide, kind)
+        assert waves.sum() == expected, f"{context}, {wide} bytes"
+        assert place.phases[wide].sum() == len(groups(down, active, wide, kind)), f"{context}, {wide} bytes"
+        assert place.ideals[wide].sum() == min(expected, -(-int(active.sum()) // lanes)), (
+            f"{context}, {wide} bytes"
+        )
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("words", [0, 1, 3, 17, 32])
+def test_lanes_in_step(width: int, words: int) -> None:
+    """At ``tid × stride`` from anywhere, whole or guarded; the place within a sector counts."""
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
+    type_, register, stride = TYPES[width], REGISTER[width], words * width
+    k = kernel(
+        f"""mul.lo.u32 %r7, %r2, {stride};
+        add.u32 %r7, %r7, %r4;
+        add.u32 %r7, %r7, %r1;
+        st.shared.{type_} [%r7], {register};
+        ld.shared.{type_} {register}, [%r7];
+        mul.wide.u32 %rd6, %r2, {stride};
+        add.u64 %rd6, %rd6, %rd2;
+        ld.global.{type_} {register}, [%rd6];
+        setp.gt.u32 %p2, %r2, 20;
+        @%p2 st.global.{type_} [%rd6], {register};"""
+    )
+    device = tw.device("emulator")
+    there: Any = device.array(np.zeros(65536, np.uint8))
+    lanes, every = np.arange(32), np.ones(32, bool)
+    for _ in range(6):
+        base, start = (int(x) * width for x in rng.integers(0, 64, 2))
+        _, shared, back, load, store = counted(
+            k, 1, 32, [np.zeros(32, np.int32), there[start:], base]
+        ).places()
+        context = f"seed {seed}, from {base}, {start}"
+        assert shared.waves[width].sum() == banks(base + lanes * stride, every, width), context
+        assert back.waves[width].sum() == banks(base + lanes * stride, every, width, "load"), context
+        at = there.ptr + start + lanes * stride
+        assert load.sectors.sum() == pieces(at, every, width, 32), context
+        assert load.lines.sum() == pieces(at, every, width, 128), context
+        assert load.turns.sum() == turns(at, every, width, cached=True), context
+        assert back.turns.sum() == turns(base + lanes * stride, every, width, cached=False), context
+        assert store.sectors.sum() == pieces(at, lanes > 20, width, 32), context
+        assert store.threads.sum() == 11, context
+
+
+def test_runs_threads_and_multiprocessors() -> None:
+    """A loop whose turns depend on the thread, barriers, a branch that parts the warp; blocks dealt in turn."""
+    text = f"""{HEAD}
+.visible .entry k(.param .u64 out, .param .u32 turns) {{
+.reg .pred %p<4>;
+.reg .b32 %r<9>;
+ld.param.u32 %r1, [turns];
+mov.u32 %r2, %tid.x;
+mov.u32 %r3, 0;
+TOP:
+add.u32 %r3, %r3, 1;
+setp.lt.u32 %p1, %r3, %r1;
+@%p1 bra TOP;
+bar.sync 0;
+setp.lt.u32 %p2, %r2, 40;
+@%p2 bra LOW;
+sub.u32 %r4, %r2, 1;
+bra.uni END;
+LOW:
+add.u32 %r4, %r2, %r2;
+END:
+bar.sync 0;
+exit;
+}}
+"""
+    k = tw.Kernel.from_ptx(text, "k")
+    for workers in (1, 3):
+        counts = counted(k, 7, 80, [np.zeros(1, np.uint8), 9], multiprocessors=3, threads=workers)
+        by_name = {item.name + str(item.line): item for item in counts.instruction_runs()}
+        top = next(item for item in by_name.values() if item.name == "add.u32" and item.runs.sum() > 100)
+        assert top.runs.tolist() == [3 * 9 * blocks for blocks in (3, 2, 2)]  # 80 threads are 3 warps
+        assert top.threads.tolist() == [80 * 9 * blocks for blocks in (3, 2, 2)]
+        bars = [item for item in by_name.values() if item.name == "bar.sync"]
+        assert len(bars) == 2 and all(bar.runs.sum() == 21 and bar.threads.sum() == 560 for bar in bars)
+        split = [item for item in by_name.values() if item.splits is not None]
+        assert (
+            sum(int(item.splits.sum()) for item in split if item.splits is not None) == 7
+        )  # the second warp of each
+        low = [item for item in by_name.values() if item.name == "sub.u32"]
+        assert low[0].runs.sum() == 7 * 2 and low[0].threads.sum() == 7 * 40
+
+
+def test_guards() -> None:
+    """What a guard leaves out is counted apart; the instruction itself ran."""
+    k = kernel("@%p1 add.u32 %r7, %r2, 1;\n@!%p1 st.global.u32 [%rd3], %r7;")
+    counts = counted(k, 2, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 0xFF])
+    add = next(
+        item
+        for item in counts.instruction_runs()
+        if item.name == "add.u32" and item.on_threads is not item.threads
+    )
+    assert (add.runs.sum(), add.threads.sum(), add.on_runs.sum(), add.on_threads.sum()) == (2, 64, 2, 16)
+    _, store = counts.places()
+    assert store.threads.sum() == 48 and store.sectors.sum() == 6
+
+
+def test_a_generic_access_that_goes_to_either_memory() -> None:
+    """To the same offsets within shared and global memory in turn."""
+    k = kernel(
+        """mov.u32 %r7, %ctaid.x;
+        and.b32 %r7, %r7, 1;
+        setp.ne.u32 %p2, %r7, 0;
+        cvt.u64.u32 %rd6, %r5;
+        cvta.shared.u64 %rd6, %rd6;
+        selp.b64 %rd7, %rd6, %rd5, %p2;
+        @%p1 ld.u32 %r9, [%rd7];"""
+    )
+    lanes = np.arange(32, dtype=np.int32) * 4
+    for mask, sectors in ((-1, 4), (1 << 9, 1)):
+        _, place = counted(k, 7, 32, [lanes, np.zeros(32, np.int32), mask], threads=1).places()
+        assert (place.shared.sum(), place.outside.sum(), place.sectors.sum()) == (3, 4, 4 * sectors)
+        assert place.waves[4].sum() == 3
+
+
+def test_nothing_is_ideal_that_takes_more_than_was_taken() -> None:
+    same, apart = [128] * 32, [16 * lane for lane in range(32)]
+    assert (ideal(same, 16), ideal(apart, 16), ideal(same, 4)) == (2, 4, 1)
+    assert (least_sectors(same, 4), least_sectors(apart, 4), least_sectors([None] * 31 + [30], 4)) == (
+        1,
+        4,
+        1,
+    )
+
+
+def test_what_the_fast_build_gives_up() -> None:
+    """A warp that goes on in the general build within a block is counted once."""
+    k = kernel(
+        """mov.u32 %r7, %ctaid.x;
+        mul.lo.u32 %r8, %r7, 0x7ffffff8;
+        add.u32 %r10, %r8, %r2;
+        ld.shared.u32 %r9, [%r4];
+        ld.shared.u32 %r9, [%r4+4];
+        mul.wide.u32 %rd6, %r10, 2;
+        and.b64 %rd7, %rd6, 1023;
+        add.u64 %rd8, %rd7, %rd2;
+        ld.shared.u32 %r9, [%r4+8];
+        ld.global.u8 %h1, [%rd8];"""
+    )
+    counts = counted(k, 3, 32, [np.zeros(32, np.int32), np.zeros(2048, np.uint8), 1])
+    assert counts.handed_over > 0
+    assert [int(place.runs.sum()) for place in counts.places()] == [3] * 5
+    assert {int(item.runs.sum()) for item in counts.instruction_runs()} == {3}
+
+
+def test_matrix_rows() -> None:
+    """ldmatrix: eight rows of 16 bytes a phase, and only the lanes that name a row."""
+    rng = np.random.default_rng()
+    k = kernel(
+        """ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r9}, [%r5];
+        ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r9, %r10}, [%r5];
+        ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r9, %r10, %r11, %r12}, [%r5];"""
+    )
+    lanes = np.arange(32)
+    for _ in range(8):
+        where = (rng.integers(0, 64, 32) * 16).astype(np.int32)
+        _, *places = counted(k, 1, 32, [where, np.zeros(4, np.int32), 1]).places()
+        for place, count in zip(places, (8, 16, 32), strict=True):
+            assert place.waves[16].sum() == banks(where, lanes < count, 16)
+            assert place.ideals[16].sum() == count // 8
+
+
+def test_copies_count_both_ways() -> None:
+    """cp.async reads global memory and writes shared memory; its wavefronts depend on both."""
+    k = kernel(
+        """cp.async.cg.shared.global [%r5], [%rd5], 16;
+        @%p1 cp.async.ca.shared.global [%r5], [%rd3], 4;
+        cp.async.wait_all;"""
+    )
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
+    device = tw.device("emulator")
+    there: Any = device.array(np.zeros(4096, np.uint8))
+    every = np.ones(32, bool)
+    for turn in range(20):
+        mask = (0xF0F1, 1, 1 << 31, 0)[turn % 4]
+        some = np.array([mask >> i & 1 for i in range(32)], bool)
+        where: Any = device.array((rng.integers(0, 64, 32) * 16).astype(np.int32))
+        _, read, fill, read_4, fill_4 = counted(k, 1, 32, [where, there, mask]).places()
+        context = f"seed {seed}, mask {mask:#x}"
+        into = where.numpy().astype(np.int64)
+        wide, narrow = into + there.ptr, where.ptr + 4 * np.arange(32)
+        assert read.sectors.sum() == pieces(wide, every, 16, 32) and read.space == "global", context
+        assert read_4.sectors.sum() == pieces(narrow, some, 4, 32), context
+        assert fill.action == "fill" and fill.passes is not None, context
+        assert fill.waves[16].sum() == copy_waves(into, wide, every, 16), context
+        assert fill_4.waves[4].sum() == copy_waves(into, narrow, some, 4), context
+        assert fill.passes.sum() == copy_passes([int(a) for a in into], [int(a) for a in wide]), context
+        sides = ([int(a) for a in side[some]] for side in (into, narrow))
+        assert fill_4.passes is not None, context
+        assert fill_4.passes.sum() == (copy_passes(*sides) if some.any() else 0), context
+        assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == some.any(), context
+        assert fill_4.threads.sum() == some.sum() and fill_4.runs.sum() == some.any(), context
+
+
+def test_a_warp_s_figures_do_not_depend_on_the_warp_before() -> None:
+    """Lanes at the same distances from one another, but elsewhere within a sector; and copies that differ at one end."""
+    lanes, every = np.arange(32), np.ones(32, bool)
+    bytes_, copy = kernel("ld.global.u8 %h1, [%rd5];"), kernel("cp.async.ca.shared.global [%r5], [%rd3], 4;")
+    for first, second in ((0, 1), (3, 2), (1, 0)):
+        where = np.concatenate([lanes + first, lanes + second]).astype(np.int32)
+        _, read = counted(bytes_, 1, 64, [where, np.zeros(256, np.uint8), 0]).places()
+        assert read.sectors.sum() == 2 + (first > 0) + (second > 0)
+    for steps in ((128, 4), (4, 128), (4, 4)):
+        where = np.concatenate([lanes * step for step in steps]).astype(np.int32)
+        *_, fill = counted(copy, 1, 64, [where, np.zeros(4, np.uint8), 0]).places()
+        assert fill.waves[4].sum() == sum(copy_waves(lanes * step, lanes * 4, every, 4) for step in steps), (
+            steps
+        )
+
+
+def test_a_lane_alone_in_shared_memory_touches_no_sector() -> None:
+    k = kernel("@%p1 ld.shared.u32 %r9, [%r5];")
+    _, read = counted(k, 1, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 1 << 5]).places()
+    assert (read.waves[4].sum(), read.sectors.sum(), read.lines.sum()) == (1, 0, 0)
