@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz import asynchronous
+from tests.triton.compiler import golden
 
 __all__ = ["Sample", "by_hand", "compiled"]
-
-_GOLDEN = Path(__file__).parents[1] / "golden" / "triton"
 
 
 class Sample(NamedTuple):
@@ -173,10 +170,10 @@ def _golden() -> dict[str, Sample]:
         ),
         *("matmul_i8-sm_90", "persistent_described-sm_90"),
     )
-    found = {}
-    for row in json.loads((_GOLDEN / "kernels.json").read_text(encoding="utf-8")):
-        name = f"{row['case']}-sm_{row['arch']}"
-        if name in names:
-            text = (_GOLDEN / f"{name}.ptx").read_text(encoding="utf-8")
-            found[f"triton {name}"] = Sample(text, row["entry"], 1, 32 * row["warps"], row["shared"], None, 1)
-    return found
+    kept = golden()
+    return {
+        f"triton {name}": Sample(
+            kept[name].ptx, kept[name].entry, 1, 32 * kept[name].warps, kept[name].shared, None, 1
+        )
+        for name in names
+    }

@@ -296,7 +296,7 @@ def test_a_finding_says_which_argument_and_calls_the_kernel_by_its_name() -> Non
     text = """struct Part { int n; float *p; };
 template <int n> __global__ void shifted(const float *x, Part part, float *z) {
     part.p[threadIdx.x ^ 1] = part.p[threadIdx.x] + x[threadIdx.x];
-    if (n == 1) z[threadIdx.x * 65] = 0;
+    if (n == 1) z[threadIdx.x + 1] = 0;
 }"""
     x, array = np.zeros(64, np.float32), open_emulator().array(np.ones(64, np.float32))
     part = np.array((64, array.ptr), np.dtype([("n", "i4"), ("p", "u8")], align=True))
