@@ -1,4 +1,4 @@
-"""Loads and stores of one to four elements a lane, whose places only the run knows."""
+"""Loads and stores of one to four elements a lane: at places that only the run knows, and side by side."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ RUNNING = {
 @functools.cache
 def kernel(element: str, threads: str) -> tw.Kernel:
     source = f"""
-    extern "C" __global__ void move({element} *to, const {element} *from, const int *reads, const int *writes)
+    extern "C" __global__ void move({element} *to, {element} *beside, const {element} *from, const int *reads,
+                                   const int *writes)
     {{
         const {element} *place = from + reads[threadIdx.x];
         asm volatile("mov.u64 %0, %0;" : "+l"(place)); // of every lane, whether it runs or not
-        if ({threads}) to[writes[threadIdx.x]] = *place;
+        if ({threads}) to[writes[threadIdx.x]] = beside[threadIdx.x] = *place;
     }}"""
     return tw.Kernel(source, "move", "sm_90")
 
@@ -63,5 +64,8 @@ def test_each_lane_has_its_own(element: str, dtype: str, each: int, threads: str
             wanted = target.copy()
             wanted[writes[running]] = source[reads[running]]
             lists = [np.ascontiguousarray(places, np.int32) for places in (reads, writes)]
-            kernel(element, threads)(BLOCKS, LANES, [target, source, *lists], device="emulator")
+            beside = np.zeros((LANES, each), dtype)
+            arrays = [target, beside, source, *lists]
+            kernel(element, threads)(BLOCKS, LANES, arrays, device="emulator")
             np.testing.assert_array_equal(target, wanted)
+            np.testing.assert_array_equal(beside, np.where(running[:, None], source[reads], 0))
