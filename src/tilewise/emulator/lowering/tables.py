@@ -69,7 +69,7 @@ def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
 
 
 def waits(*names: str, **facts: Any) -> Callable[[Any], Any]:
-    """Enter rows of operations at which a warp may stop: ``lower(lowering, instruction) -> answer``."""
+    """Enter rows of operations at which a warp may stop: ``lower(context, instruction) -> answer``."""
 
     def enter_all(function: Callable[[Context, Instruction], Value | None]) -> Any:
         enter(*names, wait=function, **facts)

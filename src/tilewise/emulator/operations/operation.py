@@ -100,8 +100,8 @@ class Operation:
     # Its lowering. A pure one has a form and computes; others emit code; at some a warp may stop.
     form: Callable[[Instruction], OperandTypes] | None = None
     compute: Callable[..., Any] | None = None  # (emitter, instruction, *sources) → result(s)
-    emit: Callable[[Any, Instruction], None] | None = None  # (lowering, instruction)
-    wait: Callable[[Any, Instruction], Any] | None = None  # (lowering, instruction) → answer
+    emit: Callable[[Any, Instruction], None] | None = None  # (context, instruction)
+    wait: Callable[[Any, Instruction], Any] | None = None  # (context, instruction) → answer
 
     # Operands and results.
     has_result: bool = True  # whether its first operand is a destination
