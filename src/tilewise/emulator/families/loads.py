@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewise.emulator.llvm.emit import Value, join, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
+from tilewise.emulator.lowering.interleave import is_transposed, separate, separate_rows
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
     access_by_lane,
@@ -87,9 +87,9 @@ def _load_runs(e: Context, access: MemoryAccess, pointer: str) -> list[Value]:
         rows = e.set("<32 x ptr>", f"getelementptr i8, ptr {pointer}, {offsets}")
         return gather(e, access, rows)
     if is_transposed(element, size):
-        pointers_at = {lane: e.offset(pointer, lane) for lane in sorted(set(access.lanes))}
-        each = [pointers_at[lane] for lane in access.lanes]
-        return load_rows(e, element, size, each, width, access.volatile)
+        row = f"<{size} x {element}>"  # NOTE: lanes at one place share a load, so that they see the same
+        found = {at: _load_row(e, row, e.offset(pointer, at), access) for at in sorted(set(access.lanes))}
+        return separate_rows(e, [found[at] for at in access.lanes])
     longest = max(end - start for start, end in runs)
     pieces = []
     for start, end in runs:

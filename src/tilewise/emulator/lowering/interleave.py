@@ -20,11 +20,9 @@ def is_transposed(element: str, count: int) -> bool:
     return count == _WORDS and element in ("i32", "float")
 
 
-def load_rows(
-    e: Emitter, element: str, count: int, places: list[str], align: int, volatile: bool = False
-) -> list[Value]:
+def load_rows(e: Emitter, element: str, count: int, places: list[str], align: int) -> list[Value]:
     """Load what each lane has at its place; return the vectors of their first elements, second ones, …"""
-    return separate_rows(e, [e.load(f"<{count} x {element}>", place, align, volatile) for place in places])
+    return separate_rows(e, [e.load(f"<{count} x {element}>", place, align) for place in places])
 
 
 def separate_rows(e: Emitter, rows: list[Value]) -> list[Value]:
