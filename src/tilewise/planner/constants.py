@@ -237,6 +237,11 @@ _TENSOR_SHARE = (
     0.75  # of the tensor cores' peak, the most that mma.sync is taken to reach where that is little
 )
 _ASSUMED = "h200"
+# Of GPUs with the measured one's chip, the power limit by its share of the measured one's 700 W. A GH200 has its limit
+# together with its CPU, and is taken to have what an H200 has.
+_SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 700, "h100-pcie": 350 / 700}
+# Of those with less L2, `straddling`: as three products with tiles of 176 columns took on an H100 (2026-11-25).
+_STRADDLING_IN_LESS_L2 = 3.0
 
 
 def scaled(gpu: Gpu | None) -> Constants:
@@ -244,7 +249,7 @@ def scaled(gpu: Gpu | None) -> Constants:
 
     NOTE: these were never measured. Rates per clock follow the table's peaks, where ours is not lower anyway, and L2
     its memory; what a step costs beside them and latencies are taken as they are on the measured GPU, and power as no
-    limit.
+    limit. GPUs with the measured one's chip have its L2, and its power by their limits.
     None stands for a GPU that is in no table: it counts as the measured one.
     """
     model = FITTED[_ASSUMED]
@@ -254,6 +259,7 @@ def scaled(gpu: Gpu | None) -> Constants:
     memory = gpu.memory_bandwidth / known.memory_bandwidth
     cores = gpu.cores_per_sm / known.cores_per_sm
     clock = gpu.boost_mhz * 1e6
+    share_of_l2 = memory * known.sms * model.clock / (gpu.sms * clock)
     doubles = (gpu.peaks.fp64 or math.inf) / (2 * gpu.sms * clock)
     peak = (
         max(gpu.peaks.fp16_fp32 or 0.0, gpu.peaks.bf16 or 0.0)
@@ -285,12 +291,18 @@ def scaled(gpu: Gpu | None) -> Constants:
             else replace(unit, macs_per_clock=unit.macs_per_clock * cores)
         )
 
-    return replace(
+    model = replace(
         model,
         clock=clock,
-        l2_bytes_per_clock=model.l2_bytes_per_clock * memory * known.sms * model.clock / (gpu.sms * clock),
         memory_bandwidth=model.memory_bandwidth * memory,
-        workspace_bandwidth=model.workspace_bandwidth * memory,
         units={name: rescale(name, unit) for name, unit in model.units.items()},
+    )
+    if gpu.name in _SAME_CHIP:
+        straddling = model.straddling if gpu.l2_bytes >= known.l2_bytes else _STRADDLING_IN_LESS_L2
+        return replace(model, watts=model.watts * _SAME_CHIP[gpu.name], straddling=straddling)
+    return replace(
+        model,
+        l2_bytes_per_clock=model.l2_bytes_per_clock * share_of_l2,
+        workspace_bandwidth=model.workspace_bandwidth * memory,
         watts=math.inf,
     )

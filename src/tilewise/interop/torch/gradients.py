@@ -1,5 +1,7 @@
 """Gradients of fused products: dA = dP · Bᴴ and dB = Aᴴ · dP by our kernels, with dP = dY · activation'(pre).
 
+Each lies as its operand does: autograd would copy the gradient of a weight that lies another way.
+
 ``pre``, what the activation was given, is stored by the launch of the forward pass where the result alone does not say
 it. dP is an operand of both products and the result of neither, so torch's own derivatives of activations make it, in
 one pass over dY.
@@ -36,11 +38,12 @@ Gradients = tuple[torch.Tensor | None, ...]
 def start_product(terms: Terms) -> tuple[torch.Tensor, torch.Tensor]:
     """The product of tensors in memory, and ``pre``, the result again if it is not kept."""
     a, b, bias, c, residual, activation, alpha, beta, keep, device = terms
+    # NOTE: compiled code takes no device, not even None.
+    more: dict[str, Any] = {} if device is None else {"device": device}
     if not keep:
-        more: dict[str, Any] = {} if c is None else {"c": c, "beta": beta}
-        result = tw.matmul(
-            a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, device=device, **more
-        )
+        if c is not None:
+            more |= {"c": c, "beta": beta}
+        result = tw.matmul(a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, **more)
         return result, result
     pre = torch.empty(product_shape(a.shape, b.shape), dtype=result_dtype(a, b), device=a.device)
     given: dict[str, Any] = {"pre": pre}
@@ -54,7 +57,7 @@ def start_product(terms: Terms) -> tuple[torch.Tensor, torch.Tensor]:
     text = f"{activation}(keep(pre, {text}))"
     if residual is not None:
         text, given["residual"] = f"{text} + residual", residual
-    return tw.matmul(a, b, epilogue=tw.epilogue(text, **given), device=device), pre
+    return tw.matmul(a, b, epilogue=tw.epilogue(text, **given), **more), pre
 
 
 # ── backward ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,6 +75,7 @@ def remember(
     need_a, need_b, *others = needs
     ctx.terms = Terms(None, None, None, None, None, *terms[OPERANDS:])  # type: ignore[arg-type]
     ctx.likes = tuple(None if one is None else (one.shape, one.dtype) for one in terms.operands)
+    ctx.turned = _lies_in_columns(terms.a), _lies_in_columns(terms.b)
     ctx.set_materialize_grads(False)
     derived = terms.activation is not None and (need_a or need_b or any(others[:2]))
     ctx.from_result = derived and not needs_pre(terms.activation, terms.residual)
@@ -144,16 +148,32 @@ def _of_factors(
     if len(b_shape) == 1:
         gradient = gradient.unsqueeze(-1)
         b = b if b is None else b.unsqueeze(1)
+    a_turned, b_turned = ctx.turned
+    alpha = ctx.terms.alpha
     d_a = d_b = None
     if ctx.needs[0] and b is not None:
-        d_a = multiply(gradient, _adjoint(b), alpha=ctx.terms.alpha)
+        d_a = _multiply_lying(gradient, _adjoint(b), alpha, a_turned, multiply)
         d_a = d_a.squeeze(-2) if len(a_shape) == 1 else d_a
     if ctx.needs[1] and a is not None:
         if len(b_shape) <= 2 and a.ndim > 2:  # one product over all rows of the stack
             a, gradient = a.flatten(0, -2), gradient.flatten(0, -2)
-        d_b = multiply(_adjoint(a), gradient, alpha=ctx.terms.alpha)
+        d_b = _multiply_lying(_adjoint(a), gradient, alpha, b_turned, multiply)
         d_b = d_b.squeeze(-1) if len(b_shape) == 1 else d_b
     return d_a, d_b
+
+
+def _multiply_lying(
+    left: torch.Tensor, right: torch.Tensor, alpha: float, turned: bool, multiply: Multiply
+) -> torch.Tensor:
+    """The product in memory by rows, or ``turned``, by columns."""
+    if turned:
+        return multiply(right.mT, left.mT, alpha=alpha).mT
+    return multiply(left, right, alpha=alpha)
+
+
+def _lies_in_columns(operand: torch.Tensor) -> bool:
+    """Whether neighbours in a column are neighbours in memory, and those in a row are not."""
+    return operand.ndim > 1 and operand.stride(-2) == 1 and operand.stride(-1) != 1
 
 
 def _adjoint(matrix: torch.Tensor) -> torch.Tensor:
