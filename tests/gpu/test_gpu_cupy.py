@@ -42,7 +42,12 @@ def test_views_and_results_in_place() -> None:
 
 
 def test_a_bias_and_a_residual_of_cupys() -> None:
-    (a, on_a), (b, on_b), (bias, on_bias), (rest, on_rest) = drawn(64, 48), drawn(48, 80), drawn(80), drawn(64, 80)
+    (a, on_a), (b, on_b), (bias, on_bias), (rest, on_rest) = (
+        drawn(64, 48),
+        drawn(48, 80),
+        drawn(80),
+        drawn(64, 80),
+    )
     found = tw.matmul(on_a, on_b, bias=on_bias, activation="relu", residual=on_rest).get()
     exact = np.maximum(a.astype("f8") @ b.astype("f8") + bias, 0) + rest
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-4)

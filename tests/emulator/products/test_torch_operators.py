@@ -160,6 +160,20 @@ def test_operands_that_lie_in_any_way() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(linear(x, weight.T), (x, weight), direction))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_gradient_lies_as_its_operand_does(turned: bool) -> None:
+    """Autograd would copy that of a parameter which lies in another way."""
+
+    def lie(rows: int, columns: int) -> Any:
+        made = random(columns, rows).detach().T if turned else random(rows, columns).detach()
+        return made.requires_grad_()
+
+    for multiply, shapes in ((tw.linear, ((6, 4), (5, 4))), (tw.matmul, ((6, 4), (4, 5)))):
+        operands = [lie(*shape) for shape in shapes]
+        found = torch.autograd.grad(multiply(*operands).sum(), operands)
+        assert [one.stride() for one in found] == [one.stride() for one in operands]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_narrow_types(dtype: Any) -> None:
     """Of each result and gradient no element is farther from float64's than a few roundings of what was summed."""

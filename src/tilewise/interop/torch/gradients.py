@@ -20,6 +20,7 @@ from tilewise.interop.torch.batching import map_product, product_shape
 from tilewise.interop.torch.terms import OPERANDS, Terms, needs_pre, result_dtype
 
 __all__ = [
+    "RecordedLinear",
     "RecordedProduct",
     "TransformedProduct",
     "differentiate",
@@ -64,28 +65,39 @@ def start_product(terms: Terms) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def remember(
-    ctx: Any, needs: tuple[bool, ...], terms: Terms, result: torch.Tensor, pre: torch.Tensor
+    ctx: Any,
+    needs: tuple[bool, ...],
+    terms: Terms,
+    result: torch.Tensor,
+    pre: torch.Tensor,
+    weight: torch.Tensor | None = None,
 ) -> None:
     """Save for :func:`differentiate` what it needs of a forward pass, and nothing more.
 
-    ``needs`` says which operands need a gradient.
+    ``needs`` says which operands need a gradient. ``weight`` is what ``b`` is the transpose of, if that was given.
     NOTE: the dispatcher leaves out arguments at the end that have their defaults.
     """
     ctx.needs = needs = (*needs, *(False,) * OPERANDS)[:OPERANDS]
-    need_a, need_b, *others = needs
-    ctx.terms = Terms(None, None, None, None, None, *terms[OPERANDS:])  # type: ignore[arg-type]
-    ctx.likes = tuple(None if one is None else (one.shape, one.dtype) for one in terms.operands)
-    ctx.turned = _lies_in_columns(terms.a), _lies_in_columns(terms.b)
+    need_a, need_b, need_bias, need_c, _ = needs
+    a, b, bias, c, _, activation, alpha, beta, keep, _ = terms
+    ctx.activation, ctx.alpha, ctx.beta = activation, alpha, beta
+    ctx.turned = _lies_in_columns(a), _lies_in_columns(b)
+    ctx.has_weight = weight is not None
+    b = b if weight is None else weight  # NOTE: no view of it, which second derivatives would not go through
+    ctx.likes = [None if one is None else (one.shape, one.dtype) for one in (a, b, bias, c, terms.residual)]
     ctx.set_materialize_grads(False)
-    derived = terms.activation is not None and (need_a or need_b or any(others[:2]))
-    ctx.from_result = derived and not needs_pre(terms.activation, terms.residual)
-    ctx.recomputes = derived and not ctx.from_result and not terms.keep
+    ctx.from_result = ctx.recomputes = False
+    if activation is None or not (need_a or need_b or need_bias or need_c):
+        ctx.save_for_backward(a if need_b else None, b if need_a else None, None, None, None)
+        return
+    ctx.from_result = not needs_pre(activation, terms.residual)
+    ctx.recomputes = again = not ctx.from_result and not keep
     ctx.save_for_backward(
-        terms.a if need_b or ctx.recomputes else None,
-        terms.b if need_a or ctx.recomputes else None,
-        terms.bias if ctx.recomputes else None,
-        terms.c if ctx.recomputes else None,
-        result if ctx.from_result else pre if derived and not ctx.recomputes else None,
+        a if need_b or again else None,
+        b if need_a or again else None,
+        bias if again else None,
+        c if again else None,
+        result if ctx.from_result else None if again else pre,
     )
 
 
@@ -94,24 +106,24 @@ def differentiate(
 ) -> Gradients:
     """The gradients of the operands, None for one that needs none. ``multiply`` is a product that has gradients."""
     a, b, bias, c, saved = ctx.saved_tensors
-    terms = ctx.terms
-    needs = ctx.needs
-    d_residual = d_result if needs[4] else None
-    if d_result is not None and terms.activation is not None and any(needs[:4]):
+    need_a, need_b, need_bias, need_c, need_residual = ctx.needs
+    d_residual = d_result if need_residual else None
+    if d_result is not None and ctx.activation is not None and (need_a or need_b or need_bias or need_c):
         if ctx.recomputes:
-            more = {} if c is None else {"c": c, "beta": terms.beta}
-            saved = multiply(a, b, bias=bias, alpha=terms.alpha, **more)
-        d_result = _through_activation(terms.activation, d_result, saved, ctx.from_result)
+            more = {} if c is None else {"c": c, "beta": ctx.beta}
+            saved = multiply(a, b.mT if ctx.has_weight else b, bias=bias, alpha=ctx.alpha, **more)
+        d_result = _through_activation(ctx.activation, d_result, saved, ctx.from_result)
     if d_pre is not None:  # of a second derivative, which goes through what was kept
         d_result = d_pre if d_result is None else d_result + d_pre
-    d_a, d_b = (None, None)
+    d_a, d_b, d_bias, d_c = None, None, None, None
     if d_result is not None:
         d_a, d_b = _of_factors(ctx, a, b, d_result, multiply)
-    d_c = d_result * terms.beta if needs[3] and d_result is not None and terms.beta != 1 else d_result
-    every = (d_a, d_b, d_result, d_c, d_residual)
+        d_bias = d_result if need_bias else None
+        if need_c:
+            d_c = d_result if ctx.beta == 1 else d_result * ctx.beta
     return tuple(
-        _sum_to(one, *like) if need and one is not None and like is not None else None
-        for one, like, need in zip(every, ctx.likes, needs, strict=True)
+        one if one is None or like is None else _sum_to(one, *like)
+        for one, like in zip((d_a, d_b, d_bias, d_c, d_residual), ctx.likes, strict=True)
     )
 
 
@@ -149,36 +161,34 @@ def _of_factors(
         gradient = gradient.unsqueeze(-1)
         b = b if b is None else b.unsqueeze(1)
     a_turned, b_turned = ctx.turned
-    alpha = ctx.terms.alpha
     d_a = d_b = None
     if ctx.needs[0] and b is not None:
-        d_a = _multiply_lying(gradient, _adjoint(b), alpha, a_turned, multiply)
+        if a_turned:
+            d_a = multiply(_conjugate(b.mT if ctx.has_weight else b), gradient.mT, alpha=ctx.alpha).mT
+        else:
+            d_a = multiply(gradient, _conjugate(b if ctx.has_weight else b.mT), alpha=ctx.alpha)
         d_a = d_a.squeeze(-2) if len(a_shape) == 1 else d_a
     if ctx.needs[1] and a is not None:
         if len(b_shape) <= 2 and a.ndim > 2:  # one product over all rows of the stack
             a, gradient = a.flatten(0, -2), gradient.flatten(0, -2)
-        d_b = _multiply_lying(_adjoint(a), gradient, alpha, b_turned, multiply)
+        if b_turned:
+            d_b = multiply(gradient.mT, _conjugate(a), alpha=ctx.alpha)
+        else:
+            d_b = multiply(_conjugate(a.mT), gradient, alpha=ctx.alpha)
+        d_b = d_b if b_turned == ctx.has_weight else d_b.mT
         d_b = d_b.squeeze(-1) if len(b_shape) == 1 else d_b
     return d_a, d_b
 
 
-def _multiply_lying(
-    left: torch.Tensor, right: torch.Tensor, alpha: float, turned: bool, multiply: Multiply
-) -> torch.Tensor:
-    """The product in memory by rows, or ``turned``, by columns."""
-    if turned:
-        return multiply(right.mT, left.mT, alpha=alpha).mT
-    return multiply(left, right, alpha=alpha)
-
-
 def _lies_in_columns(operand: torch.Tensor) -> bool:
     """Whether neighbours in a column are neighbours in memory, and those in a row are not."""
-    return operand.ndim > 1 and operand.stride(-2) == 1 and operand.stride(-1) != 1
+    strides = operand.stride()
+    return len(strides) > 1 and bool(strides[-2] == 1) and bool(strides[-1] != 1)  # NOTE: they may be symbols
 
 
-def _adjoint(matrix: torch.Tensor) -> torch.Tensor:
-    """The transpose; of complex numbers conjugated, in memory of its own."""
-    return matrix.mH.resolve_conj() if matrix.is_complex() else matrix.mT
+def _conjugate(matrix: torch.Tensor) -> torch.Tensor:
+    """Of complex numbers the conjugates, in memory of their own."""
+    return matrix.conj().resolve_conj() if matrix.is_complex() else matrix
 
 
 def _sum_to(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
@@ -192,17 +202,19 @@ def _sum_to(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> to
 
 def needs_dispatcher(operands: Sequence[torch.Tensor | None]) -> bool:
     """Whether a launch of these is no launch but has to be traced: something is watching, or they stand for tensors."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or any(one is not None and (one.is_meta or isinstance(one, FakeTensor)) for one in operands)
-    )
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None:
+        return True
+    for one in operands:  # noqa: SIM110 -- every call of a layer runs this, and any(...) takes twice as long
+        if one is not None and (one.is_meta or isinstance(one, FakeTensor)):
+            return True
+    return False
 
 
-class RecordedProduct(torch.autograd.Function):
+class RecordedProduct(torch.autograd.function._SingleLevelFunction):
     """A product in memory that autograd records, without torch's dispatcher.
 
     ``apply`` takes the terms; what it gives is the result, and ``pre`` with it if that is kept.
+    NOTE: Function would look first whether ``torch.func`` is active, in as much time again; whoever calls this knows.
     """
 
     @staticmethod
@@ -219,7 +231,19 @@ class RecordedProduct(torch.autograd.Function):
         return (*differentiate(ctx, d_result, d_pre, tw.matmul), *(None,) * (len(Terms._fields) - OPERANDS))
 
 
-class TransformedProduct(RecordedProduct):
+class RecordedLinear(RecordedProduct):
+    """The same of ``x`` and a weight of shape (out, in), whose transpose autograd need not record by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, *others: Any) -> Any:
+        """Launch, and save what the backward pass needs."""
+        terms = Terms(x, weight.mT, *others)
+        result, pre = start_product(terms)
+        remember(ctx, ctx.needs_input_grad, terms, result, pre, weight)
+        return (result, pre) if terms.keep else result
+
+
+class TransformedProduct(RecordedProduct, torch.autograd.Function):
     """The same in ``torch.func``, which asks for the context by itself; for that every call costs more."""
 
     @staticmethod

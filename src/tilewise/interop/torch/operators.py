@@ -19,6 +19,7 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.interop.torch.batching import map_product, product_shape
 from tilewise.interop.torch.gradients import (
+    RecordedLinear,
     RecordedProduct,
     TransformedProduct,
     differentiate,
@@ -33,7 +34,9 @@ __all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "refuse"]
 _torch: Any = torch  # for what torch leaves without types
 _single_level: Any = autograd_function
 _flop_counter: Any = flop_counter
+_functorch: Any = _torch._C._functorch
 _recorded: Any = RecordedProduct
+_recorded_linear: Any = RecordedLinear
 _transformed: Any = TransformedProduct
 _LIBRARY: Any = _torch.library.Library("tilewise", "DEF")
 _TERMS = (
@@ -48,6 +51,7 @@ _LIBRARY.define(
 _LIBRARY.define(
     f"_product(Tensor a, Tensor b, {_TERMS}, bool keep=False, str? device=None) -> (Tensor, Tensor)"
 )
+_TENSOR_OR_NONE = (torch.Tensor, type(None))
 _NOT_A_SHAPE = "must broadcast to the result's shape"
 
 
@@ -57,7 +61,7 @@ _NOT_A_SHAPE = "must broadcast to the result's shape"
 def _check_tensors(names: Sequence[str], operands: Sequence[Any]) -> None:
     """Refuse arrays of other libraries beside tensors that record gradients."""
     for name, one in zip(names, operands, strict=False):
-        if one is not None and not isinstance(one, torch.Tensor):
+        if not isinstance(one, _TENSOR_OR_NONE):
             rule = "must be a torch.Tensor where another one requires a gradient or is in a transform"
             raise ArgumentError(name, rule, type(one).__name__, f"use torch.as_tensor({name})")
 
@@ -177,7 +181,11 @@ def _map_batch(info: Any, in_dims: Any, *args: Any) -> Any:
 
 def _records(operands: Sequence[torch.Tensor | None]) -> bool:
     """Whether autograd records an operation on these."""
-    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in operands)
+    if torch.is_grad_enabled():
+        for one in operands:
+            if one is not None and one.requires_grad:
+                return True
+    return False
 
 
 def _compose_matmul(
@@ -267,7 +275,8 @@ def matmul(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
-    refuse(arithmetic=arithmetic)
+    if arithmetic is not None:
+        refuse(arithmetic=arithmetic)
     _check_tensors(Terms._fields, (a, b, bias, c, residual))
     factor = 1.0 if beta is None else beta
     return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
@@ -284,9 +293,23 @@ def linear(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.linear` of tensors, by the cheapest way that records gradients where they are wanted."""
-    refuse(arithmetic=arithmetic)
+    if arithmetic is not None:
+        refuse(arithmetic=arithmetic)
     _check_tensors(("x", "weight", "bias", "residual"), (x, weight, bias, residual))
     _check_linear(x, weight)
+    operands = x, weight, bias, None, residual
+    if (
+        _records(operands)
+        and not torch._C._are_functorch_transforms_active()
+        and not needs_dispatcher(operands)
+    ):
+        check_activation(activation)
+        _refuse_tangents(operands)
+        keep = needs_pre(activation, residual)
+        terms = (*map(_unwrap, operands), activation, 1.0, 1.0, keep, device)
+        made = _recorded_linear.apply(*terms)
+        result: torch.Tensor = made[0] if keep else made
+        return result
     return _multiply(x, weight.mT, bias, None, residual, activation, 1.0, 1.0, device)
 
 
@@ -328,11 +351,16 @@ def _multiply(
         _check_terms(terms, product_shape(a.shape, b.shape))
         made = _transformed.apply(*terms)
     elif records:
-        made = _recorded.apply(*terms)
+        made = _recorded.apply(*map(_unwrap, operands), activation, alpha, beta, keep, device)
     else:
         return start_product(terms)[0]
     result: torch.Tensor = made[0] if keep else made
     return result
+
+
+def _unwrap(operand: torch.Tensor | None) -> torch.Tensor | None:
+    """The tensor in what a transform that has ended left around it."""
+    return operand if operand is None else _functorch.unwrap_if_dead(operand)
 
 
 # ── torch.compile ────────────────────────────────────────────────────────────────────────────────────────
