@@ -3,28 +3,26 @@
 Each lies as its operand does: autograd would copy the gradient of a weight that lies another way.
 
 ``pre``, what the activation was given, is stored by the launch of the forward pass where the result alone does not say
-it. dP is an operand of both products and the result of neither, so torch's own derivatives of activations make it, in
-one pass over dY.
+it. dP is an operand of both products and the result of neither: one pass over dY makes it, and the gradient of a bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 import tilewise as tw
+from tilewise.interop.torch.activation_gradients import pass_back
 from tilewise.interop.torch.batching import map_product, product_shape
-from tilewise.interop.torch.terms import OPERANDS, Terms, needs_pre, result_dtype
+from tilewise.interop.torch.terms import OPERANDS, Terms, needs_dispatcher, needs_pre, result_dtype
 
 __all__ = [
     "RecordedLinear",
     "RecordedProduct",
     "TransformedProduct",
     "differentiate",
-    "needs_dispatcher",
     "remember",
     "start_product",
 ]
@@ -108,17 +106,21 @@ def differentiate(
     a, b, bias, c, saved = ctx.saved_tensors
     need_a, need_b, need_bias, need_c, need_residual = ctx.needs
     d_residual = d_result if need_residual else None
+    d_bias = None
     if d_result is not None and ctx.activation is not None and (need_a or need_b or need_bias or need_c):
         if ctx.recomputes:
             more = {} if c is None else {"c": c, "beta": ctx.beta}
             saved = multiply(a, b.mT if ctx.has_weight else b, bias=bias, alpha=ctx.alpha, **more)
-        d_result = _through_activation(ctx.activation, d_result, saved, ctx.from_result)
+        d_result, d_bias = _through_activation(ctx, d_result, saved, d_pre is None)
+    elif d_result is not None and d_pre is None and _wants_sums(ctx, d_result):
+        passed = pass_back(d_result, None, None, False, True)
+        d_bias = passed and passed.sums
     if d_pre is not None:  # of a second derivative, which goes through what was kept
         d_result = d_pre if d_result is None else d_result + d_pre
-    d_a, d_b, d_bias, d_c = None, None, None, None
+    d_a, d_b, d_c = None, None, None
     if d_result is not None:
         d_a, d_b = _of_factors(ctx, a, b, d_result, multiply)
-        d_bias = d_result if need_bias else None
+        d_bias = d_result if need_bias and d_bias is None else d_bias
         if need_c:
             d_c = d_result if ctx.beta == 1 else d_result * ctx.beta
     return tuple(
@@ -127,10 +129,22 @@ def differentiate(
     )
 
 
+def _wants_sums(ctx: Any, gradient: torch.Tensor) -> bool:
+    """Whether the gradient of the bias is what the columns of the result's add up to."""
+    shape, dtype = ctx.likes[2] or (None, None)
+    return bool(ctx.needs[2]) and shape == gradient.shape[-1:] and dtype == gradient.dtype
+
+
 def _through_activation(
-    name: str, gradient: torch.Tensor, saved: torch.Tensor, from_result: bool
-) -> torch.Tensor:
-    """dY · activation'(pre), of pre or of the activation's own value."""
+    ctx: Any, gradient: torch.Tensor, saved: torch.Tensor, alone: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """dY · activation'(pre), of pre or of the activation's own value; and the gradient of the bias, where the same pass
+    gives it: if ``alone``, nothing else goes into it.
+    """
+    name, from_result = ctx.activation, ctx.from_result
+    passed = pass_back(gradient, saved, name, from_result, alone and _wants_sums(ctx, gradient))
+    if passed is not None:
+        return passed
     aten = torch.ops.aten
     result: torch.Tensor
     if name == "relu":
@@ -146,7 +160,7 @@ def _through_activation(
         result = aten.silu_backward(gradient, saved)
     else:
         result = aten.gelu_backward(gradient, saved, approximate="none" if name == "gelu" else "tanh")
-    return result
+    return result, None
 
 
 def _of_factors(
@@ -198,16 +212,6 @@ def _sum_to(gradient: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> to
     if gradient.is_complex() and not dtype.is_complex:
         gradient = gradient.real
     return gradient if gradient.dtype == dtype else gradient.to(dtype)
-
-
-def needs_dispatcher(operands: Sequence[torch.Tensor | None]) -> bool:
-    """Whether a launch of these is no launch but has to be traced: something is watching, or they stand for tensors."""
-    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None:
-        return True
-    for one in operands:  # noqa: SIM110 -- every call of a layer runs this, and any(...) takes twice as long
-        if one is not None and (one.is_meta or isinstance(one, FakeTensor)):
-            return True
-    return False
 
 
 class RecordedProduct(torch.autograd.function._SingleLevelFunction):

@@ -23,11 +23,10 @@ from tilewise.interop.torch.gradients import (
     RecordedProduct,
     TransformedProduct,
     differentiate,
-    needs_dispatcher,
     remember,
     start_product,
 )
-from tilewise.interop.torch.terms import Terms, check_activation, needs_pre, result_dtype
+from tilewise.interop.torch.terms import Terms, check_activation, needs_dispatcher, needs_pre, result_dtype
 
 __all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "refuse"]
 

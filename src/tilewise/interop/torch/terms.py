@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tilewise import interop
 from tilewise.errors import UnknownNameError
 from tilewise.expression import ACTIVATIONS
 
-__all__ = ["OPERANDS", "Terms", "check_activation", "needs_pre", "result_dtype"]
+__all__ = ["OPERANDS", "Terms", "check_activation", "needs_dispatcher", "needs_pre", "result_dtype"]
 
 OPERANDS = 5  # of the terms are tensors
 # Activations whose derivative is known from their own value: nothing else is kept for the backward pass.
@@ -55,3 +57,13 @@ def result_dtype(a: torch.Tensor, b: torch.Tensor) -> torch.dtype:
     left, right = (str(one.dtype).removeprefix("torch.") for one in (a, b))
     found: torch.dtype = getattr(torch, interop.result_type(left, right, exact=True))
     return found
+
+
+def needs_dispatcher(operands: Sequence[torch.Tensor | None]) -> bool:
+    """Whether a launch of these is no launch but has to be traced: something is watching, or they stand for tensors."""
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None:
+        return True
+    for one in operands:  # noqa: SIM110 -- every call of a layer runs this, and any(...) takes twice as long
+        if one is not None and (one.is_meta or isinstance(one, FakeTensor)):
+            return True
+    return False

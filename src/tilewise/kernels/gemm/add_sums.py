@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.slots import Gap, Slot, constant
 
-__all__ = ["add_steps"]
+__all__ = ["add_columns", "add_steps"]
 
 _FILE = Path(__file__).with_suffix(".cu")
 _LANES, _THREADS = 32, 1024
@@ -35,23 +36,23 @@ def _add(parts: PartialSums, target: Operand, operands: Operands, arch: str) -> 
     stack = operands.stack
     if is_of_all_matrices(operands, target):
         column, count, stack = replace(column, stack=()), count * operands.batch, ()
-    blocks = ceil_div(length, _LANES)
-    for size in stack:
-        blocks *= size
-    if not blocks:
+    if not length * math.prod(stack):
         return None
     from_ = Slot(bytes(8), (Gap(0, PARTIALS, parts.offset),)) if count else Slot(bytes(8))
+    early = arch_capability(arch) >= _WAITS_FROM
+    return _add_up(from_, column, count, operands.epilogue_type, stack, parts.of_columns, early)
+
+
+def add_columns(parts: Slot, to: Operand, count: int, sum_type: str) -> Step:
+    """The launch that adds up ``count`` rows of sums; ``to`` is a column of as many rows as these have columns."""
+    return _add_up(parts, to, count, sum_type, (), True, True)
+
+
+def _add_up(
+    parts: Slot, to: Operand, count: int, sum_type: str, stack: tuple[int, ...], of_columns: bool, early: bool
+) -> Step:
+    defines = {"SUM": sum_type, "RESULT": to.dtype, "OF_COLUMNS": int(of_columns), "THREADS": _THREADS}
     numbers = constant("I", count), constant("I", max(stack[-1] if stack else 1, 1))
-    defines = {
-        "SUM": operands.epilogue_type,
-        "RESULT": target.dtype,
-        "OF_COLUMNS": int(parts.of_columns),
-        "THREADS": _THREADS,
-    }
-    launch = Launch(
-        (blocks, 1, 1),
-        (_THREADS, 1, 1),
-        (from_, column.strided(), *numbers),
-        programmatic=arch_capability(arch) >= _WAITS_FROM,
-    )
+    blocks = ceil_div(to.rows, _LANES) * math.prod(stack)
+    launch = Launch((blocks, 1, 1), (_THREADS, 1, 1), (parts, to.strided(), *numbers), programmatic=early)
     return Step("add_sums", launch, KernelSource(_FILE, tuple(defines.items())))
