@@ -48,6 +48,8 @@ class UnitCost:
     """Of a sum that something happens to before it is stored, and as many for each element of another array."""
     idle_memory: float = 0.0
     """The share of a block's start and end in which memory is idle."""
+    cluster_saves: float = 0.0
+    """The share of memory's time that two blocks save by asking for what they share once."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
 
@@ -93,7 +95,7 @@ _WGMMA = UnitCost(
     1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
     stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
     split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
-    memory_latency_clocks=113.82,
+    memory_latency_clocks=113.82, cluster_saves=0.03,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their

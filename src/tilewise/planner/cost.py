@@ -146,6 +146,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
         constants.memory_bandwidth * share
     )
+    memory *= 1 - unit.cluster_saves * (cluster > 1)
     # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
     memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
