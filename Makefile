@@ -1,5 +1,6 @@
 # make demo       see it work: on a GPU if there is one, on the CPU otherwise
 # make test       the tests that need no GPU
+# make test-thorough  the rest of them: every variant of what the others try for some
 # make test-browser  the tests of pages in a browser; installs what they need, but for the browser
 # make test-peers the emulator beside Triton and under NVIDIA's libraries, which it downloads (1 GB on the disk)
 # make check      format, lint, types, architecture
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 TORCH := 2.13.0
 
-.PHONY: demo test test-browser test-peers check format docs clean help
+.PHONY: demo test test-thorough test-browser test-peers check format docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +26,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(TESTS)
+
+test-thorough: $(VENV)/.installed-dev
+	@$(BIN)/pytest -m thorough -n auto --maxprocesses 4 --dist worksteal $(TESTS)
 
 test-browser: $(VENV)/.installed-browser
 	@$(BIN)/pytest -m browser tests/browser

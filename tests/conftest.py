@@ -10,8 +10,11 @@ import tempfile
 import pytest
 from hypothesis import settings
 
+from tests.thorough import PROFILE, leave_some
+
 # How long an example takes is no verdict on a machine that is slow, or busy.
 settings.register_profile("tests", deadline=None)
+settings.register_profile(PROFILE, deadline=None)
 settings.load_profile("tests")
 
 _CACHE = "TILEWISE_CACHE_DIR"
@@ -20,6 +23,8 @@ _MADE = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give a run one empty cache for all its processes, so that no result is of another day's making."""
+    if config.option.markexpr == "thorough":
+        settings.load_profile(PROFILE)
     if not hasattr(config, "workerinput"):  # a worker inherits what its parent set
         for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
             os.environ.pop(name, None)
@@ -27,6 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
             "off"  # what is installed is not to decide what tests see; some turn it on
         )
         os.environ[_CACHE] = config.stash[_MADE] = tempfile.mkdtemp(prefix="tilewise-tests-")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_some(items)
 
 
 def pytest_collection_finish() -> None:

@@ -455,6 +455,7 @@ def test_what_cannot_be_written_is_told(
     assert capsys.readouterr().err == "tilewise: error: the output cannot be written: no room\n"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_closed_pipe_is_quiet(options: list[str]) -> None:
     command = [sys.executable, "-m", "tilewise", "ladder", *options]
@@ -552,6 +553,7 @@ def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytes
 WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize(
     "argv", [["ladder"], ["ladder", "13_warp_specialised"], ["demo"], ["doctor"], PLAN], ids=str

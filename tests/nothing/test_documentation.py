@@ -126,12 +126,18 @@ def table(document: str, command: str) -> str:
     return text.partition(f"<!-- begin: {command} -->\n")[2].partition("<!-- end -->")[0]
 
 
-def test_the_resource_table_is_what_the_compiler_says() -> None:
+def test_the_resource_table_has_every_rung_and_gpu() -> None:
     shown = table("docs/ladder.md", "tilewise ladder --markdown")
     assert all(arch in shown for arch in ARCHS)
     assert all(f"| {name} | " in shown for name in RUNGS)
-    if f"NVRTC {'.'.join(map(str, version()))}," in shown:  # another version chooses other registers
-        assert shown == resources(RUNGS), "stale: make docs"
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", RUNGS)
+def test_the_resource_table_is_what_the_compiler_says(name: str) -> None:
+    shown = table("docs/ladder.md", "tilewise ladder --markdown").splitlines()
+    if f"NVRTC {'.'.join(map(str, version()))}," in shown[0]:  # another version chooses other registers
+        assert {*resources({name: RUNGS[name]}).splitlines()} <= {*shown}, "stale: make docs"
 
 
 def test_the_page_of_instructions_is_made_of_the_rows() -> None:

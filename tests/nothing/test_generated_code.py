@@ -18,8 +18,8 @@ from tests.generated_code import (
     at_fault,
     beyond,
     generate,
-    golden_of,
     main_loop,
+    summary,
 )
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
@@ -30,7 +30,11 @@ LOCAL = ("LDL", "STL")
 RARE = "tilewise/guarded_load.cuh"  # loads at the edges of matrices
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.name}")
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.name}")
+
+
+@pytest.mark.few(6)
+@every_case
 def test_the_code_is_as_meant(case: Case) -> None:
     found = generate(case)
     resources, local = found.resources, [one for one in found.code if one.family in LOCAL]
@@ -59,22 +63,34 @@ def test_the_code_is_as_meant(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("kernel", FAMILIES)
-def test_a_change_of_the_code_is_seen(kernel: str) -> None:
+@pytest.mark.few(6)
+@every_case
+def test_a_change_of_the_code_is_seen(case: Case) -> None:
     """If it is meant, the command writes the file anew, and the difference can be reviewed."""
-    text = (GOLDEN / f"{kernel}.txt").read_text(encoding="utf-8")
-    known, here = re.search(r"# NVRTC (\d+)\.(\d+)", text), version()
+    head, *parts = sections(case.kernel)
+    known, here = re.search(r"# NVRTC (\d+)\.(\d+)", head), version()
     assert known is not None
     if (int(known[1]), int(known[2])) != here:
         pytest.skip(
-            f"{GOLDEN.name}/{kernel}.txt is of NVRTC {known[1]}.{known[2]}, here is {here[0]}.{here[1]}"
+            f"{GOLDEN.name}/{case.kernel}.txt is of NVRTC {known[1]}.{known[2]}, here is {here[0]}.{here[1]}"
         )
+    now = summary(case)
+    golden = next((part for part in parts if part.splitlines()[0] == now.splitlines()[0]), "")
     changed = list(
-        difflib.unified_diff(
-            text.splitlines(), golden_of(kernel).splitlines(), "golden", "now", n=8, lineterm=""
-        )
+        difflib.unified_diff(golden.splitlines(), now.splitlines(), "golden", "now", n=8, lineterm="")
     )
     assert not changed, "\n".join((f"the code has changed; if that is meant: {COMMAND}", *changed))
+
+
+@pytest.mark.parametrize("kernel", FAMILIES)
+def test_a_file_has_the_cases_of_its_kernel(kernel: str) -> None:
+    names = [part.splitlines()[0] for part in sections(kernel)[1:]]
+    assert names == [f"[{case.name}]" for case in CASES if case.kernel == kernel], COMMAND
+
+
+def sections(kernel: str) -> list[str]:
+    """The head of a kernel's file, and what it says of each case."""
+    return (GOLDEN / f"{kernel}.txt").read_text(encoding="utf-8").rstrip("\n").split("\n\n")
 
 
 def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:

@@ -78,6 +78,7 @@ def line_of(source: str, text: str) -> int:
 # The tables.
 
 
+@pytest.mark.few(2)
 @every_arch
 def test_shared_accesses_of_the_tiled_rung_by_line_and_width(arch: str) -> None:
     _, cubin = compiled(TILED, arch, "rung_04_tiled.cu")
@@ -112,6 +113,7 @@ def test_merged_loads_stand_at_the_first_of_the_ptx_loads() -> None:
     assert [int((re.search(r"\+(\d+)\]", line) or [0, 0])[1]) for line in merged] == list(range(0, 128, 16))
 
 
+@pytest.mark.few(3)
 @every_arch
 @pytest.mark.parametrize(("source", "entry"), [(TILED, "tiled"), (SEVERAL, "first"), (SEVERAL, SECOND)])
 def test_the_cuda_line_is_the_one_that_the_ptx_line_names(arch: str, source: str, entry: str) -> None:
@@ -200,6 +202,7 @@ def test_code_without_line_tables_has_instructions_and_no_lines() -> None:
     assert (table.by_cuda, table.by_ptx) == ({}, {})
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "filename", ["with space.cu", "größe/é ü.cu", "日本.cu", "back\\slash.cu", "../up.cu"]
 )
@@ -351,6 +354,7 @@ def test_all_entries_of_one_code_are_cached_at_once(monkeypatch: pytest.MonkeyPa
     assert line_table(cubin, SECOND).instructions
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{}", b'{"files":[],"rows":[[0,"NOP",[1,1],[],1]]}', b"\xff"]
 )

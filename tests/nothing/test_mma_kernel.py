@@ -39,6 +39,7 @@ def busy_epilogue(dtype: str) -> Epilogue:
     return operands_of(8, 8, 64, dtype=dtype, epilogue=epilogue).epilogue
 
 
+@pytest.mark.few("sm_86")
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_tile_keeps_its_sums_in_registers(arch: str) -> None:
     """As many blocks as the launch bounds promise, without a spill; layouts in turns.
@@ -71,6 +72,7 @@ def test_tiles_are_what_their_names_say() -> None:
         }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", WIDE)
 def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> None:
     """Three each time, other ones, of float64 or of float32 in tf32, lying in any way, one with an epilogue."""
@@ -91,6 +93,7 @@ def test_tiles_of_wide_elements_keep_their_sums_in_registers(element: str) -> No
         assert resources.registers * shapes[partition].threads * blocks <= 65_536, (arch, found)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("given", [{"a_bytes": 8, "b_bytes": 4}, {"b_bytes": 2, "stages": TWO_STAGES}])
 @pytest.mark.parametrize("partition", ["128x256x32", "64x64x64"])
 def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) -> None:
@@ -99,6 +102,7 @@ def test_narrow_accesses_spill_nothing(partition: str, given: dict[str, Any]) ->
     assert resources is not None and resources.spills == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
 @pytest.mark.parametrize("partition", ["128x256x32", "64x64x64"])
 def test_an_epilogue_that_reads_three_arrays_spills_nothing(arch: str, partition: str) -> None:
@@ -119,6 +123,7 @@ def opcodes(arch: str, **given: Any) -> Counter[str]:
     return Counter(OPCODES.findall(body))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("number", range(4))
 def test_the_instructions_of_ampere(number: int) -> None:
     """Of a step: for each 16 of K two ldmatrix for each operand and 8 products; 8 copies of 16 bytes."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rungs import Array, Lie, Placed, build, changed, multiply, place_steps, shared_conflicts
+from tests.thorough import examples
 from tilewise.kernels.ladder.rung_09_warp_tiled import SPEC
 from tilewise.reference import compare
 
@@ -32,13 +33,14 @@ def operands(m: int, n: int, k: int) -> tuple[Array, Array]:
     lies=st.tuples(LIES, LIES, LIES),
     raster=st.sampled_from(SPEC.settings["raster"]),
 )
-@settings(max_examples=10, deadline=None)
+@examples(5, 10)
 def test_any_shape_and_alignment(m: int, n: int, k: int, lies: tuple[Lie, Lie, Lie], raster: str) -> None:
     a, b = operands(m, n, k)
     product = multiply(SPEC, a, b, arch=ARCH, lies=lies, settings={"raster": raster})
     assert compare(product.c, a, b)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (128, 256, 8), (127, 255, 7), (129, 257, 9), (400, 600, 0), (2, 3, 600)]
 )
@@ -47,6 +49,7 @@ def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int]) -> None:
     assert compare(multiply(SPEC, a, b, arch=ARCH).c, a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lie", [Lie(), Lie(1, 2)])
 def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie) -> None:
     a, b = operands(67, 130, 51)
@@ -60,6 +63,7 @@ def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie) -> None
         np.testing.assert_array_equal(result, results[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "missing",
     [

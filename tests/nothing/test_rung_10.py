@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rungs import Array, Lie, Placed, build, changed, multiply, operands_of, shared_conflicts
+from tests.thorough import examples
 from tilewise.errors import ArgumentError
 from tilewise.kernels.ladder.rung_10_turing_tensor_core import PARTITIONS, SPEC
 from tilewise.reference import compare
@@ -48,7 +49,7 @@ def chosen(
     partition=PARTITION,
     result=RESULT,
 )
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 def test_any_shape_and_alignment(
     m: int, n: int, k: int, lies: tuple[Lie, Lie, Lie], partition: str, result: str
 ) -> None:
@@ -62,7 +63,7 @@ def test_any_shape_and_alignment(
 @given(
     m=st.integers(1, 140), n=st.integers(1, 270), k=st.integers(0, 100), partition=PARTITION, result=RESULT
 )
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 def test_float16_sums_of_small_integers_are_exact(
     m: int, n: int, k: int, partition: str, result: str
 ) -> None:
@@ -87,6 +88,7 @@ def test_float16_sums_round_at_every_instruction() -> None:
     assert result == {"float32": 1 + 2.0**-9, "float16": 1}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (128, 256, 32), (127, 255, 31), (129, 257, 33), (300, 600, 0), (2, 3, 900)]
 )
@@ -96,6 +98,7 @@ def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int], partition: st
     assert compare(multiply(SPEC, a, b, arch=ARCH, settings=chosen(partition)).c, a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_every_order_of_threads_gives_the_same_bits(partition: str) -> None:
     a, b = operands(40, 100, 70)
@@ -119,6 +122,7 @@ def test_the_barrier_cannot_be_left_out(tmp_path: Path) -> None:
     assert not compare(multiply(broken, a, b, arch=ARCH, settings=how, schedule="random").c, a, b)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("partition", "accumulate", "result"), VARIANTS)
 def test_no_bank_conflicts(
     partition: str, accumulate: str, result: str, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +135,7 @@ def test_no_bank_conflicts(
     assert [conflicts for _, conflicts in counts.values()] == [0] * len(counts)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("header", "old", "new"),
     [

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rungs import Array, Lie, Placed, build, changed, multiply, place_steps, shared_conflicts
+from tests.thorough import examples
 from tilewise.errors import ArgumentError
 from tilewise.interop import numpy_dtype
 from tilewise.kernels.ladder.rung_12_multistage import PARTITIONS, SPEC
@@ -53,7 +54,7 @@ def product(a: Array, b: Array, spec: Any = SPEC, result: str = "float32", **how
     variant=st.sampled_from(VARIANTS),
     stages=st.sampled_from((3, 4)),
 )
-@settings(max_examples=12, deadline=None)
+@examples(4, 12)
 def test_any_shape_and_alignment(
     m: int, n: int, k: int, lies: tuple[Lie, Lie, Lie], variant: tuple[str, str, str], stages: int
 ) -> None:
@@ -63,6 +64,7 @@ def test_any_shape_and_alignment(
     assert compare(got.c, a, b)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (128, 128, 32), (127, 129, 31), (2, 3, 900), (150, 300, 0)])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int], partition: str) -> None:
@@ -70,6 +72,7 @@ def test_shapes_at_the_edges_of_tiles(shape: tuple[int, int, int], partition: st
     assert compare(product(a, b, partition=partition).c, a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("lie", "stages"), [(Lie(), 3), (Lie(), 4), (Lie(2, 2), 4), (Lie(1, 1), 3)])
 def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie, stages: int) -> None:
     a, b = operands(
@@ -84,6 +87,7 @@ def test_every_order_of_threads_and_copies_gives_the_same_bits(lie: Lie, stages:
         np.testing.assert_array_equal(result, results[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("missing", ["async_copy::wait<AHEAD - 1>();", "__syncthreads(); "])
 def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     a, b = operands(128, 128, 300)
@@ -91,6 +95,7 @@ def test_no_wait_can_be_left_out(missing: str, tmp_path: Path) -> None:
     assert not compare(product(a, b, broken, schedule="random").c, a, b)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("partition", "result"), list(itertools.product(PARTITIONS, ("float32", "float16"))))
 def test_no_bank_conflicts(partition: str, result: str, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(128, 256, 64)
@@ -129,6 +134,7 @@ def test_instructions(element: str) -> None:
     assert ptx.count("cp.async.cg.shared.global") == 8
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("partition", "element", "result"), VARIANTS)
 def test_fits_the_register_file_of_ampere(partition: str, element: str, result: str) -> None:
     binary = build(SPEC, ARCH, partition=partition, element=element, result=result)
@@ -142,6 +148,7 @@ def test_fits_the_register_file_of_ampere(partition: str, element: str, result: 
     assert dynamic <= 99 * 1024, "what a block may have on every GPU since Ampere"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
 def test_compiles_for_later_gpus(arch: str) -> None:
     for partition in PARTITIONS:

@@ -21,6 +21,7 @@ VARIANTS = list(itertools.product(BLOCK_N, ("float16", "bfloat16"), ("float16", 
 SIZE = st.integers(1, 1000)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("partition", "element", "result"), VARIANTS)
 def test_no_spills_and_nothing_serialised(partition: str, element: str, result: str) -> None:
     """The compiler warns where it has to wait for a warpgroup instruction before the next."""
@@ -40,6 +41,7 @@ def test_serialised_instructions_would_be_told(tmp_path: Path) -> None:
     assert "wgmma.mma_async instructions are serialized" in warning
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", BLOCK_N)
 def test_instructions(partition: str) -> None:
     """Four steps of 16 k, boxes of B shared with the other block, results in boxes of 64 columns."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests import yardstick
 from tests.rungs import Placed, operands_of, place_steps
+from tests.thorough import examples
 from tests.yardstick.memory import SharedSpace
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels import RUNGS as LADDER
@@ -137,7 +138,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)
-@settings(max_examples=20, deadline=None)
+@examples(10, 20)
 @given(data=st.data(), places=PLACES, seed=SEEDS)
 def test_any_size_by_fused_multiply_adds_in_order(
     name: str, data: st.DataObject, places: tuple[Place, Place, Place], seed: int
@@ -176,7 +177,7 @@ def test_whole_multiples(
     assert same_bits(multiply("07_tiled_exact", a, b, places, chosen={"tile": tile}), sums_in_order(a, b))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8, 15)
 @given(
     m=near(128, 256), n=near(128, 256), k=near(8, 16), places=PLACES, arch=st.sampled_from(ARCHS), seed=SEEDS
 )
@@ -187,7 +188,7 @@ def test_register_tiled(
     assert same_bits(multiply("08_register_tiled", a, b, places, arch), sums_in_order(a, b))
 
 
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 @given(
     m=near(16, 128),
     n=near(16, 128),
@@ -238,6 +239,7 @@ def test_a_factor_of_zero_does_not_wipe_out_an_infinity() -> None:
     assert (np.delete(branchless, 2, axis=0) == 33).all()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", RUNGS)
 def test_what_is_infinite_or_nan_reaches_no_other_sums(name: str) -> None:
     a, b = operands(16, 32, 48) if name == "07_tiled_exact" else operands(14, 29, 43)
@@ -247,6 +249,7 @@ def test_what_is_infinite_or_nan_reaches_no_other_sums(name: str) -> None:
     assert np.array_equal(~np.isfinite(multiply(name, a, b)), spoilt)
 
 
+@pytest.mark.few("04_tiled", "05_tiled_conflicted", "06_tiled_branchless", "07_tiled_exact")
 @pytest.mark.parametrize("name", [name for name in RUNGS if name[:2] >= "04"])
 def test_no_barrier_is_missing(name: str) -> None:
     """One thread runs as far as it can before the next begins: what it reads too early is wrong."""
@@ -286,6 +289,7 @@ def test_the_published_launch() -> None:
         assert (step.launch.grid, step.launch.block) == ((11, 20, 1), (32, 32, 1))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", RUNGS)
 def test_resources_on_every_arch(name: str) -> None:
     spec = LADDER[name]

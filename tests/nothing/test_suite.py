@@ -1,13 +1,17 @@
-"""The suite itself: a test that never comes back ends, is named as failed, and the others go on."""
+"""The suite itself: a test that never comes back ends, is named as failed, and the others go on; and a few of many cases
+are those that differ most."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.thorough import spread
 
 ROOT = Path(__file__).parents[2]
 # Native code that keeps the interpreter's lock: no signal handler and no thread of Python's gets a turn.
@@ -41,3 +45,13 @@ def test_a_test_that_hangs_in_native_code_is_ended(tmp_path: Path) -> None:
 def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
     assert 0 < float(pytestconfig.getini("faulthandler_timeout")) <= 600
     assert pytestconfig.getini("faulthandler_exit_on_timeout") is True
+
+
+def test_a_few_cases_lie_apart_and_have_as_many_values_as_they_can() -> None:
+    tiles = [{("tile", str(tile))} for tile in range(7)]
+    assert spread(tiles, 1) == [0]
+    assert spread(tiles, 3) == [0, 6, 3]
+    assert sorted(spread(tiles, 9)) == [*range(7)]
+    layouts, types = ["nn", "nt", "tn", "tt"], ["float16", "bfloat16", "float32"]
+    crossed = [{("layout", one), ("type", other)} for one, other in itertools.product(layouts, types)]
+    assert set().union(*(crossed[place] for place in spread(crossed, 4))) == set().union(*crossed)

@@ -79,6 +79,7 @@ OPERATIONS: dict[str, Callable[..., Fraction]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_float_operations_round_the_exact_result_once(name: str, kind: str) -> None:
@@ -197,6 +198,7 @@ def test_approximations_are_close() -> None:
 # -- conversions ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("source", FORMATS)
 @pytest.mark.parametrize("target", FORMATS)
 def test_float_to_float_conversion(source: str, target: str) -> None:
@@ -233,6 +235,7 @@ def test_conversion_to_integers_rounds_and_clamps(source: str, target: str) -> N
             assert after == expected & ((1 << bits) - 1), (name, hex(before))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("source", ["s8", "u16", "s32", "u32", "s64", "u64"])
 @pytest.mark.parametrize("target", FORMATS)
 def test_conversion_from_integers_rounds_once(source: str, target: str) -> None:

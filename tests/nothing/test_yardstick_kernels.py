@@ -68,6 +68,7 @@ def collatz(t: int, rounds: int) -> int:
     return c
 
 
+@pytest.mark.few(1)
 @every_schedule
 def test_divergent_loops_calls_recursion_and_switches(options: dict[str, Any]) -> None:
     ptx = compile_cuda(CONTROL)
@@ -293,6 +294,7 @@ def test_every_atomic_takes_turns() -> None:
         assert inputs[0] == state, name
 
 
+@pytest.mark.few(1)
 @every_schedule
 def test_compare_and_swap_lock_and_float_atomics(options: dict[str, Any]) -> None:
     body = """.shared .u32 lock, total; .shared .align 8 .f64 wide; .shared .u32 halves;
@@ -422,6 +424,7 @@ def total(source: str, **options: Any) -> tuple[float, float]:
     return float(out[0]), float(x.sum())
 
 
+@pytest.mark.few(1)
 @every_schedule
 def test_reduction_and_what_a_missing_barrier_does(options: dict[str, Any]) -> None:
     got, expected = total(REDUCE.replace("SYNC", "__syncthreads()"), **options)

@@ -39,6 +39,7 @@ def settled(text: str) -> str:
     return re.sub(r"PTX line \d+: .*", "PTX line …", text)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_fault_is_printed(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out = run(capsys, *launch(name))

@@ -13,6 +13,7 @@ from tests.harness.sound import SOUND, kernel_of
 ORDERS = ("eager", "late", 1, 2)
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("case", SOUND, ids=lambda case: case.name)
 def test_nothing_is_wrong(case: Case) -> None:
     for order in ORDERS:
@@ -23,6 +24,7 @@ def test_nothing_is_wrong(case: Case) -> None:
         assert not found, f"{order}\n" + "\n".join(map(str, found))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", tw.ladder)
 def test_a_rung_is_clean(name: str) -> None:
     rung = tw.ladder[name]

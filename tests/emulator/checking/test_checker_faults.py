@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
@@ -18,6 +18,7 @@ from tests.tensor_cases import Case as TensorCase
 from tests.tensor_cases import boxes, images
 from tests.tensor_kernels import kernel
 from tests.tensor_model import Box, rows_of
+from tests.thorough import examples
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.checking import Checker, check_bound
@@ -49,6 +50,7 @@ def test_a_fault_is_found_with_its_lines(case: Case) -> None:
         assert all("//!" in side.text for side in sides)
 
 
+@pytest.mark.few(25)
 @every_case
 def test_nothing_is_found_in_the_kernel_mended(case: Case) -> None:
     for order in ("eager", "late", 3, np.random.default_rng().integers(1 << 30)):
@@ -111,7 +113,7 @@ def test_an_array_that_was_let_go_of_is_named() -> None:
 
 
 @given(st.one_of(boxes(stores=True), images(stores=True)), st.sampled_from(["eager", "late", 3]))
-@settings(max_examples=60, deadline=None)
+@examples(30, 60)
 def test_all_that_a_tensor_store_writes_is_in_flight_until_it_is_waited_for(
     case: TensorCase, order: str | int
 ) -> None:

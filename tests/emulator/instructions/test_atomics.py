@@ -270,6 +270,7 @@ def plain(data: Array) -> Array:
 
 
 # -- tests ------------------------------------------------------------------------------------------------------
+@pytest.mark.few(1)
 @pytest.mark.parametrize("space", SPACES)
 def test_every_operation_tells_what_was_there(space: str, rng: np.random.Generator) -> None:
     check([*WORDS, *REALS], space, rng)
@@ -280,9 +281,10 @@ def test_reductions_change_memory(space: str, rng: np.random.Generator) -> None:
     check([case for case in (*WORDS, *REALS) if case.op not in ("exch", "cas")], space, rng, red=True)
 
 
-def test_vectors(rng: np.random.Generator) -> None:
-    check(VECTORS, "global", rng)
-    check(VECTORS, "", rng, red=True)
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("space", "red"), [("global", False), ("", True)])
+def test_vectors(space: str, red: bool, rng: np.random.Generator) -> None:
+    check(VECTORS, space, rng, red=red)
 
 
 def test_lanes_apart_change_only_their_own(rng: np.random.Generator) -> None:

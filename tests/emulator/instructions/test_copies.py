@@ -76,6 +76,7 @@ def model(source: Array, size: int, pattern: str, reads: str) -> Array:
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize(("kind", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
 def test_copies_are_what_the_model_says(kind: str, size: int, reads: str) -> None:

@@ -131,6 +131,7 @@ _F32 = [*_ROUNDED, ".rn.ftz", ".rz.ftz", ".rn.sat", ".rp.ftz.sat"]
 _ALL_WAYS = ("vector", "uniform", "guarded")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("names", "type_", "sources", "count"),
     [
@@ -282,6 +283,7 @@ def ordered(name: str, bits: tuple[int, ...]) -> int | None:
     return found & ~of.sign | sign if "xorsign" in words else found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("type_", ["f32", "f64", "f16", "bf16"])
 def test_min_and_max(type_: str) -> None:
     modifiers = ["", ".NaN", ".xorsign.abs", ".NaN.xorsign.abs"] if type_ != "f64" else [""]

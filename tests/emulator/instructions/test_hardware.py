@@ -101,6 +101,7 @@ def _forms(part: str) -> list[Form]:
     return forms() if part == "matrix" else wgmma.forms()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("part", "count"), [("matrix", 9), ("wgmma", 4)])
 def test_matrix_instructions_are_hardwares(part: str, count: int) -> None:
     """On inputs that cancel, overflow, underflow and are special."""
@@ -127,6 +128,7 @@ class Checked(Emulated):
         check_bound(call.bound, {}, sums="hardware", timeout=seconds)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", ["matrix", "wgmma"])
 def test_a_checked_build_adds_as_hardware_does(part: str) -> None:
     form = _RANDOM.choice([form for form in _forms(part) if model.applies(form)])
@@ -136,6 +138,7 @@ def test_a_checked_build_adds_as_hardware_does(part: str) -> None:
     assert list(differences(part, job, Emulated(sums="fast").run(job), ours)), form.name
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", ["matrix", "wgmma"])
 @pytest.mark.parametrize("target", targets.BELOW[:1], ids=targets.IDS[:1])
 def test_hardwares_sums_on_a_cpu_of_few_features(part: str, target: CpuTarget) -> None:
@@ -244,6 +247,7 @@ def _by_text(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 _CORES = ("10", "12")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("cores", "count"), [(True, 1), (False, 2)])
 def test_the_ladder(cores: bool, count: int) -> None:
     """The PTX that a GPU ran gives the GPU's sums, to the last bit."""

@@ -178,8 +178,14 @@ def _wrapped(total: Array) -> Array:
     return (total + 2**31) % 2**32 - 2**31
 
 
-def test_integers() -> None:
-    for form, problem, registers in _run(_integer_forms(), False):
+# Other ones for every share, in turns; each is compiled as one kernel.
+every_share = pytest.mark.parametrize("share", range(3))
+
+
+@pytest.mark.few(1)
+@every_share
+def test_integers(share: int) -> None:
+    for form, problem, registers in _run(_integer_forms()[share::3], False):
         total, _ = problem.exact()
         expected = np.clip(total, -(2**31), 2**31 - 1) if form.after else _wrapped(total)
         assert (problem.result(registers) == expected).all(), (form.name, _SEED)
@@ -199,14 +205,18 @@ def test_saturation() -> None:
         assert (problem.result(registers) == expected).all(), (form.name, _SEED)
 
 
-def test_floats_on_small_integers() -> None:
+@pytest.mark.few(1)
+@every_share
+def test_floats_on_small_integers(share: int) -> None:
     """Every partial sum is exact in f16 too: a wrong place shows as a wrong number."""
-    for form, problem, registers in _run(_float_forms(), True):
+    for form, problem, registers in _run(_float_forms()[share::3], True):
         assert (problem.result(registers) == problem.exact()[0]).all(), (form.name, _SEED)
 
 
-def test_floats() -> None:
-    for form, problem, registers in _run(_float_forms(), False):
+@pytest.mark.few(1)
+@every_share
+def test_floats(share: int) -> None:
+    for form, problem, registers in _run(_float_forms()[share::3], False):
         total, size = problem.exact()
         digits = {"f16": 11, "f32": 24, "f64": 53}
         steps = form.k + 1
@@ -215,8 +225,10 @@ def test_floats() -> None:
         assert (np.abs(problem.result(registers) - total) <= bound).all(), (form.name, _SEED)
 
 
-def test_sparse() -> None:
-    for form, problem, registers in _run(_sparse_forms(), True):
+@pytest.mark.few(1)
+@every_share
+def test_sparse(share: int) -> None:
+    for form, problem, registers in _run(_sparse_forms()[share::3], True):
         total, _ = problem.exact()
         expected = _wrapped(total) if form.d == "s32" else total
         assert (problem.result(registers) == expected).all(), (form.name, form.selector, _SEED)
@@ -302,6 +314,7 @@ def test_tf32_leaves_its_lowest_bits_away() -> None:
     assert np.allclose(problem.result(found), problem.exact()[0], atol=1e-4)
 
 
+@pytest.mark.few("x86-64-v3")
 @pytest.mark.parametrize("target", BELOW, ids=IDS)
 def test_other_cpus_give_the_same_bits(target: CpuTarget) -> None:
     sparse = [
@@ -475,6 +488,7 @@ def _shape(count: int, trans: str, shape_first: bool) -> str:
     return f"m8n8.x{count}{trans}" if shape_first else f"x{count}{trans}.m8n8"
 
 
+@pytest.mark.few(1)
 @_FORMS
 def test_ldmatrix(count: int, trans: str) -> None:
     for space, address, offset, shape_first in _WAYS:
@@ -489,6 +503,7 @@ def test_ldmatrix(count: int, trans: str) -> None:
         assert (out[count:] == before[count:]).all(), name
 
 
+@pytest.mark.few(1)
 @_FORMS
 def test_stmatrix(count: int, trans: str) -> None:
     for space, address, offset, shape_first in _WAYS:
@@ -504,6 +519,7 @@ def test_stmatrix(count: int, trans: str) -> None:
         assert (stored[others] == data[others]).all(), name
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stmatrix_of_bytes(count: int) -> None:
     """Each matrix has 16 rows and 8 columns, and a row of memory has one of its columns."""

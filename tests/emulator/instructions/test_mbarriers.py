@@ -226,6 +226,7 @@ def test_copies_that_nobody_waits_for_give_wrong_sums() -> None:
     assert not around(2, "late")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fault", [1, 3])
 def test_a_stage_overwritten_too_early_or_a_wrong_parity_shows(fault: int) -> None:
     """Wrong sums, arrivals of two turns in one phase, or nobody left to wait for: never silence."""
@@ -237,6 +238,7 @@ def test_a_stage_overwritten_too_early_or_a_wrong_parity_shows(fault: int) -> No
         assert not right
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["eager", "late", 7])
 def test_an_arrival_that_never_comes_is_a_deadlock_that_says_so(order: str | int) -> None:
     with pytest.raises(Deadlock, match="to which 1 of 64 arrivals must still come") as caught:

@@ -40,6 +40,7 @@ def kernel(element: str, threads: str) -> tw.Kernel:
     return tw.Kernel(source, "move", "sm_90")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads", RUNNING)
 @pytest.mark.parametrize(
     ("element", "dtype", "each"),

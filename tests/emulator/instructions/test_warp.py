@@ -49,6 +49,7 @@ def source_of(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
 CLAMPS = [0, 31, 0x1807, 0x101F, 0x1C1F, 0x1F1F]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 def test_shuffles(active: int, rng: np.random.Generator) -> None:
     a, b, c = words(rng), words(rng), words(rng)
@@ -105,6 +106,7 @@ VOTES: list[tuple[str, Callable[[Array, int], int]]] = [
 VOTES += [("{upa}", lambda a, lane: a[0] & 1), ("1", lambda a, lane: 1)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 def test_votes(active: int, rng: np.random.Generator) -> None:
     a = words(rng) | np.uint32(rng.integers(0, 2))
@@ -164,6 +166,7 @@ def test_elections_and_active_lanes(active: int, rng: np.random.Generator) -> No
 
 
 # -- match ------------------------------------------------------------------------------------------------
+@pytest.mark.few(4)
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 @pytest.mark.parametrize("kinds", [1, 3])
 def test_matches(active: int, kinds: int, rng: np.random.Generator) -> None:
@@ -218,6 +221,7 @@ def reduced_real(op: str, extra: str, values: Array) -> int:
     return int(numbers[order.argmin() if op == "min" else order.argmax()])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 @pytest.mark.parametrize("special", [False, True])
 def test_reductions(active: int, special: bool, rng: np.random.Generator) -> None:

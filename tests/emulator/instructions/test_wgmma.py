@@ -111,6 +111,7 @@ _FORMS += [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("d", "a", "b"), _FORMS)
 def test_floats_on_small_integers(d: str, a: str, b: str) -> None:
     columns = tuple(int(n) for n in RANDOM.choice(range(32, 137, 8), 2, replace=False))
@@ -119,6 +120,7 @@ def test_floats_on_small_integers(d: str, a: str, b: str) -> None:
         np.testing.assert_array_equal(found, case.exact()[0], err_msg=str((case.n, case.left, case.right)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("d", "a", "b"), _FORMS[:5])
 def test_floats(d: str, a: str, b: str) -> None:
     cases = some(d, a, b, (16, 72, 40), small=False)
@@ -128,6 +130,7 @@ def test_floats(d: str, a: str, b: str) -> None:
         assert (np.abs(found - exact) <= bound).all(), (case.n, np.abs(found - exact).max())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(("s8", "u8"), repeat=2)))
 def test_integers(a: str, b: str) -> None:
     cases = some("s32", a, b, (8, 48, 24), small=False)
@@ -144,6 +147,7 @@ def test_bits() -> None:
         np.testing.assert_array_equal(found, case.exact()[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", [128, 256])
 def test_wide_ones(n: int) -> None:
     case = laid(Case(n, "f32", "bf16", "bf16", in_registers=n == 128), (128, 128), (False, True))
@@ -156,6 +160,7 @@ _SPARSE = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("d", "a", "b", "selector"), _SPARSE)
 def test_sparse(d: str, a: str, b: str, selector: int) -> None:
     cases = some(d, a, b, (16, 48, 24), small=True, selector=selector)
@@ -179,6 +184,7 @@ def test_what_a_sparse_matrix_leaves_out_meets_nothing() -> None:
 
 
 # -- what the layout has no say in ------------------------------------------------------------------
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["f16", "tf32"])
 def test_every_layout_gives_the_same_bits(kind: str) -> None:
     first = laid(Case(24, "f32", kind, kind, in_registers=True), small=False)
@@ -190,6 +196,7 @@ def test_every_layout_gives_the_same_bits(kind: str) -> None:
     assert all(found.tobytes() == results[0].tobytes() for found in results)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("across", [False, True])
 def test_base_offsets(across: bool) -> None:
     """A pattern that starts between the multiples of its length."""
@@ -203,6 +210,7 @@ def test_base_offsets(across: bool) -> None:
         np.testing.assert_array_equal(found, case.exact()[0])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("d", "kind"), [("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "tf32"), ("f32", "e5m2")]
 )
@@ -223,6 +231,7 @@ def test_mma_gives_the_same_bits(d: str, kind: str) -> None:
         np.testing.assert_array_equal(found[16 * warp : 16 * warp + 16], tile)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["f16", "bf16", "e4m3", "e5m2"])
 def test_patterns_of_an_element(kind: str) -> None:
     """One element in each column of B, whose row of A is all ones."""
@@ -240,6 +249,7 @@ def test_patterns_of_an_element(kind: str) -> None:
     np.testing.assert_array_equal(found, np.broadcast_to(wanted, (64, 256)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("target", BELOW[::2], ids=IDS[::2])
 def test_other_cpus_give_the_same_bits(target: CpuTarget) -> None:
     forms = [("f32", "f16"), ("f32", "bf16"), ("f16", "e4m3"), ("s32", "s8"), ("s32", "b1")]

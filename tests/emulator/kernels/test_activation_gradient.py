@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 
 torch: Any = pytest.importorskip("torch")
 from tilewise.interop.torch import activation_gradients as module  # noqa: E402 -- it imports torch
@@ -66,12 +67,13 @@ def assert_passed_back(shape: tuple[int, ...], name: str | None, from_result: bo
     assert ((sums.double() - flat.sum(0)).abs() <= rounding + least).all()
 
 
+@pytest.mark.few("None-False", "relu-False", "gelu-False", "tanh-True")
 @pytest.mark.parametrize(("name", "from_result"), KINDS)
 def test_every_activation(on_emulator: Any, name: str | None, from_result: bool) -> None:
     assert_passed_back((70, 300), name, from_result, torch.bfloat16)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(3, 12, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(1, 150), columns=st.integers(1, 600), stack=st.sampled_from([(), (3,)]),
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),

@@ -7,10 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -65,7 +66,7 @@ def add_up(
     way=st.sampled_from(WAYS),
     orders=st.permutations(["eager", "late", 1, 2]),
 )
-@settings(max_examples=5, deadline=None)
+@examples(2, 5)
 def test_sums_in_every_kernel(
     m: int, n: int, k: int, stack: tuple[int, ...], shared: bool, of_all: bool, way: Any, orders: list[Any]
 ) -> None:
@@ -84,6 +85,7 @@ def test_sums_in_every_kernel(
         assert one.tobytes() == same.tobytes()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("along", ["k", "rows"])
 @pytest.mark.parametrize("flip", [False, True])
 def test_sums_of_products_with_a_vector(along: str, flip: bool) -> None:
@@ -120,6 +122,7 @@ def test_sums_of_nothing_are_zeros(sizes: tuple[int, int, int]) -> None:
     assert not down.any() and not across.any()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gpu", ["h200", "rtx-2060-super"])
 def test_plans_with_sums_are_checked_and_cost_more(gpu: str) -> None:
     down, across = np.zeros(96, np.float32), np.zeros((2, 70), np.float32)
@@ -130,6 +133,7 @@ def test_plans_with_sums_are_checked_and_cost_more(gpu: str) -> None:
     assert with_sums is not None and without is not None and with_sums > without
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "given", [{"partition": "128x256x64"}, {"partition": "128x128x64", "pingpong": 1}], ids=str
 )

@@ -8,10 +8,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.epilogue import express
 from tilewise.errors import ArgumentError
@@ -49,7 +50,7 @@ def assert_right(result: Any, a: Array, b: Array, **more: Any) -> None:
     assert compared, str(compared)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(3, 25)
 @given(
     m=st.integers(0, 40), n=st.integers(0, 70), k=st.integers(0, 50), dtype=st.sampled_from((*SUMS,)), layout=layouts,
     steps=st.tuples(*[st.sampled_from((1, 1, 2, -1))] * 2), stacks=st.sampled_from([((), ()), ((3,), ()), ((), (2,)),
@@ -75,6 +76,7 @@ def test_any_size_layout_and_stack(
     assert_right(result, a, b)
 
 
+@pytest.mark.few(3)
 @every_type
 @pytest.mark.parametrize(
     ("a", "b"), [((30,), (30, 8)), ((9, 30), (30,)), ((30,), (30,)), ((4, 9, 30), (30,))]
@@ -84,6 +86,12 @@ def test_vectors(dtype: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     assert_right(tw.matmul(left, right, device="emulator"), left, right)
 
 
+@pytest.mark.few(
+    "nn-general-complex64-None",
+    "tt-general-complex128-None",
+    "nn-wgmma-complex64-tf32",
+    "nn-09_warp_tiled-complex64-None",
+)
 @pytest.mark.parametrize(
     ("kernel", "dtype", "arithmetic"),
     [
@@ -106,7 +114,7 @@ def test_every_kernel_multiplies_the_real_form(
 
 
 @every_type
-@settings(max_examples=5, deadline=None)
+@examples(2, 5)
 @given(
     bias=st.sampled_from([(), (1,), (11,), (7, 1), (7, 11), (2, 1, 11)]), real=st.booleans(), layout=layouts,
     alpha=st.sampled_from((1.0, -0.75)), in_place=st.booleans(),
@@ -168,6 +176,7 @@ def test_what_is_not_finite_is_as_in_four_real_products() -> None:
     assert_right(result, a, b)
 
 
+@pytest.mark.few(1)
 @every_type
 def test_the_checker_finds_nothing_wrong_and_no_access_is_wasted(dtype: str) -> None:
     """In the launches that lay out real numbers."""

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.framed import framed, marked, numbers
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -53,6 +54,7 @@ def check(
     return out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_any_tile_is_right(element: str) -> None:
     """Another one each time, of those that have registers for it, with sizes that end inside of tiles."""
@@ -83,7 +85,7 @@ def has(schedule: dict[str, int | str], element: str) -> bool:
     return "parts" not in schedule if element == "int8" else "pingpong" not in schedule
 
 
-@settings(max_examples=4, deadline=None)
+@examples(3, 8)
 @given(
     m=st.integers(0, 200), n=st.integers(0, 200), k=st.integers(0, 400), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 8)), st.sampled_from((0, 3, -1))] * 2, *[st.sampled_from((0, 0, 1, 4))] * 2),
@@ -105,6 +107,7 @@ def test_any_size_layout_and_alignment(
     check((m, n, k), element, layout, stack, lie, result=result, **schedule)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("element", "given"),
     [("float8_e4m3fn", {"partition": "128x64x128", "tiles": 3, "cluster": "2x1"}),
@@ -117,15 +120,16 @@ def test_any_order_of_copies_and_products(element: str, given: dict[str, Any]) -
     check((300, 140, 500), element, "nn", order=order, **given)
 
 
-def test_what_the_planner_proposes_is_right_and_clean() -> None:
+@pytest.mark.few(1)
+@pytest.mark.parametrize("element", TYPES)
+def test_what_the_planner_proposes_is_right_and_clean(element: str) -> None:
     """Of Hopper and of a GPU that has no such instructions, whose general kernel does it."""
-    for element in TYPES:
-        for gpu in ("h200", "t4"):
-            plan = tw.plan(70, 90, 300, dtype=element, gpu=gpu, layout="nn")
-            assert plan.kernel == ("wgmma" if gpu == "h200" else "general")
-            a, b = numbers((70, 300), element), numbers((300, 90), element)
-            assert compare(tw.matmul(a, b, plan=plan, device="emulator"), a, b).ok
-        assert tw.check(tw.plan(70, 90, 300, dtype=element, gpu="h200", layout="nn")) == []
+    for gpu in ("h200", "t4"):
+        plan = tw.plan(70, 90, 300, dtype=element, gpu=gpu, layout="nn")
+        assert plan.kernel == ("wgmma" if gpu == "h200" else "general")
+        a, b = numbers((70, 300), element), numbers((300, 90), element)
+        assert compare(tw.matmul(a, b, plan=plan, device="emulator"), a, b).ok
+    assert tw.check(tw.plan(70, 90, 300, dtype=element, gpu="h200", layout="nn")) == []
 
 
 def test_groups_of_rows_with_scales() -> None:
@@ -139,6 +143,7 @@ def test_groups_of_rows_with_scales() -> None:
         assert compare(out[rows], a[rows], b[which], epilogue=epilogue).ok
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", FLOATS)
 @pytest.mark.parametrize("kernel", ["general", "vector", "wgmma"])
 def test_every_number_is_taken_for_what_it_is(element: str, kernel: str) -> None:

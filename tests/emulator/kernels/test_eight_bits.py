@@ -7,10 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -83,7 +84,7 @@ def test_numbers_are_rounded_as_by_numpy(arch: str) -> None:
     pad=st.sampled_from([0, 5, 16]),
     order=st.sampled_from(["eager", "late", 1]),
 )
-@settings(max_examples=4, deadline=None)
+@examples(2, 4)
 def test_products_of_eight_bits(
     m: int, n: int, way: tuple[str, dict[str, Any]], dtype: str, scale: float, pad: int, order: Any
 ) -> None:
@@ -154,6 +155,7 @@ def test_what_cannot_be_of_eight_bits_is_named() -> None:
         tw.plan(4, 6, 3, dtype="float64", result="int8")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("result", [*EIGHT_BITS, "float32"])
 def test_host_arrays_that_go_by_way_of_a_gpus_memory_are_rounded_once(
     result: str, monkeypatch: pytest.MonkeyPatch

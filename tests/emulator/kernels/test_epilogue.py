@@ -7,10 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -53,7 +54,7 @@ def assert_right(result: Any, a: Any, b: Any, epilogue: EpilogueCall) -> None:
     given=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
     transposed=st.booleans(),
 )
-@settings(max_examples=8, deadline=None)
+@examples(4, 8)
 def test_arrays_of_any_shape_broadcast(
     sizes: tuple[int, int, int],
     stack: tuple[int, ...],
@@ -74,6 +75,7 @@ def test_arrays_of_any_shape_broadcast(
     assert_right(result, a, b, epilogue)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("rows", [1, 70])
 def test_products_with_a_vector(rows: int, flip: bool) -> None:
@@ -87,6 +89,7 @@ def test_products_with_a_vector(rows: int, flip: bool) -> None:
         assert_right(multiplied(a, b, epilogue, "vector", along=along), a, b, epilogue)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "given", [{}, {"split": 2}, {"exchanged": 1, "a_in_rows": 1, "b_in_rows": 0}], ids=str
 )
@@ -116,7 +119,7 @@ SCHEDULES: tuple[dict[str, Any], ...] = ({}, {"cluster": "2x1", "tiles": 2}, {"s
     element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
     odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
 )  # fmt: skip
-@settings(max_examples=4, deadline=None)
+@examples(2, 4)
 def test_a_thread_does_a_little_to_its_own_sums(
     m: int, n: int, k: int, text: str, element: str, stack: tuple[int, ...], odd: int, schedule: dict[str, Any],
     result: str,
@@ -137,6 +140,7 @@ def test_a_thread_does_a_little_to_its_own_sums(
     assert np.isnan(whole[..., n:].astype(np.float32)).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "given",
     [

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -45,6 +46,7 @@ def units_off(got: Matrix, a: Matrix, b: Matrix) -> float:
     return float((np.abs(got - exact)[sizes > 0] / sizes[sizes > 0]).max() * 2**24)
 
 
+@pytest.mark.few("64x64x64")
 @pytest.mark.parametrize("partition", SPEC.settings["partition"])
 def test_every_tile_is_right(partition: str) -> None:
     """Sizes that end inside of a tile, and more tiles than blocks; errors are smaller than those of sums in float32."""
@@ -61,7 +63,7 @@ def test_every_tile_is_right(partition: str) -> None:
     result=st.sampled_from(["float32", "float64", "float16"]),
     order=st.sampled_from(["eager", "late", 3]),
 )
-@settings(max_examples=10)
+@examples(2, 10)
 def test_any_operands(
     size: tuple[int, int, int],
     stack: tuple[int, ...],
@@ -103,6 +105,7 @@ def spreads(lines: Matrix) -> tuple[Matrix, Matrix]:
     return np.array(large), np.array(tiny)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_what_small_elements_would_lose_is_computed_in_float32(tiles: int) -> None:
     """Rows of A grow where columns of B shrink; infinities and NaN. The other parts of C stay on the tensor cores."""

@@ -17,10 +17,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.reference import compare
 
 Array = npt.NDArray[Any]
@@ -192,7 +193,7 @@ WAYS = (  # element, result, A_ALONG_K, B_ALONG_N, tile
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@settings(max_examples=15, deadline=None)
+@examples(8, 15)
 @given(
     sizes=st.tuples(*[st.integers(0, 3)] * 2, *[st.sampled_from((0, 1, 2, 15, 17, 33, 40))] * 3),
     a=layouts(),
@@ -211,6 +212,7 @@ def test_general_in_any_layout(
     assert compare(product, operands[0].view, operands[1].view, accumulate=sums)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("tile", "along_k", "along_n"),
     [
@@ -279,7 +281,7 @@ VECTORS: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 @pytest.mark.parametrize("way", VECTORS, ids=str)
-@settings(max_examples=15, deadline=None)
+@examples(6, 15)
 @given(
     sizes=st.tuples(*[st.integers(0, 3)] * 2, *[st.sampled_from((0, 1, 7, 31, 33, 64, 160, 263))] * 2),
     row=st.booleans(),
@@ -316,7 +318,7 @@ def test_vector_has_no_findings_and_one_result(way: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@settings(max_examples=15, deadline=None)
+@examples(8, 15)
 @given(
     sizes=st.tuples(*[st.integers(0, 3)] * 2, *[st.sampled_from((0, 1, 2, 31, 33, 70))] * 2),
     layout=layouts(),
@@ -374,7 +376,7 @@ def align(pairs: list[CopyCounts], size: int, check: bool) -> bool:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@settings(max_examples=15, deadline=None)
+@examples(8, 15)
 @given(
     shapes=st.lists(
         st.tuples(*[st.integers(1, 3)] * 2, *[st.sampled_from((1, 2, 7, 8, 15, 33, 70))] * 2),

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.kernels.test_mma_kernel import LAYOUTS, RANDOM, Array, Size
 from tests.framed import framed, marked
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -54,6 +55,7 @@ def check(
     return out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", EIGHT_BITS)
 def test_any_tile_is_right(element: str) -> None:
     """Another one each time, in a grid of them, with sizes that end inside of one."""
@@ -64,7 +66,7 @@ def test_any_tile_is_right(element: str) -> None:
     check(size, element, lie=(16, 4, 3), result=result, partition=partition, stages=shape.stages[0])
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3, 8)
 @given(
     m=st.integers(0, 70), n=st.integers(0, 140), k=st.integers(0, 300), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 4, 8))] * 3), stack=st.sampled_from([(), (2, 3)]),
@@ -103,6 +105,7 @@ def test_any_order_of_threads_and_copies() -> None:
     check((20, 100, 400), str(RANDOM.choice(EIGHT_BITS)), order=int(RANDOM.integers(2**40)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("element", "arch", "split"), [("float8_e4m3fn", "sm_89", 1), ("int8", "sm_80", 2)])
 def test_the_checker_finds_nothing_wrong(element: str, arch: str, split: int) -> None:
     operands = operands_of(40, 72, 300, dtype=element, layout="nt")

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.framed import marked
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -73,6 +74,7 @@ def check(
     return out
 
 
+@pytest.mark.few("16x128x64", "64x16x64")
 @pytest.mark.parametrize("number", range(len(SHAPES)), ids=SHAPES)
 def test_every_tile_is_right(number: int) -> None:
     """Sizes that end inside of a tile, in a grid of tiles; types, layouts and epilogues in turns."""
@@ -91,7 +93,7 @@ def test_every_tile_is_right(number: int) -> None:
 LIES = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
 
 
-@settings(max_examples=6, deadline=None)
+@examples(2, 6)
 @given(
     m=st.integers(0, 70), n=st.integers(0, 140), k=st.integers(0, 200), layout=st.sampled_from(LAYOUTS), lie=LIES,
     stack=st.sampled_from([(), (), (2, 3)]), fused=st.booleans(), element=st.sampled_from(ELEMENTS),
@@ -111,6 +113,7 @@ def test_any_size_layout_and_alignment(
     check((m, n, k), layout, stack, lie, fused=fused, element=element, partition=SMALL)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["late", "random"])
 @pytest.mark.parametrize(("layout", "lie"), [("tn", (0,) * 6), ("nt", (2, 0, 1, 0, 0, 0))])
 def test_any_order_of_threads_and_copies(order: Any, layout: str, lie: tuple[int, ...]) -> None:
@@ -119,6 +122,7 @@ def test_any_order_of_threads_and_copies(order: Any, layout: str, lie: tuple[int
     check((20, 100, 600), layout, lie=lie, order=order, partition=SMALL)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("split", "k"), [(2, 64), (16, 640)])
 def test_parts_of_k_are_added_in_their_order(split: int, k: int) -> None:
     """With fewer steps than parts some have none."""
@@ -203,6 +207,7 @@ def matrix(one: Operand, made: dict[str, Any]) -> Array:
     return values[:, : one.rows].T if one.row_stride == 1 else values[:, : one.columns]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("layout", "in_bytes", "given"),
     [("nn", 16, {"partition": "128x64x32"}), ("tt", 8, {"split": 2}), ("nt", 4, {}), ("tn", 2, {})],
@@ -215,6 +220,7 @@ def test_on_turing(layout: str, in_bytes: int, given: dict[str, Any]) -> None:
     assert compared.ok, compared
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("arch", "layout", "in_bytes", "given"),
     [
@@ -229,6 +235,7 @@ def test_the_checker_finds_nothing_wrong(
     assert check_bound(bound, addresses, "late") == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("gpu", "partition", "layout", "result"),
     [

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.kernels.test_mma_kernel import LAYOUTS, RANDOM, Array, Size, framed
 from tests.framed import marked
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -61,6 +62,7 @@ def check(
     return out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_any_tile_is_right(element: str) -> None:
     """Another one each time, in a grid of them, with sizes that end inside of one."""
@@ -71,7 +73,7 @@ def test_any_tile_is_right(element: str) -> None:
     check(size, element, layout, lie=lie, partition=partition, stages=shape.stages[0])
 
 
-@settings(max_examples=2, deadline=None)
+@examples(2, 6)
 @given(
     m=st.integers(0, 70), n=st.integers(0, 140), k=st.integers(0, 100), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 2, 4))] * 6), stack=st.sampled_from([(), (2, 3)]),
@@ -99,6 +101,7 @@ def test_any_order_of_threads_and_copies() -> None:
     check((20, 100, 200), element, layout, order=int(RANDOM.integers(2**40)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("element", "layout", "split"), [("float32", "nn", 1), ("float64", "tn", 2)])
 def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int) -> None:
     operands = operands_of(40, 72, 90, dtype=element, layout=layout, arithmetic=ARITHMETIC[element])
@@ -121,6 +124,7 @@ def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int) 
     assert check_bound(bound, {name: array.ptr for name, array in made.items()}, "late") == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("element", "layout"), [("float32", "tn"), ("float64", "nn")])
 def test_no_bank_conflicts(element: str, layout: str) -> None:
     """Of loads, stores and copies, in a product that ends with its tiles."""
@@ -154,6 +158,7 @@ def test_tf32_is_rounded_to_the_nearest_and_only_if_asked_for() -> None:
     assert compare(plain, a, b).ok and not compare(found, a, b).ok
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sort", ["linear", "grouped"])
 def test_tf32_of_layers_and_groups(sort: str) -> None:
     """Rounded as a product in tf32 is, and not as float32 would be."""

@@ -32,6 +32,7 @@ def multiply(
     return product
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_every_partition_in_every_order(partition: str) -> None:
     """More than one block each way, edges within a tile, and the bits of one order in all of them."""

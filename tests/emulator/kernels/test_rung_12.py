@@ -39,6 +39,7 @@ def multiply(a: Array, b: Array, order: str | int = "eager", **chosen: str | int
     return product
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("partition", "element", "result", "stages"),
     [
@@ -83,6 +84,7 @@ def test_any_size_and_any_lie(m: int, n: int, k: int, gaps: tuple[int, ...], ele
     assert compare(out.taken(), a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["late", pytest.param(SEED, id="seed")])
 def test_checks_find_nothing(order: str | int) -> None:
     """No race, no read of what is still on its way, nothing read that nobody wrote."""

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.framed import Framed, marked
 from tests.harness.checked import check_product
 from tests.rungs import changed
+from tests.thorough import examples
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, Deadlock, KernelFault
 from tilewise.interop import numpy_dtype
@@ -42,6 +43,7 @@ def multiply(a: Array, b: Array, order: str | int = "eager", **chosen: str | int
     return product
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("partition", "cluster", "element", "result"),
     [
@@ -71,7 +73,7 @@ EDGES = st.sampled_from((1, 2, 8, 63, 64, 65, 127, 128, 129))
 GAPS = st.tuples(*[st.sampled_from((0, 0, 1, 4, 8))] * 6)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(7, 15)
 @given(
     m=EDGES | st.integers(1, 300),
     n=EDGES | st.integers(1, 200),
@@ -92,6 +94,7 @@ def test_any_size_and_any_lie(
     assert compare(out.taken(), a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "missing",
     [
@@ -127,6 +130,7 @@ def test_checks_find_nothing(order: str | int) -> None:
         assert findings == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "missing", ["if (whole) tensor_copy::fence_stores();", "if (storing) tensor_copy::wait_until_read<1>();"]
 )
@@ -137,6 +141,7 @@ def test_checks_find_what_results_need_not_show(missing: str, tmp_path: Path) ->
     assert {finding.tool for finding in findings} == {"asyncheck"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("result", ["float16", "float32"])
 @pytest.mark.parametrize("m", [1, 2])
 def test_nothing_is_written_beyond_rows_that_end_within_16_bytes(m: int, result: str) -> None:
@@ -149,6 +154,7 @@ def test_nothing_is_written_beyond_rows_that_end_within_16_bytes(m: int, result:
         assert compare(out.taken(), a, b)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_small_integers_are_exact(element: str) -> None:
     m, n, k = (int(size) for size in RANDOM.integers(1, 200, 3))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.framed import Framed, marked
 from tests.nothing.test_rungs_simt import sums_in_order
+from tests.thorough import examples
 from tilewise.devices.emulated import EmulatedArray, EmulatedDevice, open_emulator
 from tilewise.errors import ArchError, ArgumentError, LaunchError
 from tilewise.interop import numpy_dtype
@@ -186,8 +187,9 @@ def parameters(variants: list[tuple[str, dict[str, Any]]]) -> list[Any]:
 
 
 # -- sizes and lies -----------------------------------------------------------------------------------
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("name", "chosen"), parameters(VARIANTS))
-@settings(max_examples=8, deadline=None)
+@examples(2, 8)
 @given(data=st.data(), gaps=GAPS, seed=SEEDS, scale=st.sampled_from((0, 0, -70)))
 def test_any_size_and_any_lie(
     name: str,

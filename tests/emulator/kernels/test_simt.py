@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -52,6 +53,7 @@ def check(
     assert (whole[..., n:] == 7).all()
 
 
+@pytest.mark.few("64x32x16-nt", "32x32x16-tt")
 @pytest.mark.parametrize(
     ("partition", "layout"),
     list(zip(SPEC.settings["partition"], ["nn", "nt", "tn", "tt", "nn", "nt", "tt"], strict=True)),
@@ -69,7 +71,7 @@ def test_every_tile_is_right(partition: str, layout: str) -> None:
     result=st.sampled_from(["float32", "float16", "float64"]),
     order=st.sampled_from(["eager", "late", 5]),
 )
-@settings(max_examples=8)
+@examples(2, 8)
 def test_any_operands(
     size: tuple[int, int, int], stack: tuple[int, ...], layout: str, pad: int, result: str, order: Any
 ) -> None:
@@ -80,6 +82,7 @@ def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
     check((68, 100, 40), layout="tn", partition="64x32x16", a_bytes=16, b_bytes=16)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("parts", [2, 7])
 def test_parts_of_k_are_added_up(parts: int) -> None:
     """More parts than steps leave some without any."""
@@ -87,6 +90,7 @@ def test_parts_of_k_are_added_up(parts: int) -> None:
     check((70, 45, 17), parts=parts, partition="32x32x16", result="float16")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", ["64x32x16", "32x32x16"])
 def test_something_may_happen_to_the_sums(partition: str) -> None:
     """In a stack that shares B, and in parts of K; the result lies in rows that begin anywhere."""
@@ -123,6 +127,7 @@ def test_what_it_cannot_have_is_refused() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", SPEC.settings["partition"])
 def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str) -> None:
     """Spills would cost more than anything else; what is turned on its way is put into 32 banks."""

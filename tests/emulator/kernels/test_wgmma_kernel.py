@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.wgmma import MOST_SUMS
@@ -71,12 +72,14 @@ def check(
     assert (whole[..., n:] == 7).all()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_every_tile_is_right(tile: tw.Tile) -> None:
     """Sizes that end inside of a tile, and more tiles than blocks."""
     check((tile.m + 8, tile.n + 24, 136), partition=name(tile), tiles=2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", ["128x192x64", "64x256x64"])
 @pytest.mark.parametrize("order", ["eager", "late", 3])
 def test_warpgroups_with_tiles_of_their_own(partition: str, order: Any) -> None:
@@ -92,6 +95,7 @@ EXCHANGED = [
 ]
 
 
+@pytest.mark.few("64x8x64-5-given0")
 @pytest.mark.parametrize(("partition", "m", "given"), EXCHANGED)
 def test_operands_may_be_exchanged(partition: str, m: int, given: dict[str, Any]) -> None:
     """Tiles of C's transpose, whose columns need be no multiples of 64."""
@@ -99,15 +103,22 @@ def test_operands_may_be_exchanged(partition: str, m: int, given: dict[str, Any]
         check((m, n, 200), layout=layout, exchanged=1, partition=partition, **given)
 
 
-def test_exchanged_operands_may_have_any_schedule() -> None:
+@pytest.mark.few("a cluster")
+@pytest.mark.parametrize("schedule", ["a cluster", "turns"])
+def test_exchanged_operands_may_have_any_schedule(schedule: str) -> None:
     """Turns, a stack, and A in columns, which takes tiles of whole boxes."""
-    check((150, 304, 200), (2,), exchanged=1, partition="128x128x64", pingpong=1, tiles=3, result="float32")
-    check((61, 136, 72), layout="tt", exchanged=1, partition="64x64x64", cluster="2x1", element="float16")
+    if schedule == "turns":
+        check(
+            (150, 304, 200), (2,), exchanged=1, partition="128x128x64", pingpong=1, tiles=3, result="float32"
+        )
+    else:
+        check((61, 136, 72), layout="tt", exchanged=1, partition="64x64x64", cluster="2x1", element="float16")
 
 
 CLUSTERED, SPLIT = {"partition": "128x64x64", "cluster": "2x1"}, {"partition": "64x64x64", "split": 2}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("layout", "given"), [("tt", CLUSTERED), ("tt", SPLIT), ("nt", CLUSTERED), ("tn", SPLIT)]
 )
@@ -115,6 +126,7 @@ def test_operands_in_columns_are_read_as_they_lie(layout: str, given: dict[str, 
     check((200, 72, 200), layout=layout, element="float16", **given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cluster", ["2x1", "1x2"])
 @pytest.mark.parametrize("order", ["late", 5])
 def test_clusters_share_what_they_load(cluster: str, order: Any) -> None:
@@ -122,6 +134,7 @@ def test_clusters_share_what_they_load(cluster: str, order: Any) -> None:
     check((136, 200, 328), order=order, partition="64x64x64", cluster=cluster, tiles=3, result="float32")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("split", "k"), [(2, 64), (4, 1000), (16, 640)])
 @pytest.mark.parametrize("order", ["eager", 7])
 def test_blocks_that_split_k_add_up_in_the_order_of_their_ranks(split: int, k: int, order: Any) -> None:
@@ -137,6 +150,7 @@ PARTED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", PARTED)
 @pytest.mark.parametrize("order", ["late", 3])
 def test_parts_of_k_are_added_up_in_their_order(given: dict[str, Any], order: Any) -> None:
@@ -144,6 +158,7 @@ def test_parts_of_k_are_added_up_in_their_order(given: dict[str, Any], order: An
     check((136, 61, 328), order=order, **given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", [{"split": 4}, {"parts": 4}, {"parts": 2, "split": 2}])
 def test_the_order_does_not_change_the_bits(given: dict[str, Any]) -> None:
     a, b = operand((64, 500), DTYPES["bfloat16"], True), operand((500, 64), DTYPES["bfloat16"], True)
@@ -155,6 +170,7 @@ def test_the_order_does_not_change_the_bits(given: dict[str, Any]) -> None:
     assert len(set(results)) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", [{"cluster": "2x1"}, {"split": 2}, {"tiles": 2}])
 def test_a_stack_is_one_launch(given: dict[str, Any]) -> None:
     check((72, 40, 72), (2, 3), partition="64x64x64", **given)
@@ -168,7 +184,7 @@ def test_a_stack_may_be_the_same_matrix_again() -> None:
         assert compare(result[i, j], a[i, 0], b[j]).ok
 
 
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 @given(st.integers(1, 150), st.integers(1, 150), st.integers(0, 150), st.sampled_from(["nn", "tt"]))
 @example(1, 1, 2, "tt")  # a single column may be rows, but rows that begin at odd elements
 def test_any_size_is_right(m: int, n: int, k: int, layout: str) -> None:
@@ -206,6 +222,7 @@ SHIPPED += [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("given", SHIPPED, ids=lambda given: "-".join(map(str, given.values())))
 def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(given: dict[str, Any]) -> None:
     """No spills, and no warning that products wait for one another."""
@@ -234,6 +251,7 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
     assert error.argument == wrong
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "given",
     [
@@ -243,10 +261,10 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
         {"partition": "64x128x64", "tiles": 3, "pingpong": 1},
     ],
 )
-def test_the_checker_finds_nothing_wrong(given: dict[str, Any]) -> None:
-    for exchanged in (0, 1):
-        plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", "exchanged": exchanged, **given})
-        assert tw.check(plan, "late") == []
+@pytest.mark.parametrize("exchanged", [0, 1])
+def test_the_checker_finds_nothing_wrong(given: dict[str, Any], exchanged: int) -> None:
+    plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", "exchanged": exchanged, **given})
+    assert tw.check(plan, "late") == []
 
 
 @pytest.mark.parametrize("order", ["late", 1, 3])

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.kernels.test_mma_kernel import LAYOUTS, RANDOM, Array, Size, framed
 from tests.framed import marked
+from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -56,6 +57,7 @@ def check(
     return out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_any_tile_is_right(element: str) -> None:
     """Another one each time, in a grid of them, with sizes that end inside of one."""
@@ -92,7 +94,7 @@ SCHEDULES: tuple[dict[str, int | str], ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3, 8)
 @given(
     m=st.integers(0, 150), n=st.integers(0, 150), k=st.integers(0, 140), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 2, 4))] * 6), stack=st.sampled_from([(), (2, 3)]),
@@ -116,6 +118,7 @@ def test_any_size_layout_and_alignment(
     check((m, n, k), element, layout, stack, lie, fused=fused, **given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("element", "given"),
     [
@@ -130,6 +133,7 @@ def test_any_order_of_copies_and_products(element: str, given: dict[str, Any]) -
     check((300, 280, 200), element, "nt", order=order, **given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_groups_of_rows(element: str) -> None:
     """With a matrix each that has to be copied first in tf32, and one group of none."""
@@ -173,6 +177,7 @@ def test_what_is_not_finite_comes_through(element: str) -> None:
     assert compare(out, a, b, arithmetic=ARITHMETIC[element]).ok
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kernel", ["wgmma", "mma"])
 def test_sums_are_kept_in_float16(kernel: str) -> None:
     """Of 2048 the next float16 is 2050; the instructions that read 1 begin from there."""
@@ -200,6 +205,7 @@ def test_a_plan_with_sums_in_float16_is_kept_and_followed(tmp_path: Any) -> None
     assert not compare(found, a, b).ok and compare(found, a, b, arithmetic="f16").ok
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_the_checker_finds_nothing_wrong(element: str) -> None:
     """In one of the schedules each time."""
@@ -208,6 +214,7 @@ def test_the_checker_finds_nothing_wrong(element: str) -> None:
     assert tw.check(plan, "late") == [], schedule
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("element", TYPES)
 def test_no_bank_conflicts(element: str) -> None:
     """Of what threads put into boxes for the engine: words, or sums that share registers."""
@@ -226,6 +233,7 @@ def plan_of(size: Size, element: str, partition: str, **given: Any) -> tw.Plan:
     return SPEC.plan(operands, "h200", settings)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("element", TYPES)
 @pytest.mark.parametrize("pingpong", [0, 1])
 def test_the_machine_code_keeps_its_sums_in_registers(element: str, pingpong: int) -> None:

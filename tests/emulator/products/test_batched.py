@@ -10,10 +10,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -74,7 +75,7 @@ def plan_of(kernel: str, a: list[Array], b: list[Array], epilogue: Epilogue = PL
 # ── right ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@settings(max_examples=10, deadline=None)
+@examples(2, 10)
 @given(
     st.integers(1, 5),
     st.tuples(st.integers(1, 70), st.integers(1, 40), st.integers(0, 40)),
@@ -104,6 +105,7 @@ def test_matrices_that_lie_anywhere_are_multiplied(
     assert [one.dtype for one in made] == [a[0].dtype] * count and are_products(made, every_a, every_b)
 
 
+@pytest.mark.few("wgmma-bfloat16-given0", "general-float32-given8")
 @pytest.mark.parametrize(
     ("kernel", "dtype", "given"),
     [
@@ -169,6 +171,7 @@ def test_an_epilogue_has_an_array_for_all_or_one_for_each() -> None:
         assert np.allclose(sums, kept.sum(1), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.few("general")
 @pytest.mark.parametrize("kernel", ["general", "mma", "split", "wgmma"])
 def test_arrays_of_an_epilogue_may_lie_anywhere(kernel: str) -> None:
     """Gradients that are added up where they are, each with a row and a matrix of its own; and the checker agrees."""
@@ -367,6 +370,7 @@ def test_a_plan_has_pointers() -> None:
         rung.check(operands, rung.complete({}))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kernel", ["general", "mma", "vector", "wgmma"])
 def test_tables_are_read_where_the_arguments_are(kernel: str) -> None:
     """Nothing of them is copied to a thread's stack, of which an array that is indexed takes much."""

@@ -141,6 +141,7 @@ def test_buffers_and_launches_are_bounded() -> None:
 # ── measured ──
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_products_of_every_layout_are_checked_and_timed(layout: str) -> None:
     cases = GemmCase("layouts", 40, 24, 72, layout), GemmCase("batched", 9, 10, 11, layout, batch=5)
@@ -151,6 +152,7 @@ def test_products_of_every_layout_are_checked_and_timed(layout: str) -> None:
         assert row.worst_share_of_bound is not None and row.worst_share_of_bound < 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if has_rival(FUSED, dtype)])
 def test_what_is_fused_is_checked_in_every_type(dtype: str) -> None:
     stage = PretendStage()
@@ -160,6 +162,7 @@ def test_what_is_fused_is_checked_in_every_type(dtype: str) -> None:
     assert stage.released == 1
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize(
     ("dtype", "rival"), [("float8_e4m3fn", "torch._scaled_mm"), ("int8", "torch._int_mm")]

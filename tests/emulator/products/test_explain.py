@@ -101,6 +101,7 @@ def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
             assert not fact.code or eval(fact.code, {"explanation": conflicted}) == fact.value, fact
 
 
+@pytest.mark.few("kernel", "rung")
 @pytest.mark.parametrize("kind", ["rung", "plan", "kernel"])
 def test_elements_and_threads_are_each_others(kind: str) -> None:
     """Elements of other blocks than the one that was recorded first, too."""
@@ -182,19 +183,26 @@ def test_a_source_may_name_what_is_no_file() -> None:
         assert name.rpartition("/")[2] in found.text and found.line(3)
 
 
-def test_odd_products() -> None:
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("size", "given"),
+    [
+        ((1, 512, 256), {"dtype": "bfloat16", "gpu": "h200"}),
+        ((1, 1, 1), {"gpu": "t4"}),
+        ((33, 17, 5), {"batch": 3, "gpu": "a100"}),
+        ((65, 63, 67), {"dtype": "float16", "gpu": "h200"}),
+        ((48, 40, 9), {"dtype": "float64", "gpu": "h200", "layout": "tt"}),
+    ],
+)
+def test_odd_products(size: tuple[int, int, int], given: dict[str, Any]) -> None:
     """A row, an element, stacks, operands that are copied first: there is something to be said of each."""
-    for plan in (
-        tw.plan(1, 512, 256, dtype="bfloat16", gpu="h200"),
-        tw.plan(1, 1, 1, gpu="t4"),
-        tw.plan(33, 17, 5, batch=3, gpu="a100"),
-        tw.plan(65, 63, 67, dtype="float16", gpu="h200"),
-        tw.plan(48, 40, 9, dtype="float64", gpu="h200", layout="tt"),
-    ):
-        found = tw.explain(plan)
-        assert found.verdict and {"limits", "residency"} <= {panel.key for panel in found.panels}
-        assert found.html().startswith("<!doctype html>") and json.loads(found.trace())["traceEvents"]
-        assert json.dumps(found.to_dict())
+    found = tw.explain(tw.plan(*size, **given))
+    assert found.verdict and {"limits", "residency"} <= {panel.key for panel in found.panels}
+    assert found.html().startswith("<!doctype html>") and json.loads(found.trace())["traceEvents"]
+    assert json.dumps(found.to_dict())
+
+
+def test_a_product_of_nothing_is_not_explained() -> None:
     with pytest.raises(ArgumentError, match="plan must have a launch"):
         tw.explain(tw.plan(0, 4, 4))
 
@@ -224,6 +232,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "32 wavefronts, 4 without conflicts" in run(capsys, *SMALL, "--line", "36")[1]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
@@ -282,6 +291,7 @@ def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "ladder", "-m", "3")[2].startswith("tilewise: error: -m is for one launch")
 
 
+@pytest.mark.few("naive", "coalesced")
 @pytest.mark.parametrize(
     ("source", "block", "tile", "thread", "depth", "says"),
     [

@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.epilogue import describe_dense
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -91,7 +92,7 @@ def multiply(
 MANY = [0] * 20 + [1, 70, 0, 3] + [0] * 9 + [2] * 31 + [64]  # more groups than a warp has lanes
 
 
-@settings(max_examples=15, deadline=None)
+@examples(3, 15)
 @given(
     st.lists(st.integers(0, 90), min_size=1, max_size=9),
     st.integers(0, 70),
@@ -118,7 +119,7 @@ def test_tensor_cores_multiply_groups_of_any_size(
     assert_groups(out, a, b, ends_of(sizes))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(4, 15)
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=9),
     st.integers(0, 40),
@@ -135,6 +136,7 @@ def test_the_planners_choice_is_right_for_any_type_and_layout(
     assert_groups(multiply(a, b, ends_of(sizes)), a, b, ends_of(sizes))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("partition", "pingpong"), [("128x128x64", 0), ("128x128x64", 1), ("64x128x64", 0)])
 def test_larger_tiles_end_inside_of_groups(partition: str, pingpong: int) -> None:
     sizes = [130, 0, 65, 200]
@@ -156,19 +158,20 @@ def test_an_operand_that_lies_otherwise_is_copied_first() -> None:
         assert_groups(multiply(a, matrices_so, ends, plan=plan), a, matrices_so, ends)
 
 
-def test_an_epilogue_counts_rows_of_the_result() -> None:
+@pytest.mark.few("general")
+@pytest.mark.parametrize(("kernel", "chosen"), [("wgmma", SMALL), ("general", {})], ids=["wgmma", "general"])
+def test_an_epilogue_counts_rows_of_the_result(kernel: str, chosen: dict[str, Any]) -> None:
     a, b, ends = draw(90, 64, dtype=np.float16), draw(3, 64, 72, dtype=np.float16), ends_of([10, 0, 70])
     bias, residual = draw(72, dtype=np.float32), draw(90, 72, dtype=np.float16)
     epilogue = tw.epilogue("relu(acc + bias) + r", bias=bias, r=residual)
     form = describe_dense(epilogue, (90, 72), "float16")
-    for kernel, chosen in (("wgmma", SMALL), ("general", {})):
-        out = poisoned((90, 72), np.float16)
-        plan = plan_of(kernel, a, b, epilogue=form, **chosen)
-        tw.grouped_matmul(a, b, ends, out, epilogue=epilogue, plan=plan, device="emulator")
-        for begin, end, group in ((0, 10, 0), (10, 80, 2)):
-            part = tw.epilogue("relu(acc + bias) + r", bias=bias, r=residual[begin:end])
-            assert compare(out[begin:end], a[begin:end], b[group], epilogue=part).ok
-        assert np.isnan(out[80:].astype(np.float32)).all()
+    out = poisoned((90, 72), np.float16)
+    plan = plan_of(kernel, a, b, epilogue=form, **chosen)
+    tw.grouped_matmul(a, b, ends, out, epilogue=epilogue, plan=plan, device="emulator")
+    for begin, end, group in ((0, 10, 0), (10, 80, 2)):
+        part = tw.epilogue("relu(acc + bias) + r", bias=bias, r=residual[begin:end])
+        assert compare(out[begin:end], a[begin:end], b[group], epilogue=part).ok
+    assert np.isnan(out[80:].astype(np.float32)).all()
 
 
 def test_any_library_gives_its_own_kind() -> None:
@@ -190,7 +193,7 @@ def test_any_library_gives_its_own_kind() -> None:
 # ── whatever the ends hold ───────────────────────────────────────────────────────────────────────────────
 
 
-@settings(max_examples=20, deadline=None)
+@examples(10, 20)
 @given(
     st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-5, 150), min_size=1, max_size=40),
     st.sampled_from(["wgmma", "general"]),
@@ -211,6 +214,7 @@ def test_no_end_leads_outside_of_the_arrays(ends: list[int], kernel: str) -> Non
     assert np.isnan(out[begin:].astype(np.float32)).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kernel", "given"),
     [("wgmma", {**SMALL, "tiles": 4}), ("wgmma", {**SMALL, "tiles": 4, "pingpong": 1}), ("general", {})],
@@ -221,6 +225,7 @@ def test_the_checker_finds_nothing_wrong(kernel: str, given: dict[str, Any]) -> 
         assert tw.check(plan_of(kernel, a, b, **given), order) == []
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("partition", "pingpong"), [("128x256x64", 0), ("192x192x64", 0), ("128x128x64", 1)])
 def test_the_walk_leaves_the_sums_in_registers(partition: str, pingpong: int) -> None:
     built = KERNELS["wgmma"].kernel("sm_90a", partition=partition, pingpong=pingpong, grouped=1).build()

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.errors import ArgumentError
+from tilewise.kernels.gemm.general import SPEC as GENERAL
+from tilewise.kernels.gemm.general import fits
+from tilewise.planner import choose, operands_of, target_of
 
 TYPES = ("int8", "int32", "int64")
 SUMS = {"int8": "int32", "int32": "int32", "int64": "int64"}
@@ -37,7 +41,7 @@ def expected(a: Any, b: Any) -> Any:
     step=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=8)
+@examples(2, 8)
 def test_any_size_layout_and_stack(
     dtype: str,
     sizes: tuple[int, int, int],
@@ -65,25 +69,20 @@ def test_any_size_layout_and_stack(
         assert found and not tw.reference.compare(wrong, a, b)
 
 
-@pytest.mark.parametrize("dtype", ["int8"])
-def test_every_tile_is_right_and_clean(dtype: str) -> None:
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    "partition", [one for one in GENERAL.settings["partition"] if fits({"partition": one, "element": "int8"})]
+)
+def test_every_tile_is_right_and_clean(partition: str) -> None:
     """Under the checker, warps in any order."""
-    from tilewise.kernels.gemm.general import SPEC as GENERAL
-    from tilewise.kernels.gemm.general import fits
-    from tilewise.planner import choose, operands_of, target_of
-    from tilewise.verbs import check
-
-    operands, target = operands_of(70, 33, 50, dtype=dtype), target_of("emulator")
-    for partition in GENERAL.settings["partition"]:
-        if not fits({"partition": partition, "element": dtype}):
-            continue
-        made = choose(operands, target, specs=(GENERAL,), given={"partition": partition})
-        plan = made.plan(operands, target)
-        assert plan.problem.c == plan.problem.accumulate == SUMS[dtype]
-        assert check(plan, "late") == []
-        rng = np.random.default_rng(3)
-        a, b = whole(rng, (70, 50), dtype), whole(rng, (50, 33), dtype)
-        assert (tw.matmul(a, b, plan=plan, device="emulator") == expected(a, b)).all()
+    operands, target = operands_of(70, 33, 50, dtype="int8"), target_of("emulator")
+    made = choose(operands, target, specs=(GENERAL,), given={"partition": partition})
+    plan = made.plan(operands, target)
+    assert plan.problem.c == plan.problem.accumulate == SUMS["int8"]
+    assert tw.check(plan, "late") == []
+    rng = np.random.default_rng(3)
+    a, b = whole(rng, (70, 50), "int8"), whole(rng, (50, 33), "int8")
+    assert (tw.matmul(a, b, plan=plan, device="emulator") == expected(a, b)).all()
 
 
 def test_types_that_are_converted_and_results_that_are_given() -> None:

@@ -173,6 +173,7 @@ def test_small_integers_are_exact() -> None:
 # ── values that are not finite ───────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_values_that_are_not_finite_go_where_numpys_go(dtype: str) -> None:
     a, b = floats(40, 37, dtype=dtype), floats(37, 35, dtype=dtype)

@@ -101,7 +101,7 @@ class TestMatmul(MULTIARRAY.TestMatmul):  # type: ignore[misc, name-defined]
 
 # Those of numpy.linalg that check its results by multiplying, but for the ones that go through hundreds of strides.
 TestQR = LINALG.TestQR
-TestCholesky = LINALG.TestCholesky
+TestCholesky = pytest.mark.few(4)(LINALG.TestCholesky)
 TestMatrixPower = LINALG.TestMatrixPower
 
 

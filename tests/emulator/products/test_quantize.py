@@ -8,10 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise import interop
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError, UnknownNameError
@@ -50,11 +51,14 @@ def on_emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
     return device
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("dtype", "element"), list(zip(TYPES, ("bfloat16", "float32", "float16"), strict=True))
+)
+@pytest.mark.parametrize("axis", [-1, None, -2])
+@examples(2, 5, suppress_health_check=list(HealthCheck))
 @given(
-    m=st.integers(1, 150), n=st.integers(1, 600), stack=st.sampled_from([(), (3,), (2, 2)]),
-    axis=st.sampled_from([None, -1, -2]), turned=st.booleans(), dtype=st.sampled_from(TYPES),
-    element=st.sampled_from(NUMBERS),
+    m=st.integers(1, 150), n=st.integers(1, 600), stack=st.sampled_from([(), (3,), (2, 2)]), turned=st.booleans()
 )  # fmt: skip
 def test_the_kernel_does_as_numpy(
     on_emulator: Any, m: int, n: int, stack: tuple[int, ...], axis: int | None, turned: bool, dtype: str, element: str
@@ -95,6 +99,7 @@ def test_the_largest_number_of_a_line_is_the_largest_there_is(dtype: str, axis: 
     assert (error <= step * np.abs(x) + scale * 0.5 + 1e-6).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_products_are_those_of_the_numbers(dtype: str) -> None:
     """With whatever else happens to the sums; in every way to say so."""

@@ -24,17 +24,19 @@ LATE = tw.device("emulator", order="late")
 SMALL = tw.nn.TrainingOptions(hidden=288, batch=16, epochs=2, limit=80, seed=3, rate=0.01)
 
 
-def test_a_step_is_that_of_float64() -> None:
-    """Small blocks, all of which are shared out: clusters of every launch, and velocities."""
-    check_step(replace(SMALL, decay=0.01), LATE)
+@pytest.mark.few("small blocks")
+@pytest.mark.parametrize("launches", ["small blocks", "wide columns"])
+def test_a_step_is_that_of_float64(launches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks, all of which are shared out: clusters of every launch, and velocities. Or as many columns a block as
+    large layers have."""
+    if launches == "small blocks":
+        check_step(replace(SMALL, decay=0.01), LATE)
+    else:
+        monkeypatch.setattr(launch_shapes, "_ENOUGH_BLOCKS", 1)
+        check_step(tw.nn.TrainingOptions(hidden=128, batch=32, decay=0.01, momentum=0.0), LATE)
 
 
-def test_a_step_in_wide_columns_is_that_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many columns a block as large layers have."""
-    monkeypatch.setattr(launch_shapes, "_ENOUGH_BLOCKS", 1)
-    check_step(tw.nn.TrainingOptions(hidden=128, batch=32, decay=0.01, momentum=0.0), LATE)
-
-
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["late", 1])
 def test_nothing_is_wrong_with_a_step(order: str | int) -> None:
     trainer, samples, _ = begin(SMALL, "emulator", count=2)

@@ -77,6 +77,7 @@ def test_without_the_library_it_is_as_before(monkeypatch: pytest.MonkeyPatch) ->
     assert profile.level == "predicted" and profile.verdict is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["matmul_f16-sm_80", "matmul_bf16_turned-sm_90", "matmul_f32-sm_75"])
 def test_a_matmul_of_tritons_is_explained(key: str) -> None:
     """Tiles, steps and owners, of arrays that are wider than their matrices, and of transposes."""

@@ -98,6 +98,7 @@ NAMES = {
 }
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("entry", sorted({row["case"]["entry"] for row in RECORDED["copies"]}))
 def test_copies(entry: str) -> None:
     """Every counter of the copy engine, exactly; and none of it is in the counters of shared memory's pipe."""
@@ -182,6 +183,7 @@ def test_a_part_of_the_clusters() -> None:
     assert part.metrics[NAMES["in"]].label == "sampled" and whole.metrics[NAMES["in"]].label == "exact"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", ["described-sm_90", "host_specialised-sm_90", "matmul_f16_clusters-sm_90"])
 def test_without_machine_code(key: str) -> None:
     """Kernels of Triton: bytes as their products and tiles ask for, labelled as predicted."""

@@ -64,6 +64,7 @@ extern "C" __global__ void k(const float *a, const float *b, float *sink, unsign
 }"""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["grouped", "hilbert"])
 def test_orders_on_a_grid_of_any_shape(order: str) -> None:
     """A kernel that only reads its tiles' row of A and column of B, one element for each k."""
@@ -162,12 +163,14 @@ def test_a_multicast_is_asked_for_once(mask: int) -> None:
     assert profile["l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"] == blocks * 256
 
 
-def test_rungs_beside_a_gpu() -> None:
+@pytest.mark.few("08")
+@pytest.mark.parametrize("rung", ["08", "12", "13"])
+def test_rungs_beside_a_gpu(rung: str) -> None:
     """Sectors that come to SMs, that the L2 is asked for and that come from memory, against an H200."""
     rows = json.loads((KEPT / "bulk.json").read_text())["rungs"]
     for row in rows:
         case, counts = row["case"], row["counts"]
-        if case["rung"][:2] not in ("08", "12", "13") or case["size"][0] > 512:
+        if case["rung"][:2] != rung or case["size"][0] > 512:
             continue
         m, n, k = case["size"]
         profile = tw.ladder[case["rung"]].profile(m, n, k, gpu="h200", cache=True, **case["settings"])

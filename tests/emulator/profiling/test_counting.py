@@ -68,6 +68,7 @@ def offsets(rng: np.random.Generator, width: int) -> Array:
     return (found * width % (32768 // width * width)).astype(np.int32)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("width", TYPES)
 def test_any_lanes(width: int) -> None:
     """Loads and stores at addresses out of an array; of both spaces, guarded or not."""
@@ -146,6 +147,7 @@ def check_shared(place: AccessCounts, kind: str, where: Array, active: Array, co
         )
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("words", [0, 1, 3, 17, 32])
 def test_lanes_in_step(width: int, words: int) -> None:

@@ -15,6 +15,7 @@ ODD = """extern "C" __global__ void odd(float *x) {
     __shared__ float s[128]; s[threadIdx.x] = atomicAdd(x + 200, 1.0f); __syncthreads(); x[threadIdx.x] = s[127 - threadIdx.x]; }"""
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
 def test_every_name_of_a_profile_is_known(arch: str) -> None:
     profile = tw.Kernel(ODD, "odd", arch).profile(1, 128, [np.zeros(256, np.float32)], cache=True)

@@ -71,6 +71,7 @@ extern "C" __global__ void transpose(const float *from, float *to) {
 }"""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("pitch", "wavefronts"), [(32, 1_048_576), (33, 32_768)])
 def test_a_transpose(pitch: int, wavefronts: int) -> None:
     matrix = np.random.default_rng().random((1024, 1024), np.float32)
@@ -128,6 +129,7 @@ def test_matrices_with_and_without_swizzle(swizzled: int) -> None:
     assert profile["smsp__sass_inst_executed_op_ldsm.sum"] == 4
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("apart", "wavefronts", "conflicts"), [(4, 35_377_920, 0), (32, 283_023_360, 247_645_440)]
 )
@@ -186,6 +188,7 @@ def profile_of(name: str, gpu: str, size: tuple[int, int, int]) -> Profile:
     return tw.ladder[name].profile(*size, gpu=gpu)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("name", "gpu", "size"), RUNGS)
 def test_rungs_are_free_of_conflicts_and_coalesced(name: str, gpu: str, size: tuple[int, int, int]) -> None:
     """For sizes that are whole tiles. The machine code moves as many bytes as the PTX asks for.
@@ -223,6 +226,7 @@ def test_multiply_adds_are_counted() -> None:
 
 
 # -- foreign PTX ----------------------------------------------------------------------------------------
+@pytest.mark.few(2)
 @pytest.mark.parametrize("key", ["matmul_f16-sm_80", "matmul_f16_one_stage-sm_80", "softmax-sm_90"])
 def test_tritons_kernels(key: str) -> None:
     """Their PTX alone: the matrices of a product are read without conflicts, and memory is read coalesced."""

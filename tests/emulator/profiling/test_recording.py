@@ -28,6 +28,7 @@ def rung(name: str, m: int, n: int, k: int, **given: Any) -> Recording:
     return tw.record(tw.ladder[name].plan(m, n, k, gpu="h200"), **given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("plan", "tile", "step"),
     [
@@ -123,6 +124,7 @@ def test_the_element_of_a_plan_is_found_in_its_tile() -> None:
     assert recording.blocks == [owners.at(200, 130)[0]]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["04_tiled", "05_tiled_conflicted", "08_register_tiled", "12_multistage"])
 def test_patterns_times_their_runs_are_the_profile_s_figures(name: str) -> None:
     """Of a launch of one block, all of which is recorded."""

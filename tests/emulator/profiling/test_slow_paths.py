@@ -110,6 +110,7 @@ def test_every_kind_has_an_operation() -> None:
     assert {*OPERATIONS.values()} == {*CLASSES}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
 def test_every_arch_has_the_branches_that_are_known(arch: str) -> None:
     """NOTE: where a compiler makes other ones, its counts are estimates: see what it does, and add that."""
@@ -128,6 +129,7 @@ def test_every_arch_has_the_branches_that_are_known(arch: str) -> None:
         assert [item.kind for item in find_detours(blocks, find_reachable(blocks))] == [kind], (entry, kind)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("arch", "each"), [("sm_75", 24), ("sm_90", 25), ("sm_120", 26)])
 def test_a_division_by_one_number(arch: str, each: int) -> None:
     """No warp takes the longer way, then all do, then one."""

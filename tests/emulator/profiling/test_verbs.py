@@ -41,21 +41,28 @@ def test_a_plan_for_the_emulator_is_profiled_as_on_an_h200() -> None:
     assert tw.profile(plan(40, 40, 40, gpu="emulator")).gpu.name == "h200"
 
 
-def test_copies_and_partial_sums_have_profiles_of_their_own() -> None:
+def test_a_copy_has_a_profile_of_its_own() -> None:
     made = plan_of("12_multistage", "h200", "float16", "nt")
     assert made.copies == ("b",)
     multiplied, copied = tw.profile(made).all
     assert copied.kernel == "arrange" and multiplied.kernel != "arrange"
-    exact = plan_of("exact32", "h200", "float32", arithmetic="exact32")
-    assert [one.kernel for one in tw.profile(exact).all] == ["exact32", "split_halves", "remedy"]
-    split = plan_of("11_parallel_k", "h200", "float32", split=4)
-    assert len(tw.profile(split).all) == 2
+
+
+@pytest.mark.few("11_parallel_k")
+@pytest.mark.parametrize("kernel", ["11_parallel_k", "exact32"])
+def test_partial_sums_have_profiles_of_their_own(kernel: str) -> None:
+    if kernel == "exact32":
+        exact = plan_of("exact32", "h200", "float32", arithmetic="exact32")
+        assert [one.kernel for one in tw.profile(exact).all] == ["exact32", "split_halves", "remedy"]
+    else:
+        assert len(tw.profile(plan_of("11_parallel_k", "h200", "float32", split=4)).all) == 2
 
 
 def test_a_stack_is_launched_product_by_product_where_the_kernel_takes_one() -> None:
     assert len(tw.profile(plan_of("04_tiled", "h200", "float32", batch=3)).all) == 3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("order", ["eager", "late", 7])
 def test_nothing_is_wrong_with_plans(order: str | int) -> None:
     for made in (

@@ -331,6 +331,7 @@ def checked(name: str, fault: int, order: str | int = "late") -> list[str]:
     return [item.kind for item in found]
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", RUNS)
 def test_without_a_fault_all_is_well(name: str, order: str | int) -> None:
@@ -338,6 +339,7 @@ def test_without_a_fault_all_is_well(name: str, order: str | int) -> None:
     assert checked(name, 0, order) == []
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda item: item.what)
 def test_a_fault_comes_to_light(broken: Broken) -> None:
     """In the order "late"."""
@@ -349,6 +351,7 @@ def test_a_fault_comes_to_light(broken: Broken) -> None:
     assert "PTX line" in str(caught.value)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("broken", [item for item in BROKEN if item.found], ids=lambda item: item.what)
 def test_the_checked_build_is_not_silent(broken: Broken) -> None:
     assert {*checked(broken.kernel, broken.fault)} & {*broken.found}

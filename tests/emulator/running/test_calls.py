@@ -305,6 +305,7 @@ CANNOT = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("what", CANNOT)
 def test_calls_that_cannot_be(what: str, rng: np.random.Generator) -> None:
     functions, body, message = CANNOT[what]

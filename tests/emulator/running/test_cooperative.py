@@ -118,6 +118,7 @@ extern "C" __global__ void wide(float *x) { if (threadIdx.x == 0) atomicAdd(x, 1
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("arch", "gpu", "block", "shared", "fitting", "bound"),
     [
@@ -189,6 +190,7 @@ def test_grid_sync_of_cooperative_groups() -> None:
 # ── the command line ──
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
 def test_the_command_line_launches_cooperatively(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str

@@ -458,6 +458,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS.keys())
 def test_a_launch_that_takes_too_long_is_stopped(body: str) -> None:
     endless = kernel(body)

@@ -105,6 +105,7 @@ OPEN = """
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("verb", ["call", "bind", "profile", "check"])
 @pytest.mark.parametrize("shared", [None, 0, 512])
 def test_every_verb_takes_dynamic_shared_memory_and_none_by_default(verb: str, shared: int | None) -> None:

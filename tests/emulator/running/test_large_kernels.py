@@ -74,6 +74,7 @@ def calls_to_lower(ptx: str) -> int:
     return calls
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kernel", [loads, lambda count: multiply_adds("f16", count)])
 def test_our_own_work_grows_with_the_length(kernel: Any) -> None:
     assert calls_to_lower(kernel(160)) < 2.6 * calls_to_lower(kernel(80))
@@ -157,6 +158,7 @@ def results(ptx: str, threads: int, given: Any) -> Any:
     return out
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("threads", [32, 20, 64])
 @pytest.mark.parametrize(
     "make",
@@ -178,6 +180,7 @@ def test_pieces_give_the_bits_of_the_whole(
     assert len(set(whole.tolist())) > 8
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("start", [2**32 - 20, 2**32 - 50])
 def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an index wraps around from one lane to the next, the general build goes on from there."""
@@ -194,6 +197,7 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
     assert (out == given[index].sum(1)).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("ptx", "budget"), [(multiply_adds("f16", 8192), 3.0), (loads(300), 3.0)], ids=["multiply-adds", "loads"]
 )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.errors import ArgumentError, KernelFault, UnknownNameError
 from tilewise.toolchain.variables import plain_name, read_variables
 
@@ -199,7 +200,7 @@ def test_names_that_a_module_lacks() -> None:
         _ = module["x"]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12, 25)
 @given(st.data())
 def test_what_is_written_is_what_kernels_find(data: st.DataObject) -> None:
     kinds = {

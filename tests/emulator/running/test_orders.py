@@ -42,6 +42,7 @@ def floats(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.few("05_tiled_conflicted", "03_simple", "08_register_tiled")
 @pytest.mark.parametrize("name", SIZES)
 def test_every_order_and_number_of_threads_gives_the_same_bits(name: str) -> None:
     m, n, k = SIZES[name]
@@ -230,6 +231,7 @@ extern "C" __global__ void chain(volatile int *flag, int *sum, int step)
 """
 
 
+@pytest.mark.few("700-3-eager", "700-3-late", "700-3-seed 0", "6000-1-seed 1")
 @pytest.mark.parametrize("order", ORDERS, ids=["eager", "late", *(f"seed {i}" for i in range(len(SEEDS)))])
 @pytest.mark.parametrize(("blocks", "step"), [(6000, 1), (200, -1), (700, 3)])
 def test_blocks_that_wait_for_one_another_get_on_in_every_order(order: Order, blocks: int, step: int) -> None:

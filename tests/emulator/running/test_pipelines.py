@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.emulator.instructions.test_wgmma_flight import Tiles, product, stored, wait, zeros
 from tests.harness.many import Array
+from tests.thorough import examples
 
 ORDERS = st.one_of(st.sampled_from(["eager", "late"]), st.integers(1, 2**31))
 _COMMIT, _FENCE = "wgmma.commit_group.sync.aligned;", "wgmma.fence.sync.aligned;"
@@ -146,7 +147,7 @@ def sums(data: Array, kinds: list[int], blocks: int, consumers: int) -> Array:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20, 40)
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=4),
     st.sampled_from([3, 6]),  # each is compiled for itself
@@ -193,7 +194,7 @@ def _ones(value: int) -> list[str]:
     return [f"mov.b32 %a{i}, {bits};" for i in range(4)]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(6, 20)
 @given(programs(), st.lists(ORDERS, min_size=3, max_size=3, unique=True), st.sampled_from([128, 256]))
 def test_products_in_flight(steps: list[tuple[str, int]], orders: list[str | int], threads: int) -> None:
     tiles = Tiles()

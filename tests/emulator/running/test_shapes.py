@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.thorough import examples
 from tilewise.emulator import Range, Runner, build_kernel, host_cpu
 from tilewise.emulator.analysis.program import make_program
 from tilewise.emulator.analysis.shape import Lanes
@@ -293,7 +294,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(2, 8, suppress_health_check=list(HealthCheck))
 @given(drawn=steps)
 def test_index_arithmetic(block: tuple[int, int, int], drawn: list[Step]) -> None:
     made = Program(block, PARAMETERS)

@@ -114,6 +114,7 @@ def test_this_cpu_does_the_mixture_right() -> None:
     np.testing.assert_array_equal(whole[index][wanted <= 0], 0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", BELOW, ids=IDS)
 def test_the_mixture_for_fewer_features(target: CpuTarget) -> None:
     inputs = mixture_inputs()
@@ -121,6 +122,7 @@ def test_the_mixture_for_fewer_features(target: CpuTarget) -> None:
         np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["04_tiled", "08_register_tiled"])
 @pytest.mark.parametrize("target", BELOW[-1:], ids=IDS[-1:])
 def test_rungs_for_fewer_features(name: str, target: CpuTarget) -> None:

@@ -27,6 +27,22 @@ def instructions(ptx: str) -> str:
 DIFFERENT = {(key.rpartition("-")[0], instructions(made.ptx)): key for key, made in KERNELS.items()}.values()
 
 
+@pytest.mark.few(
+    "softmax-sm_90",
+    "layer_norm_back-sm_90",
+    "layer_norm-sm_80",
+    "softmax_of_long_rows-sm_80",
+    "matmul_f32-sm_75",
+    "described-sm_90",
+    "host_described-sm_90",
+    "matmul_f16_one_warp-sm_90",
+    "persistent_described-sm_90",
+    "matmul_i8-sm_90",
+    "matmul_f8e4_turned-sm_90",
+    "matmul_tf32x3-sm_80",
+    "host_specialised-sm_90",
+    "attention_f16-sm_80",
+)
 @pytest.mark.parametrize("key", DIFFERENT)
 def test_results(key: str) -> None:
     """Right in every order of warps, and the same bits."""
@@ -48,6 +64,7 @@ def written(run: Run) -> bytes:
     return b"".join(run.args[name].tobytes() for name in run.outputs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "key", ["matmul_f16-sm_80", "matmul_f16-sm_90", "persistent_described-sm_90", "softmax-sm_75"]
 )
@@ -56,6 +73,7 @@ def test_nothing_is_wrong_with_them(key: str) -> None:
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("left_out", "tool"), [("bar.sync", "racecheck"), ("cp.async.wait_group", "asyncheck")]
 )
