@@ -61,6 +61,7 @@ class Case:
     arithmetic: str | None = None
     groups: int = 0
     epilogue: bool = False
+    scales: tuple[int, int] = (0, 0)  # rows of A and columns of B that share scales of terms
     entry: int = 0  # which of the plan's launches
 
     @property
@@ -75,7 +76,8 @@ class Case:
         types = f"{self.dtype}·{self.b_dtype}" if self.b_dtype else self.arithmetic or self.dtype
         problem = f"{types} {self.layout} {'x'.join(map(str, self.size))}"
         more = (f"to {self.result}" if self.result else "", f"in {self.groups} groups" if self.groups else "",
-                "with an epilogue" if self.epilogue else "", f"launch {self.entry}" if self.entry else "")  # fmt: skip
+                "with an epilogue" if self.epilogue else "",
+                f"scales of {self.scales[0]} and {self.scales[1]}" if any(self.scales) else "", f"launch {self.entry}" if self.entry else "")  # fmt: skip
         return " ".join(part for part in (self.arch, problem, *more, settings) if part)
 
 
@@ -106,7 +108,8 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
     n, arithmetic = partition.split("x")[1], more.get("arithmetic")
     family = {"float8_e4m3fn": "QGMMA", "int8": "IGMMA"}.get(dtype, "HGMMA")
     if family != "HGMMA":
-        math = rf"{family}\.64x{n}x32\." + (r"S8\.S8" if dtype == "int8" else r"F32\.E4M3\.E4M3")
+        types = r"S8\.S8" if dtype == "int8" else rf"F32\.E4M3\.{'E5M2' if more.get('b_dtype') else 'E4M3'}"
+        math = rf"{family}\.64x{n}x32\.{types}"
     elif arithmetic == "tf32":
         math = rf"HGMMA\.64x{n}x8\.F32\.TF32"
     else:
@@ -200,6 +203,10 @@ CASES = (
            given={"pingpong": 1, "tiles": 4}),
     _wgmma("float8_e4m3fn", "256x128x128", r"UTMASTG\.2D", layout="nt"),
     _wgmma("float8_e4m3fn", "128x192x128", r"STSM\.16\.M88\.4", layout="nt", given={"cluster": "2x1"}),
+    _wgmma("float8_e4m3fn", "256x128x128", "SHFL.IDX", "FFMA", layout="nt", scales=(1, 128), wide=False),
+    _wgmma("float8_e4m3fn", "256x128x128", "LDGSTS.E", r"LDS\.64", layout="nt", b_dtype="float8_e5m2", scales=(1, 1), wide=False),
+    _mma("rtx4090", "float8_e4m3fn", "64x64x128", r"QMMA\.16832\.F32\.E4M3\.E5M2", r"LDSM\.16\.M88\.4", _COPIES, "FFMA",
+         layout="nt", given={"stages": 3}, b_dtype="float8_e5m2", scales=(1, 128), wide=False),
     Case("vector", "h200", _ROW, "float8_e4m3fn", {"along": "k", "rows": 4}, layout="nt", code=(r"F2FP\.F16\.E4M3\.UNPACK_B",)),
     Case("vector", "h200", _ROW, "int8", {"along": "rows", "per_lane": 8}, ("IMAD",), wide=False, blocks=4),
     _wgmma("int8", "128x128x128", r"UTMASTG\.2D", layout="nt", given={"pingpong": 1, "tiles": 4}),
@@ -258,12 +265,25 @@ def _candidate(case: Case) -> Candidate:
         m, n, _ = case.size
         whole = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (m, n), (4, 4))
         epilogue = tw.epilogue("gelu(acc * s + row) + full", s=0.5, row=whole[0], full=whole)
+    if any(case.scales):
+        epilogue = _scaled(case)
     operands = operands_of(
         *case.size, dtype=case.dtype, b_dtype=case.b_dtype, layout=case.layout, result=case.result, groups=case.groups,
         arithmetic=case.arithmetic, epilogue=epilogue,
     )  # fmt: skip
     spec = KERNELS[case.kernel]
     return choose(operands, target_of(case.gpu), specs=(spec,), given=case.given, copy=False)
+
+
+def _scaled(case: Case) -> tw.EpilogueCall:
+    """Scales of terms, as a call gives them."""
+    (m, n, k), (rows, columns) = case.size, case.scales
+    runs = -(-k // 128)
+    given = {
+        "s": np.ones((-(-m // rows), runs), np.float32),
+        "t": np.ones((runs, -(-n // columns)), np.float32),
+    }
+    return tw.epilogue("scaled(acc, s, t)", **given)
 
 
 # ── the main loop ──

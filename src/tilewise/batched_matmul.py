@@ -16,7 +16,16 @@ from tilewise import interop
 from tilewise.calls import Arrays, Choice, check_out, itemsize, prepare, start
 from tilewise.describe import Shapes, result_shapes
 from tilewise.devices import Device
-from tilewise.epilogue import ARRAY_TYPES, EpilogueCall, Fused, fit, join_epilogue, sums_of, view_arrays
+from tilewise.epilogue import (
+    ARRAY_TYPES,
+    EpilogueCall,
+    Fused,
+    fit,
+    join_epilogue,
+    refuse_scales,
+    sums_of,
+    view_arrays,
+)
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
@@ -92,6 +101,7 @@ def _multiply_all(
     extras = _view_lists(joined, count)
     stacks = {name: one.as_stack(count, 0) for name, one in extras.items()}
     fused = view_arrays(joined if joined is None or not extras else joined.replace(stacks))
+    refuse_scales(fused, "lists of matrices")
     choice = choice._replace(changed=not fused.is_plain)
     given = [one for one in (left, right, target, *extras.values()) if one is not None]
     firsts = {name: view for one in given for name, view in one.libraries.items()}
@@ -106,7 +116,7 @@ def _multiply_all(
         return [] if target is not None else _split_in_callers_kind(values, common)
     in_one_type(left.first, right.first, common, choice, widens=False)
     if not fused.is_plain:
-        fused = fit(fused, call.shapes.result, sums_of(left.dtype))
+        fused = fit(fused, call.shapes.result, left.dtype)
     if target is not None:
         check_overlaps(left, right, target, fused, extras)
         _multiply((left, right, target), fused, extras, call)

@@ -6,15 +6,15 @@ One-dimensional operands, stacks and broadcasting; no array is touched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
-from tilewise.epilogue import PLAIN, Fused
+from tilewise.epilogue import PLAIN, Fused, scales_form
 from tilewise.errors import ArgumentError
 from tilewise.expression import Expression, parse
 from tilewise.interop.view import View
-from tilewise.operands import Operand, Operands, alignment_of
-from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray
+from tilewise.operands import Operand, Operands, alignment_of, ceil_div
+from tilewise.problem import ELEMENT_BYTES, SCALED_TERMS, Epilogue, EpilogueArray
 
 __all__ = ["Shapes", "describe", "group_shapes", "result_shapes"]
 
@@ -108,10 +108,23 @@ def describe(
     stack, m, n, k, _, groups = shapes
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
+    scales = {
+        i: scales_form(fused, name, view, (m, n, k))
+        for i, (name, view) in enumerate(fused.arrays.items(), 1)
+        if name in fused.scales
+    }
     # C and the arrays of the epilogue, which broadcast to its shape: strides along the stack, rows and columns.
-    results = [list(c.strides), *(_broadcast_strides(view, shapes.result) for view in fused.views)]
-    columns = [steps.pop() if len(b.shape) > 1 else 1 for steps in results]
-    rows = [steps.pop() if len(a.shape) > 1 else n for steps in results]
+    results = [
+        list(c.strides),
+        *(
+            _scale_strides(scales[i].name, view, stack)
+            if i in scales
+            else _broadcast_strides(view, shapes.result)
+            for i, view in enumerate(fused.views, 1)
+        ),
+    ]
+    columns = [steps.pop() if len(b.shape) > 1 or i in scales else 1 for i, steps in enumerate(results)]
+    rows = [steps.pop() if len(a.shape) > 1 or i in scales else n for i, steps in enumerate(results)]
     axes = [
         _Axis(size, (_step(a, i, len(stack)), _step(b, i, len(stack)), *(steps[i] for steps in results)))
         for i, size in enumerate(stack)
@@ -122,14 +135,18 @@ def describe(
         _check_sums(expression, a, b, groups)
     # What each matrix has a sum of its own of stays apart.
     apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
+    of_b = {i for i, form in scales.items() if form.scales == "b"}
+    tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
+    walked = [0 if i in of_b else step for i, step in enumerate(rows)]
     if (
         axes
-        and not any(axes[-1].steps[i] for i in apart)
-        and _joins_rows(axes[-1], m, (a_rows, *rows))  # one matrix with more rows, times the same B
+        and not (tiled or any(axes[-1].steps[i] for i in apart))
+        and _joins_rows(axes[-1], m, (a_rows, *walked))  # one matrix with more rows, times the same B
     ):
         last = axes.pop()
         if m == 1:
-            a_rows, rows = last.steps[0], list(last.steps[2:])
+            a_rows = last.steps[0]
+            rows = [rows[i] if i in of_b else step for i, step in enumerate(last.steps[2:])]
         m *= last.size
     sizes = tuple(axis.size for axis in axes)
 
@@ -150,7 +167,7 @@ def describe(
         )
 
     extras = tuple(
-        operand(f"epilogue.{name}", view, m, n, (rows[i], columns[i]), 2 + i)
+        operand(f"epilogue.{name}", view, *_sizes_of(scales.get(i), m, n, k), (rows[i], columns[i]), 2 + i)
         for i, (name, view) in enumerate(zip(fused.names, fused.views, strict=True), 1)
     )
     return Operands(
@@ -159,7 +176,7 @@ def describe(
         operand("c", c, m, n, (rows[0], columns[0]), 2),
         sizes,
         extras,
-        _form_of(fused, extras),
+        _form_of(fused, extras, scales),
         None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
     )
 
@@ -175,19 +192,20 @@ def _check_sums(expression: Expression, a: View, b: View, groups: int) -> None:
         raise ArgumentError("epilogue", rule, expression.text, "add up the result")
 
 
-def _form_of(fused: Fused, extras: tuple[Operand, ...]) -> Epilogue:
-    """The epilogue as a problem has it: what its arrays run along, as they lie."""
+def _form_of(fused: Fused, extras: tuple[Operand, ...], scales: Mapping[int, EpilogueArray]) -> Epilogue:
+    """The epilogue as a problem has it: what its arrays run along, as they lie; of scales of terms their own form."""
     if fused.is_plain:
         return fused.form
     arrays = tuple(
-        EpilogueArray(
+        scales.get(i)
+        or EpilogueArray(
             name,
             one.dtype,
             one.rows > 1 and one.row_stride != 0,
             one.columns > 1 and one.column_stride != 0,
             one.by_pointers,
         )
-        for name, one in zip(fused.names, extras, strict=True)
+        for i, (name, one) in enumerate(zip(fused.names, extras, strict=True), 1)
     )
     return Epilogue(fused.expression, arrays, tuple(name for name, _ in fused.numbers))
 
@@ -197,6 +215,25 @@ def _broadcast_strides(view: View, shape: tuple[int, ...]) -> list[int]:
     missing = len(shape) - len(view.shape)
     own = zip(view.shape, view.strides, shape[missing:], strict=True)
     return [0] * missing + [0 if size == 1 != wanted else step for size, step, wanted in own]
+
+
+def _scale_strides(name: str, view: View, stack: tuple[int, ...]) -> list[int]:
+    """The strides of scales of terms along the stack, rows and columns: 0 where they are the same."""
+    own = (1,) * (len(stack) + 2 - len(view.shape)) + view.shape
+    if len(own) > len(stack) + 2 or any(
+        size not in (1, wanted) for size, wanted in zip(own, stack, strict=False)
+    ):
+        raise ArgumentError(name, f"must have a stack that broadcasts to {stack}", f"shape {view.shape}")
+    strides = (0,) * (len(own) - len(view.shape)) + view.strides
+    return [0 if size == 1 else step for size, step in zip(own, strides, strict=True)]
+
+
+def _sizes_of(scales: EpilogueArray | None, m: int, n: int, k: int) -> tuple[int, int]:
+    """Rows and columns of an array of the epilogue: as the result, or of scales of terms."""
+    if scales is None:
+        return m, n
+    runs = ceil_div(k, SCALED_TERMS)
+    return (ceil_div(m, scales.lines), runs) if scales.scales == "a" else (runs, ceil_div(n, scales.lines))
 
 
 def _step(view: View, axis: int, axes: int) -> int:

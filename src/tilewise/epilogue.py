@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,17 @@ from tilewise import interop
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.expression import ACTIVATIONS, SUM, EpilogueCall, Expression, parse
 from tilewise.interop import HOST, View
-from tilewise.problem import COMPLEX, EIGHT_BITS, INTEGERS, Epilogue, EpilogueArray, finished_type, sum_type
+from tilewise.problem import (
+    COMPLEX,
+    EIGHT_BITS,
+    FLOAT8,
+    INTEGERS,
+    SCALED_TERMS,
+    Epilogue,
+    EpilogueArray,
+    finished_type,
+    sum_type,
+)
 
 __all__ = [
     "ARRAY_TYPES",
@@ -29,6 +39,8 @@ __all__ = [
     "express",
     "fit",
     "join_epilogue",
+    "refuse_scales",
+    "scales_form",
     "sums_of",
     "view_arrays",
 ]
@@ -52,6 +64,7 @@ class Fused(NamedTuple):
     kept: tuple[str, ...] = ()  # arrays that are written, each element with that of the result
     column_sums: tuple[str, ...] = ()  # arrays of the sums of columns, with one row
     row_sums: tuple[str, ...] = ()  # with one column
+    scales: tuple[str, str] = ("", "")  # arrays of the scales of A's terms, and of B's
 
     @property
     def is_plain(self) -> bool:
@@ -96,7 +109,9 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
     clamp(x, least, most), where(condition, x, y). ``keep(name, x)`` is x and stores it in the array of that name, which
     may be read too: what it held before. ``column_sums(name, x)`` is x and adds it up over the rows of the result, into
     an array with an element for each column (of each matrix of a stack, or of all of them); ``row_sums(name, x)`` adds
-    it up over the columns.
+    it up over the columns. ``scaled(acc, s, t)`` in the place of ``acc``, in products of float8, is the sum of terms
+    that arrays of scales have multiplied, one for each 128 along k: what :func:`tilewise.matmul` makes of ``scale_a``
+    and ``scale_b`` that differ along k.
 
     >>> import numpy as np, tilewise as tw
     >>> a, r = np.ones((2, 3), "float32"), np.full((2, 2), 0.5, "float32")
@@ -117,6 +132,8 @@ def epilogue(expression: str, **operands: Any) -> EpilogueCall:
         if isinstance(value, numbers.Real) and name in parsed.written:
             does = "keeps values in it" if name in parsed.kept else "adds up into it"
             raise ArgumentError(name, f"must be an array: the expression {does}", value)
+        if isinstance(value, numbers.Real) and name in parsed.scales:
+            raise ArgumentError(name, "must be an array: it has scales of terms", value)
     return EpilogueCall(parsed, {name: operands[name] for name in used})
 
 
@@ -180,8 +197,8 @@ def view_arrays(call: EpilogueCall | None) -> Fused:
         for name, value in call.given.items()
         if name not in values
     }
-    stored = parsed.kept, parsed.column_sums, parsed.row_sums
-    return Fused(parsed.text, tuple(views), tuple(views.values()), tuple(values.items()), *stored)
+    special = parsed.kept, parsed.column_sums, parsed.row_sums, parsed.scales
+    return Fused(parsed.text, tuple(views), tuple(views.values()), tuple(values.items()), *special)
 
 
 def _view(name: str, value: Any) -> View:
@@ -202,15 +219,57 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
     return view._replace(shape=shape, strides=strides)
 
 
-def fit(fused: Fused, shape: tuple[int, ...], sums: str) -> Fused:
-    """The epilogue with arrays that kernels read; refuses those that do not broadcast to the result, or lose bits."""
+def fit(fused: Fused, shape: tuple[int, ...], dtype: str) -> Fused:
+    """The epilogue of products of a type with arrays that kernels read; refuses those that do not broadcast to the
+    result, or lose bits. Of scales of terms the type alone is looked at."""
+    sums = sums_of(dtype)
     if sums in COMPLEX and not parse(fused.expression).is_linear([name for name, _ in fused.numbers]):
         rule = "must add arrays and multiply by real numbers alone, of complex numbers"
         raise ArgumentError("epilogue", rule, fused.expression, "do it to the result")
     for name in fused.summed:
         _check_sums(name, fused, shape)
-    views = tuple(_fit_array(name, view, fused, shape, sums) for name, view in fused.arrays.items())
+    for name, view in fused.arrays.items():
+        if name in fused.scales:
+            _check_scales(name, view, dtype)
+    views = tuple(
+        view if name in fused.scales else _fit_array(name, view, fused, shape, sums)
+        for name, view in fused.arrays.items()
+    )
     return fused._replace(views=views)
+
+
+def _check_scales(name: str, view: View, dtype: str) -> None:
+    """Refuse scales of terms that are not float32, or of products of anything but float8."""
+    if dtype not in FLOAT8:
+        rule = f"must be the same along k, for products of {dtype}"
+        fix = "scales that differ along k are for float8 times float8: quantize both operands so"
+        raise ArgumentError(name, rule, f"shape {view.shape}", fix)
+    if view.dtype != "float32":
+        raise ArgumentError(
+            name, "must have the type float32", view.dtype, f"convert it: {name}.astype('float32')"
+        )
+
+
+def refuse_scales(fused: Fused, of: str) -> None:
+    """Refuse scales of terms where no kernel has them."""
+    for name in filter(None, fused.scales):
+        raise ArgumentError(name, f"must be the same along k, for {of}", f"shape {fused.arrays[name].shape}")
+
+
+def _lines_sharing(name: str, operand: Literal["a", "b"], shape: tuple[int, ...], lines: int, k: int) -> int:
+    """How many rows of A, or columns of B, have scales of terms in common, of which an array has this shape.
+
+    ``lines`` is how many there are of them. Where the array has scales of one row or column alone, all have those.
+    """
+    across, along = (1, 1, *shape)[-2:] if operand == "a" else (1, 1, *shape)[:-3:-1]
+    runs, tiles = -(-k // SCALED_TERMS), -(-lines // SCALED_TERMS)
+    if along != runs or across not in (1, lines, tiles):
+        fitting = [(one, runs) if operand == "a" else (runs, one) for one in dict.fromkeys((lines, tiles, 1))]
+        rule = (
+            f"must have a scale for each {SCALED_TERMS} along k: the shape {' or '.join(map(str, fitting))}"
+        )
+        raise ArgumentError(name, rule, shape)
+    return 1 if across == lines else SCALED_TERMS
 
 
 def _check_sums(name: str, fused: Fused, shape: tuple[int, ...]) -> None:
@@ -278,14 +337,28 @@ def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:
     return {f"epilogue.{name}": int.from_bytes(one, "little") for name, one in bits.items()}
 
 
-def describe_dense(call: EpilogueCall | None, shape: tuple[int, ...], dtype: str) -> Epilogue:
-    """The epilogue of a result of this shape, for a plan made without arrays: they count as lying densely."""
+def describe_dense(call: EpilogueCall | None, shape: tuple[int, ...], k: int, dtype: str) -> Epilogue:
+    """The epilogue of a result of this shape, for a plan made without arrays: they count as lying densely.
+
+    ``k`` is how many terms its sums have.
+    """
     fused = view_arrays(call)
     if fused.is_plain:
         return fused.form
-    fused = fit(fused, shape, sums_of(dtype))
+    fused = fit(fused, shape, dtype)
     arrays = []
     for name, view in fused.arrays.items():
+        if name in fused.scales:
+            m, n = (1, 1, *shape)[-2:]
+            arrays.append(scales_form(fused, name, view, (m, n, k)))
+            continue
         rows, columns = (1, 1, *view.shape)[-2:]
         arrays.append(EpilogueArray(name, view.dtype, rows > 1, columns > 1))
     return Epilogue(fused.expression, tuple(arrays), tuple(name for name, _ in fused.numbers))
+
+
+def scales_form(fused: Fused, name: str, scales: View, sizes: tuple[int, int, int]) -> EpilogueArray:
+    """An array of the scales of terms, as a problem of these sizes has it."""
+    operand: Literal["a", "b"] = "a" if name == fused.scales[0] else "b"
+    lines = _lines_sharing(name, operand, scales.shape, sizes[operand == "b"], sizes[2])
+    return EpilogueArray(name, scales.dtype, scales=operand, lines=lines)

@@ -4,6 +4,7 @@
 numbers, ``+ - * /``, powers, comparisons, ``and or not``, ``x if condition else y``, and the functions of
 :data:`FUNCTIONS`. ``keep(name, x)`` is x, and stores it in the array of that name, which where it is read is what it
 held before. ``column_sums(name, x)`` and ``row_sums(name, x)`` are x too, and add it up over the columns or rows.
+``scaled(acc, s, t)`` is the sum of terms that arrays of scales, which differ along K, have multiplied.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "KEPT",
     "PREFIX",
     "ROW_SUMS",
+    "SCALED",
     "SUM",
     "EpilogueCall",
     "Expression",
@@ -53,6 +55,7 @@ STORES = (
     COLUMN_SUMS,
     ROW_SUMS,
 )  # what is the value of its second argument, and stores it under its first
+SCALED = "scaled"  # the sum of scaled terms: its scales of A and of B, 1 where there are none
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
 KEPT = "kept_"  # of the values to store
 _FEW = {"relu": 1, "abs": 1, "min": 1, "max": 1, "clamp": 2}  # instructions of functions that have few
@@ -74,6 +77,10 @@ class Expression:
     kept: tuple[str, ...]  # arrays that it stores values in, each element of its own
     column_sums: tuple[str, ...] = ()  # arrays of the sums of columns
     row_sums: tuple[str, ...] = ()
+    scales: tuple[str, str] = (
+        "",
+        "",
+    )  # arrays of the scales of A's terms, and of B's; nothing where there are none
 
     @property
     def summed(self) -> tuple[str, ...]:
@@ -88,7 +95,7 @@ class Expression:
     @property
     def given(self) -> tuple[str, ...]:
         """All names that a call gives."""
-        return tuple(dict.fromkeys(self.names + self.written))
+        return tuple(dict.fromkeys((*filter(None, self.scales), *self.names, *self.written)))
 
     @property
     def operations(self) -> int:
@@ -145,8 +152,12 @@ def parse(text: str) -> Expression:
     check = _Check(text.strip())
     check.value(tree, 0)
     check.check_sums(tree)
-    stored = [tuple(name for name, how in check.stored.items() if how == wanted) for wanted in STORES]
-    return Expression(text.strip(), tree, tuple(check.names), *stored)
+    check.check_scales(tree)
+    kept, columns, rows = (
+        tuple(name for name, how in check.stored.items() if how == wanted) for wanted in STORES
+    )
+    scales = check.scales or ("", "")
+    return Expression(text.strip(), tree, tuple(check.names), kept, columns, rows, scales)
 
 
 class _Check:
@@ -156,6 +167,7 @@ class _Check:
         self.text = text
         self.names: dict[str, None] = {}
         self.stored: dict[str, str] = {}  # by which function
+        self.scales: tuple[str, str] | None = None
 
     def value(self, node: ast.expr, depth: int) -> None:
         """Check what has to be a number."""
@@ -168,7 +180,7 @@ class _Check:
             case ast.Constant(value=int() | float()):
                 self._check_number(node)
             case ast.Name(id=name):
-                if name in FUNCTIONS or name in STORES:
+                if name in FUNCTIONS or name in (*STORES, SCALED):
                     raise self.wrong(node, f"is a function: write {name}(…)")
                 self._check_name(node)
                 if name != SUM:
@@ -231,8 +243,11 @@ class _Check:
         if function in STORES:
             self._check_store(node, function, depth)
             return
+        if function == SCALED:
+            self._check_scaled(node)
+            return
         if function not in FUNCTIONS:
-            advice = UnknownNameError("function", function, [*FUNCTIONS, *STORES]).fix
+            advice = UnknownNameError("function", function, [*FUNCTIONS, *STORES, SCALED]).fix
             raise self.wrong(node, f"calls {function}, which is not known; {advice}")
         if len(node.args) != FUNCTIONS[function]:
             raise self.wrong(node, f"has {len(node.args)} arguments; {function} takes {FUNCTIONS[function]}")
@@ -253,6 +268,32 @@ class _Check:
         self._check_name(node.args[0])
         self.stored[name] = function
         self.value(node.args[1], depth)
+
+    def _check_scaled(self, node: ast.Call) -> None:
+        names = [_scale_name(one) for one in node.args[1:]]
+        of_sum = bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id == SUM
+        if not of_sum or len(names) != 2 or None in names:
+            raise self.wrong(node, f"must be {SCALED}({SUM}, a, b): names of arrays of scales, or 1")
+        found = str(names[0]), str(names[1])
+        if not any(found) or found[0] == found[1]:
+            raise self.wrong(node, "must have scales of a or of b, by names of their own")
+        if self.scales not in (None, found):
+            raise self.wrong(node, "must have the same scales everywhere")
+        self.scales = found
+
+    def check_scales(self, tree: ast.expr) -> None:
+        """Refuse scales of terms that are anything else too, and sums without them."""
+        if self.scales is None:
+            return
+        calls = [node for node in _inner_first(tree) if _is_scaled(node)]
+        inside = {id(argument) for node in calls for argument in node.args}
+        for node in _inner_first(tree):
+            if not isinstance(node, ast.Name) or id(node) in inside:
+                continue
+            if node.id == SUM:
+                raise self.wrong(node, f"must be {SCALED}({SUM}, …) everywhere")
+            if node.id in self.scales:
+                raise self.wrong(node, f"has {node.id}, the scales of terms, in another place")
 
     def check_sums(self, tree: ast.expr) -> None:
         """Refuse arrays of sums that are read too: sums are there when all is over."""
@@ -315,6 +356,18 @@ def _stores(node: Any) -> str:
     return str(node.func.id) if called else ""
 
 
+def _is_scaled(node: Any) -> bool:
+    """Whether a node is the sum of scaled terms."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == SCALED
+
+
+def _scale_name(node: ast.expr) -> str | None:
+    """The name of an array of scales; nothing for 1, and None for what is neither."""
+    if isinstance(node, ast.Name) and node.id != SUM and node.id not in FUNCTIONS and node.id.isascii():
+        return node.id
+    return "" if isinstance(node, ast.Constant) and node.value == 1 else None
+
+
 def _inner_first(node: ast.AST) -> Iterator[Any]:
     """The nodes of a tree, each after those below it."""
     for child in ast.iter_child_nodes(node):
@@ -343,6 +396,8 @@ def _in_cuda(node: Any) -> str:
             return f"({joint.join(map(_in_cuda, values))})"
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
+        case ast.Call() if _is_scaled(node):
+            return SUM  # which the kernel has scaled
         case ast.Call(func=ast.Name(id="where"), args=[test, body, orelse]):
             return f"({_in_cuda(test)} ? {_in_cuda(body)} : {_in_cuda(orelse)})"
         case ast.Call(args=[ast.Name(id=name), _]) if _stores(node):
@@ -360,6 +415,8 @@ def _count_operations(node: ast.AST) -> int:
     match node:
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
             return 1
+        case ast.Call() if _is_scaled(node):
+            return 0
         case ast.Call(func=ast.Name(id=function)):
             return _FEW.get(function, _MANY)
         case ast.expr() if not isinstance(node, ast.Name | ast.Constant | ast.UnaryOp):
@@ -389,6 +446,8 @@ def _evaluate(node: Any, operations: Any, values: Mapping[str, Any]) -> Any:
             return functools.reduce(combine, map(of, terms))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return operations.where(of(test), of(body), of(orelse))
+        case ast.Call() if _is_scaled(node):
+            return values[SUM]
         case ast.Call(args=[ast.Name(id=name), value]) if _stores(node):
             return operations.keep(name, of(value))
         case ast.Call(func=ast.Name(id=function), args=arguments):

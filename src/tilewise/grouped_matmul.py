@@ -20,7 +20,7 @@ from tilewise.calls import (
 )
 from tilewise.describe import Shapes, group_shapes
 from tilewise.devices import Device
-from tilewise.epilogue import EpilogueCall, fit, sums_of, view_arrays
+from tilewise.epilogue import EpilogueCall, fit, refuse_scales, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, overwrite
 from tilewise.interop import HOST, Common, View
@@ -79,13 +79,14 @@ def grouped_matmul(
     shapes = group_shapes(left.shape, right.shape, ends.shape)
     _check_ends(ends)
     fused = view_arrays(epilogue)
+    refuse_scales(fused, "groups of rows")
     choice = choice._replace(changed=not fused.is_plain)
     target = {} if out is None else {"out": interop.view_output("out", out)}
     common = interop.common({**views, **target, **fused.arrays})
     where = find_device(common, device, (*views.values(), *target.values(), *fused.views))
     left, right = in_one_type(left, right, common, choice)
     dtype = multiplied_type(left.dtype, right.dtype)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
+    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
     if out is not None:
         check_out(target["out"], shapes, choice.result_type(dtype))
         arrays = Arrays(left, right, target["out"], fused, ends)

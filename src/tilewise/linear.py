@@ -15,7 +15,7 @@ from tilewise.errors import ArgumentError
 from tilewise.interop import View
 from tilewise.matmul import multiply_scaled, multiply_views
 from tilewise.plan import Plan
-from tilewise.quantize import scale_sums, unwrap
+from tilewise.quantize import scale_sums, shape_of, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["linear", "linear_in_python"]
@@ -56,7 +56,9 @@ def linear(
         _check_shapes(x, weight)
         turned = None if of_weight is None else of_weight.T
         call = scale_sums(
-            express(bias, activation, residual, 1.0, None, None), {"scale_a": of_x, "scale_b": turned}
+            express(bias, activation, residual, 1.0, None, None),
+            {"scale_a": of_x, "scale_b": turned},
+            {"scale_a": shape_of("x", x), "scale_b": shape_of("weight", weight)[::-1]},
         )
         try:
             product: ArrayT = multiply_scaled(
@@ -82,9 +84,9 @@ def linear(
     right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
     call = express(bias, activation, residual, 1.0, None, None)
     if scaled:
-        call = scale_sums(
-            call, {"scale_a": of_x, "scale_b": None if of_weight is None else _turned(of_weight)}
-        )
+        turned = None if of_weight is None else _turned(of_weight)
+        shapes = {"scale_a": left.shape, "scale_b": right.shape}
+        call = scale_sums(call, {"scale_a": of_x, "scale_b": turned}, shapes)
     fused = view_arrays(call)
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:

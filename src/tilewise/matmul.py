@@ -30,7 +30,7 @@ from tilewise.calls import (
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices import device as resolve
-from tilewise.epilogue import EpilogueCall, Fused, fit, join_epilogue, sums_of, view_arrays
+from tilewise.epilogue import EpilogueCall, Fused, fit, join_epilogue, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
 from tilewise.interop import HOST, Common, View, numpy_of
@@ -38,7 +38,7 @@ from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
 from tilewise.problem import can_multiply, multiplied_type
-from tilewise.quantize import scale_sums, unwrap
+from tilewise.quantize import scale_sums, shape_of, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_scaled", "multiply_views"]
@@ -97,9 +97,11 @@ def matmul(
     One operand may have 8 bits and the other 16, such as bfloat16 and int8: those of 8 are widened, which is exact, and
     the result has 16. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales.
     ``scale_a`` and ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape
-    (m, 1) and (1, n), say. Each sum is multiplied by them before anything else happens to it. Products of float8 hold
-    bfloat16 unless ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor
-    cores keep fewer places.
+    (m, 1) and (1, n), say. Each sum is multiplied by them before anything else happens to it. Of float8 by float8, of
+    which there are two types, they may have an element for each 128 along k, and for each row of ``a`` or column of
+    ``b``, or 128 of those: of shape (m, k / 128) and (k / 128, n / 128), say. Products of float8 hold bfloat16 unless
+    ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep fewer
+    places.
 
     torch's gradients are recorded where a tensor requires one: see docs/torch.md. Inside jax.jit, jax.grad and jax.vmap
     it is part of what they compile and differentiate: see docs/jax.md.
@@ -116,8 +118,9 @@ def matmul(
     given = () if epilogue is None else getattr(epilogue, "given", {}).values()
     if scale_a is not None or scale_b is not None:
         scales = {"scale_a": scale_a, "scale_b": scale_b}
+        shapes = {"scale_a": shape_of("a", a), "scale_b": shape_of("b", b)}
         scaled: ArrayT = multiply_scaled(
-            a, b, scale_sums(call, scales), scales, (a, b, bias, residual, c, *given),
+            a, b, scale_sums(call, scales, shapes), scales, (a, b, bias, residual, c, *given),
             out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
         )  # fmt: skip
         return scaled
@@ -225,7 +228,7 @@ def _multiply_anew(
     shapes = result_shapes(left.shape, right.shape)
     left, right = in_one_type(left, right, common, choice)
     dtype = multiplied_type(left.dtype, right.dtype)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
+    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
     array = common.library.empty(shapes.result, choice.result_type(dtype), common.like)
     result = interop.view("out", array)
     if common.space == HOST and where.runs_on_gpu:
@@ -262,7 +265,7 @@ def _multiply_into(
         shapes = result_shapes(left.shape, right.shape)
         left, right = in_one_type(left, right, common, choice)
         dtype = multiplied_type(left.dtype, right.dtype)
-        fused = fused if fused.is_plain else fit(fused, shapes.result, sums_of(dtype))
+        fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
         check_out(result, shapes, choice.result_type(dtype))
         if common.space == HOST and where.runs_on_gpu:
             overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))

@@ -10,8 +10,11 @@ from typing import NamedTuple
 from tilewise.devices.tensor_map import TensorMap
 from tilewise.errors import ArgumentError
 from tilewise.problem import (
+    EIGHT_BITS,
     ELEMENT_BYTES,
+    FLOAT8,
     INTEGERS,
+    SCALED_TERMS,
     Epilogue,
     EpilogueArray,
     Layout,
@@ -211,8 +214,20 @@ class Operands(NamedTuple):
 
     @property
     def widened(self) -> Operand | None:
-        """The operand of 8 bits that is widened to the type of the other; None if both have one type."""
+        """The operand of 8 bits that is widened to the type of the other; None if both have as many."""
+        if self.element in EIGHT_BITS:
+            return None
         return next((one for one in self[:2] if one.dtype != self.element), None)
+
+    @property
+    def other(self) -> str:
+        """The type of B where it is the other one of float8; nothing if it is that of A."""
+        return self.b.dtype if self.element in FLOAT8 and self.b.dtype != self.element else ""
+
+    def scales_of(self, operand: str) -> Operand | None:
+        """The scales of the terms of "a" or "b"; None where there are none."""
+        pairs = zip(self.epilogue.arrays, self.extras, strict=True)
+        return next((one for array, one in pairs if array.scales == operand), None)
 
     @property
     def accumulate(self) -> str:
@@ -263,6 +278,11 @@ class Operands(NamedTuple):
             )
 
         def extra(array: EpilogueArray) -> Operand:
+            if array.scales:
+                runs = ceil_div(problem.k, SCALED_TERMS)
+                lines = ceil_div(problem.m if array.scales == "a" else problem.n, array.lines)
+                sizes = (lines, runs) if array.scales == "a" else (runs, lines)
+                return dense(f"epilogue.{array.name}", *sizes, array.dtype, "row")
             made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
             if made.by_pointers and not array.pointers:
                 made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))

@@ -17,6 +17,7 @@ __all__ = [
     "ELEMENT_BYTES",
     "FLOAT8",
     "INTEGERS",
+    "SCALED_TERMS",
     "Epilogue",
     "EpilogueArray",
     "Layout",
@@ -59,6 +60,9 @@ INTEGERS: Mapping[str, str] = {"int8": "int32", "int32": "int32", "int64": "int6
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 """Floating-point numbers of 8 bits that are multiplied."""
 
+SCALED_TERMS = 128
+"""Of each sum: so many terms after one another share a scale, where scales differ along K."""
+
 COMPLEX: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 """Complex numbers that are multiplied, and the type of their two parts, in which everything is done."""
 
@@ -78,13 +82,18 @@ _WIDENING = ("float16", "bfloat16")
 
 
 def multiplied_type(a: str, b: str) -> str:
-    """The type that operands of two types are multiplied in: 8 bits are widened to 16, which have all their numbers."""
+    """The type that operands of two types are multiplied in: 8 bits are widened to 16, which have all their numbers.
+
+    The two types of float8 are multiplied as they are: then it is that of ``a``.
+    """
     return b if b in _WIDENING and a in EIGHT_BITS else a
 
 
 def can_multiply(a: str, b: str) -> bool:
-    """Whether operands of these two types can be multiplied as they are: of one type, or of 8 bits beside 16."""
-    return a == b or (bool({a, b} & set(_WIDENING)) and bool({a, b} & set(EIGHT_BITS)))
+    """Whether operands of two types can be multiplied as they are: of one type, of float8, of 8 bits beside 16."""
+    if a == b or {a, b} <= set(FLOAT8):
+        return True
+    return bool({a, b} & set(_WIDENING)) and bool({a, b} & set(EIGHT_BITS))
 
 
 def sum_type(dtype: str) -> str:
@@ -148,7 +157,8 @@ class Tile:
 class EpilogueArray:
     """An array of an epilogue: its element type, and whether it runs along the rows and the columns of the result.
 
-    With ``pointers`` there is one for each matrix of the batch, which lie anywhere.
+    With ``pointers`` there is one for each matrix of the batch, which lie anywhere. With ``scales`` it has scales of an
+    operand's terms, "a" or "b", one for each :data:`SCALED_TERMS` along K and each ``lines`` rows of A or columns of B.
     """
 
     name: str
@@ -156,10 +166,21 @@ class EpilogueArray:
     by_row: bool = True
     by_column: bool = True
     pointers: bool = False
+    scales: Literal["", "a", "b"] = ""
+    lines: int = 1
 
     def __post_init__(self) -> None:
         if self.dtype not in ELEMENT_BYTES:
             raise UnknownNameError(f"element type of {self.name}", self.dtype, ELEMENT_BYTES)
+        if self.scales not in ("", "a", "b"):
+            raise ArgumentError("scales", "must be 'a', 'b' or ''", self.scales)
+        if self.lines not in (1, SCALED_TERMS):
+            raise ArgumentError("lines", f"must be 1 or {SCALED_TERMS}", self.lines)
+
+    def transposed(self) -> EpilogueArray:
+        """The same for the transpose of the result."""
+        other: Mapping[str, Literal["", "a", "b"]] = {"a": "b", "b": "a", "": ""}
+        return replace(self, by_row=self.by_column, by_column=self.by_row, scales=other[self.scales])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +206,10 @@ class Epilogue:
         for name in given:
             if name not in used or given.count(name) > 1:
                 raise ArgumentError("epilogue", f"must use {name} in {self.expression!r}, once given")
+        scales = {array.name for array in self.arrays if array.scales}
+        if scales != set(filter(None, parsed.scales)):
+            rule = f"must say of which operand the scales of terms in {self.expression!r} are, and of no other array"
+            raise ArgumentError("epilogue", rule)
         for name in parsed.written:
             if name in self.numbers:
                 raise ArgumentError("epilogue", f"must give an array for {name}, which is written")
@@ -201,8 +226,11 @@ class Epilogue:
 
     def transposed(self) -> Epilogue:
         """The same for the transpose of the result."""
-        arrays = tuple(replace(one, by_row=one.by_column, by_column=one.by_row) for one in self.arrays)
-        return replace(self, arrays=arrays)
+        return replace(self, arrays=tuple(one.transposed() for one in self.arrays))
+
+    def lines_of(self, operand: str) -> int:
+        """How many rows of "a", or columns of "b", share scales of their terms; 0 if those have none."""
+        return next((array.lines for array in self.arrays if array.scales == operand), 0)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Epilogue:

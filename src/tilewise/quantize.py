@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,22 +18,27 @@ from tilewise.calls import start_on_gpu
 from tilewise.devices import gpu
 from tilewise.epilogue import EpilogueCall, epilogue
 from tilewise.errors import ArgumentError, UnknownNameError, integer
-from tilewise.expression import SUM
+from tilewise.expression import SCALED, SUM
 from tilewise.host_arrays import overwrite
 from tilewise.interop import HOST, View, numpy_dtype, numpy_of
 from tilewise.kernels.bind import bind_steps
-from tilewise.kernels.quantize import MOST, dequantize_steps, quantize_steps
+from tilewise.kernels.quantize import MOST, dequantize_steps, quantize_steps, quantize_tiles_steps
 from tilewise.kernels.spec import Step
-from tilewise.operands import Operand, alignment_of
+from tilewise.operands import ALIGNMENT_MOST, Operand, alignment_of, ceil_div
+from tilewise.problem import SCALED_TERMS
 
-__all__ = ["Quantized", "quantize", "scale_sums", "unwrap"]
+__all__ = ["Quantized", "quantize", "scale_sums", "shape_of", "unwrap"]
 
 _NUMBERS = ("float32", "float16", "bfloat16")
 _MOST_AXES = 4
+_HAVE_STRIDES = ("numpy", "torch", "cupy")  # libraries whose arrays may lie in columns
 
 
 class Quantized(NamedTuple):
-    """Numbers as 8 bits: ``values`` times ``scale``, which broadcasts to them."""
+    """Numbers as 8 bits: ``values`` times ``scale``.
+
+    ``scale`` broadcasts to them; or, made with ``block``, has an element for each so many of them.
+    """
 
     values: Any
     scale: Any
@@ -49,26 +55,29 @@ class Quantized(NamedTuple):
         values, scale = _view("values", self.values), interop.view("scale", self.scale)
         if values.dtype not in MOST:
             raise ArgumentError("values", f"must have a type of {', '.join(MOST)}", values.dtype)
-        if scale.ndim != values.ndim or any(
-            s not in (1, v) for s, v in zip(scale.shape, values.shape, strict=True)
-        ):
-            rule = f"must have the shape {values.shape}, or 1 where it is the same"
-            raise ArgumentError("scale", rule, scale.shape, "reshape it")
+        check_scale("scale", scale.shape, values.shape)
         if scale.dtype != "float32":
             raise ArgumentError("scale", "must have the type float32", scale.dtype)
+        shared = _shared(values.shape, scale.shape)
         common = interop.common({"values": values, "scale": scale})
         result = common.library.empty(values.shape, dtype, common.like)
         target = interop.view("numbers", result)
         if common.space == HOST:
             with np.errstate(all="ignore"):
-                numbers = numpy_of(values).astype(np.float32) * numpy_of(scale)
+                numbers = numpy_of(values).astype(np.float32) * _spread(numpy_of(scale), values.shape, shared)
                 overwrite(target, numbers.astype(numpy_dtype(dtype)))
         elif 0 not in values.shape:
-            _dequantize_on_gpu(values, scale, target, common)
+            _dequantize_on_gpu(values, scale, shared, target, common)
         return common.library.finish(result, common.like)
 
 
-def quantize(x: Any, dtype: str = "float8_e4m3fn", *, axis: int | None = None) -> Quantized:
+def quantize(
+    x: Any,
+    dtype: str = "float8_e4m3fn",
+    *,
+    axis: int | None = None,
+    block: int | tuple[int, int] | None = None,
+) -> Quantized:
     """Numbers as 8 bits with scales: ``values`` and ``scale``, so that ``values * scale`` is about ``x``.
 
     ``dtype`` is "float8_e4m3fn", "float8_e5m2" or "int8". The numbers along ``axis`` share a scale, that of the largest
@@ -77,6 +86,10 @@ def quantize(x: Any, dtype: str = "float8_e4m3fn", *, axis: int | None = None) -
     any kind that :func:`tilewise.matmul` takes, in float32, float16 or bfloat16; the results are of its kind and lie
     where it does. NaN stays NaN, of "int8" 0; infinities leave nothing of their line.
 
+    ``block=128`` gives each 128 numbers along ``axis`` a scale of their own, ``block=(128, 128)`` without ``axis`` each
+    128 by 128 of the last two axes: what outliers there are spoil less. ``scale`` has as many elements along these
+    axes. Products with such scales are of float8 by float8.
+
     :func:`tilewise.matmul` and :func:`tilewise.linear` multiply what this gives as the numbers that it stands for.
 
     >>> import numpy as np, tilewise as tw
@@ -84,6 +97,8 @@ def quantize(x: Any, dtype: str = "float8_e4m3fn", *, axis: int | None = None) -
     >>> q = tw.quantize(x, axis=-1)
     >>> (q.values.astype("float32") * q.scale).tolist()
     [[1.0, 2.0], [-4.0, 3.0]]
+    >>> tw.quantize(np.ones((256, 300), "float32"), block=(128, 128)).scale.shape
+    (2, 3)
     """
     if dtype not in MOST:
         raise UnknownNameError("dtype", dtype, MOST)
@@ -92,12 +107,12 @@ def quantize(x: Any, dtype: str = "float8_e4m3fn", *, axis: int | None = None) -
         raise ArgumentError(
             "x", f"must have a type of {', '.join(_NUMBERS)}", numbers.dtype, "convert it first"
         )
-    shared = _shared_axes(axis, numbers)
-    shape = tuple(1 if i in shared else size for i, size in enumerate(numbers.shape))
+    shared = _shared_along(axis, block, numbers)
+    shape = tuple(ceil_div(size, one) for size, one in zip(numbers.shape, shared, strict=True))
     common = interop.common({"x": numbers})
     made = (
         common.library.empty(numbers.shape, dtype, common.like),
-        common.library.empty(shape, "float32", common.like),
+        _empty_scale(shape, block is not None and shared[-2] == 1, common),
     )
     values, scale = interop.view("values", made[0]), interop.view("scale", made[1])
     if common.space == HOST:
@@ -105,8 +120,17 @@ def quantize(x: Any, dtype: str = "float8_e4m3fn", *, axis: int | None = None) -
         overwrite(values, found[0])
         overwrite(scale, found[1])
     elif 0 not in numbers.shape:
-        _quantize_on_gpu(numbers, values, scale, common)
+        _quantize_on_gpu(numbers, values, scale, shared, common)
     return Quantized(*(common.library.finish(one, common.like) for one in made))
+
+
+def _empty_scale(shape: tuple[int, ...], of_runs: bool, common: interop.Common) -> Any:
+    """An array for scales. Those of runs along rows lie in columns, if the library has such: kernels read many rows of one
+    run at a time."""
+    if of_runs and common.library.name in _HAVE_STRIDES:
+        turned = (*shape[:-2], shape[-1], shape[-2])
+        return common.library.empty(turned, "float32", common.like).swapaxes(-1, -2)
+    return common.library.empty(shape, "float32", common.like)
 
 
 def _view(argument: str, array: Any) -> View:
@@ -118,14 +142,56 @@ def _view(argument: str, array: Any) -> View:
     return found
 
 
-def _shared_axes(axis: int | None, numbers: View) -> tuple[int, ...]:
-    """The axes along which a scale is the same."""
+def _shared_along(axis: int | None, block: int | tuple[int, int] | None, numbers: View) -> tuple[int, ...]:
+    """How many numbers share a scale, along each axis; all of an axis are as many as it has, or 1 of none."""
+    whole = tuple(max(size, 1) for size in numbers.shape)
     if axis is None:
-        return tuple(range(numbers.ndim))
+        if block is None:
+            return whole
+        if block != (SCALED_TERMS, SCALED_TERMS):
+            rule = f"must be ({SCALED_TERMS}, {SCALED_TERMS}) without axis"
+            raise ArgumentError("block", rule, block, f"with block={SCALED_TERMS} give axis=-1 or axis=-2")
+        return (*(1 for _ in whole[:-2]), *block)
     given = axis if isinstance(axis, int) and axis < 0 else integer("axis", axis) - numbers.ndim
     if given not in (-1, -2):
         raise ArgumentError("axis", "must be one of the last two, or None", axis)
-    return (numbers.ndim + given,)
+    if block not in (None, SCALED_TERMS):
+        raise ArgumentError("block", f"must be {SCALED_TERMS} with axis, or None", block)
+    along = whole[given] if block is None else SCALED_TERMS
+    return tuple(along if i - numbers.ndim == given else 1 for i in range(numbers.ndim))
+
+
+def _shared(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
+    """How many numbers of this shape share one of these scales, along each axis."""
+    return tuple(
+        1 if many == size else max(size, 1) if many == 1 else SCALED_TERMS
+        for size, many in zip(shape, scales, strict=True)
+    )
+
+
+def spread_scale(argument: str, scale: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """The scale of each number of an array of this shape, or 1 along axes where it is the same."""
+    check_scale(argument, scale.shape, shape)
+    return _spread(scale.astype(np.float64), shape, _shared(shape, scale.shape))
+
+
+def check_scale(argument: str, scale: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse scales of another shape than numbers have, 1 where they are the same, or one for each 128."""
+    if len(scale) == len(shape) and all(
+        s in (1, v) or (i >= len(shape) - 2 and s == ceil_div(v, SCALED_TERMS))
+        for i, (s, v) in enumerate(zip(scale, shape, strict=True))
+    ):
+        return
+    rule = f"must have the shape {shape}, 1 where it is the same, or one for each {SCALED_TERMS}"
+    raise ArgumentError(argument, rule, scale, "reshape it")
+
+
+def _spread(scale: npt.NDArray[Any], shape: tuple[int, ...], shared: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Scales as many as numbers, or 1 along axes where they are the same."""
+    for axis, (size, one) in enumerate(zip(shape, shared, strict=True)):
+        if 1 < one < size:
+            scale = np.repeat(scale, one, axis).take(range(size), axis)
+    return scale
 
 
 def _quantize_on_host(
@@ -134,34 +200,52 @@ def _quantize_on_host(
     """As the kernel does it, to the last bit."""
     wide, most = numbers.astype(np.float32), np.float32(MOST[dtype])
     with np.errstate(all="ignore"):
-        largest = np.fmax.reduce(np.abs(wide), axis=shared, keepdims=True, initial=0)
+        largest = np.abs(wide)
+        for axis, one in enumerate(shared):
+            if one > 1 and largest.shape[axis]:
+                largest = np.fmax.reduceat(largest, range(0, largest.shape[axis], one), axis)
+        largest = np.fmax(largest, 0)
         all_of_them = largest / most
         scale = np.where(all_of_them > 0, all_of_them, np.float32(1))
-        clipped = np.clip(wide / scale, -128 if dtype == "int8" else -most, most)
+        clipped = np.clip(wide / _spread(scale, wide.shape, shared), -128 if dtype == "int8" else -most, most)
         if dtype == "int8":
             clipped = np.nan_to_num(np.rint(clipped))
         return clipped.astype(numpy_dtype(dtype)), scale
 
 
-def _quantize_on_gpu(numbers: View, values: View, scale: View, common: interop.Common) -> None:
+def _quantize_on_gpu(
+    numbers: View, values: View, scale: View, shared: tuple[int, ...], common: interop.Common
+) -> None:
+    used = {"x": numbers, "values": values, "scale": scale}
+    turned, (x, values_, scales) = _along_rows(*(_operand(name, one) for name, one in used.items()))
+    if _tiles_of(shared, numbers.shape, turned) != (1, 1):
+        rows, columns = (SCALED_TERMS if one > 1 else 1 for one in shared[-2:])
+        tiles = (columns, rows) if turned else (rows, columns)
+        _launch(quantize_tiles_steps(x, values_, scales, _stack(numbers), tiles), used, common)
+        return
     lines = math.prod(scale.shape)
-    workspace = common.library.empty((4 * lines,), "uint8", common.like)
-    kept = interop.view("largest", workspace)
-    operands = (_operand(name, one) for name, one in (("x", numbers), ("values", values), ("scale", scale)))
-    x, values_, scales = operands
+    used["largest"] = interop.view("largest", common.library.empty((4 * lines,), "uint8", common.like))
     # NOTE: the strides tell the kernel what shares a scale. Of one line both are 0, as for a whole matrix.
-    largest = Operand(
-        "largest", scales.rows, scales.columns, scales.row_stride, "int32", scales.column_stride, scales.stack
-    )
-    x, largest, values_, scales = _along_rows(x, largest, values_, scales)
-    used = {"x": numbers, "largest": kept, "values": values, "scale": scale}
+    largest = replace(scales, name="largest", dtype="int32", alignment=ALIGNMENT_MOST)
     _launch(quantize_steps(x, largest, values_, scales, _stack(numbers), lines), used, common)
 
 
-def _dequantize_on_gpu(values: View, scale: View, numbers: View, common: interop.Common) -> None:
+def _dequantize_on_gpu(
+    values: View, scale: View, shared: tuple[int, ...], numbers: View, common: interop.Common
+) -> None:
     used = {"values": values, "scale": scale, "numbers": numbers}
-    operands = (_operand(name, one) for name, one in used.items())
-    _launch(dequantize_steps(*_along_rows(*operands), stack=_stack(values)), used, common)
+    turned, (x, scales, made) = _along_rows(*(_operand(name, one) for name, one in used.items()))
+    tiles = _tiles_of(shared, values.shape, turned)
+    _launch(dequantize_steps(x, scales, made, stack=_stack(values), shared=tiles), used, common)
+
+
+def _tiles_of(shared: tuple[int, ...], shape: tuple[int, ...], turned: bool) -> tuple[int, int]:
+    """Rows and columns that share a scale, as a kernel has them: what is shared by all along an axis has a stride of 0.
+
+    NOTE: of an axis with no more numbers than share a scale all do.
+    """
+    rows, columns = (one if 1 < one < size else 1 for one, size in zip(shared[-2:], shape[-2:], strict=True))
+    return (columns, rows) if turned else (rows, columns)
 
 
 def _stack(view: View) -> tuple[int, int]:
@@ -179,10 +263,11 @@ def _operand(name: str, view: View) -> Operand:
     )
 
 
-def _along_rows(first: Operand, *others: Operand) -> tuple[Operand, ...]:
-    """All of them, or their transposes, so that neighbours in a row of the first one lie closest together."""
+def _along_rows(first: Operand, *others: Operand) -> tuple[bool, list[Operand]]:
+    """All of them, or, which is said first, their transposes, so that neighbours in a row of the first one lie closest
+    together."""
     turned = first.columns == 1 or 0 < abs(first.row_stride) < abs(first.column_stride)
-    return tuple(one.transposed() if turned else one for one in (first, *others))
+    return turned, [one.transposed() if turned else one for one in (first, *others)]
 
 
 def _launch(steps: list[Step], used: dict[str, View], common: interop.Common) -> None:
@@ -193,14 +278,15 @@ def _launch(steps: list[Step], used: dict[str, View], common: interop.Common) ->
     start_on_gpu(bound, addresses, tuple(used.values()), device, common.streams)
 
 
-def _shape_of(name: str, scale: Any) -> tuple[int, ...]:
-    if isinstance(scale, int | float):
-        return ()
-    shape = getattr(scale, "shape", None)  # NOTE: views take microseconds, and are made later anyway
-    return interop.view(name, interop.as_array(name, scale)).shape if shape is None else tuple(shape)
-
-
 # ── products ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shape_of(name: str, array: Any) -> tuple[int, ...]:
+    """The shape of an array, or of a number."""
+    if isinstance(array, int | float):
+        return ()
+    shape = getattr(array, "shape", None)  # NOTE: views take microseconds, and are made later anyway
+    return interop.view(name, interop.as_array(name, array)).shape if shape is None else tuple(shape)
 
 
 def unwrap(argument: str, array: Any, scale: Any) -> tuple[Any, Any]:
@@ -213,20 +299,36 @@ def unwrap(argument: str, array: Any, scale: Any) -> tuple[Any, Any]:
     return array.values, array.scale
 
 
-def scale_sums(call: EpilogueCall | None, scales: dict[str, Any]) -> EpilogueCall | None:
-    """An epilogue that first multiplies each sum by the scales that there are."""
+def scale_sums(
+    call: EpilogueCall | None, scales: dict[str, Any], shapes: dict[str, tuple[int, ...]]
+) -> EpilogueCall | None:
+    """An epilogue that first multiplies each sum by the scales that there are, or the sum of scaled terms.
+
+    ``scales`` are "scale_a" and "scale_b", and ``shapes`` those of A and B under these names.
+    """
     found = {name: scale for name, scale in scales.items() if scale is not None}
     if not found:
         return call
-    for name, scale in found.items():
-        shape = _shape_of(name, scale)
-        axis = -1 if name == "scale_a" else -2
-        if len(shape) >= -axis and shape[axis] != 1:
-            rule = f"must be the same along k: have 1 as its {'last' if axis == -1 else 'last but one'} size"
-            raise ArgumentError(name, rule, f"shape {shape}")
+    of_terms = {
+        name for name, scale in found.items() if _differs_along_k(name, shape_of(name, scale), shapes[name])
+    }
+    for name in found:
         if call is not None and name in call.given:
             raise ArgumentError(name, "must not be a name in the epilogue too")
-    scaled = f"({' * '.join((SUM, *found))})"
+    names = [name if name in of_terms else "1" for name in ("scale_a", "scale_b")]
+    acc = f"{SCALED}({SUM}, {', '.join(names)})" if of_terms else SUM
+    scaled = f"({' * '.join((acc, *(name for name in found if name not in of_terms)))})"
     if call is None:
         return epilogue(scaled, **found)
     return epilogue(re.sub(rf"\b{SUM}\b", scaled, call.expression.text), **found, **call.given)
+
+
+def _differs_along_k(name: str, scale: tuple[int, ...], operand: tuple[int, ...]) -> bool:
+    """Whether there is a scale for each run of K, or tiles share scales; by the shapes of scales and of the operand."""
+    axis = -1 if name == "scale_a" else -2
+    if len(scale) < -axis or (len(scale) < 2 and len(operand) > 1):
+        return False
+    if scale[axis] != 1:
+        return True
+    across = scale[-3 - axis] if len(scale) > 1 else 1
+    return across not in (1, operand[-3 - axis] if len(operand) > 1 else 1)

@@ -18,6 +18,7 @@ from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
 from tilewise.problem import FLOAT8, multiplied_type, resolve_arithmetic
+from tilewise.quantize import Quantized, spread_scale
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -104,10 +105,12 @@ def compare(
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
     sums of float16 in float16, and everything else in ``accumulate``. Where such sums may have got beyond the largest
     float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
-    2ⁿ of the result's type. Of complex numbers each part has its bound and counts by itself. Of float8 operands it
-    allows for the few places that Hopper's tensor cores keep of sums.
+    2ⁿ of the result's type. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives. Of complex numbers each part
+    has its bound and counts by itself. Of float8 operands it allows for the few places that Hopper's tensor cores
+    keep of sums.
     """
-    left, right, got = np.asarray(a), np.asarray(b), np.asarray(result)
+    (left, left_type), (right, right_type) = _numbers("a", a), _numbers("b", b)
+    got = np.asarray(result)
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
         return _compare_integers(got, left, right)
     if "c" in (left.dtype.kind, right.dtype.kind):
@@ -120,16 +123,17 @@ def compare(
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
         sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
-        multiplied = resolve_arithmetic(arithmetic, multiplied_type(left.dtype.name, right.dtype.name))
+        multiplied = resolve_arithmetic(arithmetic, multiplied_type(left_type, right_type))
         summed = "float16" if multiplied == "f16" else accumulate
-        count = left.shape[-1] + terms
+        scaled = (left.dtype.name != left_type) + (right.dtype.name != right_type)
+        count = left.shape[-1] + terms + 2 * scaled
         if summed in _SHORT and count > _LONG:
             sizes = np.minimum(sizes, _walk(left, right, expected))
         errors = _growth(count + 1, _ROUNDOFF[summed]) * sizes + (count + 1) * _LEAST[summed]
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
         if multiplied == "tf32":
             errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
-        if left.dtype.name in FLOAT8 and right.dtype.name in FLOAT8:
+        if left_type in FLOAT8 and right_type in FLOAT8:
             errors = errors + _cut_off(left.astype(np.float64), right.astype(np.float64))
         if multiplied == "f16":
             errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)
@@ -145,6 +149,16 @@ def compare(
             return _judge_saturated(got.astype(np.float64), expected, errors, name)
         bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _numbers(argument: str, operand: Any) -> tuple[npt.NDArray[Any], str]:
+    """An operand as an array, and its type; of what was quantised the numbers that it stands for, in float64."""
+    if not isinstance(operand, Quantized):
+        array = np.asarray(operand)
+        return array, array.dtype.name
+    values, scale = np.asarray(operand.values), np.asarray(operand.scale)
+    with np.errstate(all="ignore"):
+        return values * spread_scale(argument, scale, values.shape), values.dtype.name
 
 
 def _compare_integers(got: npt.NDArray[Any], left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Comparison:

@@ -28,7 +28,7 @@ from tilewise.calls import Arrays, Choice, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
-from tilewise.epilogue import express, fit, sums_of, view_arrays
+from tilewise.epilogue import express, fit, view_arrays
 from tilewise.kernel import Kernel
 from tilewise.linear import linear
 from tilewise.matmul import matmul, matmul_in_python
@@ -146,7 +146,7 @@ def counted_calls(
     shapes = result_shapes(views[0].shape, views[1].shape)
     activation = usual.get("activation")
     call = express(usual.get("bias"), activation, usual.get("residual"), 1.0, None, None)
-    fused = fit(view_arrays(call), shapes.result, sums_of(views[0].dtype))
+    fused = fit(view_arrays(call), shapes.result, views[0].dtype)
     made = prepare(Arrays(*views, fused), shapes, device or open_emulator(), Choice())
     target = NativeTarget(counting.entries, _CONTEXT, lambda launch: _describe(counting, launch))
     for has_out in (True, False):

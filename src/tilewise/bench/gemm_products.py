@@ -14,7 +14,7 @@ from tilewise.bench.gemm_figures import OURS
 from tilewise.calls import Arrays, BoundProduct, Choice, prepare
 from tilewise.describe import result_shapes
 from tilewise.devices import Device
-from tilewise.epilogue import EpilogueCall, express, fit, sums_of, view_arrays
+from tilewise.epilogue import EpilogueCall, express, fit, view_arrays
 from tilewise.matmul import matmul
 from tilewise.problem import FLOAT8, result_of
 from tilewise.reference import Comparison, compare
@@ -146,7 +146,7 @@ class Products:
         left, right, result = views
         shapes = result_shapes(left.shape, right.shape)
         if not fused.is_plain:
-            fused = fit(fused, shapes.result, sums_of(left.dtype))
+            fused = fit(fused, shapes.result, left.dtype)
         return prepare(Arrays(left, right, result, fused), shapes, device, Choice(arithmetic=self.arithmetic))
 
     def _epilogue(self, which: int) -> EpilogueCall | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
 from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.problem import Epilogue, EpilogueArray
-from tilewise.slots import Gap, Slot
+from tilewise.slots import Gap, Slot, joined
 
 __all__ = [
     "HEADER",
@@ -21,11 +21,13 @@ __all__ = [
     "is_of_all_matrices",
     "partial_bytes",
     "partial_sums",
+    "scales_slot",
 ]
 
 HEADER = "tilewise/epilogue.cuh"
 _STRIDES = struct.Struct("<qqqq")
 _POINTER = 8  # bytes
+_STRIDED = 48  # bytes of struct Strided
 _MOST_IN_REGISTERS = 4  # operations on each sum
 PARTIALS = "sums"  # the region of the workspace that has partial sums of columns and rows
 _REGION = 256  # bytes of which an array's begin at a multiple
@@ -118,7 +120,7 @@ _SUMS = """
 def epilogue_header(form: Epilogue, sums: str) -> str:
     """The header that does what an epilogue says to sums of a type."""
     expression = parse(form.expression)
-    types = {array.name: _array_type(array, expression) for array in form.arrays}
+    types = {array.name: _array_type(array, expression) for array in form.arrays if not array.scales}
     read = {name: found for name, found in types.items() if name in expression.names}
     anywhere = [array.name for array in form.arrays if array.pointers]
     members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
@@ -156,7 +158,7 @@ def fits_registers(form: Epilogue) -> bool:
     That is a few operations, and arrays that are the same along rows or columns: a thread's sums lie far apart.
     """
     expression = parse(form.expression)
-    if expression.written or any(array.by_row and array.by_column for array in form.arrays):
+    if expression.written or any(one.by_row and one.by_column for one in form.arrays if not one.scales):
         return False
     return expression.operations <= _MOST_IN_REGISTERS
 
@@ -210,6 +212,8 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
     template, gaps = bytearray(), []
     parts = {one.name: one for one in partial_sums(operands, slots)}
     for array, operand in zip(operands.epilogue.arrays, operands.extras, strict=True):
+        if array.scales:  # which are arguments by themselves
+            continue
         if array.name in parts:
             here = parts[array.name]
             template += here.strides(operands.stack)
@@ -222,9 +226,20 @@ def epilogue_slot(operands: Operands, slots: tuple[int, int] | None = None) -> S
     for name in operands.epilogue.numbers:
         gaps.append(Gap(len(template), f"epilogue.{name}", 0, size))
         template += bytes(size)
-    if operands.extras:
+    if any(not array.scales for array in operands.epilogue.arrays):
         template += bytes(-len(template) % _POINTER)
     return Slot(bytes(template or b"\0"), tuple(gaps))  # NOTE: an empty struct has a byte
+
+
+def scales_slot(operands: Operands, exchanged: bool = False) -> Slot:
+    """The argument of a launch that has scales of terms: ``struct TermScales`` of ``tilewise/term_scales.cuh``.
+
+    Its rows are the lines of an operand, which are columns of B. ``exchanged``: the kernel sees B as its first operand.
+    """
+    of_a, of_b = operands.scales_of("a"), operands.scales_of("b")
+    lines = [None if of_a is None else of_a.strided(), None if of_b is None else of_b.transposed().strided()]
+    slots = [Slot(bytes(_STRIDED)) if one is None else one for one in lines]
+    return joined(*(slots[::-1] if exchanged else slots))
 
 
 def _strides(operand: Operand) -> bytes:

@@ -13,6 +13,12 @@
 #ifndef VALUE
 #define VALUE float8_e4m3fn // or float8_e5m2, int8
 #endif
+#ifndef SHARED_ROWS // rows and columns that have a scale in common, for `dequantize`: 1 or 128
+#define SHARED_ROWS 1
+#endif
+#ifndef SHARED_COLUMNS
+#define SHARED_COLUMNS 1
+#endif
 
 constexpr unsigned LANES = 32, WARPS = 8, BLOCK_THREADS = LANES * WARPS, ALL = ~0u;
 constexpr unsigned TILE_ROWS = 64, TILE_COLUMNS = 256, PER_LANE = TILE_COLUMNS / LANES;
@@ -142,7 +148,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         float scale = 1;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
-            if (i == 0 || scales.column_stride != 0) scale = *scales.at(row, min(column + i, numbers.columns - 1));
+            if (i == 0 || scales.column_stride != 0)
+                scale = *scales.at(row / SHARED_ROWS, min(column + i, numbers.columns - 1) / SHARED_COLUMNS);
             made.at[i] = narrow<ELEMENT>(widen_to<float32>(run.at[i]) * scale);
         }
         write_run(made, numbers, row, column);

@@ -10,14 +10,16 @@ from tilewise.launch import Launch
 from tilewise.operands import Operand, ceil_div
 from tilewise.slots import Slot, constant
 
-__all__ = ["MOST", "dequantize_steps", "quantize_steps"]
+__all__ = ["MOST", "dequantize_steps", "quantize_steps", "quantize_tiles_steps"]
 
 MOST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
 """What the largest number of a line becomes."""
 
 _FILE = Path(__file__).with_suffix(".cu")
+_TILES_FILE = Path(__file__).with_name("quantize_tiles.cu")
 _THREADS = 256
 _ROWS, _COLUMNS = 64, 256  # of a block
+_TILE = 128  # rows and columns of a block, where so many share a scale
 
 
 def quantize_steps(
@@ -32,11 +34,21 @@ def quantize_steps(
     return [clear, find, make]
 
 
-def dequantize_steps(
-    values: Operand, scales: Operand, numbers: Operand, *, stack: tuple[int, int]
+def quantize_tiles_steps(
+    numbers: Operand, values: Operand, scales: Operand, stack: tuple[int, int], shared: tuple[int, int]
 ) -> list[Step]:
-    """The launch that gives numbers back."""
-    code = _code(numbers.dtype, values.dtype)
+    """The launch for scales that so many rows and columns share."""
+    code = _code(numbers.dtype, values.dtype, _TILES_FILE, shared)
+    blocks = ceil_div(numbers.rows, _TILE) * ceil_div(numbers.columns, _TILE) * stack[0] * stack[1]
+    args = (numbers.strided(), values.strided(), scales.strided(), constant("I", stack[1]))
+    return [_step("quantize_tiles", blocks, args, code)]
+
+
+def dequantize_steps(
+    values: Operand, scales: Operand, numbers: Operand, *, stack: tuple[int, int], shared: tuple[int, int]
+) -> list[Step]:
+    """The launch that gives numbers back; so many rows and columns share a scale, or all along strides of 0."""
+    code = _code(numbers.dtype, values.dtype, _FILE, shared)
     return [_matrices("dequantize", values, (values, scales, numbers), stack, constant("I", stack[1]), code)]
 
 
@@ -56,5 +68,11 @@ def _step(entry: str, blocks: int, args: tuple[Slot, ...], code: KernelSource) -
     return Step(entry, Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code)
 
 
-def _code(element: str, value: str) -> KernelSource:
-    return KernelSource(_FILE, (("ELEMENT", element), ("VALUE", value)))
+def _code(element: str, value: str, file: Path = _FILE, shared: tuple[int, int] = (1, 1)) -> KernelSource:
+    defines = (
+        ("ELEMENT", element),
+        ("VALUE", value),
+        ("SHARED_ROWS", shared[0]),
+        ("SHARED_COLUMNS", shared[1]),
+    )
+    return KernelSource(file, defines)

@@ -20,10 +20,12 @@ from tilewise.kernels.stack import refuse_table, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
-from tilewise.problem import Epilogue, Tile, finished_type, result_of
+from tilewise.problem import SCALED_TERMS, Epilogue, Tile, finished_type, result_of
 from tilewise.slots import MapSlot, Slot, constant
 
 __all__ = [
+    "AS_IT_IS",
+    "SCALED_LINES",
     "KernelSpec",
     "MapSlot",
     "Operand",
@@ -45,7 +47,9 @@ _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 _ALIGNMENT_MOST = 256  # bytes; a better one changes nothing
 _LINE_BYTES = 128  # of L2
 AS_IT_IS = "none"
-"""Of the setting ``widened``: no operand becomes wider on its way."""
+"""Of the setting ``widened``: no operand becomes wider on its way. Of ``b_element``: it is that of A."""
+SCALED_LINES = (0, 1, SCALED_TERMS)
+"""Of the settings ``scales_a`` and ``scales_b``: how many rows or columns share scales that differ along K."""
 _MANY = 16  # values of a setting, from which on a message does not list them all
 
 
@@ -191,6 +195,11 @@ class KernelSpec:
         return "widened" in self.settings
 
     @property
+    def scales_terms(self) -> bool:
+        """Whether it takes scales that differ along K."""
+        return "scales_a" in self.settings
+
+    @property
     def source(self) -> str:
         """The CUDA C++ of the kernel."""
         return self.file.read_text(encoding="utf-8")
@@ -220,6 +229,8 @@ class KernelSpec:
             return error
         if not self.epilogues and not operands.epilogue.is_plain:
             return ArgumentError("epilogue", f"must be plain for {self.name}", operands.epilogue.expression)
+        if error := self._refuse_scales(operands, settings):
+            return error
         for array, operand in zip(operands.epilogue.arrays, operands.extras, strict=True):
             summed = array.name in operands.epilogue.summed
             if summed and len(operands.stack) > self.stack_axes and is_of_all_matrices(operands, operand):
@@ -231,6 +242,8 @@ class KernelSpec:
             return ArgumentError("widened", rule, widened)
         for operand in operands[:2]:
             if operand is found and operand.dtype == widened:
+                continue
+            if operand is operands.b and operands.other and settings.get("b_element") == operands.other:
                 continue
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
@@ -255,6 +268,17 @@ class KernelSpec:
                     operand.check_index(operand.name)
                 except ArgumentError as error:
                     return error
+        return None
+
+    def _refuse_scales(self, operands: Operands, settings: Settings) -> ArgumentError | None:
+        """Refuse scales of terms that it does not take, or settings for others."""
+        for operand in ("a", "b"):
+            scales, lines = operands.scales_of(operand), operands.epilogue.lines_of(operand)
+            if scales is not None and not self.scales_terms:
+                return ArgumentError(f"scale_{operand}", f"must be the same along k for {self.name}")
+            if self.scales_terms and settings[f"scales_{operand}"] != lines:
+                rule = f"must be {lines}, as the scales of {operand} are"
+                return ArgumentError(f"scales_{operand}", rule, settings[f"scales_{operand}"])
         return None
 
     def check(self, operands: Operands, settings: Settings) -> None:
@@ -291,6 +315,10 @@ class KernelSpec:
             found["element"] = operands.element
         if operands.widened is not None and operands.widened.dtype in self.settings.get("widened", ()):
             found["widened"] = operands.widened.dtype
+        if operands.other in self.settings.get("b_element", ()):
+            found["b_element"] = operands.other
+        if self.scales_terms:
+            found |= {f"scales_{one}": operands.epilogue.lines_of(one) for one in ("a", "b")}
         if self.takes_pairs:
             found["in_pairs"] = int(operands.in_pairs)
         if operands.c.dtype in self.settings.get("result", ()):

@@ -230,7 +230,7 @@ def _spend(
         # Of warpgroups that have tiles of their own one stores alone.
         store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
     if not operands.epilogue.is_plain:
-        arrays = sum(one.by_row and one.by_column for one in operands.epilogue.arrays)
+        arrays = sum(one.by_row and one.by_column and not one.scales for one in operands.epilogue.arrays)
         store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers
     start, wait = unit.start_clocks, 0.0
     if work.cluster > 1:

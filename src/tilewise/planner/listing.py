@@ -151,7 +151,7 @@ def operands_of(
     second = dtype if b_dtype is None else b_dtype
     _check_type("b_dtype", second, ELEMENT_BYTES)
     if not can_multiply(dtype, second):
-        rule = f"must be {dtype}, or one of them of 8 bits and the other of 16"
+        rule = f"must be {dtype}, both of float8, or one of 8 bits and the other of 16"
         raise ArgumentError("b_dtype", rule, second)
     if result is not None:
         _check_type("result", result, _result_types())
@@ -159,7 +159,7 @@ def operands_of(
     a, b = lie
     multiplied = multiplied_type(dtype, second)
     wide = "float16" if arithmetic == "f16" else sum_type(multiplied)
-    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), multiplied)
+    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), k, multiplied)
     made = result or result_of(multiplied, not form.is_plain)
     return Operands.of(
         Problem(m, n, k, batch, dtype, second, made, wide, a, b, "row", form, groups, arithmetic, pointers)

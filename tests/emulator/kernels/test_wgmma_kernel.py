@@ -15,7 +15,7 @@ import tilewise as tw
 from tests.thorough import examples
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import MOST_SUMS
+from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
 from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
 from tilewise.problem import Layout, Problem

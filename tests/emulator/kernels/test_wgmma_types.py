@@ -16,7 +16,7 @@ from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.wgmma import MOST_SUMS
+from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
 from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS_OF, TILES, Shape
 from tilewise.matmul import multiply
 from tilewise.operands import Operands

@@ -38,6 +38,11 @@ template <unsigned WIDTH> inline __device__ void start_narrow(void *shared, cons
                  : "memory");
 }
 
+inline __device__ void start_4(void *shared, const void *global)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+
 inline __device__ void commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -17,6 +17,15 @@ enum class int8 : signed char {};            // whole numbers from -128 to 127
 template <typename A, typename B> constexpr bool SAME = false;
 template <typename T> constexpr bool SAME<T, T> = true;
 
+// What is multiplied: the type of A and B, or both types, where these are two of float8.
+template <typename A, typename B> struct TwoTypes {};
+template <typename A, typename B> struct TypesOf {
+    using Both = TwoTypes<A, B>;
+};
+template <typename T> struct TypesOf<T, T> {
+    using Both = T;
+};
+
 // The element in the type that sums are kept in: float64 for itself, float32 for all other floating-point types. Exact.
 inline __device__ float32 widen(float16 element)
 {

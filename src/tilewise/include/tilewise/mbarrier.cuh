@@ -31,6 +31,12 @@ struct Mbarrier {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
     }
 
+    // Arrives once the asynchronous copies have come that this thread has started (tilewise/async_copy.cuh).
+    __device__ void arrive_after_copies()
+    {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(this)) : "memory");
+    }
+
     // Arrives at the barrier that lies in the same place of another block of the cluster (or of this one).
     // NOTE: this orders ordinary stores for the threads of this block alone. It is meant to say that the
     // tensor cores have read something, which they have once they were waited for.

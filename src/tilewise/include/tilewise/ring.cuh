@@ -25,12 +25,13 @@ template <unsigned SLOTS> struct Ring {
         }
     };
 
-    // One thread makes the barriers; one announces bytes, and so many arrivals say that a slot has been read.
-    __device__ void init(unsigned readers)
+    // One thread makes the barriers; one announces bytes, if others fill a slot too they arrive as well, and so many
+    // arrivals say that a slot has been read.
+    __device__ void init(unsigned readers, unsigned fillers = 1)
     {
 #pragma unroll 1
         for (unsigned i = 0; i < SLOTS; ++i) {
-            full[i].init(1);
+            full[i].init(fillers);
             empty[i].init(readers);
         }
         fence_mbarrier_init();

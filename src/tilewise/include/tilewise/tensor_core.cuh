@@ -106,28 +106,24 @@ inline __device__ void multiply_add_16x8x16(unsigned (&sum)[2], const unsigned (
 
 // The same of bytes, four in a register, so twice as deep: sums in float32, of which too few places are kept, or of int8
 // exact modulo 2³². Compute capability 8.9; of int8 8.0.
-template <typename Element>
-inline __device__ void multiply_add_16x8x32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
-
-template <>
-inline __device__ void multiply_add_16x8x32<float8_e4m3fn>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                                           unsigned b1)
+#define TILEWISE_MMA_OF_FLOAT8(TYPES) \
+    asm("mma.sync.aligned.m16n8k32.row.col.f32." TYPES ".f32 " \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+template <typename Elements>
+inline __device__ void multiply_add_16x8x32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
-    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (SAME<Elements, float8_e4m3fn>)
+        TILEWISE_MMA_OF_FLOAT8("e4m3.e4m3");
+    else if constexpr (SAME<Elements, float8_e5m2>)
+        TILEWISE_MMA_OF_FLOAT8("e5m2.e5m2");
+    else if constexpr (SAME<Elements, TwoTypes<float8_e4m3fn, float8_e5m2>>)
+        TILEWISE_MMA_OF_FLOAT8("e4m3.e5m2");
+    else
+        TILEWISE_MMA_OF_FLOAT8("e5m2.e4m3");
 }
-
-template <>
-inline __device__ void multiply_add_16x8x32<float8_e5m2>(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                                         unsigned b1)
-{
-    asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+#undef TILEWISE_MMA_OF_FLOAT8
 
 template <typename Element>
 inline __device__ void multiply_add_16x8x32(int (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)

@@ -142,6 +142,10 @@ template <int NEWEST> inline __device__ void wait()
                 TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e4m3.e4m3", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
             else if constexpr (SAME<Element, float8_e5m2>) \
                 TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e5m2.e5m2", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
+            else if constexpr (SAME<Element, TwoTypes<float8_e4m3fn, float8_e5m2>>) \
+                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e4m3.e5m2", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
+            else if constexpr (SAME<Element, TwoTypes<float8_e5m2, float8_e4m3fn>>) \
+                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e5m2.e4m3", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
             else if constexpr (SAME<Element, bfloat16>) \
                 TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
             else \

@@ -59,7 +59,11 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
     reads that, or the other way."""
     operands = _real(spec, operands)
     a, b = (
-        _copy_of(spec, one, operands.stack_of(one), operands.element) if one.name in copies else one
+        _copy_of(
+            spec, one, operands.stack_of(one), operands.element if one is operands.widened else one.dtype
+        )
+        if one.name in copies
+        else one
         for one in operands[:2]
     )
     return operands._replace(a=a, b=b)

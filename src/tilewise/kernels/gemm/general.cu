@@ -12,6 +12,7 @@
 #include <tilewise/group_walk.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
+#include <tilewise/term_scales.cuh>
 
 #ifndef BLOCK_M
 #define BLOCK_M 64
@@ -31,8 +32,17 @@
 #ifndef ELEMENT
 #define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64
 #endif
+#ifndef B_ELEMENT
+#define B_ELEMENT ELEMENT // or the other float8
+#endif
 #ifndef RESULT
 #define RESULT ELEMENT
+#endif
+#ifndef SCALES_A // rows of A that share a scale for each 128 of K; 0: there are no such scales
+#define SCALES_A 0
+#endif
+#ifndef SCALES_B // the same of columns of B
+#define SCALES_B 0
 #endif
 #ifndef A_ALONG_K // 1: the elements of A that lie closest together are neighbours along K; 0: along M
 #define A_ALONG_K 1
@@ -55,8 +65,11 @@
 #endif
 
 using Element = ELEMENT;
+using ElementB = B_ELEMENT;
 using Result = RESULT;
 using Sum = decltype(widen(Element()));
+using Scales = TermScales<SCALES_A, SCALES_B>;
+static_assert(!Scales::ANY || (SAME<Sum, float> && SCALED_TERMS % BLOCK_K == 0), "a step has scales in common");
 
 constexpr unsigned THREADS_N = BLOCK_N / THREAD_N; // in a row of the block; lanes run along it
 constexpr unsigned BLOCK_THREADS = BLOCK_M / THREAD_M * THREADS_N;
@@ -88,7 +101,7 @@ static_assert(BLOCK_M % WIDE == 0, "every row of a tile is aligned for wide read
 
 // One thread's share in bringing a tile of SIZE rows of A, or columns of B, by BLOCK_K. A run of threads
 // takes neighbours in a line, along K or across it, the next run those in the next line.
-template <unsigned SIZE, bool ALONG_K> class Share {
+template <typename Element, unsigned SIZE, bool ALONG_K> class Share {
     static constexpr unsigned LINES = ALONG_K ? SIZE : BLOCK_K, LENGTH = ALONG_K ? BLOCK_K : SIZE;
     static constexpr unsigned RUN = least(LENGTH, ALONG_K ? 8 : BLOCK_THREADS);
     static constexpr unsigned APART = BLOCK_THREADS / RUN; // lines from one element of a thread to its next
@@ -167,6 +180,19 @@ struct Sums {
         }
     }
 
+    // Adds the sums of a run of K with the same scales, times these, and makes them 0.
+    __device__ void add_scaled(Sums &run, const Scales &scales, unsigned row, unsigned column, unsigned k)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < THREAD_N; ++j) {
+                const float scale =
+                    scales.of_a(row + i, k / SCALED_TERMS) * scales.of_b(column + j * THREADS_N, k / SCALED_TERMS);
+                at[i][j] += run.at[i][j] * scale, run.at[i][j] = 0;
+            }
+    }
+
     __device__ void store(const Strided<Result> &c, const Epilogue &epilogue, unsigned row, unsigned column) const
     {
 #pragma unroll
@@ -221,22 +247,24 @@ inline __device__ void store(const Sums &sums, const Strided<Result> &c, const E
 }
 
 // A block computes the tile of one matrix that begins at `first_row` and `first_column`.
-inline __device__ void multiply(Stage (&stages)[2], const Strided<const Element> &a, const Strided<const Element> &b,
-                                const Strided<Result> &c, const Epilogue &epilogue, unsigned first_row,
-                                unsigned first_column)
+inline __device__ void multiply(Stage (&stages)[2], const Strided<const Element> &a, const Strided<const ElementB> &b,
+                                const Strided<Result> &c, const Scales &scales, const Epilogue &epilogue,
+                                unsigned first_row, unsigned first_column)
 {
-    Share<BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
-    Share<BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
-                                       c.columns - first_column);
+    Share<Element, BLOCK_M, A_ALONG_K> share_a(a.at(first_row, 0), a.row_stride, a.column_stride, c.rows - first_row);
+    Share<ElementB, BLOCK_N, !B_ALONG_N> share_b(b.at(0, first_column), b.column_stride, b.row_stride,
+                                                 c.columns - first_column);
     const unsigned row = threadIdx.x / THREADS_N * THREAD_M, column = threadIdx.x % THREADS_N;
     const unsigned steps = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
-    Sums sums = {};
+    Sums sums = {}, run = {};
 
     // The loads run one step ahead of the sums; the first turn only loads.
     for (unsigned turn = 0; turn <= steps; ++turn) {
         const bool more = turn < steps;
         if (more) share_a.fetch(a.columns - turn * BLOCK_K), share_b.fetch(a.columns - turn * BLOCK_K);
-        if (turn > 0) sums.multiply_add(stages[(turn - 1) % 2], row, column);
+        if (turn > 0) (Scales::ANY ? run : sums).multiply_add(stages[(turn - 1) % 2], row, column);
+        if (Scales::ANY && turn > 0 && (turn * BLOCK_K % SCALED_TERMS == 0 || turn == steps))
+            sums.add_scaled(run, scales, first_row + row, first_column + column, (turn - 1) * BLOCK_K);
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
@@ -245,13 +273,19 @@ inline __device__ void multiply(Stage (&stages)[2], const Strided<const Element>
 
 // The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    general(Strided<const Element> a, Strided<const Element> b, Strided<Result> c,
+    general(Strided<const Element> a, Strided<const ElementB> b, Strided<Result> c,
             const __grid_constant__ Stack stack,
 #if GROUPED
             const int *group_ends, // so many as there are matrices in the stack
 #endif
+#if SCALES_A || SCALES_B
+            const __grid_constant__ Scales scales,
+#endif
             Epilogue epilogue)
 {
+#if !(SCALES_A || SCALES_B)
+    constexpr Scales scales = {};
+#endif
     __shared__ Stage stages[2];
 
 #if GROUPED
@@ -271,7 +305,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const InStack matrix = stack[blockIdx.x / tiles];
     a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
 #endif
-    multiply(stages, a, b, c, epilogue.in_stack(stack, matrix), first_row, tile.column * BLOCK_N);
+    multiply(stages, a, b, c, scales.in_stack(matrix, matrix), epilogue.in_stack(stack, matrix), first_row,
+             tile.column * BLOCK_N);
 }
 
 #if REGION_M
@@ -280,7 +315,7 @@ static_assert(REGION_M % BLOCK_M == 0 && REGION_N % BLOCK_N == 0, "a tile lies i
 
 // Computes the regions of C that are `left_out`, of all matrices of a stack. Mostly there are none, and it ends at once.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    remedy(const Strided<const Element> a, const Strided<const Element> b, const Strided<Result> c,
+    remedy(const Strided<const Element> a, const Strided<const ElementB> b, const Strided<Result> c,
            const __grid_constant__ Stack stack, unsigned matrices, const unsigned *left_out,
            const __grid_constant__ Epilogue epilogue)
 {
@@ -301,10 +336,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             const unsigned column = region % columns * REGION_N + tile % TILES_ACROSS * BLOCK_N;
             if (row >= c.rows || column >= c.columns) continue;
             const InStack matrix = stack[region / columns / rows];
-            Strided<const Element> of_a = a, of_b = b;
+            Strided<const Element> of_a = a;
+            Strided<const ElementB> of_b = b;
             Strided<Result> of_c = c;
             of_a.select(stack.of_a(matrix)), of_b.select(stack.of_b(matrix)), of_c.select(stack.of_c(matrix));
-            multiply(stages, of_a, of_b, of_c, epilogue.in_stack(stack, matrix), row, column);
+            multiply(stages, of_a, of_b, of_c, {}, epilogue.in_stack(stack, matrix), row, column);
         }
     }
 }

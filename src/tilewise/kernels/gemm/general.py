@@ -11,9 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.errors import ArgumentError
-from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
-from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div
+from tilewise.kernels.epilogue import epilogue_slot, scales_slot
+from tilewise.kernels.gemm.limits import (
+    BYTE_SETTINGS,
+    STACK_AXES,
+    define_bytes,
+    name_defines,
+    refuse_blocks,
+    refuse_sizes,
+    refuse_types,
+)
+from tilewise.kernels.spec import (
+    KernelSpec,
+    Operand,
+    Operands,
+    Settings,
+    Step,
+    Work,
+    ceil_div,
+)
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
 from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, FLOAT8, INTEGERS, Tile, sum_type
@@ -100,10 +116,12 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
+    scales = (scales_slot(operands),) if settings["scales_a"] or settings["scales_b"] else ()
     args = (
         *matrices,
         stack_slot(operands, inner=operands.groups or None),
         *ends,
+        *scales,
         epilogue_slot(operands, sum_slots(operands, settings)),
     )
     return [Step("general", Launch(grid, (shape_of(settings).threads, 1, 1), args))]
@@ -143,6 +161,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "THREAD_N": shape.thread.n,
         "THREADS": shape.threads,
         **name_defines(settings, "element", "result", "a_along_k", "b_along_n", "grouped", "pointers"),
+        **define_bytes(settings),
     }
 
 
@@ -161,6 +180,7 @@ SPEC = KernelSpec(
         "b_along_n": (1, 0),
         "grouped": (0, 1),
         "pointers": TABLE_SIZES,
+        **BYTE_SETTINGS,
     },
     refuse=refuse,
     candidates=candidates,

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from tilewise.errors import ArgumentError, LaunchError
-from tilewise.kernels.spec import Settings
+from tilewise.kernels.spec import AS_IT_IS, SCALED_LINES, Settings
 from tilewise.operands import Operands
-from tilewise.problem import EIGHT_BITS, INTEGERS
+from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS
 
-__all__ = ["STACK_AXES", "name_defines", "refuse_blocks", "refuse_sizes", "refuse_types"]
+__all__ = [
+    "BYTE_SETTINGS",
+    "STACK_AXES",
+    "define_bytes",
+    "name_defines",
+    "refuse_blocks",
+    "refuse_sizes",
+    "refuse_types",
+]
 
 STACK_AXES = 2  # of a stack that one launch takes
 _MOST_BLOCKS = 2**31 - 1
+BYTE_SETTINGS: dict[str, tuple[int | str, ...]] = {
+    "b_element": (AS_IT_IS, *FLOAT8),  # of B, where it is the other float8
+    "scales_a": SCALED_LINES,
+    "scales_b": SCALED_LINES,
+}
+"""Of kernels that multiply float8: what operands decide."""
 
 
 def refuse_sizes(operands: Operands, kernel: str, most: int = 2**31) -> LaunchError | None:
@@ -53,3 +67,13 @@ def refuse_blocks(count: int) -> LaunchError | None:
 def name_defines(settings: Settings, *names: str) -> dict[str, object]:
     """Settings whose values a source has under their own names, in capitals."""
     return {name.upper(): settings[name] for name in names}
+
+
+def define_bytes(settings: Settings) -> dict[str, object]:
+    """What a source has of :data:`BYTE_SETTINGS`, if they are not as usual."""
+    found: dict[str, object] = {}
+    if settings["b_element"] != AS_IT_IS:
+        found["B_ELEMENT"] = settings["b_element"]
+    if settings["scales_a"] or settings["scales_b"]:
+        found |= name_defines(settings, "scales_a", "scales_b")
+    return found

@@ -17,6 +17,7 @@
 #include <tilewise/mma_fragment.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
+#include <tilewise/term_scales.cuh>
 #include <tilewise/tile_copier.cuh>
 
 using namespace warp_tile;
@@ -60,6 +61,15 @@ using namespace warp_tile;
 #ifndef ELEMENT
 #define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32), float64, int8, from Ampere on, or float8
 #endif
+#ifndef B_ELEMENT
+#define B_ELEMENT ELEMENT // or the other float8
+#endif
+#ifndef SCALES_A // rows of A that share a scale for each 128 of K; 0: there are no such scales
+#define SCALES_A 0
+#endif
+#ifndef SCALES_B // the same of columns of B
+#define SCALES_B 0
+#endif
 #ifndef ACCUMULATE // what sums are kept in: float16 as well, of float16
 #define ACCUMULATE MmaForm<ELEMENT>::Sum
 #endif
@@ -68,11 +78,14 @@ using namespace warp_tile;
 #endif
 
 using Element = ELEMENT;
+using ElementB = B_ELEMENT;
 using Result = RESULT;
 using Sum = MmaForm<Element>::Sum; // what they are added up in beyond the tensor cores
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
 constexpr bool IN_RUNS = sizeof(Element) == 1 && !SAME<Element, int8>; // the tensor cores keep too few places of sums
+using Scales = TermScales<SCALES_A, SCALES_B>;
+static_assert(!Scales::ANY || IN_RUNS, "a run has scales in common");
 constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
@@ -89,7 +102,7 @@ static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a b
 #endif
 
 using TileA = MmaTile<Element, BLOCK_M, BLOCK_K, A_IN_ROWS>;
-using TileB = MmaTile<Element, BLOCK_N, BLOCK_K, !B_IN_ROWS>;
+using TileB = MmaTile<ElementB, BLOCK_N, BLOCK_K, !B_IN_ROWS>;
 struct Stage {
     TileA::Chunks a;
     TileB::Chunks b;
@@ -102,8 +115,8 @@ static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much sha
 #endif
 
 using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES>;
-using CopierB = Copier<Element, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES>;
-using WarpFragment = MmaFragment<Element, WARP_M, WARP_N>;
+using CopierB = Copier<ElementB, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES>;
+using WarpFragment = MmaFragment<TypesOf<Element, ElementB>::Both, WARP_M, WARP_N>;
 using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
 using WarpSums = Sums<tensor_core::SumsIn<ACCUMULATE>::Type, WARP_M, WARP_N>;
 using SumPair = WarpSums::SumPair;
@@ -112,31 +125,46 @@ using SumPair = WarpSums::SumPair;
 template <bool IN_RUNS> struct Adder {
     WarpSums sums = {};
 
+    __device__ Adder(const Scales &, unsigned, unsigned) {}
+
     __device__ void add(WarpFragment &fragment) { fragment.multiply_add(sums); }
-    __device__ void end_step(unsigned) {}
-    __device__ void end() {}
+    __device__ void end_step(unsigned, unsigned) {}
 };
 
-// Or in runs of 128 of K, each of which is added to the others in float32.
+// Or in runs of 128 of K, each of which is added to the others in float32, times its scales if there are any.
 template <> struct Adder<true> {
-    static constexpr unsigned RUN = 128 / BLOCK_K; // steps
-    static_assert(128 % BLOCK_K == 0, "a run is whole steps");
+    static constexpr unsigned RUN = SCALED_TERMS / BLOCK_K; // steps
+    static_assert(SCALED_TERMS % BLOCK_K == 0, "a run is whole steps");
     WarpSums sums = {}, run = {};
+    const Scales &scales;
+    unsigned row, column; // of the thread's first sum in C
+
+    // The warp's first sum is at `row` and `column`.
+    __device__ Adder(const Scales &scales, unsigned row, unsigned column)
+        : scales(scales), row(row + threadIdx.x % LANES / 4), column(column + threadIdx.x % 4 * 2)
+    {
+    }
 
     __device__ void add(WarpFragment &fragment) { fragment.multiply_add(run); }
-    __device__ void end_step(unsigned step)
+
+    // NOTE: of K as a whole, as scales are, where this is a part of it.
+    __device__ void end_step(unsigned step, unsigned steps)
     {
-        if (step % RUN == RUN - 1) end();
-    }
-    __device__ void end()
-    {
+        if (step % RUN != RUN - 1 && step + 1 != steps) return;
 #pragma unroll
         for (unsigned i = 0; i < WarpSums::DOWN; ++i)
 #pragma unroll
-            for (unsigned j = 0; j < WarpSums::ACROSS; ++j)
+            for (unsigned half = 0; half < 2; ++half) {
+                const Sum of_row = scales.of_a(row + i * 16 + half * 8, step / RUN);
 #pragma unroll
-                for (unsigned part = 0; part < 4; ++part)
-                    sums.at[i][j][part] += run.at[i][j][part], run.at[i][j][part] = 0;
+                for (unsigned j = 0; j < WarpSums::ACROSS; ++j)
+#pragma unroll
+                    for (unsigned pair = 0; pair < 2; ++pair) {
+                        auto &product = run.at[i][j][half * 2 + pair];
+                        const Sum scale = of_row * scales.of_b(column + j * 8 + pair, step / RUN);
+                        sums.at[i][j][half * 2 + pair] += product * scale, product = 0;
+                    }
+            }
     }
 };
 using WarpAdder = Adder<IN_RUNS>;
@@ -157,8 +185,9 @@ struct Reader {
 // Adds up all steps with two stages, where copies go by way of registers, or one operand's do. They run one step ahead
 // of the sums; the first turn only copies.
 inline __device__ void sum_steps_of_two_stages(WarpAdder &adder, Shared &shared, CopierA &copier_a, CopierB &copier_b,
-                                               const Reader &reader, unsigned steps)
+                                               const Reader &reader, unsigned begin, unsigned end)
 {
+    const unsigned steps = end - begin;
 #pragma unroll 1
     for (unsigned turn = 0; turn <= steps; ++turn) {
         const bool more = turn < steps;
@@ -171,7 +200,7 @@ inline __device__ void sum_steps_of_two_stages(WarpAdder &adder, Shared &shared,
                 reader.read(fragment, now, slice);
                 adder.add(fragment);
             }
-            adder.end_step(turn - 1);
+            adder.end_step(begin + turn - 1, end);
         }
         if (more) copier_a.keep(next.a), copier_b.keep(next.b);
         if (AMPERE) async_copy::wait_for_all(); // for those that are asynchronous
@@ -181,9 +210,10 @@ inline __device__ void sum_steps_of_two_stages(WarpAdder &adder, Shared &shared,
 
 // Adds up all steps. The copies run AHEAD steps ahead of the sums, each step's in a group, an empty one at the end.
 inline __device__ void sum_steps(WarpAdder &adder, Shared &shared, CopierA &copier_a, CopierB &copier_b,
-                                 const Reader &reader, unsigned steps)
+                                 const Reader &reader, unsigned begin, unsigned end)
 {
     constexpr unsigned AHEAD = STAGES - 1;
+    const unsigned steps = end - begin;
 #pragma unroll 1
     for (unsigned step = 0; step < AHEAD; ++step) {
         if (step < steps) {
@@ -217,7 +247,7 @@ inline __device__ void sum_steps(WarpAdder &adder, Shared &shared, CopierA &copi
             }
             adder.add(fragments[slice % 2]);
         }
-        adder.end_step(step);
+        adder.end_step(begin + step, end);
         free = slot, slot = next;
     }
 }
@@ -280,9 +310,16 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
 // The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
 // SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
-    mma_gemm(Strided<const Element> a, Strided<const Element> b, Strided<Result> c, Sum *parts,
-             const __grid_constant__ Stack stack, const __grid_constant__ Epilogue epilogue)
+    mma_gemm(Strided<const Element> a, Strided<const ElementB> b, Strided<Result> c, Sum *parts,
+             const __grid_constant__ Stack stack,
+#if SCALES_A || SCALES_B
+             const __grid_constant__ Scales scales,
+#endif
+             const __grid_constant__ Epilogue epilogue)
 {
+#if !(SCALES_A || SCALES_B)
+    constexpr Scales scales = {};
+#endif
     extern __shared__ __align__(128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
 
@@ -301,12 +338,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                      begin * BLOCK_K, a.columns);
     const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
-    WarpAdder adder;
+    const Scales of_terms = Scales::ANY ? scales.in_stack(which, which) : scales;
+    WarpAdder adder(of_terms, row + reader.place.row, column + reader.place.column);
     if constexpr (STAGES > 2)
-        sum_steps(adder, shared, copier_a, copier_b, reader, end - begin);
+        sum_steps(adder, shared, copier_a, copier_b, reader, begin, end);
     else
-        sum_steps_of_two_stages(adder, shared, copier_a, copier_b, reader, end - begin);
-    adder.end();
+        sum_steps_of_two_stages(adder, shared, copier_a, copier_b, reader, begin, end);
     WarpSums &sums = adder.sums;
 
     auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];

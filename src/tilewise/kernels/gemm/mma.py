@@ -17,8 +17,16 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
-from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
+from tilewise.kernels.epilogue import epilogue_slot, scales_slot
+from tilewise.kernels.gemm.limits import (
+    BYTE_SETTINGS,
+    STACK_AXES,
+    define_bytes,
+    name_defines,
+    refuse_blocks,
+    refuse_sizes,
+    refuse_types,
+)
 from tilewise.kernels.spec import (
     KernelSpec,
     Operand,
@@ -407,6 +415,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             c.strided(),
             parts,
             stack,
+            *((scales_slot(operands),) if settings["scales_a"] or settings["scales_b"] else ()),
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shared_bytes(settings),
@@ -458,6 +467,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "RESIDENT": resident(settings),
         **name_defines(settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes"),
         **name_defines(settings, "element", "result", "pointers"),
+        **define_bytes(settings),
         "ACCUMULATE": "float16" if settings["accumulate"] == "float16" else sum_type(settings),
         "THREADS": shape.threads,
         "SHARED_BYTES": shared_bytes(settings),
@@ -490,6 +500,7 @@ SPEC = KernelSpec(
         "b_bytes": (16, 8, 4, 2),
         "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64 and int8
         "pointers": TABLE_SIZES,
+        **BYTE_SETTINGS,
     },
     refuse=refuse,
     refuse_arch=refuse_arch,

@@ -31,8 +31,8 @@
 #include <tilewise/sum_box.cuh>
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_copy.cuh>
-#include <tilewise/wgmma.cuh>
-#include <tilewise/widened_tile.cuh>
+#include <tilewise/term_scales.cuh>
+#include <tilewise/tile_products.cuh>
 
 #ifndef BLOCK_M
 #define BLOCK_M 128
@@ -83,7 +83,13 @@
 #define ELEMENT bfloat16 // or float16, float8_e4m3fn, float8_e5m2, int8, or float32, which is multiplied in tf32
 #endif
 #ifndef A_ELEMENT
-#define A_ELEMENT ELEMENT // or, of an ELEMENT of 16 bits, a type of 8 that is widened to it on its way
+#define A_ELEMENT ELEMENT // or the other float8; or, of an ELEMENT of 16 bits, a type of 8 that is widened on its way
+#endif
+#ifndef SCALES_A // rows of A that share a scale for each 128 of K; 0: there are no such scales
+#define SCALES_A 0
+#endif
+#ifndef SCALES_B // the same of columns of B
+#define SCALES_B 0
 #endif
 #ifndef ACCUMULATE // what sums are kept in: float32, of float16 also float16, of int8 int32
 #define ACCUMULATE float32
@@ -101,14 +107,15 @@ using Result = RESULT;
 using Fused = Epilogue;
 #endif
 
-constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 32 / sizeof(Element);
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64;
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(A_ELEMENT); // what the engine swizzles
 constexpr unsigned TILES_OF_B = sizeof(Element) / sizeof(A_ELEMENT); // as deep as one of A between them
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
-constexpr bool IN_STEPS = SAME<Element, float8_e4m3fn> || SAME<Element, float8_e5m2>;
-constexpr bool WIDENS = !SAME<A_ELEMENT, Element>;
-static_assert(!WIDENS || (sizeof(Element) == 2 && sizeof(A_ELEMENT) == 1 && A_IN_ROWS), "bytes along K to 16 bits");
+constexpr bool IN_STEPS = sizeof(Element) == 1 && !SAME<Element, int8>, WIDENS = sizeof(A_ELEMENT) < sizeof(Element);
+static_assert(!WIDENS || (sizeof(Element) == 2 && A_IN_ROWS), "bytes along K to 16 bits");
+using Scales = TermScales<SCALES_A, SCALES_B>;
+static_assert(!Scales::ANY || (IN_STEPS && BLOCK_K == SCALED_TERMS && !POINTERS && !GROUPED), "a step has scales in common");
 static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
@@ -154,10 +161,12 @@ struct Shared {
     Stage stages[STAGES];
     ResultBuffer results[CONSUMERS];
     Ring<STAGES> ring; // all warps of the blocks that share read a stage, and then each of them may write to all
+    ColumnScales<SCALES_B, BLOCK_N> scales[STAGES]; // NOTE: last, as mostly there is nothing
 };
 using Turn = Ring<STAGES>::Turn;
 #ifdef SHARED_BYTES
-static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::ring) == SHARED_BYTES,
+static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::ring) +
+                      (SCALES_B == 1 ? sizeof(Shared::scales) : 0) == SHARED_BYTES,
               "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
 #endif
 
@@ -202,125 +211,41 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
     }
 }
 
-using SumRegister = SumRegisterOf<ACCUMULATE>::Type;
-struct Sums {
-    SumRegister at[ROWS_64][WARPGROUP_N / 2 / SUMS_IN<SumRegister>];
-};
-
-// Each warp says that it has read a slot, to every block that may write to it.
-inline __device__ void say_empty(Shared &shared, unsigned slot)
+// A warp copies the scales of columns that belong to each stage.
+template <typename Scales>
+inline __device__ void copy_scales(Shared &shared, const Scales &scales, unsigned column, Steps steps, Turn &turn)
 {
-    const unsigned lane = threadIdx.x % WARP;
-    if (SHARERS == 1) {
-        if (lane == 0) shared.ring.empty[slot].arrive();
-    } else if (lane < SHARERS) {
-        shared.ring.empty[slot].arrive_in(lane);
+#pragma unroll 1
+    for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
+        shared.ring.wait_until_empty(turn);
+        shared.scales[turn.slot].start(scales, column, step, shared.ring.full[turn.slot]);
     }
 }
+
+using SumRegister = SumRegisterOf<ACCUMULATE>::Type;
 
 // Where every warpgroup has tiles of its own, they multiply one after another: a slot's barrier tells this round from
 // the one before, not from earlier ones. Barrier 0 is that of __syncthreads, the next ones are of consumers.
 inline __device__ void wait_for_turn(unsigned group) { named_barrier::wait<2 * WARPGROUP>(2 + CONSUMERS + group); }
 inline __device__ void give_turn(unsigned group) { named_barrier::arrive<2 * WARPGROUP>(2 + CONSUMERS + group); }
 
-// A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
-// Then it is `next`'s turn, if that is one.
-inline __device__ void consume_at_once(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
-{
-    unsigned before = 0; // the slot of the step before
-#pragma unroll 1
-    for (unsigned step = 0; step < steps; ++step, turn.next()) {
-        const Stage &stage = shared.stages[turn.slot];
-        shared.ring.wait_until_full(turn);
-        const auto b = stage.b[0].descriptor(0);
-        wgmma::fence();
-#pragma unroll
-        for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k)
-#pragma unroll
-            for (unsigned i = 0; i < ROWS_64; ++i) {
-                const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
-                wgmma::multiply_add<Element, A_IN_ROWS, B_IN_ROWS>(sums.at[i], a + k * stage.a.K_APART,
-                                                                   b + k * stage.b[0].K_APART);
-            }
-        wgmma::commit();
-        wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
-        if (step > 0) say_empty(shared, before);
-        before = turn.slot;
+struct ProductForm {
+    using ElementA = A_ELEMENT;
+    using ElementB = Element;
+    using Shared = ::Shared;
+    using Turn = ::Turn;
+    using Steps = ::Steps;
+    using SumRegister = ::SumRegister;
+    static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, SHARERS = ::SHARERS, TILES_OF_B = ::TILES_OF_B;
+    static constexpr unsigned SCALED_ROWS = SCALES_A, SCALED_COLUMNS = SCALES_B;
+    static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS;
+    static __device__ void give_turn(unsigned group)
+    {
+        if (group < CONSUMERS) ::give_turn(group);
     }
-    if (next < CONSUMERS) give_turn(next);
-    wgmma::wait<0>();
-    if (steps > 0) say_empty(shared, before);
-}
-
-// The same where the tensor cores keep too few places of sums: those of each step are added to the others here. One
-// instruction's rows after another, so that their sums take the same registers; meanwhile another warpgroup multiplies.
-template <typename Element>
-inline __device__ void consume_in_steps(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
-{
-    SumRegister products[WARPGROUP_N / 2];
-#pragma unroll 1
-    for (unsigned step = 0; step < steps; ++step, turn.next()) {
-        const Stage &stage = shared.stages[turn.slot];
-        shared.ring.wait_until_full(turn);
-        const auto b = stage.b[0].descriptor(0);
-#pragma unroll
-        for (unsigned i = 0; i < ROWS_64; ++i) {
-            const auto a = stage.a.descriptor(begin + i * INSTRUCTION_M);
-            wgmma::fence();
-            wgmma::multiply<Element, true, false>(products, a, b);
-#pragma unroll
-            for (unsigned k = 1; k < BLOCK_K / INSTRUCTION_K; ++k)
-                wgmma::multiply_add<Element, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b[0].K_APART);
-            wgmma::commit();
-            wgmma::wait<0>();
-            if (i + 1 == ROWS_64) say_empty(shared, turn.slot);
-#pragma unroll
-            for (unsigned j = 0; j < WARPGROUP_N / 2; ++j)
-                sums.at[i][j] += products[j];
-        }
-    }
-}
-
-// The same with rows of A that become wider on their way, through registers: half a step's instructions are under way
-// while the other half's rows are widened.
-template <typename A_Element>
-inline __device__ void consume_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
-{
-    static_assert(ROWS_64 == 1, "registers of two halves");
-    using Rows = WidenedRows<Element, A_Element>;
-    unsigned before = 0; // the slot of the step before
-#pragma unroll 1
-    for (unsigned step = 0; step < steps; ++step, turn.next()) {
-        const Stage &stage = shared.stages[turn.slot];
-        shared.ring.wait_until_full(turn);
-#pragma unroll
-        for (unsigned half = 0; half < TILES_OF_B; ++half) {
-            const Rows rows(&stage.a.elements[begin * BLOCK_K], half);
-            const auto b = stage.b[half].descriptor(0);
-            wgmma::fence();
-#pragma unroll
-            for (unsigned k = 0; k < Rows::INSTRUCTIONS; ++k)
-                wgmma::multiply_add<Element, B_IN_ROWS>(sums.at[0], rows.at[k], b + k * stage.b[0].K_APART);
-            wgmma::commit();
-            wgmma::wait<1>(); // the half before this one
-            if (half == 0 && step > 0) say_empty(shared, before);
-        }
-        before = turn.slot;
-    }
-    wgmma::wait<0>();
-    if (steps > 0) say_empty(shared, before);
-}
-
-template <bool IN_STEPS, bool WIDENS>
-inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
-{
-    if constexpr (WIDENS)
-        consume_widened<A_ELEMENT>(shared, sums, begin, steps, turn);
-    else if constexpr (IN_STEPS)
-        consume_in_steps<Element>(shared, sums, begin, steps, turn);
-    else
-        consume_at_once(shared, sums, begin, steps, turn, next);
-}
+};
+using Products = TileProducts<ProductForm>;
+using Sums = Products::Sums;
 
 // Waits for all threads of the consumer `group`, or of all consumers.
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
@@ -446,10 +371,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #if GROUPED
                const int *group_ends,
 #endif
+#if SCALES_A || SCALES_B
+               const __grid_constant__ Scales scales,
+#endif
                const __grid_constant__ Epilogue epilogue)
 {
 #if !GROUPED
     constexpr const int *group_ends = nullptr;
+#endif
+#if !(SCALES_A || SCALES_B)
+    constexpr Scales scales = {};
 #endif
     extern __shared__ __align__(1024) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
@@ -460,7 +391,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const Steps steps(depth, tiles);
 
     if (threadIdx.x == 0) {
-        shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS);
+        shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, SCALES_B == 1 ? 1 + WARP : 1);
         if (depth > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
     }
     __syncthreads();
@@ -476,6 +407,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, stack, tiles, steps, turn);
                 if (GROUPED) __syncwarp();
             }
+#if SCALES_B == 1
+        else if (threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
+            for (; tiles.more(); tiles.next()) {
+                const InStack which = PARTS > 1 ? InStack{} : tiles.now().which;
+                copy_scales(shared, scales.in_stack(which, which), tiles.now().column, steps, turn);
+            }
+#endif
         __syncwarp();
         if (SPLIT > 1) cluster::wait_for_all_stores();
     } else {
@@ -490,6 +428,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #else
             const Fused here = epilogue.in_stack(stack, tile.which);
 #endif
+            const Scales of_terms = Scales::ANY && PARTS == 1 ? scales.in_stack(tile.which, tile.which) : scales;
             tile.which = stack.of_c(tile.which);
             const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
                                            c.in_stack(tile.which)};
@@ -497,7 +436,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
             const unsigned next = PINGPONG && tiles.more(1) ? (group + 1) % CONSUMERS : CONSUMERS;
-            consume<IN_STEPS, WIDENS>(shared, sums, begin, steps.count(), turn, next);
+            Products::add_up(shared, sums, begin, steps, turn, next, of_terms, tile.row, tile.column);
             if (PINGPONG) turn.skip((CONSUMERS - 1) * steps.count());
             if constexpr (SPLIT > 1) {
                 auto &partial = *reinterpret_cast<PartialSums *>(dynamic);

@@ -10,35 +10,45 @@ tensor cores read float32 and 8 bits along K alone: rows of A, columns of B. The
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
-from tilewise.kernels.epilogue import epilogue_slot, fits_registers
+from tilewise.kernels.epilogue import epilogue_slot, fits_registers, scales_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
-from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
+from tilewise.kernels.gemm.limits import (
+    BYTE_SETTINGS,
+    STACK_AXES,
+    name_defines,
+    refuse_blocks,
+    refuse_sizes,
+    refuse_types,
+)
+from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS, MOST_TILES, candidates, may_split
+from tilewise.kernels.gemm.wgmma_lies import (
+    CLUSTERS,
+    cluster_of,
+    clusters,
+    exchange,
+    is_aligned,
+    is_readable,
+    lines_of,
+)
 from tilewise.kernels.gemm.wgmma_shapes import (
-    BETWEEN,
-    BETWEEN_SIZES,
     BOX,
     BYTE_PARTITIONS,
     INSTRUCTION_BYTES,
-    NARROW,
     PARTITIONS,
     PARTITIONS_OF,
     ROW_BYTES,
-    TILES,
     WARPGROUP,
     WIDE_PARTITIONS,
-    WIDENING,
     Shape,
-    depth_of,
     loaded_element,
     refuse_partition,
+    scaled_lines,
     shape_of,
-    tile_of,
 )
 from tilewise.kernels.spec import (
     AS_IT_IS,
@@ -60,246 +70,18 @@ from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, Tile
 
 __all__ = ["SPEC"]
 
-ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
-MOST_TILES = 128
-
 
 UNITS = {"float32": "wgmma_tf32", **dict.fromkeys(FLOAT8, "wgmma_fp8"), "int8": "wgmma_int8"}
 """Of the cost model; others are wgmma_gemm."""
-CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
 SPLITS = tuple(range(1, 17))
 PARTS = tuple(range(1, 65))
-WORTH_STRADDLING = 0.95  # of the waves that other tiles take
-MOST_PARTS = 16  # that are proposed: their sums are added up one after another
-WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
-LEAST_STEPS = 4  # of K that a part has, if it is proposed
-PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
 ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
-MOST_SUMS = 192  # of a thread's registers
-LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
-
-
-def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
-    """The operands that the kernel sees as A and B: if they are exchanged, the transposes of B and A."""
-    a, b = operands[:2]
-    return (b.transposed(), a.transposed()) if settings["exchanged"] else (a, b)
-
-
-def cluster_of(settings: Settings) -> tuple[int, int]:
-    """Blocks of a cluster below one another and side by side, those that split K aside."""
-    return CLUSTERS[str(settings["cluster"])]
-
-
-def clusters(operands: Operands, settings: Settings) -> int:
-    """How many clusters cover the stack with a tile for each block, or for all of them where they split K.
-
-    Of groups of rows: the most tiles that they may have.
-    """
-    if operands.groups:
-        return operands.most_tiles(shape_of(settings).m, shape_of(settings).n)
-    (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
-    if settings["exchanged"]:
-        m, n = n, m
-    return ceil_div(m, shape.m * down) * ceil_div(n, shape.n * across) * operands.batch
-
-
-def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
-    """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
-    m, n, _ = operands.sizes
-    types = {name: settings[name] for name in ("element", "widened", "accumulate")}
-    if settings["widened"] != AS_IT_IS:
-        yield from _widening(operands, types, sms)
-        return
-    lies = types | _lie(operands, 0)
-    if operands.groups:
-        yield from _grouped(operands, lies, sms)
-        return
-    stacked = {"stacked": int(operands.batch > 1)}
-    if settings["exchanged"]:  # asked for, with a tile that is not proposed below, perhaps
-        yield {**settings, **types, **stacked, **_lie(operands, 1)}
-    for tile in (*TILES, *_least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))):
-        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
-            continue
-        found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile, lies)}
-        yield from _schedules(operands, found, sms)
-        if tile in TILES:
-            yield from _splits(operands, found, sms)
-            yield from _parts(operands, found, sms)
-    lies = types | _lie(operands, 1)
-    for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
-        found = {**lies, **stacked, "partition": _name(tile, lies)}
-        yield from _schedules(operands, found, sms)
-        if tile in NARROW:
-            yield from _splits(operands, found, sms)
-
-
-def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iterator[Settings]:
-    """Tiles for an operand of 8 bits, which is the kernel's A, by one of 16."""
-    exchanged = int(operands.widened is operands.b)
-    lies = types | _lie(operands, exchanged)
-    rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
-    tiles = [one for one in WIDENING if one.n >= columns][:1] or [WIDENING[-1]]
-    for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
-        if tile.m > 64 and tile.m >= 2 * rows:
-            continue
-        found: dict[str, int | str] = {
-            **lies,
-            "stacked": int(operands.batch > 1),
-            "partition": _name(tile, lies),
-        }
-        yield from _schedules(operands, found, sms)
-        yield from _splits(operands, found, sms)
-
-
-def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
-    """Every tile that is not much too large for even groups, each block with one of them or with its share of all.
-
-    Shares are computed together or in turns.
-    """
-    m, n = ceil_div(operands.sizes[0], operands.groups), operands.sizes[1]
-    for tile in TILES:
-        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
-            continue
-        made = {**lies, "grouped": 1, "partition": _name(tile, lies)}
-        share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
-        for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
-            yield {**made, "pingpong": 0, "tiles": tiles}
-        if share > 1 and Shape(tile, pingpong=True).sums == LEAST_SUMS:
-            yield {**made, "pingpong": 1, "tiles": min(share, MOST_TILES)}
-
-
-def _name(tile: Tile, types: Settings) -> str:
-    """The partition of as many rows and columns, for elements of a type."""
-    return f"{tile.m}x{tile.n}x{depth_of(loaded_element(types))}"
-
-
-def _lie(operands: Operands, exchanged: int) -> dict[str, int | str]:
-    """The settings that say how the operands lie."""
-    a, b = exchange(operands, {"exchanged": exchanged})
-    a_in_rows, b_in_rows = is_along_k_alone(a) or in_rows(a), not is_along_k_alone(b) and in_rows(b)
-    return {"exchanged": exchanged, "a_in_rows": int(a_in_rows), "b_in_rows": int(b_in_rows)}
-
-
-def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
-    """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
-    m, n, _ = operands.sizes
-    if m > NARROW[-1].n:
-        yield from _least_waste(operands, n, m, sms, b_in_rows)
-        return
-    for height in (64, 128):
-        yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
-
-
-def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) -> list[Tile]:
-    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n.
-
-    Rows of B begin inside of lines of L2 for them, which are read twice: there they have to be worth it.
-    """
-
-    def cost(tile: Tile) -> int:
-        return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
-
-    height = BETWEEN[0].m
-    fitting = [one for one in BETWEEN if one.m == height < 2 * m]
-    if b_in_rows:
-        most = WORTH_STRADDLING * min(cost(one) for one in TILES if one.m == height <= one.n)
-        fitting = [one for one in fitting if cost(one) <= most]
-    return sorted(fitting, key=cost)[:3]
-
-
-def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
-    """With a cluster or without, with one tile a block or more, in turns or together."""
-    tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
-    together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
-    many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
-    worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
-    for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
-        made = {**found, "cluster": cluster, "pingpong": 0}
-        most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
-        shares = {most} if (tile.m, tile.n) in BETWEEN_SIZES else {1, ceil_div(most, 2), most}
-        for tiles in sorted({min(share, MOST_TILES) for share in shares}):
-            yield {**made, "tiles": tiles}
-        alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
-        if most > 1 and not together and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
-            yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
-
-
-def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
-    """Every split of K for which there is room on the SMs at once."""
-    made = {**found, "cluster": "1x1", "pingpong": 0}
-    shape, alone = shape_of(made), clusters(operands, {**made})
-    for split in PROPOSED_SPLITS:
-        if (
-            may_split(shape)
-            and alone * split <= 2 * sms
-            and ceil_div(operands.sizes[2], shape.tile.k) >= 2 * split
-        ):
-            yield {**made, "split": split}
-
-
-def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
-    """As many parts of K over the clusters as there is room for at once, if a cluster splits K or not."""
-    made = {**found, "cluster": "1x1", "pingpong": 0, "tiles": 1}
-    shape, alone = shape_of(made), clusters(operands, made)
-    if operands.batch != 1 or shape.m * shape.n > 128 * 128:
-        return
-    for split in (1, 8):
-        steps = ceil_div(operands.sizes[2], shape.tile.k) // split
-        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
-        if parts > 1 and (split == 1 or may_split(shape)):
-            yield {**made, "split": split, "parts": parts}
-
-
-def may_split(shape: Shape) -> bool:
-    """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
-    rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
-    room = shape.stages * shape.operand_bytes
-    return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room
-
-
-def in_rows(operand: Operand) -> bool:
-    """Whether the kernel takes the operand as rows, not as columns. A single column may be either."""
-    return is_aligned(operand) or not is_aligned(operand.transposed())
-
-
-def is_along_k_alone(operand: Operand) -> bool:
-    """Whether the tensor cores read elements of its type along K alone: all but those of 16 bits."""
-    return operand.itemsize != 2
-
-
-def is_readable(operand: Operand) -> bool:
-    """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes.
-
-    Of what is read along K alone, rows of A or columns of B.
-    """
-    if is_along_k_alone(operand):
-        return is_aligned(operand.transposed() if operand.name in ("b", "copy_b") else operand)
-    return is_aligned(operand) or is_aligned(operand.transposed())
-
-
-def _lines(operand: Operand, along_rows: int | str) -> Operand:
-    """The operand as the rows that the settings take it for: of itself, or of its transpose.
-
-    One row, one column and nothing at all may be either.
-    """
-    return operand if along_rows else operand.transposed()
-
-
-def is_aligned(rows: Operand) -> bool:
-    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing.
-
-    And none of them before the first: a tensor map has no steps backwards.
-    """
-    if rows.alignment % ALIGNMENT or not rows.has_rows:
-        return False
-    item = rows.itemsize
-    if rows.rows > 1 and (rows.pitch < 0 or rows.pitch * item % ALIGNMENT):
-        return False
-    return not rows.stack or all(step >= 0 and step * item % ALIGNMENT == 0 for step in rows.stack)
+MOST_COLUMNS_SCALED = 160
+MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -312,7 +94,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if settings["grouped"] and settings[name] != value:
             return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
-        if not is_aligned(_lines(operand, settings[name])):
+        if not is_aligned(lines_of(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
@@ -368,7 +150,13 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
         return ArgumentError("cluster", rule, settings["cluster"])
     if (shape.in_steps or shape.widens) and shape.pingpong:
         return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
-    if shape.in_steps and shape.product_registers > MOST_PRODUCTS[shape.consumers]:
+    most = MOST_PRODUCTS[shape.consumers]
+    if any(shape.scaled) and shape.consumers > 1 and settings["split"] != 1:
+        most = MOST_PRODUCTS_SCALED
+    if shape.in_steps and shape.product_registers > most:
+        return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
+    widest = MOST_COLUMNS_SCALED if settings["split"] == 1 else 128 // shape.consumers
+    if shape.scaled[1] == 1 and shape.n > widest:
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
     if element in INTEGERS and settings["parts"] != 1:
         return ArgumentError("parts", f"must be 1 for {element}", settings["parts"])
@@ -396,9 +184,9 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     stack = operands.stack if settings["stacked"] else ()
     stack_of_b = operands.stack_of(b) if operands.groups else stack
     maps = (
-        _map(_lines(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
+        _map(lines_of(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
         _map(
-            _lines(b, settings["b_in_rows"]),
+            lines_of(b, settings["b_in_rows"]),
             not settings["b_in_rows"],
             shape.loaded_columns,
             down,
@@ -411,6 +199,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     matrices = parts if parts > 1 else operands.groups or operands.batch
     which = stack_slot(operands, bool(settings["exchanged"]), parts if parts > 1 else None)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
+    scales = (scales_slot(operands, bool(settings["exchanged"])),) if any(scaled_lines(settings)) else ()
     launch = Launch(
         (launched * blocks, 1, 1),
         (shape.threads, 1, 1),
@@ -422,6 +211,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             which,
             constant("I", is_aligned(c)),
             *ends,
+            *scales,
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shape.shared_bytes,
@@ -481,7 +271,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     parts = int(settings["parts"])
     shape, (down, _) = shape_of(settings), cluster_of(settings)
     (a, b), c = exchange(operands, settings), operands.c
-    first, second = _lines(a, settings["a_in_rows"]), _lines(b, settings["b_in_rows"])
+    first, second = lines_of(a, settings["a_in_rows"]), lines_of(b, settings["b_in_rows"])
     return Work(
         "wgmma_widened" if shape.widens else UNITS.get(str(settings["element"]), "wgmma_gemm"),
         shape.tile,
@@ -518,9 +308,22 @@ def finished_in_registers(operands: Operands) -> bool:
     return fits_registers(operands.epilogue) and operands.accumulate != "float16"
 
 
+def _types_of(settings: Settings) -> dict[str, object]:
+    """The types of the operands as the kernel sees them: that of B, and that of A if it is another."""
+    of_a, of_b = settings["element"], settings["element"]
+    if settings["b_element"] != AS_IT_IS:
+        of_b = settings["b_element"]
+    if settings["exchanged"]:
+        of_a, of_b = of_b, of_a
+    if settings["widened"] != AS_IT_IS:
+        of_a = settings["widened"]
+    return {"ELEMENT": of_b, **({} if of_a == of_b else {"A_ELEMENT": of_a})}
+
+
 def defines(settings: Settings) -> dict[str, object]:
     """Compile-time values; how many tiles a block computes is decided by the grid alone."""
     shape, (down, across) = shape_of(settings), cluster_of(settings)
+    of_a, of_b = scaled_lines(settings)
     return {
         "BLOCK_M": shape.m,
         "BLOCK_N": shape.n,
@@ -533,8 +336,9 @@ def defines(settings: Settings) -> dict[str, object]:
         **name_defines(
             settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers"
         ),
-        **name_defines(settings, "element", "accumulate", "result"),
-        **({} if settings["widened"] == AS_IT_IS else {"A_ELEMENT": settings["widened"]}),
+        **name_defines(settings, "accumulate", "result"),
+        **_types_of(settings),
+        **({"SCALES_A": of_a, "SCALES_B": of_b} if of_a or of_b else {}),
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes,
     }
@@ -577,6 +381,7 @@ SPEC = KernelSpec(
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
         "widened": (AS_IT_IS, *EIGHT_BITS),  # 8 bits that are multiplied by 16
+        **BYTE_SETTINGS,
         "stacked": (0, 1),
         "grouped": (0, 1),  # rows of A in groups with a B each
         "accumulate": ("float32", "float16", "int32"),  # what sums are kept in

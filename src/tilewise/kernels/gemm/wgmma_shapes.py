@@ -52,6 +52,7 @@ class Shape:
         False  # whether sums of a step are added up beside the tensor cores, which keep few places of them
     )
     widens: bool = False  # whether A has 8 bits and B 16
+    scaled: tuple[int, int] = (0, 0)  # rows of A and columns of B that share scales of terms
 
     @property
     def m(self) -> int:
@@ -97,13 +98,13 @@ class Shape:
     @functools.cached_property
     def stages(self) -> int:
         """As many as there is room for, up to eight."""
-        stage = self.operand_bytes + BARRIER_BYTES
+        stage = self.operand_bytes + BARRIER_BYTES + self._scale_bytes
         return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
 
     @functools.cached_property
     def shared_bytes(self) -> int:
         """The stages with their barriers, and the boxes of results."""
-        return self.stages * (self.operand_bytes + BARRIER_BYTES) + self._result_bytes
+        return self.stages * (self.operand_bytes + BARRIER_BYTES + self._scale_bytes) + self._result_bytes
 
     @functools.cached_property
     def loaded_columns(self) -> int:
@@ -114,6 +115,11 @@ class Shape:
     def operand_bytes(self) -> int:
         """Bytes of both operands in a stage."""
         return (self.m + self.loaded_columns * (2 if self.widens else 1)) * ROW_BYTES
+
+    @property
+    def _scale_bytes(self) -> int:
+        """Of a stage: the scales of columns that have their own, filled up to 16 bytes."""
+        return ceil_div(self.n, 4) * 16 if self.scaled[1] == 1 else 0
 
     @property
     def _result_bytes(self) -> int:
@@ -189,6 +195,12 @@ def refuse_partition(element: str, partition: str) -> ArgumentError:
     )
 
 
+def scaled_lines(settings: Settings) -> tuple[int, int]:
+    """How many rows of A and columns of B, as the kernel sees them, share scales of terms."""
+    names = ("scales_b", "scales_a") if settings["exchanged"] else ("scales_a", "scales_b")
+    return int(settings[names[0]]), int(settings[names[1]])
+
+
 def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
     return _shape(
@@ -199,6 +211,7 @@ def shape_of(settings: Settings) -> Shape:
         settings["accumulate"] == "float16",
         settings["element"] in FLOAT8,
         settings["widened"] != AS_IT_IS,
+        scaled_lines(settings),
     )
 
 

@@ -1,0 +1,174 @@
+// How a warpgroup multiplies its part of a tile (compute capability 9.0): step by step of K, as the stages of a ring fill
+// and are emptied again.
+#pragma once
+
+#include <tilewise/ring.cuh>
+#include <tilewise/term_scales.cuh>
+#include <tilewise/wgmma.cuh>
+#include <tilewise/widened_tile.cuh>
+
+// Form says what a kernel has: elements of A and B, and how they lie; a warpgroup's part of a tile, ROWS_64 times 64 rows by
+// COLUMNS; how many blocks share a stage; Shared, with the stages, their ring and scales; what sums are kept in.
+template <typename Form> struct TileProducts {
+    using Shared = typename Form::Shared;
+    using Turn = typename Form::Turn;
+    using Steps = typename Form::Steps;
+    using SumRegister = typename Form::SumRegister;
+    using Scales = TermScales<Form::SCALED_ROWS, Form::SCALED_COLUMNS>;
+    using Elements = typename TypesOf<typename Form::ElementA, typename Form::ElementB>::Both;
+    static constexpr unsigned ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS, ROWS = 64; // of an instruction
+    static constexpr unsigned STEP_BYTES = 128, INSTRUCTION_BYTES = 32; // of a row
+    static constexpr unsigned INSTRUCTIONS = STEP_BYTES / INSTRUCTION_BYTES;
+    // The tensor cores keep few places of sums of 8-bit floating-point numbers.
+    static constexpr bool WIDENS = sizeof(typename Form::ElementA) < sizeof(typename Form::ElementB);
+    static constexpr bool IN_STEPS = !WIDENS && sizeof(typename Form::ElementA) == 1 && !SAME<SumRegister, int>;
+
+    struct Sums {
+        SumRegister at[ROWS_64][COLUMNS / 2 / SUMS_IN<SumRegister>];
+    };
+
+    // Adds up all steps, of rows from `begin` of the tile on, which lies at `row` and `column`. Then it is the turn of the
+    // warpgroup `next`, if that is one.
+    static __device__ void add_up(Shared &shared, Sums &sums, unsigned begin, Steps steps, Turn &turn, unsigned next,
+                                  const Scales &scales, unsigned row, unsigned column)
+    {
+        if constexpr (WIDENS)
+            add_widened(shared, sums, begin, steps.count(), turn);
+        else if constexpr (IN_STEPS && Scales::ANY)
+            add_scaled(shared, sums, begin, steps, turn, scales, row, column);
+        else if constexpr (IN_STEPS)
+            add_in_steps(shared, sums, begin, steps.count(), turn);
+        else
+            add_at_once(shared, sums, begin, steps.count(), turn, next);
+    }
+
+  private:
+    // Each warp says that it has read a slot, to every block that may write to it.
+    static __device__ void say_empty(Shared &shared, unsigned slot)
+    {
+        const unsigned lane = threadIdx.x % 32;
+        if (Form::SHARERS == 1) {
+            if (lane == 0) shared.ring.empty[slot].arrive();
+        } else if (lane < Form::SHARERS) {
+            shared.ring.empty[slot].arrive_in(lane);
+        }
+    }
+
+    // A warpgroup multiplies. One step's instructions are under way while it waits for the next one's bytes.
+    // Then it is `next`'s turn, if that is one.
+    static __device__ void add_at_once(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn, unsigned next)
+    {
+        unsigned before = 0; // the slot of the step before
+#pragma unroll 1
+        for (unsigned step = 0; step < steps; ++step, turn.next()) {
+            const auto &stage = shared.stages[turn.slot];
+            shared.ring.wait_until_full(turn);
+            const auto b = stage.b[0].descriptor(0);
+            wgmma::fence();
+#pragma unroll
+            for (unsigned k = 0; k < INSTRUCTIONS; ++k)
+#pragma unroll
+                for (unsigned i = 0; i < ROWS_64; ++i) {
+                    const auto a = stage.a.descriptor(begin + i * ROWS);
+                    wgmma::multiply_add<Elements, Form::A_ALONG_K, Form::B_ALONG_N>(sums.at[i], a + k * stage.a.K_APART,
+                                                                                    b + k * stage.b[0].K_APART);
+                }
+            wgmma::commit();
+            wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
+            if (step > 0) say_empty(shared, before);
+            before = turn.slot;
+        }
+        Form::give_turn(next);
+        wgmma::wait<0>();
+        if (steps > 0) say_empty(shared, before);
+    }
+
+    // Starts the products of a step, of 64 rows from `row` of the tile on.
+    template <typename Stage, unsigned COUNT>
+    static __device__ void start_products(SumRegister (&products)[COUNT], const Stage &stage, unsigned row)
+    {
+        const auto a = stage.a.descriptor(row), b = stage.b[0].descriptor(0);
+        wgmma::fence();
+        wgmma::multiply<Elements, true, false>(products, a, b);
+#pragma unroll
+        for (unsigned k = 1; k < INSTRUCTIONS; ++k)
+            wgmma::multiply_add<Elements, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b[0].K_APART);
+        wgmma::commit();
+    }
+
+    // The same where the tensor cores keep too few places of sums: those of each step are added to the others here. One
+    // instruction's rows after another, so that their sums take the same registers; meanwhile another warpgroup multiplies.
+    static __device__ void add_in_steps(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
+    {
+        SumRegister products[COLUMNS / 2];
+#pragma unroll 1
+        for (unsigned step = 0; step < steps; ++step, turn.next()) {
+            const auto &stage = shared.stages[turn.slot];
+            shared.ring.wait_until_full(turn);
+#pragma unroll
+            for (unsigned i = 0; i < ROWS_64; ++i) {
+                start_products(products, stage, begin + i * ROWS);
+                wgmma::wait<0>();
+                if (i + 1 == ROWS_64) say_empty(shared, turn.slot);
+#pragma unroll
+                for (unsigned j = 0; j < COLUMNS / 2; ++j)
+                    sums.at[i][j] += products[j];
+            }
+        }
+    }
+
+    // The same where terms have scales: those of the next step are on their way meanwhile.
+    static __device__ void add_scaled(Shared &shared, Sums &sums, unsigned begin, Steps steps, Turn &turn,
+                                      const Scales &scales, unsigned row, unsigned column)
+    {
+        using Next = SumScales<Form::SCALED_ROWS, Form::SCALED_COLUMNS, ROWS_64, COLUMNS>;
+        if (steps.begin == steps.end) return;
+        SumRegister products[COLUMNS / 2];
+        Next next(scales, row + begin, column, steps.begin);
+#pragma unroll 1
+        for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
+            const auto &stage = shared.stages[turn.slot];
+            const Next now = next;
+            next = Next(scales, row + begin, column, min(step + 1, steps.end - 1));
+            shared.ring.wait_until_full(turn);
+#pragma unroll
+            for (unsigned i = 0; i < ROWS_64; ++i) {
+                start_products(products, stage, begin + i * ROWS);
+                wgmma::wait<0>();
+                if (Form::SCALED_COLUMNS != 1 && i + 1 == ROWS_64) say_empty(shared, turn.slot);
+                now.add(sums.at[i], products, i, column, shared.scales[turn.slot]);
+            }
+            if (Form::SCALED_COLUMNS == 1) say_empty(shared, turn.slot);
+        }
+    }
+
+    // The same with rows of A that become wider on their way, through registers: half a step's instructions are under way
+    // while the other half's rows are widened.
+    static __device__ void add_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
+    {
+        static_assert(ROWS_64 == 1, "registers of two halves");
+        using Rows = WidenedRows<typename Form::ElementB, typename Form::ElementA>;
+        unsigned before = 0; // the slot of the step before
+#pragma unroll 1
+        for (unsigned step = 0; step < steps; ++step, turn.next()) {
+            const auto &stage = shared.stages[turn.slot];
+            shared.ring.wait_until_full(turn);
+#pragma unroll
+            for (unsigned half = 0; half < Form::TILES_OF_B; ++half) {
+                const Rows rows(&stage.a.elements[begin * STEP_BYTES], half);
+                const auto b = stage.b[half].descriptor(0);
+                wgmma::fence();
+#pragma unroll
+                for (unsigned k = 0; k < Rows::INSTRUCTIONS; ++k)
+                    wgmma::multiply_add<typename Form::ElementB, Form::B_ALONG_N>(sums.at[0], rows.at[k],
+                                                                                  b + k * stage.b[0].K_APART);
+                wgmma::commit();
+                wgmma::wait<1>(); // the half before this one
+                if (half == 0 && step > 0) say_empty(shared, before);
+            }
+            before = turn.slot;
+        }
+        wgmma::wait<0>();
+        if (steps > 0) say_empty(shared, before);
+    }
+};

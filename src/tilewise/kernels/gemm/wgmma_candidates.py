@@ -1,0 +1,184 @@
+"""What the kernel for Hopper's tensor cores is proposed with: tiles, schedules, clusters, parts of K."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewise.kernels.gemm.wgmma_lies import cluster_of, clusters, lies_of
+from tilewise.kernels.gemm.wgmma_shapes import (
+    BETWEEN,
+    BETWEEN_SIZES,
+    NARROW,
+    TILES,
+    WIDENING,
+    Shape,
+    depth_of,
+    loaded_element,
+    shape_of,
+    tile_of,
+)
+from tilewise.kernels.spec import AS_IT_IS, Operands, Settings, ceil_div
+from tilewise.problem import FLOAT8, Tile
+
+__all__ = ["MOST_SUMS", "MOST_TILES", "candidates", "may_split"]
+
+MOST_TILES = 128  # of C that a block computes
+WORTH_STRADDLING = 0.95  # of the waves that other tiles take
+MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
+LEAST_STEPS = 4  # of K that a part has, if it is proposed
+PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
+MOST_SUMS = 192  # of a thread's registers
+LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
+
+
+def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
+    """Every tile that is not much too large, with clusters, splits of K, and several tiles a block."""
+    m, n, _ = operands.sizes
+    types = {name: settings[name] for name in ("element", "widened", "accumulate", "scales_a", "scales_b")}
+    if settings["widened"] != AS_IT_IS:
+        yield from _widening(operands, types, sms)
+        return
+    lies = types | lies_of(operands, 0)
+    if operands.groups:
+        yield from _grouped(operands, lies, sms)
+        return
+    stacked = {"stacked": int(operands.batch > 1)}
+    if settings["exchanged"]:  # asked for, with a tile that is not proposed below, perhaps
+        yield {**settings, **types, **stacked, **lies_of(operands, 1)}
+    scaled = bool(settings["scales_a"] or settings["scales_b"])
+    between = [] if scaled else _least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))
+    for tile in (*TILES, *between):
+        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
+            continue
+        found: dict[str, int | str] = {**lies, **stacked, "partition": _name(tile, lies)}
+        yield from _schedules(operands, found, sms)
+        if tile in TILES:
+            yield from _splits(operands, found, sms)
+            yield from _parts(operands, found, sms)
+    lies = types | lies_of(operands, 1)
+    for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
+        found = {**lies, **stacked, "partition": _name(tile, lies)}
+        yield from _schedules(operands, found, sms)
+        if tile in NARROW:
+            yield from _splits(operands, found, sms)
+
+
+def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iterator[Settings]:
+    """Tiles for an operand of 8 bits, which is the kernel's A, by one of 16."""
+    exchanged = int(operands.widened is operands.b)
+    lies = types | lies_of(operands, exchanged)
+    rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
+    tiles = [one for one in WIDENING if one.n >= columns][:1] or [WIDENING[-1]]
+    for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
+        if tile.m > 64 and tile.m >= 2 * rows:
+            continue
+        found: dict[str, int | str] = {
+            **lies,
+            "stacked": int(operands.batch > 1),
+            "partition": _name(tile, lies),
+        }
+        yield from _schedules(operands, found, sms)
+        yield from _splits(operands, found, sms)
+
+
+def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+    """Every tile that is not much too large for even groups, each block with one of them or with its share of all.
+
+    Shares are computed together or in turns.
+    """
+    m, n = ceil_div(operands.sizes[0], operands.groups), operands.sizes[1]
+    for tile in TILES:
+        if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
+            continue
+        made = {**lies, "grouped": 1, "partition": _name(tile, lies)}
+        share = ceil_div(operands.most_tiles(tile.m, tile.n), sms)
+        for tiles in sorted({1, min(max(share, 1), MOST_TILES)}):
+            yield {**made, "pingpong": 0, "tiles": tiles}
+        if share > 1 and Shape(tile, pingpong=True).sums == LEAST_SUMS:
+            yield {**made, "pingpong": 1, "tiles": min(share, MOST_TILES)}
+
+
+def _name(tile: Tile, types: Settings) -> str:
+    """The partition of as many rows and columns, for elements of a type."""
+    return f"{tile.m}x{tile.n}x{depth_of(loaded_element(types))}"
+
+
+def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
+    """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
+    m, n, _ = operands.sizes
+    if m > NARROW[-1].n:
+        if operands.epilogue.lines_of("a") or operands.epilogue.lines_of("b"):
+            return  # of columns with the same scales there are whole tiles then
+        yield from _least_waste(operands, n, m, sms, b_in_rows)
+        return
+    for height in (64, 128):
+        yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
+
+
+def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) -> list[Tile]:
+    """Of the tiles between the others the three that take the fewest waves, counted in columns, for C of m×n.
+
+    Rows of B begin inside of lines of L2 for them, which are read twice: there they have to be worth it.
+    """
+
+    def cost(tile: Tile) -> int:
+        return ceil_div(ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch, sms) * tile.n
+
+    height = BETWEEN[0].m
+    fitting = [one for one in BETWEEN if one.m == height < 2 * m]
+    if b_in_rows:
+        most = WORTH_STRADDLING * min(cost(one) for one in TILES if one.m == height <= one.n)
+        fitting = [one for one in fitting if cost(one) <= most]
+    return sorted(fitting, key=cost)[:3]
+
+
+def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """With a cluster or without, with one tile a block or more, in turns or together."""
+    tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
+    together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
+    many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
+    worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
+    for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
+        made = {**found, "cluster": cluster, "pingpong": 0}
+        most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)
+        shares = {most} if (tile.m, tile.n) in BETWEEN_SIZES else {1, ceil_div(most, 2), most}
+        for tiles in sorted({min(share, MOST_TILES) for share in shares}):
+            yield {**made, "tiles": tiles}
+        alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
+        if most > 1 and not together and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
+            yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
+
+
+def _splits(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """Every split of K for which there is room on the SMs at once."""
+    made = {**found, "cluster": "1x1", "pingpong": 0}
+    shape, alone = shape_of(made), clusters(operands, {**made})
+    for split in PROPOSED_SPLITS:
+        if (
+            may_split(shape)
+            and alone * split <= 2 * sms
+            and ceil_div(operands.sizes[2], shape.tile.k) >= 2 * split
+        ):
+            yield {**made, "split": split}
+
+
+def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
+    """As many parts of K over the clusters as there is room for at once, if a cluster splits K or not."""
+    made = {**found, "cluster": "1x1", "pingpong": 0, "tiles": 1}
+    shape, alone = shape_of(made), clusters(operands, made)
+    if operands.batch != 1 or shape.m * shape.n > 128 * 128:
+        return
+    for split in (1, 8):
+        steps = ceil_div(operands.sizes[2], shape.tile.k) // split
+        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
+        if parts > 1 and (split == 1 or may_split(shape)):
+            yield {**made, "split": split, "parts": parts}
+
+
+def may_split(shape: Shape) -> bool:
+    """Whether the sums of a tile need no registers of the warps that copy, and fit where its stages were."""
+    rows, columns = (shape.n, shape.m) if shape.exchanged else (shape.m, shape.n)
+    room = shape.stages * shape.operand_bytes
+    return shape.m * shape.n <= 128 * 128 and not shape.pingpong and rows * (columns + 4) * 4 <= room

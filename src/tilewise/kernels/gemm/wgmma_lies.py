@@ -1,0 +1,92 @@
+"""How operands lie for the kernel for Hopper's tensor cores: which of them it reads, as what, in how many clusters."""
+
+from __future__ import annotations
+
+from tilewise.kernels.gemm.wgmma_shapes import shape_of
+from tilewise.kernels.spec import Operand, Operands, Settings, ceil_div
+
+__all__ = [
+    "CLUSTERS",
+    "cluster_of",
+    "clusters",
+    "exchange",
+    "is_aligned",
+    "is_readable",
+    "lies_of",
+    "lines_of",
+]
+
+ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
+CLUSTERS = {"1x1": (1, 1), "2x1": (2, 1), "1x2": (1, 2)}
+
+
+def exchange(operands: Operands, settings: Settings) -> tuple[Operand, Operand]:
+    """The operands that the kernel sees as A and B: if they are exchanged, the transposes of B and A."""
+    a, b = operands[:2]
+    return (b.transposed(), a.transposed()) if settings["exchanged"] else (a, b)
+
+
+def cluster_of(settings: Settings) -> tuple[int, int]:
+    """Blocks of a cluster below one another and side by side, those that split K aside."""
+    return CLUSTERS[str(settings["cluster"])]
+
+
+def clusters(operands: Operands, settings: Settings) -> int:
+    """How many clusters cover the stack with a tile for each block, or for all of them where they split K.
+
+    Of groups of rows: the most tiles that they may have.
+    """
+    if operands.groups:
+        return operands.most_tiles(shape_of(settings).m, shape_of(settings).n)
+    (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
+    if settings["exchanged"]:
+        m, n = n, m
+    return ceil_div(m, shape.m * down) * ceil_div(n, shape.n * across) * operands.batch
+
+
+def in_rows(operand: Operand) -> bool:
+    """Whether the kernel takes the operand as rows, not as columns. A single column may be either."""
+    return is_aligned(operand) or not is_aligned(operand.transposed())
+
+
+def is_along_k_alone(operand: Operand) -> bool:
+    """Whether the tensor cores read elements of its type along K alone: all but those of 16 bits."""
+    return operand.itemsize != 2
+
+
+def is_readable(operand: Operand) -> bool:
+    """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes.
+
+    Of what is read along K alone, rows of A or columns of B.
+    """
+    if is_along_k_alone(operand):
+        return is_aligned(operand.transposed() if operand.name in ("b", "copy_b") else operand)
+    return is_aligned(operand) or is_aligned(operand.transposed())
+
+
+def lines_of(operand: Operand, along_rows: int | str) -> Operand:
+    """The operand as the rows that the settings take it for: of itself, or of its transpose.
+
+    One row, one column and nothing at all may be either.
+    """
+    return operand if along_rows else operand.transposed()
+
+
+def is_aligned(rows: Operand) -> bool:
+    """Whether there are rows, each beginning at a multiple of 16 bytes. Where there is one, the pitch is nothing.
+
+    And none of them before the first: a tensor map has no steps backwards.
+    """
+    if rows.alignment % ALIGNMENT or not rows.has_rows:
+        return False
+    item = rows.itemsize
+    if rows.rows > 1 and (rows.pitch < 0 or rows.pitch * item % ALIGNMENT):
+        return False
+    return not rows.stack or all(step >= 0 and step * item % ALIGNMENT == 0 for step in rows.stack)
+
+
+def lies_of(operands: Operands, exchanged: int) -> dict[str, int | str]:
+    """The settings that say how the operands lie."""
+    a, b = exchange(operands, {"exchanged": exchanged})
+    a_in_rows, b_in_rows = is_along_k_alone(a) or in_rows(a), not is_along_k_alone(b) and in_rows(b)
+    return {"exchanged": exchanged, "a_in_rows": int(a_in_rows), "b_in_rows": int(b_in_rows)}
