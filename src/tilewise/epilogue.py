@@ -264,10 +264,9 @@ def _lines_sharing(name: str, operand: Literal["a", "b"], shape: tuple[int, ...]
     across, along = (1, 1, *shape)[-2:] if operand == "a" else (1, 1, *shape)[:-3:-1]
     runs, tiles = -(-k // SCALED_TERMS), -(-lines // SCALED_TERMS)
     if along != runs or across not in (1, lines, tiles):
-        fitting = [(one, runs) if operand == "a" else (runs, one) for one in dict.fromkeys((lines, tiles, 1))]
-        rule = (
-            f"must have a scale for each {SCALED_TERMS} along k: the shape {' or '.join(map(str, fitting))}"
-        )
+        fitting = dict.fromkeys(((lines, 1), (lines, runs), (tiles, runs)))
+        shapes = " or ".join(str(one if operand == "a" else one[::-1]) for one in fitting)
+        rule = f"must be the same along k, or have one for each {SCALED_TERMS} of it: the shape {shapes}"
         raise ArgumentError(name, rule, shape)
     return 1 if across == lines else SCALED_TERMS
 

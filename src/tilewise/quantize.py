@@ -125,8 +125,8 @@ def quantize(
 
 
 def _empty_scale(shape: tuple[int, ...], of_runs: bool, common: interop.Common) -> Any:
-    """An array for scales. Those of runs along rows lie in columns, if the library has such: kernels read many rows of one
-    run at a time."""
+    """An array for scales. Those of runs along rows lie in columns, if the library has such: kernels read one run of
+    many rows at a time."""
     if of_runs and common.library.name in _HAVE_STRIDES:
         turned = (*shape[:-2], shape[-1], shape[-2])
         return common.library.empty(turned, "float32", common.like).swapaxes(-1, -2)
@@ -326,9 +326,9 @@ def scale_sums(
 def _differs_along_k(name: str, scale: tuple[int, ...], operand: tuple[int, ...]) -> bool:
     """Whether there is a scale for each run of K, or tiles share scales; by the shapes of scales and of the operand."""
     axis = -1 if name == "scale_a" else -2
-    if len(scale) < -axis or (len(scale) < 2 and len(operand) > 1):
-        return False
+    if len(scale) < 2:
+        return len(scale) == 1 == len(operand) and axis == -1 and scale[0] != 1
     if scale[axis] != 1:
         return True
-    across = scale[-3 - axis] if len(scale) > 1 else 1
-    return across not in (1, operand[-3 - axis] if len(operand) > 1 else 1)
+    across, lines = scale[-3 - axis], operand[-3 - axis] if len(operand) > 1 else 1
+    return across not in (1, lines) and across == ceil_div(lines, SCALED_TERMS)

@@ -95,14 +95,63 @@ def test_scales_are_applied_where_the_result_is_stored(device: Any) -> None:
     assert compare(out.numpy(), a, b, epilogue=scaled).ok
 
 
-@pytest.mark.parametrize("axis", [None, -1, -2])
+FORMS = {"1x128·128x128": (1, 128), "1x128·1x128": (1, 1), "128x128·1x128": (128, 1)}
+
+
+def scales(lines: int, rows: int, k: int) -> Any:
+    """Of very different sizes, in columns."""
+    shape = -(-k // 128), -(-rows // lines)
+    return (2.0 ** RANDOM.integers(-6, 6, shape) * RANDOM.uniform(1, 2, shape)).astype(np.float32).T
+
+
+@pytest.mark.parametrize("lines", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("types", [("float8_e4m3fn",) * 2, TYPES[:2], TYPES[1::-1]], ids="·".join)
+def test_scales_along_k_are_right(device: Any, lines: tuple[int, int], types: tuple[str, str]) -> None:
+    """Four at random of all plans, and bit for bit as the emulator has the first that multiplies by wgmma."""
+    m, n, k = (int(size) for size in RANDOM.integers(1, (500, 500, 1200)))
+    a, b = numbers((m, k), types[0]), numbers((n, k), types[1]).T
+    left, right = scales(lines[0], m, k), scales(lines[1], n, k).T
+    form = tw.epilogue("scaled(acc, s, t)", s=left, t=right)
+    there = tw.epilogue("scaled(acc, s, t)", s=device.array(left), t=device.array(right))
+    operands = operands_of(
+        m, n, k, dtype=types[0], b_dtype=types[1], layout="nt", result="float32", epilogue=form
+    )
+    found, _ = list_candidates(operands, target_of_device(device))
+    for which in RANDOM.integers(len(found), size=4):
+        spec, given = found[which].spec, tuple(found[which].settings.items())
+        choice = Choice(specs=(spec,), settings=given)
+        out = device.empty((m, n), np.float32)
+        multiply(device.array(a), device.array(b), out, None, choice, there)
+        compared = compare(out.numpy(), tw.Quantized(a, left), tw.Quantized(b, right), terms=16)
+        assert compared.ok, (m, n, k, spec.name, given, str(compared))
+        if spec.name == "wgmma":
+            own = np.zeros((m, n), np.float32)
+            multiply(a, b, own, tw.device("emulator", sums="hardware"), choice, form)
+            assert own.tobytes() == out.numpy().tobytes()
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("types", [TYPES[:2], TYPES[1::-1]], ids="·".join)
+def test_two_types_of_float8(device: Any, types: tuple[str, str], layout: str) -> None:
+    m, n, k = (int(size) for size in RANDOM.integers(1, (500, 500, 1200)))
+    (a, left), (b, right) = (
+        lying(device, (m, k), types[0], layout[0]),
+        lying(device, (k, n), types[1], layout[1]),
+    )
+    out = device.empty((m, n), np.float32)
+    assert compare(tw.matmul(left, right, out).numpy(), a, b, terms=16).ok
+
+
+@pytest.mark.parametrize(
+    ("axis", "block"), [(None, None), (-1, None), (-2, None), (-1, 128), (-2, 128), (None, (128, 128))]
+)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_numbers_are_quantised_as_on_the_host(device: Any, dtype: str, axis: int | None) -> None:
+def test_numbers_are_quantised_as_on_the_host(device: Any, dtype: str, axis: int | None, block: Any) -> None:
     for shape, turned in (((300, 517), False), ((290, 140), True), ((2, 3, 40, 90), False)):
         x = (RANDOM.standard_normal(shape) * 2.0 ** RANDOM.integers(-9, 9, shape)).astype(np.float32)
         held = device.array(x)
         x, held = (x.T, held.T) if turned else (x, held)
-        expected, found = tw.quantize(x, dtype, axis=axis), tw.quantize(held, dtype, axis=axis)
+        expected, found = (tw.quantize(one, dtype, axis=axis, block=block) for one in (x, held))
         assert found.scale.numpy().tobytes() == expected.scale.tobytes()
         assert np.array_equal(found.values.numpy().view(np.uint8), expected.values.view(np.uint8))
         assert np.array_equal(found.dequantize().numpy(), expected.dequantize())

@@ -98,7 +98,7 @@ def _check_multiplied(argument: str, dtype: str) -> None:
             f"convert it: {argument}.astype('complex128')",
         )
     elif dtype.startswith("float8"):
-        rule = f"must have a type of {', '.join(_ORDER)}, or both of one type of {' or '.join(FLOAT8)}"
+        rule = f"must have a type of {', '.join(_ORDER)}, or both of {' or '.join(FLOAT8)}"
         fix = "float16 holds every value of it"
     else:
         rule, fix = f"must have a type of {', '.join(_ORDER)}", "convert it: float64 is the widest"

@@ -64,26 +64,69 @@ def test_the_kernel_does_as_numpy(
     on_emulator: Any, m: int, n: int, stack: tuple[int, ...], axis: int | None, turned: bool, dtype: str, element: str
 ) -> None:  # fmt: skip
     x = numbers((*stack, n, m), element).swapaxes(-1, -2) if turned else numbers((*stack, m, n), element)
+    assert_as_numpy(x, dtype, element, axis, None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element", "axis", "block"),
+    [
+        ("float8_e4m3fn", "bfloat16", -1, 128),
+        ("float8_e5m2", "float32", None, (128, 128)),
+        ("int8", "float16", -2, 128),
+    ],
+)
+@examples(2, 8, suppress_health_check=list(HealthCheck))
+@given(
+    m=st.integers(1, 300), n=st.integers(1, 400), stack=st.sampled_from([(), (3,), (2, 2)]), turned=st.booleans()
+)  # fmt: skip
+def test_the_kernel_of_blocks_does_as_numpy(
+    on_emulator: Any, m: int, n: int, stack: tuple[int, ...], axis: int | None, block: Any, turned: bool,
+    dtype: str, element: str,
+) -> None:  # fmt: skip
+    x = numbers((*stack, n, m), element).swapaxes(-1, -2) if turned else numbers((*stack, m, n), element)
+    assert_as_numpy(x, dtype, element, axis, block)
+
+
+def assert_as_numpy(x: Any, dtype: str, element: str, axis: int | None, block: Any) -> None:
+    """The kernels' values, scales and numbers of these are those of the host, with NaN and infinity among them."""
+    m, n = x.shape[-2:]
     if n > 5:
         x[..., 0, 3] = np.nan
     if n > 8 and m > 5:
         x[..., 4, 7] = np.inf
-    expected = tw.quantize(x, dtype, axis=axis)
+    expected = tw.quantize(x, dtype, axis=axis, block=block)
     values, scale = np.zeros(x.shape, expected.values.dtype), np.full_like(expected.scale, np.nan)
     views = [
         interop.view(name, one)
         for name, one in (("x", x.copy(order="K")), ("values", values), ("scale", scale))
     ]
     common = interop.common({"x": views[0]})
-    module._quantize_on_gpu(*views, common)
+    shared = module._shared_along(axis, block, views[0])
+    module._quantize_on_gpu(*views, shared, common)
     assert scale.tobytes() == expected.scale.tobytes()
     nan = np.isnan(values.astype(np.float32))  # of which there is more than one
     assert (nan == np.isnan(expected.values.astype(np.float32))).all()
     assert (values.view(np.uint8) == expected.values.view(np.uint8))[~nan].all()
     back = np.zeros(x.shape, x.dtype)
-    module._dequantize_on_gpu(views[1], views[2], interop.view("numbers", back), common)
+    module._dequantize_on_gpu(*views[1:], shared, interop.view("numbers", back), common)
     known = expected.dequantize(element)
     assert np.array_equal(back.astype(np.float32), known.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("block", [(-1, 128), (-2, 128), (None, (128, 128))])
+def test_a_block_has_the_scale_of_its_largest_number(block: tuple[Any, Any]) -> None:
+    x = numbers((300, 260))
+    found = tw.quantize(x, axis=block[0], block=block[1])
+    rows, columns = (128 if block[0] in (None, -2) else 1), (128 if block[0] in (None, -1) else 1)
+    for i in range(found.scale.shape[0]):
+        for j in range(found.scale.shape[1]):
+            part = np.s_[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns]
+            alone = tw.quantize(x[part])
+            assert (
+                alone.scale[0, 0] == found.scale[i, j]
+                and alone.values.tobytes() == found.values[part].tobytes()
+            )
+    assert found.dequantize().shape == x.shape
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -143,11 +186,16 @@ def test_tensors_become_tensors() -> None:
         (lambda x: tw.quantize(x, axis=2), "axis must be one of the last two, or None"),
         (lambda x: tw.quantize(x[0]), "x must have two to 4 dimensions"),
         (lambda x: tw.quantize(x.astype("float64")), "x must have a type of float32, float16, bfloat16"),
-        (lambda x: tw.matmul(tw.quantize(x, axis=-2), tw.quantize(x, axis=-2)), "scale_a must be the same along k: .*last size"),
-        (lambda x: tw.matmul(tw.quantize(x), tw.quantize(x, axis=-1)), "scale_b must be the same along k: .*last but one size"),
+        (lambda x: tw.matmul(tw.quantize(x, axis=-2), tw.quantize(x, axis=-2)), r"scale_a must be the same along k, or have one for each 128 of it: the shape \(8, 1\) or \(1, 1\), not \(1, 8\)"),
+        (lambda x: tw.matmul(tw.quantize(x), tw.quantize(x, axis=-1)), r"scale_b must be the same along k, .* the shape \(1, 8\) or \(1, 1\), not \(8, 1\)"),
         (lambda x: tw.matmul(tw.quantize(x), x, scale_a=2.0), "scale_a must be left out where a brings its own"),
         (lambda x: tw.matmul(x, x, scale_a=2.0, epilogue=tw.epilogue("acc * scale_a", scale_a=2.0)), "not be a name in"),
         (lambda x: tw.matmul(tw.quantize(x), x), "a must have a type of"),
+        (lambda x: tw.quantize(x, block=128), r"block must be \(128, 128\) without axis, not 128; with block=128 give axis=-1"),
+        (lambda x: tw.quantize(x, axis=-1, block=64), "block must be 128 with axis, or None"),
+        (lambda x: tw.matmul(*[tw.quantize(np.tile(x, (1, 32)), "int8", axis=-1, block=128), tw.quantize(np.tile(x, (32, 1)), "int8")]),
+         "scale_a must be the same along k, for products of int8, .*quantize both operands so"),
+        (lambda x: tw.matmul(x.astype("float16"), tw.quantize(x, block=(128, 128)), scale_a=np.ones((3, 1), "float32")), "scale_a must broadcast"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_sentence(call: Any, told: str) -> None:
