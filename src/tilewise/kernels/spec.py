@@ -105,6 +105,7 @@ class Work:
     shared_bytes: int = (
         0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them
     )
+    step_clocks: float = 0.0  # that a step takes besides
     shared_reads: int = 0  # turns of shared memory that the warps of a step read in; 0: not counted
 
 

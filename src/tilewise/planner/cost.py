@@ -214,7 +214,7 @@ def _spend(
     # What one block's step takes of an SM, in clocks, by each of what it needs.
     macs, warps = block.m * block.n * block.k, work.threads / 32
     math = macs / unit.macs_per_clock + warps * unit.warp_clocks
-    math += work.shared_reads * unit.shared_read_clocks
+    math += work.shared_reads * unit.shared_read_clocks + work.step_clocks
     math += block.k * (block.m + block.n) * unit.element_clocks
     latency = unit.latency_clocks + macs / warps / unit.warp_macs_per_clock + unit.waits * math
     latency += cold * unit.memory_latency_clocks

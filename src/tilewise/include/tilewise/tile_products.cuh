@@ -121,7 +121,8 @@ template <typename Form> struct TileProducts {
     static __device__ void add_scaled(Shared &shared, Sums &sums, unsigned begin, Steps steps, Turn &turn,
                                       const Scales &scales, unsigned row, unsigned column)
     {
-        using Next = SumScales<Form::SCALED_ROWS, Form::SCALED_COLUMNS, ROWS_64, COLUMNS>;
+        using OfStage = typename Form::StageScales;
+        using Next = SumScales<OfStage, Form::SCALED_ROWS, Form::SCALED_COLUMNS, ROWS_64, COLUMNS>;
         if (steps.begin == steps.end) return;
         SumRegister products[COLUMNS / 2];
         Next next(scales, row + begin, column, steps.begin);
@@ -135,10 +136,10 @@ template <typename Form> struct TileProducts {
             for (unsigned i = 0; i < ROWS_64; ++i) {
                 start_products(products, stage, begin + i * ROWS);
                 wgmma::wait<0>();
-                if (Form::SCALED_COLUMNS != 1 && i + 1 == ROWS_64) say_empty(shared, turn.slot);
-                now.add(sums.at[i], products, i, column, shared.scales[turn.slot]);
+                if (!OfStage::ANY && i + 1 == ROWS_64) say_empty(shared, turn.slot);
+                now.add(sums.at[i], products, i, begin, column, shared.scales[turn.slot]);
             }
-            if (Form::SCALED_COLUMNS == 1) say_empty(shared, turn.slot);
+            if (OfStage::ANY) say_empty(shared, turn.slot);
         }
     }
 

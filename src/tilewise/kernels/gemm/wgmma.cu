@@ -115,6 +115,7 @@ constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
 constexpr bool IN_STEPS = sizeof(Element) == 1 && !SAME<Element, int8>, WIDENS = sizeof(A_ELEMENT) < sizeof(Element);
 static_assert(!WIDENS || (sizeof(Element) == 2 && A_IN_ROWS), "bytes along K to 16 bits");
 using Scales = TermScales<SCALES_A, SCALES_B>;
+using ScalesOfStage = StageScales<SCALES_A, SCALES_B, BLOCK_M, BLOCK_N>;
 static_assert(!Scales::ANY || (IN_STEPS && BLOCK_K == SCALED_TERMS && !POINTERS && !GROUPED), "a step has scales in common");
 static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
@@ -161,12 +162,12 @@ struct Shared {
     Stage stages[STAGES];
     ResultBuffer results[CONSUMERS];
     Ring<STAGES> ring; // all warps of the blocks that share read a stage, and then each of them may write to all
-    ColumnScales<SCALES_B, BLOCK_N> scales[STAGES]; // NOTE: last, as mostly there is nothing
+    ScalesOfStage scales[STAGES]; // NOTE: last, as mostly they are not there
 };
 using Turn = Ring<STAGES>::Turn;
 #ifdef SHARED_BYTES
 static_assert(sizeof(Shared::stages) + sizeof(Shared::results) + sizeof(Shared::ring) +
-                      (SCALES_B == 1 ? sizeof(Shared::scales) : 0) == SHARED_BYTES,
+                      (ScalesOfStage::ANY ? sizeof(Shared::scales) : 0) == SHARED_BYTES,
               "the launch asks for that much shared memory"); // NOTE: not for the padding at the end
 #endif
 
@@ -211,14 +212,13 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
     }
 }
 
-// A warp copies the scales of columns that belong to each stage.
-template <typename Scales>
-inline __device__ void copy_scales(Shared &shared, const Scales &scales, unsigned column, Steps steps, Turn &turn)
+// A warp copies the scales that belong to each stage.
+inline __device__ void copy_scales(Shared &shared, const Scales &scales, Place tile, Steps steps, Turn &turn)
 {
 #pragma unroll 1
     for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
         shared.ring.wait_until_empty(turn);
-        shared.scales[turn.slot].start(scales, column, step, shared.ring.full[turn.slot]);
+        shared.scales[turn.slot].start(scales, tile.row, tile.column, step, shared.ring.full[turn.slot]);
     }
 }
 
@@ -236,6 +236,7 @@ struct ProductForm {
     using Turn = ::Turn;
     using Steps = ::Steps;
     using SumRegister = ::SumRegister;
+    using StageScales = ScalesOfStage;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, SHARERS = ::SHARERS, TILES_OF_B = ::TILES_OF_B;
     static constexpr unsigned SCALED_ROWS = SCALES_A, SCALED_COLUMNS = SCALES_B;
     static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS;
@@ -391,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const Steps steps(depth, tiles);
 
     if (threadIdx.x == 0) {
-        shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, SCALES_B == 1 ? 1 + WARP : 1);
+        shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, ScalesOfStage::ANY ? 1 + WARP : 1);
         if (depth > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
     }
     __syncthreads();
@@ -407,13 +408,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, stack, tiles, steps, turn);
                 if (GROUPED) __syncwarp();
             }
-#if SCALES_B == 1
-        else if (threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
+        else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
             for (; tiles.more(); tiles.next()) {
                 const InStack which = PARTS > 1 ? InStack{} : tiles.now().which;
-                copy_scales(shared, scales.in_stack(which, which), tiles.now().column, steps, turn);
+                copy_scales(shared, scales.in_stack(which, which), tiles.now(), steps, turn);
             }
-#endif
         __syncwarp();
         if (SPLIT > 1) cluster::wait_for_all_stores();
     } else {

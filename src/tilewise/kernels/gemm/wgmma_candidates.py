@@ -47,8 +47,9 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
     stacked = {"stacked": int(operands.batch > 1)}
     if settings["exchanged"]:  # asked for, with a tile that is not proposed below, perhaps
         yield {**settings, **types, **stacked, **lies_of(operands, 1)}
-    scaled = bool(settings["scales_a"] or settings["scales_b"])
-    between = [] if scaled else _least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))
+    # Tiles between the others begin and end inside of columns that share scales.
+    tiled = operands.epilogue.lines_of("b") > 1
+    between = [] if tiled else _least_waste(operands, m, n, sms, bool(lies["b_in_rows"]))
     for tile in (*TILES, *between):
         if (tile.m > 64 and tile.m >= 2 * m) or (tile.n > 64 and tile.n >= 2 * n):
             continue
@@ -109,9 +110,8 @@ def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[
     """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
     m, n, _ = operands.sizes
     if m > NARROW[-1].n:
-        if operands.epilogue.lines_of("a") or operands.epilogue.lines_of("b"):
-            return  # of columns with the same scales there are whole tiles then
-        yield from _least_waste(operands, n, m, sms, b_in_rows)
+        if operands.epilogue.lines_of("a") < 2:
+            yield from _least_waste(operands, n, m, sms, b_in_rows)
         return
     for height in (64, 128):
         yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]

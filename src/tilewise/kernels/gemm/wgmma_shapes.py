@@ -35,6 +35,7 @@ INSTRUCTION_BYTES = 32  # of a row that an instruction reads
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
+NARROW_SCALED = 64  # columns of a tile up to which the scales of its rows lie in shared memory too
 _SHAPES = 4096  # that are remembered
 SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
 
@@ -118,8 +119,11 @@ class Shape:
 
     @property
     def _scale_bytes(self) -> int:
-        """Of a stage: the scales of columns that have their own, filled up to 16 bytes."""
-        return ceil_div(self.n, 4) * 16 if self.scaled[1] == 1 else 0
+        """Of a stage, StageScales of tilewise/term_scales.cuh: what there is none of takes 16 bytes beside others."""
+        narrow = self.n <= NARROW_SCALED
+        rows = self.m if self.scaled[0] and narrow else 0
+        columns = self.n if self.scaled[1] == 1 or (self.scaled[1] and narrow) else 0
+        return ceil_div(rows or 4, 4) * 16 + ceil_div(columns or 4, 4) * 16 if rows or columns else 0
 
     @property
     def _result_bytes(self) -> int:
