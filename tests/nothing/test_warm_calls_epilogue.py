@@ -99,6 +99,21 @@ def test_scales_are_an_epilogue_of_compiled_code(front: Front, types: tuple[Any,
             assert out.shape == (M, N) and out.dtype == (torch.float32 if types[0] == torch.int8 else half)
 
 
+def test_scales_along_k_are_too(front: Front) -> None:
+    """Of both types of float8, as `quantize` gives them, with a bias or without."""
+    left = tw.quantize(torch.randn(M, 300), axis=-1, block=128)
+    right = tw.quantize(torch.randn(N, 300), "float8_e5m2", block=(128, 128))
+    assert left.scale.stride() == (1, M)
+    for bias in (None, empty(N, dtype=half)):
+        tw.linear(left, right, bias)
+        front.gpu.launched.clear()
+        for _ in range(2):
+            before = front.gpu.driver.launches()
+            out = tw.linear(left, right, bias)
+            assert front.gpu.driver.launches() > before and not front.gpu.launched
+            assert out.shape == (M, N) and out.dtype == half
+
+
 @pytest.mark.parametrize("shape", [(M,), (3, M), (2, 3, M)])
 def test_a_linear_layer_is_fast(front: Front, shape: tuple[int, ...]) -> None:
     x, weight, bias = empty(*shape, K, dtype=half), empty(N, K, dtype=half), empty(N, dtype=half)
