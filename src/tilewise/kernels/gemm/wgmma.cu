@@ -5,7 +5,8 @@
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
 // columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone. The copy engine rounds
 // float32 to tf32 on its way, as the maps say. The tensor cores keep few places of sums of 8-bit floating-point numbers,
-// so those of 128 of K at a time are added up in float32 beside them. A may have 8 bits beside 16 of B: then it goes by
+// so those of 128 of K at a time are added up in float32 beside them, times scales if there are such for each 128 of K
+// (tilewise/term_scales.cuh). A may have 8 bits beside 16 of B: then it goes by
 // way of registers, where it is widened, exactly (tilewise/widened_tile.cuh). Blocks stay for several tiles. Either all
 // warpgroups have a part of each tile, or every warpgroup has tiles of its own (PINGPONG), and while one stores its
 // results another one multiplies. Blocks of a cluster share what they load, those below one another B, those side by side
