@@ -26,6 +26,7 @@ from tilewise.kernels.quantize import MOST, dequantize_steps, quantize_steps, qu
 from tilewise.kernels.spec import Step
 from tilewise.operands import ALIGNMENT_MOST, Operand, alignment_of, ceil_div
 from tilewise.problem import SCALED_TERMS
+from tilewise.scales import check_scale, numbers_sharing, spread
 
 __all__ = ["Quantized", "quantize", "scale_sums", "shape_of", "unwrap"]
 
@@ -58,13 +59,13 @@ class Quantized(NamedTuple):
         check_scale("scale", scale.shape, values.shape)
         if scale.dtype != "float32":
             raise ArgumentError("scale", "must have the type float32", scale.dtype)
-        shared = _shared(values.shape, scale.shape)
+        shared = numbers_sharing(values.shape, scale.shape)
         common = interop.common({"values": values, "scale": scale})
         result = common.library.empty(values.shape, dtype, common.like)
         target = interop.view("numbers", result)
         if common.space == HOST:
             with np.errstate(all="ignore"):
-                numbers = numpy_of(values).astype(np.float32) * _spread(numpy_of(scale), values.shape, shared)
+                numbers = numpy_of(values).astype(np.float32) * spread(numpy_of(scale), values.shape, shared)
                 overwrite(target, numbers.astype(numpy_dtype(dtype)))
         elif 0 not in values.shape:
             _dequantize_on_gpu(values, scale, shared, target, common)
@@ -161,39 +162,6 @@ def _shared_along(axis: int | None, block: int | tuple[int, int] | None, numbers
     return tuple(along if i - numbers.ndim == given else 1 for i in range(numbers.ndim))
 
 
-def _shared(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
-    """How many numbers of this shape share one of these scales, along each axis."""
-    return tuple(
-        1 if many == size else max(size, 1) if many == 1 else SCALED_TERMS
-        for size, many in zip(shape, scales, strict=True)
-    )
-
-
-def spread_scale(argument: str, scale: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """The scale of each number of an array of this shape, or 1 along axes where it is the same."""
-    check_scale(argument, scale.shape, shape)
-    return _spread(scale.astype(np.float64), shape, _shared(shape, scale.shape))
-
-
-def check_scale(argument: str, scale: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Refuse scales of another shape than numbers have, 1 where they are the same, or one for each 128."""
-    if len(scale) == len(shape) and all(
-        s in (1, v) or (i >= len(shape) - 2 and s == ceil_div(v, SCALED_TERMS))
-        for i, (s, v) in enumerate(zip(scale, shape, strict=True))
-    ):
-        return
-    rule = f"must have the shape {shape}, 1 where it is the same, or one for each {SCALED_TERMS}"
-    raise ArgumentError(argument, rule, scale, "reshape it")
-
-
-def _spread(scale: npt.NDArray[Any], shape: tuple[int, ...], shared: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Scales as many as numbers, or 1 along axes where they are the same."""
-    for axis, (size, one) in enumerate(zip(shape, shared, strict=True)):
-        if 1 < one < size:
-            scale = np.repeat(scale, one, axis).take(range(size), axis)
-    return scale
-
-
 def _quantize_on_host(
     numbers: npt.NDArray[Any], dtype: str, shared: tuple[int, ...]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
@@ -207,7 +175,7 @@ def _quantize_on_host(
         largest = np.fmax(largest, 0)
         all_of_them = largest / most
         scale = np.where(all_of_them > 0, all_of_them, np.float32(1))
-        clipped = np.clip(wide / _spread(scale, wide.shape, shared), -128 if dtype == "int8" else -most, most)
+        clipped = np.clip(wide / spread(scale, wide.shape, shared), -128 if dtype == "int8" else -most, most)
         if dtype == "int8":
             clipped = np.nan_to_num(np.rint(clipped))
         return clipped.astype(numpy_dtype(dtype)), scale

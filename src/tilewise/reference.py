@@ -18,7 +18,7 @@ from tilewise.error_bounds import Bounded, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import SUM, EpilogueCall
 from tilewise.problem import FLOAT8, multiplied_type, resolve_arithmetic
-from tilewise.quantize import Quantized, spread_scale
+from tilewise.scales import spread_scale
 
 __all__ = ["Comparison", "compare", "multiply", "poisoned"]
 
@@ -153,10 +153,11 @@ def compare(
 
 def _numbers(argument: str, operand: Any) -> tuple[npt.NDArray[Any], str]:
     """An operand as an array, and its type; of what was quantised the numbers that it stands for, in float64."""
-    if not isinstance(operand, Quantized):
+    found = getattr(operand, "scale", None)
+    if found is None:
         array = np.asarray(operand)
         return array, array.dtype.name
-    values, scale = np.asarray(operand.values), np.asarray(operand.scale)
+    values, scale = np.asarray(operand.values), np.asarray(found)
     with np.errstate(all="ignore"):
         return values * spread_scale(argument, scale, values.shape), values.dtype.name
 
