@@ -113,18 +113,7 @@ def describe(
         for i, (name, view) in enumerate(fused.arrays.items(), 1)
         if name in fused.scales
     }
-    # C and the arrays of the epilogue, which broadcast to its shape: strides along the stack, rows and columns.
-    results = [
-        list(c.strides),
-        *(
-            _scale_strides(scales[i].name, view, stack)
-            if i in scales
-            else _broadcast_strides(view, shapes.result)
-            for i, view in enumerate(fused.views, 1)
-        ),
-    ]
-    columns = [steps.pop() if len(b.shape) > 1 or i in scales else 1 for i, steps in enumerate(results)]
-    rows = [steps.pop() if len(a.shape) > 1 or i in scales else n for i, steps in enumerate(results)]
+    results, rows, columns = _lie_of_results(c, shapes, fused, scales, (len(a.shape) > 1, len(b.shape) > 1))
     axes = [
         _Axis(size, (_step(a, i, len(stack)), _step(b, i, len(stack)), *(steps[i] for steps in results)))
         for i, size in enumerate(stack)
@@ -133,16 +122,15 @@ def describe(
     expression = parse(fused.expression)
     if expression.summed:
         _check_sums(expression, a, b, groups)
-    # What each matrix has a sum of its own of stays apart.
+    # What each matrix has a sum of its own of stays apart, and so do rows of tiles with scales in common.
     apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
-    of_b = {i for i, form in scales.items() if form.scales == "b"}
     tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
+    of_b = {i for i, form in scales.items() if form.scales == "b"}  # which have no rows of C
     walked = [0 if i in of_b else step for i, step in enumerate(rows)]
-    if (
-        axes
-        and not (tiled or any(axes[-1].steps[i] for i in apart))
-        and _joins_rows(axes[-1], m, (a_rows, *walked))  # one matrix with more rows, times the same B
-    ):
+    may_join = axes and not (tiled or any(axes[-1].steps[i] for i in apart))
+    if may_join and _joins_rows(
+        axes[-1], m, (a_rows, *walked)
+    ):  # one matrix with more rows, times the same B
         last = axes.pop()
         if m == 1:
             a_rows = last.steps[0]
@@ -179,6 +167,32 @@ def describe(
         _form_of(fused, extras, scales),
         None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
     )
+
+
+def _lie_of_results(
+    c: View,
+    shapes: Shapes,
+    fused: Fused,
+    scales: Mapping[int, EpilogueArray],
+    two_axes: tuple[bool, bool],
+) -> tuple[list[list[int]], list[int], list[int]]:
+    """Of C and the arrays of the epilogue, which broadcast to its shape: strides along the stack, rows and columns.
+
+    ``scales`` of terms, by the places of their arrays, broadcast to the stack alone. ``two_axes``: whether A and B have
+    rows and columns.
+    """
+    results = [
+        list(c.strides),
+        *(
+            _scale_strides(scales[i].name, view, shapes.stack)
+            if i in scales
+            else _broadcast_strides(view, shapes.result)
+            for i, view in enumerate(fused.views, 1)
+        ),
+    ]
+    columns = [steps.pop() if two_axes[1] or i in scales else 1 for i, steps in enumerate(results)]
+    rows = [steps.pop() if two_axes[0] or i in scales else shapes.n for i, steps in enumerate(results)]
+    return results, rows, columns
 
 
 def _check_sums(expression: Expression, a: View, b: View, groups: int) -> None:

@@ -50,7 +50,7 @@ def plan(
 ) -> Plan:
     """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
 
-    ``b_dtype`` is the type of B if it is not A's: 8 bits beside 16, or 16 beside 8. ``layout`` says how A and B lie:
+    ``b_dtype`` is the type of B if it is not A's: 8 bits beside 16, 16 beside 8, or the other float8. ``layout`` says how A and B lie:
     "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C, that of A and B if not given.
     ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes and types. ``copy=False``
     excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have a B each, as in
@@ -151,7 +151,7 @@ def operands_of(
     second = dtype if b_dtype is None else b_dtype
     _check_type("b_dtype", second, ELEMENT_BYTES)
     if not can_multiply(dtype, second):
-        rule = f"must be {dtype}, both of float8, or one of 8 bits and the other of 16"
+        rule = f"must be {dtype}, unless one has 8 bits and the other 16, or both are of float8"
         raise ArgumentError("b_dtype", rule, second)
     if result is not None:
         _check_type("result", result, _result_types())

@@ -133,7 +133,8 @@ def test_a_plan_of_them_is_profiled_and_followed() -> None:
     x, weights = numbers((20, 300), "bfloat16"), numbers((96, 300), "float8_e4m3fn")
     assert compare(tw.matmul(x, weights.T, plan=plan, device="emulator"), x, weights.T).ok
     with pytest.raises(
-        ArgumentError, match="b_dtype must be float32, or one of them of 8 bits and the other of 16"
+        ArgumentError,
+        match="b_dtype must be float32, unless one has 8 bits and the other 16, or both are of float8",
     ):
         tw.plan(20, 96, 300, dtype="float32", b_dtype="int8")
     with pytest.raises(ArgumentError, match="plan must be for b = 'bfloat16'"):

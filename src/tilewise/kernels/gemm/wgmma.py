@@ -81,8 +81,8 @@ ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
-MOST_COLUMNS_SCALED = 160
 MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
+MOST_COLUMNS_SCALED = 160  # of a tile where each has scales of its own: with more, registers are spilled
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -156,7 +156,7 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
         most = MOST_PRODUCTS_SCALED
     if shape.in_steps and shape.product_registers > most:
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
-    widest = MOST_COLUMNS_SCALED if settings["split"] == 1 else 128 // shape.consumers
+    widest = MOST_COLUMNS_SCALED if settings["split"] == 1 else MOST_PRODUCTS_SCALED // shape.consumers
     if shape.scaled[1] == 1 and shape.n > widest:
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
     if element in INTEGERS and settings["parts"] != 1:
