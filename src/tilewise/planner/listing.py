@@ -50,12 +50,13 @@ def plan(
 ) -> Plan:
     """The best plan for C[m, n] = A[m, k] · B[k, n] on a GPU of the table, or on the "emulator".
 
-    ``b_dtype`` is the type of B if it is not A's: 8 bits beside 16, 16 beside 8, or the other float8. ``layout`` says how A and B lie:
-    "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C, that of A and B if not given.
-    ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes and types. ``copy=False``
-    excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have a B each, as in
-    :func:`tilewise.grouped_matmul`; ``pointers``: the matrices of the batch lie anywhere, as in
-    :func:`tilewise.batched_matmul`. ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no arrays are needed.
+    ``b_dtype`` is the type of B if it is not A's: 8 bits beside 16, 16 beside 8, or the other float8. ``layout``
+    says how A and B lie: "n" in rows, "t" as the transpose of rows. ``result`` is the element type of C, that of A
+    and B if not given. ``epilogue`` is what :func:`tilewise.epilogue` gives, with arrays of the right shapes and
+    types. ``copy=False`` excludes plans that copy an operand first. ``groups`` is how many groups of rows of A have
+    a B each, as in :func:`tilewise.grouped_matmul`; ``pointers``: the matrices of the batch lie anywhere, as in
+    :func:`tilewise.batched_matmul`. ``arithmetic`` is as in :func:`tilewise.matmul`. No GPU and no arrays are
+    needed.
 
     >>> import tilewise as tw
     >>> tw.plan(4096, 4096, 4096, dtype="bfloat16", gpu="h200").kernel
