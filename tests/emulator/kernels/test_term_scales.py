@@ -142,6 +142,26 @@ def test_proposed_tiles_clusters_and_parts_of_k(
     check(a, b, left, right.T, order, specs=(candidate.spec,), **settings)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "size", "settings"),
+    [
+        # Its second tile begins in the middle of columns with a scale in common.
+        ("wgmma", (130, 400, 300), {"partition": "128x192x128"}),
+        # Its second part of K begins in the middle of a run.
+        ("mma", (70, 60, 320), {"partition": "64x128x64", "split": 2, "stages": 3}),
+    ],
+    ids=["wgmma", "mma"],
+)
+def test_tiles_and_parts_that_begin_inside_of_a_scale(
+    kernel: str, size: tuple[int, int, int], settings: dict[str, Any]
+) -> None:
+    m, n, k = size
+    a, b = framed((m, k), TYPES[0], True, 0, -1), framed((k, n), TYPES[1], False, 0, -1)
+    left, right = scales(1, m, k, (), True), scales(128, n, k, (), False)
+    assert right is not None
+    check(a, b, left, right.T, specs=(KERNELS[kernel],), **settings)
+
+
 @pytest.mark.parametrize(("gpu", "kernel"), [("h200", "wgmma"), ("rtx4090", "mma"), ("a100", "general")])
 @pytest.mark.parametrize("lines", [(1, 128), (1, 1)])
 def test_launches_have_no_races(gpu: str, kernel: str, lines: tuple[int, int]) -> None:
