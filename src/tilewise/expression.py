@@ -77,10 +77,7 @@ class Expression:
     kept: tuple[str, ...]  # arrays that it stores values in, each element of its own
     column_sums: tuple[str, ...] = ()  # arrays of the sums of columns
     row_sums: tuple[str, ...] = ()
-    scales: tuple[str, str] = (
-        "",
-        "",
-    )  # arrays of the scales of A's terms, and of B's; nothing where there are none
+    scales: tuple[str, str] = ("", "")  # arrays of the scales of A's terms, and of B's, if there are
 
     @property
     def summed(self) -> tuple[str, ...]:

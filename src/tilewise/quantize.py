@@ -109,7 +109,7 @@ def quantize(
             "x", f"must have a type of {', '.join(_NUMBERS)}", numbers.dtype, "convert it first"
         )
     shared = _shared_along(axis, block, numbers)
-    shape = tuple(ceil_div(size, one) for size, one in zip(numbers.shape, shared, strict=True))
+    shape = tuple(ceil_div(size, one) if one else 1 for size, one in zip(numbers.shape, shared, strict=True))
     common = interop.common({"x": numbers})
     made = (
         common.library.empty(numbers.shape, dtype, common.like),
@@ -144,21 +144,20 @@ def _view(argument: str, array: Any) -> View:
 
 
 def _shared_along(axis: int | None, block: int | tuple[int, int] | None, numbers: View) -> tuple[int, ...]:
-    """How many numbers share a scale, along each axis; all of an axis are as many as it has, or 1 of none."""
-    whole = tuple(max(size, 1) for size in numbers.shape)
+    """How many numbers share a scale, along each axis; 0: all, if there are any."""
     if axis is None:
         if block is None:
-            return whole
+            return (0,) * numbers.ndim
         if block != (SCALED_TERMS, SCALED_TERMS):
             rule = f"must be ({SCALED_TERMS}, {SCALED_TERMS}) without axis"
             raise ArgumentError("block", rule, block, f"with block={SCALED_TERMS} give axis=-1 or axis=-2")
-        return (*(1 for _ in whole[:-2]), *block)
+        return (*(1 for _ in numbers.shape[:-2]), *block)
     given = axis if isinstance(axis, int) and axis < 0 else integer("axis", axis) - numbers.ndim
     if given not in (-1, -2):
         raise ArgumentError("axis", "must be one of the last two, or None", axis)
     if block not in (None, SCALED_TERMS):
         raise ArgumentError("block", f"must be {SCALED_TERMS} with axis, or None", block)
-    along = whole[given] if block is None else SCALED_TERMS
+    along = 0 if block is None else SCALED_TERMS
     return tuple(along if i - numbers.ndim == given else 1 for i in range(numbers.ndim))
 
 
@@ -170,7 +169,9 @@ def _quantize_on_host(
     with np.errstate(all="ignore"):
         largest = np.abs(wide)
         for axis, one in enumerate(shared):
-            if one > 1 and largest.shape[axis]:
+            if one == 0:
+                largest = np.fmax.reduce(largest, axis=axis, keepdims=True, initial=0)
+            elif one > 1 and largest.shape[axis]:
                 largest = np.fmax.reduceat(largest, range(0, largest.shape[axis], one), axis)
         largest = np.fmax(largest, 0)
         all_of_them = largest / most

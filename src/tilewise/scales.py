@@ -14,9 +14,9 @@ __all__ = ["check_scale", "numbers_sharing", "spread", "spread_scale"]
 
 
 def numbers_sharing(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
-    """How many numbers of this shape share one of these scales, along each axis."""
+    """How many numbers of this shape share one of these scales, along each axis; 0: all."""
     return tuple(
-        1 if many == size else max(size, 1) if many == 1 else SCALED_TERMS
+        1 if many == size else 0 if many == 1 else SCALED_TERMS
         for size, many in zip(shape, scales, strict=True)
     )
 

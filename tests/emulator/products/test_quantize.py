@@ -213,8 +213,22 @@ def test_unknown_types_are_told() -> None:
             tw.Quantized(np.ones((2, 2), np.int8), np.asarray(wrong)).dequantize()
     with pytest.raises(ArgumentError, match="values must have a type of"):
         tw.Quantized(np.ones((2, 2), np.int32), np.ones((2, 1), np.float32)).dequantize()
-    empty = tw.quantize(np.ones((0, 5), np.float32), axis=-1)
-    assert empty.values.shape == (0, 5) and empty.dequantize().shape == (0, 5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    ("shape", "axis", "scale"),
+    [((0, 5), -1, (0, 1)), ((5, 0), -1, (5, 1)), ((5, 0), -2, (1, 0)), ((0, 5), None, (1, 1)), ((5, 0), None, (1, 1))],
+)  # fmt: skip
+def test_nothing_has_a_scale_where_something_would(
+    dtype: str, shape: tuple[int, int], axis: int | None, scale: tuple[int, int]
+) -> None:
+    found = tw.quantize(np.ones(shape, np.float32), dtype, axis=axis)
+    assert found.values.shape == shape and found.scale.shape == scale and (found.scale == 1).all()
+    assert found.dequantize().shape == shape
+    if axis == -1:
+        product: Any = tw.linear(found, found, device="emulator")
+        assert product.shape == (shape[0],) * 2 and not product.astype(np.float32).any()
 
 
 def test_no_gradient_goes_through_scales() -> None:
