@@ -83,6 +83,8 @@ class Constants:
     cluster_start_clocks: float = 0.0
     cluster_step_clocks: float = 0.0
     """What a step takes longer where the blocks of a cluster wait for each other."""
+    cluster_latency_clocks: float = 0.0
+    """How long a stage takes that blocks of a cluster share, from its empty to its full: so long for as many as there are."""
     watts: float = math.inf
     """Of the power limit, what is left for multiplying and for bytes from L2."""
     joules_per_l2_byte: float = 0.0
