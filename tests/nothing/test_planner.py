@@ -32,7 +32,7 @@ from tilewise.planner import (
 )
 from tilewise.planner.constants import EMULATOR, ESTIMATED, FITTED, Constants
 from tilewise.planner.cost import estimate
-from tilewise.planner.fit import Measured, fit, judge, read
+from tilewise.planner.fit import Measured, fit, judge, read, read_of_gpu
 from tilewise.planner.target import Target
 from tilewise.problem import Problem
 from tilewise.toolchain.compile import known_archs
@@ -122,6 +122,22 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
     quality = judge([one for one in measured if one.run == WIDENED], H200)
     assert len(quality.ratios) == 31 and quality.within(1.05) >= 0.85 and quality.worst <= 1.1
+
+
+def test_choices_on_an_h100_go_by_what_shared_stages_take_there() -> None:
+    """Narrow tiles of clusters are up to 15 % slower than without, which they are not on an H200."""
+    plans = read(RESULTS / "plans-2026-11-25-h100.json")
+    quality = judge(plans, target_of("h100-sxm"))
+    assert len(quality.ratios) == 29 and quality.within(1.05) >= 0.9 and quality.worst <= 1.16
+    known = target_of("h100-sxm").constants
+    unaware = replace(known, cluster_latency_clocks=0.0)
+    assert quality.mean + 0.01 < judge(plans, replace(target_of("h100-sxm"), constants=unaware)).mean
+
+
+def test_constants_are_fitted_to_plans_of_one_gpu() -> None:
+    h100, h200 = RESULTS / "plans-2026-11-25-h100.json", RESULTS / "plans-2026-11-23-exact32.json"
+    assert {one.run for one in read_of_gpu([h100, h200], "h200")} == {h200.name}
+    assert {one.run for one in read_of_gpu([h100, h200], "h100-sxm")} == {h100.name}
 
 
 def _is_first(problem: Problem) -> bool:

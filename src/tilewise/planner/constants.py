@@ -52,6 +52,8 @@ class UnitCost:
     """The share of memory's time that two blocks save by asking for what they share once."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
+    stored_alone: float = 1.0
+    """How many times as long one warpgroup takes to store a tile as several do together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Constants:
     cluster_step_clocks: float = 0.0
     """What a step takes longer where the blocks of a cluster wait for each other."""
     cluster_latency_clocks: float = 0.0
-    """How long a stage takes that blocks of a cluster share, from its empty to its full: so long for as many as there are."""
+    """What a stage takes that blocks of a cluster share, from empty to full again: a step takes at least its share of it."""
     watts: float = math.inf
     """Of the power limit, what is left for multiplying and for bytes from L2."""
     joules_per_l2_byte: float = 0.0
@@ -97,7 +99,7 @@ _WGMMA = UnitCost(
     1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
     stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
     split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
-    memory_latency_clocks=113.82, cluster_saves=0.03,
+    memory_latency_clocks=113.82, cluster_saves=0.03, stored_alone=1.1,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
@@ -244,8 +246,9 @@ _ASSUMED = "h200"
 # Of GPUs with the measured one's chip, the power limit by its share of the measured one's 700 W. A GH200 has its limit
 # together with its CPU, and is taken to have what an H200 has.
 _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 700, "h100-pcie": 350 / 700}
-# Of those with less L2, `straddling`: as three products with tiles of 176 columns took on an H100 (2026-11-25).
-_STRADDLING_IN_LESS_L2 = 3.0
+# What is another on those with less L2: `straddling`, as three products with tiles of 176 columns took on an H100; what
+# shared stages take, and clusters that split K, as plans of 29 problems did (docs/results/plans-2026-11-25-h100.json).
+_STRADDLING_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 3.0, 4700.0, 2600.0
 
 
 def scaled(gpu: Gpu | None) -> Constants:
@@ -302,8 +305,16 @@ def scaled(gpu: Gpu | None) -> Constants:
         units={name: rescale(name, unit) for name, unit in model.units.items()},
     )
     if gpu.name in _SAME_CHIP:
-        straddling = model.straddling if gpu.l2_bytes >= known.l2_bytes else _STRADDLING_IN_LESS_L2
-        return replace(model, watts=model.watts * _SAME_CHIP[gpu.name], straddling=straddling)
+        model = replace(model, watts=model.watts * _SAME_CHIP[gpu.name])
+        if gpu.l2_bytes >= known.l2_bytes:
+            return model
+        split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
+        return replace(
+            model,
+            straddling=_STRADDLING_IN_LESS_L2,
+            cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
+            units={**model.units, "wgmma_gemm": split},
+        )
     return replace(
         model,
         l2_bytes_per_clock=model.l2_bytes_per_clock * share_of_l2,

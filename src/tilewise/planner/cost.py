@@ -229,6 +229,8 @@ def _spend(
     if work.store_bytes < 16:
         # Of warpgroups that have tiles of their own one stores alone.
         store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
+    if work.storers == 1 and work.parts == 1:
+        store *= unit.stored_alone
     if not operands.epilogue.is_plain:
         arrays = sum(one.by_row and one.by_column and not one.scales for one in operands.epilogue.arrays)
         store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers

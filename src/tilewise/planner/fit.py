@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.gpus import from_driver_name
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import readable
 from tilewise.kernels.spec import KernelSpec, Work
@@ -28,7 +29,7 @@ from tilewise.planner.listing import operands_of
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import Problem
 
-__all__ = ["Key", "Measured", "Quality", "fit", "get_constant", "judge", "read", "set_constants"]
+__all__ = ["Key", "Measured", "Quality", "fit", "get_constant", "judge", "read", "read_of_gpu", "set_constants"]
 
 FIXED = (
     "clock", "memory_bandwidth", "launch", "watts", "mma8.memory_share", "mma8.macs_per_clock",
@@ -71,6 +72,17 @@ class Measured:
         """Seconds that the cost model predicts."""
         copying = copy_seconds(self.operands, self.sources, target)
         return predict_work(self.work, self.inner, self.operands, copying, target).seconds
+
+
+def read_of_gpu(paths: Iterable[str | Path], gpu: str) -> list[Measured]:
+    """The plans of those results files that were measured on this GPU of the table."""
+    return [one for path in paths if _measured_on(path) == gpu for one in read(path)]
+
+
+def _measured_on(path: str | Path) -> str:
+    title = json.loads(Path(path).read_text(encoding="utf-8"))["gpu"].partition(",")[0]
+    row = from_driver_name(title)
+    return row.name if row else ""
 
 
 def read(path: str | Path) -> list[Measured]:
@@ -249,7 +261,7 @@ def _blurred(constants: Constants) -> Constants:
 
 def main(paths: Sequence[str]) -> None:
     """Fit, and print the constants and how good they are."""
-    measured, target = [one for path in paths for one in read(path)], target_of("h200")
+    measured, target = read_of_gpu(paths, "h200"), target_of("h200")
     fitted = replace(target, constants=fit(measured, target))
     for name in _names(fitted.constants):
         print(f"{name:<32} {get_constant(fitted.constants, name):.4g}")

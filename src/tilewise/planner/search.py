@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewise.planner.constants import Constants
-from tilewise.planner.fit import Key, Measured, get_constant, judge, read, set_constants
+from tilewise.planner.fit import Key, Measured, get_constant, judge, read_of_gpu, set_constants
 from tilewise.planner.target import Target, target_of
 
 __all__ = ["UNIT", "loss", "search"]
@@ -86,7 +86,7 @@ def main() -> None:
     if len(sys.argv) < 3:
         sys.exit("usage: python -m tilewise.planner.search SECONDS FILE…")
     target = target_of("h200")
-    measured = [one for path in sys.argv[2:] for one in read(path)]
+    measured = read_of_gpu(sys.argv[2:], target.name)
     problems = group(measured)
     found = search(problems, target, float(sys.argv[1]))
     for name in NAMES:

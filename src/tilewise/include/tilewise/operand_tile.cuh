@@ -10,7 +10,7 @@
 // some k of every box. IN_STACK: the map has four axes, two of them of a stack.
 template <typename Element, unsigned SIZE, bool ALONG_K, unsigned COUNT, bool IN_STACK>
 struct alignas(1024) OperandTile {
-    static constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element), INSTRUCTION_K = 32 / sizeof(Element);
+    static constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(Element);
     static constexpr unsigned PART = SIZE / COUNT, PART_K = BLOCK_K / COUNT;
     static constexpr bool WHOLE_BOXES = PART % BLOCK_K == 0;
     static_assert(SIZE % (ALONG_K ? COUNT * 8 : BLOCK_K) == 0 && (!ALONG_K || PART <= 256), "boxes of the engine");
@@ -32,14 +32,11 @@ struct alignas(1024) OperandTile {
         }
     }
 
-    // What an instruction is told of its first INSTRUCTION_K, for the rows of A (columns of B) from `begin` on.
+    // What the first instruction is told, for the rows of A (columns of B) from `begin` on.
     __device__ unsigned long long descriptor(unsigned begin) const
     {
         return wgmma::descriptor(&elements[begin * BLOCK_K], ALONG_K ? 0 : BLOCK_K * ROW_BYTES);
     }
-
-    // How far the next INSTRUCTION_K lie from there, where 16 bytes are 1.
-    static constexpr unsigned K_APART = INSTRUCTION_K * (ALONG_K ? sizeof(Element) : ROW_BYTES) / 16;
 
   private:
     static __device__ void copy(void *to, const TensorMap &map, unsigned row, unsigned column,

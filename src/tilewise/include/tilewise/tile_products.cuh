@@ -17,8 +17,7 @@ template <typename Form> struct TileProducts {
     using Scales = TermScales<Form::SCALED_ROWS, Form::SCALED_COLUMNS>;
     using Elements = typename TypesOf<typename Form::ElementA, typename Form::ElementB>::Both;
     static constexpr unsigned ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS, ROWS = 64; // of an instruction
-    static constexpr unsigned STEP_BYTES = 128, INSTRUCTION_BYTES = 32; // of a row
-    static constexpr unsigned INSTRUCTIONS = STEP_BYTES / INSTRUCTION_BYTES;
+    static constexpr unsigned STEP_BYTES = 128; // of a row
     // The tensor cores keep few places of sums of 8-bit floating-point numbers.
     static constexpr bool WIDENS = sizeof(typename Form::ElementA) < sizeof(typename Form::ElementB);
     static constexpr bool IN_STEPS = !WIDENS && sizeof(typename Form::ElementA) == 1 && !SAME<SumRegister, int>;
@@ -66,13 +65,9 @@ template <typename Form> struct TileProducts {
             const auto b = stage.b[0].descriptor(0);
             wgmma::fence();
 #pragma unroll
-            for (unsigned k = 0; k < INSTRUCTIONS; ++k)
-#pragma unroll
-                for (unsigned i = 0; i < ROWS_64; ++i) {
-                    const auto a = stage.a.descriptor(begin + i * ROWS);
-                    wgmma::multiply_add<Elements, Form::A_ALONG_K, Form::B_ALONG_N>(sums.at[i], a + k * stage.a.K_APART,
-                                                                                    b + k * stage.b[0].K_APART);
-                }
+            for (unsigned i = 0; i < ROWS_64; ++i)
+                wgmma::multiply_add<Elements, Form::A_ALONG_K, Form::B_ALONG_N>(sums.at[i],
+                                                                                stage.a.descriptor(begin + i * ROWS), b);
             wgmma::commit();
             wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
             if (step > 0) say_empty(shared, before);
@@ -87,12 +82,8 @@ template <typename Form> struct TileProducts {
     template <typename Stage, unsigned COUNT>
     static __device__ void start_products(SumRegister (&products)[COUNT], const Stage &stage, unsigned row)
     {
-        const auto a = stage.a.descriptor(row), b = stage.b[0].descriptor(0);
         wgmma::fence();
-        wgmma::multiply<Elements, true, false>(products, a, b);
-#pragma unroll
-        for (unsigned k = 1; k < INSTRUCTIONS; ++k)
-            wgmma::multiply_add<Elements, true, false>(products, a + k * stage.a.K_APART, b + k * stage.b[0].K_APART);
+        wgmma::multiply<Elements, true, false>(products, stage.a.descriptor(row), stage.b[0].descriptor(0));
         wgmma::commit();
     }
 
@@ -162,7 +153,7 @@ template <typename Form> struct TileProducts {
 #pragma unroll
                 for (unsigned k = 0; k < Rows::INSTRUCTIONS; ++k)
                     wgmma::multiply_add<typename Form::ElementB, Form::B_ALONG_N>(sums.at[0], rows.at[k],
-                                                                                  b + k * stage.b[0].K_APART);
+                                                                                  b + k * wgmma::APART<!Form::B_ALONG_N>);
                 wgmma::commit();
                 wgmma::wait<1>(); // the half before this one
                 if (half == 0 && step > 0) say_empty(shared, before);

@@ -101,145 +101,138 @@ template <int NEWEST> inline __device__ void wait()
 #define TILEWISE_120(KIND, i) TILEWISE_112(KIND, i), TILEWISE_8(KIND, i + 112)
 #define TILEWISE_128(KIND, i) TILEWISE_120(KIND, i), TILEWISE_8(KIND, i + 120)
 
-// The number after the descriptors says whether the sums count, the next two that neither operand is negated, the
-// last two which of them has K across its rows: only of 16 bits may one have it, of other types they are not asked.
-#define TILEWISE_WGMMA(N, SUM, TYPE, KIND, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16." SUM "." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT "}, %" #A \
-                 ", %" #B ", %" #ADDS_TO ", 1, 1, %" #ACROSS_A ", %" #ACROSS_B ";" \
-                 : TILEWISE_##COUNT(KIND, 0) \
-                 : "l"(a), "l"(b), "n"(ADDS), "n"(!A_ALONG_K), "n"(B_ALONG_N))
-#define TILEWISE_WGMMA_ALONG_K(N, TYPES, SIGNS, KIND, COUNT, A, B, ADDS_TO) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N TYPES " {" TILEWISE_LIST_##COUNT "}, %" #A ", %" #B \
-                 ", %" #ADDS_TO SIGNS ";" \
-                 : TILEWISE_##COUNT(KIND, 0) \
-                 : "l"(a), "l"(b), "n"(ADDS))
-// The rows of A from registers: four, each with two neighbours along K.
-#define TILEWISE_WGMMA_OF_REGISTERS(N, TYPE, COUNT, A, A_1, A_2, A_3, B, ACROSS) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TILEWISE_LIST_##COUNT \
-                 "}, {%" #A ", %" #A_1 ", %" #A_2 ", %" #A_3 "}, %" #B ", 1, 1, 1, " ACROSS ";" \
-                 : TILEWISE_##COUNT("+f", 0) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define TILEWISE_WIDTH(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
-    template <> struct Instruction<float32, COUNT> { \
-        template <typename Element, bool B_ALONG_N> \
-        static __device__ void issue(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b) \
-        { \
-            if constexpr (SAME<Element, bfloat16> && B_ALONG_N) \
-                TILEWISE_WGMMA_OF_REGISTERS(N, "bf16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "1"); \
-            else if constexpr (SAME<Element, bfloat16>) \
-                TILEWISE_WGMMA_OF_REGISTERS(N, "bf16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "0"); \
-            else if constexpr (B_ALONG_N) \
-                TILEWISE_WGMMA_OF_REGISTERS(N, "f16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "1"); \
-            else \
-                TILEWISE_WGMMA_OF_REGISTERS(N, "f16", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B, "0"); \
-        } \
-        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
-        static __device__ void issue(float32 (&sums)[COUNT], unsigned long long a, unsigned long long b) \
-        { \
-            if constexpr (SAME<Element, float32>) \
-                TILEWISE_WGMMA_ALONG_K(N, "k8.f32.tf32.tf32", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
-            else if constexpr (SAME<Element, float8_e4m3fn>) \
-                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e4m3.e4m3", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
-            else if constexpr (SAME<Element, float8_e5m2>) \
-                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e5m2.e5m2", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
-            else if constexpr (SAME<Element, TwoTypes<float8_e4m3fn, float8_e5m2>>) \
-                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e4m3.e5m2", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
-            else if constexpr (SAME<Element, TwoTypes<float8_e5m2, float8_e4m3fn>>) \
-                TILEWISE_WGMMA_ALONG_K(N, "k32.f32.e5m2.e4m3", ", 1, 1", "+f", COUNT, A, B, ADDS_TO); \
-            else if constexpr (SAME<Element, bfloat16>) \
-                TILEWISE_WGMMA(N, "f32", "bf16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
-            else \
-                TILEWISE_WGMMA(N, "f32", "f16", "+f", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
-        } \
-    }; \
-    template <> struct Instruction<int, COUNT> { \
-        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
-        static __device__ void issue(int (&sums)[COUNT], unsigned long long a, unsigned long long b) \
-        { \
-            static_assert(SAME<Element, int8>, "of which alone there are whole sums"); \
-            TILEWISE_WGMMA_ALONG_K(N, "k32.s32.s8.s8", "", "+r", COUNT, A, B, ADDS_TO); \
-        } \
-    };
-#define TILEWISE_WIDTH_OF_PAIRS(N, COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B) \
-    template <> struct Instruction<unsigned, COUNT> { \
-        template <typename Element, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
-        static __device__ void issue(unsigned (&sums)[COUNT], unsigned long long a, unsigned long long b) \
-        { \
-            static_assert(SAME<Element, float16>, "of which alone there are sums in float16"); \
-            TILEWISE_WGMMA(N, "f16", "f16", "+r", COUNT, A, B, ADDS_TO, ACROSS_A, ACROSS_B); \
-        } \
-    };
+// Of an instruction's name this follows the width: its K, the type of the sums, and those of both operands, `Elements` of
+// one type or TwoTypes.
+template <typename Elements, typename Register> constexpr char TYPES[] = "";
+template <> constexpr char TYPES<bfloat16, float32>[] = "k16.f32.bf16.bf16";
+template <> constexpr char TYPES<float16, float32>[] = "k16.f32.f16.f16";
+template <> constexpr char TYPES<float16, unsigned>[] = "k16.f16.f16.f16";
+template <> constexpr char TYPES<float32, float32>[] = "k8.f32.tf32.tf32";
+template <> constexpr char TYPES<float8_e4m3fn, float32>[] = "k32.f32.e4m3.e4m3";
+template <> constexpr char TYPES<float8_e5m2, float32>[] = "k32.f32.e5m2.e5m2";
+template <> constexpr char TYPES<TwoTypes<float8_e4m3fn, float8_e5m2>, float32>[] = "k32.f32.e4m3.e5m2";
+template <> constexpr char TYPES<TwoTypes<float8_e5m2, float8_e4m3fn>, float32>[] = "k32.f32.e5m2.e4m3";
+template <> constexpr char TYPES<int8, int>[] = "k32.s32.s8.s8";
 
-// The instruction for so many registers of sums of a thread: half as many as it has columns, or a quarter in pairs.
-template <typename Register, unsigned COUNT> struct Instruction;
-TILEWISE_WIDTH(8, 4, 4, 5, 6, 7, 8)
-TILEWISE_WIDTH(16, 8, 8, 9, 10, 11, 12)
-TILEWISE_WIDTH(32, 16, 16, 17, 18, 19, 20)
-TILEWISE_WIDTH(48, 24, 24, 25, 26, 27, 28)
-TILEWISE_WIDTH(64, 32, 32, 33, 34, 35, 36)
-TILEWISE_WIDTH(80, 40, 40, 41, 42, 43, 44)
-TILEWISE_WIDTH(96, 48, 48, 49, 50, 51, 52)
-TILEWISE_WIDTH(112, 56, 56, 57, 58, 59, 60)
-TILEWISE_WIDTH(128, 64, 64, 65, 66, 67, 68)
-TILEWISE_WIDTH(144, 72, 72, 73, 74, 75, 76)
-TILEWISE_WIDTH(160, 80, 80, 81, 82, 83, 84)
-TILEWISE_WIDTH(176, 88, 88, 89, 90, 91, 92)
-TILEWISE_WIDTH(192, 96, 96, 97, 98, 99, 100)
-TILEWISE_WIDTH(208, 104, 104, 105, 106, 107, 108)
-TILEWISE_WIDTH(224, 112, 112, 113, 114, 115, 116)
-TILEWISE_WIDTH(240, 120, 120, 121, 122, 123, 124)
-TILEWISE_WIDTH(256, 128, 128, 129, 130, 131, 132)
-TILEWISE_WIDTH_OF_PAIRS(8, 2, 2, 3, 4, 5, 6)
-TILEWISE_WIDTH_OF_PAIRS(16, 4, 4, 5, 6, 7, 8)
-TILEWISE_WIDTH_OF_PAIRS(32, 8, 8, 9, 10, 11, 12)
-TILEWISE_WIDTH_OF_PAIRS(48, 12, 12, 13, 14, 15, 16)
-TILEWISE_WIDTH_OF_PAIRS(64, 16, 16, 17, 18, 19, 20)
-TILEWISE_WIDTH_OF_PAIRS(80, 20, 20, 21, 22, 23, 24)
-TILEWISE_WIDTH_OF_PAIRS(96, 24, 24, 25, 26, 27, 28)
-TILEWISE_WIDTH_OF_PAIRS(112, 28, 28, 29, 30, 31, 32)
-TILEWISE_WIDTH_OF_PAIRS(128, 32, 32, 33, 34, 35, 36)
-TILEWISE_WIDTH_OF_PAIRS(144, 36, 36, 37, 38, 39, 40)
-TILEWISE_WIDTH_OF_PAIRS(160, 40, 40, 41, 42, 43, 44)
-TILEWISE_WIDTH_OF_PAIRS(176, 44, 44, 45, 46, 47, 48)
-TILEWISE_WIDTH_OF_PAIRS(192, 48, 48, 49, 50, 51, 52)
-TILEWISE_WIDTH_OF_PAIRS(208, 52, 52, 53, 54, 55, 56)
-TILEWISE_WIDTH_OF_PAIRS(224, 56, 56, 57, 58, 59, 60)
-TILEWISE_WIDTH_OF_PAIRS(240, 60, 60, 61, 62, 63, 64)
-TILEWISE_WIDTH_OF_PAIRS(256, 64, 64, 65, 66, 67, 68)
+// What an instruction ends with: that neither operand is negated, which integers are not asked; then, of 16 bits, which
+// operands have K across their rows. Of an operand in registers that is not asked.
+enum class Form { INTEGERS, ALONG_K, OF_16_BITS, FROM_REGISTERS };
+template <typename Elements, typename Register>
+constexpr Form FORM = SAME<Register, int> ? Form::INTEGERS : sizeof(Elements) == 2 ? Form::OF_16_BITS : Form::ALONG_K;
+template <Form, bool A_ACROSS, bool B_ACROSS> constexpr char END[] = ", 1, 1";
+template <> constexpr char END<Form::INTEGERS, false, false>[] = "";
+template <> constexpr char END<Form::OF_16_BITS, false, false>[] = ", 1, 1, 0, 0";
+template <> constexpr char END<Form::OF_16_BITS, false, true>[] = ", 1, 1, 0, 1";
+template <> constexpr char END<Form::OF_16_BITS, true, false>[] = ", 1, 1, 1, 0";
+template <> constexpr char END<Form::OF_16_BITS, true, true>[] = ", 1, 1, 1, 1";
+template <> constexpr char END<Form::FROM_REGISTERS, false, false>[] = ", 1, 1, 0";
+template <> constexpr char END<Form::FROM_REGISTERS, false, true>[] = ", 1, 1, 1";
+
+// How far apart the descriptors of neighbouring instructions are, 16 bytes being 1: 32 bytes along K, or 16 rows.
+template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
+
+// Four instructions are one statement: how long a kernel takes to compile goes by how often all the sums are named. What
+// follows the sums has the numbers P to V: descriptors of A and B, whether sums count that were there before, how far
+// apart the descriptors are, TYPES and END; or four registers of A, the descriptor of B, TYPES and END.
+#define TILEWISE_WGMMA(N, COUNT, TYPES, A, B, ADDS, END) \
+    "wgmma.mma_async.sync.aligned.m64n" #N "%" #TYPES " {" TILEWISE_LIST_##COUNT "}, " A ", " B ", " ADDS "%" #END ";\n"
+#define TILEWISE_WIDTH(N, REGISTER, KIND, COUNT, P, Q, R, S, T, U, V) \
+    template <typename Elements, bool A_ALONG_K, bool B_ALONG_N, bool ADDS> \
+    inline __device__ void issue(REGISTER (&sums)[COUNT], unsigned long long a, unsigned long long b) \
+    { \
+        constexpr Form OF = FORM<Elements, REGISTER>; \
+        asm volatile("{\n.reg .b64 a_1, a_2, a_3, b_1, b_2, b_3;\n" \
+                     "add.s64 a_1, %" #P ", %" #S ";\nadd.s64 b_1, %" #Q ", %" #T ";\n" \
+                     "add.s64 a_2, a_1, %" #S ";\nadd.s64 b_2, b_1, %" #T ";\n" \
+                     "add.s64 a_3, a_2, %" #S ";\nadd.s64 b_3, b_2, %" #T ";\n" \
+                     TILEWISE_WGMMA(N, COUNT, U, "%" #P, "%" #Q, "%" #R, V) \
+                     TILEWISE_WGMMA(N, COUNT, U, "a_1", "b_1", "1", V) \
+                     TILEWISE_WGMMA(N, COUNT, U, "a_2", "b_2", "1", V) \
+                     TILEWISE_WGMMA(N, COUNT, U, "a_3", "b_3", "1", V) "}" \
+                     : TILEWISE_##COUNT(KIND, 0) \
+                     : "l"(a), "l"(b), "n"(ADDS), "n"(APART<A_ALONG_K>), "n"(APART<!B_ALONG_N>), \
+                       "C"(TYPES<Elements, REGISTER>), "C"(END<OF, !A_ALONG_K, B_ALONG_N>)); \
+    } \
+    template <typename Element, bool B_ALONG_N> \
+    inline __device__ void issue(REGISTER (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b) \
+    { \
+        constexpr Form OF = Form::FROM_REGISTERS; \
+        asm volatile(TILEWISE_WGMMA(N, COUNT, U, "{%" #P ", %" #Q ", %" #R ", %" #S "}", "%" #T, "1", V) \
+                     : TILEWISE_##COUNT(KIND, 0) \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
+                       "C"(TYPES<Element, REGISTER>), "C"(END<OF, false, B_ALONG_N>)); \
+    }
+#define TILEWISE_WIDTHS(N, COUNT, ...) \
+    TILEWISE_WIDTH(N, float, "+f", COUNT, __VA_ARGS__) \
+    TILEWISE_WIDTH(N, int, "+r", COUNT, __VA_ARGS__)
+
+// The instructions for so many registers of sums of a thread: half as many as it has columns, or a quarter in pairs.
+TILEWISE_WIDTHS(8, 4, 4, 5, 6, 7, 8, 9, 10)
+TILEWISE_WIDTHS(16, 8, 8, 9, 10, 11, 12, 13, 14)
+TILEWISE_WIDTHS(32, 16, 16, 17, 18, 19, 20, 21, 22)
+TILEWISE_WIDTHS(48, 24, 24, 25, 26, 27, 28, 29, 30)
+TILEWISE_WIDTHS(64, 32, 32, 33, 34, 35, 36, 37, 38)
+TILEWISE_WIDTHS(80, 40, 40, 41, 42, 43, 44, 45, 46)
+TILEWISE_WIDTHS(96, 48, 48, 49, 50, 51, 52, 53, 54)
+TILEWISE_WIDTHS(112, 56, 56, 57, 58, 59, 60, 61, 62)
+TILEWISE_WIDTHS(128, 64, 64, 65, 66, 67, 68, 69, 70)
+TILEWISE_WIDTHS(144, 72, 72, 73, 74, 75, 76, 77, 78)
+TILEWISE_WIDTHS(160, 80, 80, 81, 82, 83, 84, 85, 86)
+TILEWISE_WIDTHS(176, 88, 88, 89, 90, 91, 92, 93, 94)
+TILEWISE_WIDTHS(192, 96, 96, 97, 98, 99, 100, 101, 102)
+TILEWISE_WIDTHS(208, 104, 104, 105, 106, 107, 108, 109, 110)
+TILEWISE_WIDTHS(224, 112, 112, 113, 114, 115, 116, 117, 118)
+TILEWISE_WIDTHS(240, 120, 120, 121, 122, 123, 124, 125, 126)
+TILEWISE_WIDTHS(256, 128, 128, 129, 130, 131, 132, 133, 134)
+TILEWISE_WIDTH(8, unsigned, "+r", 2, 2, 3, 4, 5, 6, 7, 8)
+TILEWISE_WIDTH(16, unsigned, "+r", 4, 4, 5, 6, 7, 8, 9, 10)
+TILEWISE_WIDTH(32, unsigned, "+r", 8, 8, 9, 10, 11, 12, 13, 14)
+TILEWISE_WIDTH(48, unsigned, "+r", 12, 12, 13, 14, 15, 16, 17, 18)
+TILEWISE_WIDTH(64, unsigned, "+r", 16, 16, 17, 18, 19, 20, 21, 22)
+TILEWISE_WIDTH(80, unsigned, "+r", 20, 20, 21, 22, 23, 24, 25, 26)
+TILEWISE_WIDTH(96, unsigned, "+r", 24, 24, 25, 26, 27, 28, 29, 30)
+TILEWISE_WIDTH(112, unsigned, "+r", 28, 28, 29, 30, 31, 32, 33, 34)
+TILEWISE_WIDTH(128, unsigned, "+r", 32, 32, 33, 34, 35, 36, 37, 38)
+TILEWISE_WIDTH(144, unsigned, "+r", 36, 36, 37, 38, 39, 40, 41, 42)
+TILEWISE_WIDTH(160, unsigned, "+r", 40, 40, 41, 42, 43, 44, 45, 46)
+TILEWISE_WIDTH(176, unsigned, "+r", 44, 44, 45, 46, 47, 48, 49, 50)
+TILEWISE_WIDTH(192, unsigned, "+r", 48, 48, 49, 50, 51, 52, 53, 54)
+TILEWISE_WIDTH(208, unsigned, "+r", 52, 52, 53, 54, 55, 56, 57, 58)
+TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62)
+TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66)
+TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70)
 
 // sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
-// packed pairs of float16, or int32 of int8. K is 32 bytes: 32 elements of 8 bits, 16 of 16, or 8 float32 in tf32, of
+// packed pairs of float16, or int32 of int8. K is 128 bytes: 128 elements of 8 bits, 64 of 16, or 32 float32 in tf32, of
 // which the tensor cores leave the lowest 13 bits away. The rows of `a` in shared memory lie along K (else along M), those
 // of `b` along N (else along K).
 // NOTE: sums of 8-bit floating-point numbers keep only 13 places behind the point of the largest (docs/hardware.md).
-template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
+template <typename Elements, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
 inline __device__ void multiply_add(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
 {
-    static_assert(sizeof(Element) == 2 || (A_ALONG_K && !B_ALONG_N), "only 16 bits are read across K, too");
-    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, true>(sums, a, b);
+    static_assert(sizeof(Elements) == 2 || (A_ALONG_K && !B_ALONG_N), "only 16 bits are read across K, too");
+    issue<Elements, A_ALONG_K, B_ALONG_N, true>(sums, a, b);
 }
 
 // sums = a · b, whatever they were before.
-template <typename Element, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
+template <typename Elements, bool A_ALONG_K = true, bool B_ALONG_N = true, typename Register, unsigned COUNT>
 inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, unsigned long long b)
 {
-    Instruction<Register, COUNT>::template issue<Element, A_ALONG_K, B_ALONG_N, false>(sums, a, b);
+    issue<Elements, A_ALONG_K, B_ALONG_N, false>(sums, a, b);
 }
 
-// sums += a · b with what a thread has of `a`, of 16 bits, in registers: of its warp's rows those that it has sums of, and
-// of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
+// sums += a · b, where K is 16, with what a thread has of `a`, of 16 bits, in registers: of its warp's rows those that it
+// has sums of, and of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
 template <typename Element, bool B_ALONG_N, unsigned COUNT>
 inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
 {
     static_assert(sizeof(Element) == 2, "as pairs");
-    Instruction<float32, COUNT>::template issue<Element, B_ALONG_N>(sums, a, b);
+    issue<Element, B_ALONG_N>(sums, a, b);
 }
 
-#undef TILEWISE_WIDTH
-#undef TILEWISE_WIDTH_OF_PAIRS
 #undef TILEWISE_WGMMA
-#undef TILEWISE_WGMMA_ALONG_K
-#undef TILEWISE_WGMMA_OF_REGISTERS
+#undef TILEWISE_WIDTH
+#undef TILEWISE_WIDTHS
 #undef TILEWISE_LIST_2
 #undef TILEWISE_2
 #undef TILEWISE_LIST_4

@@ -113,14 +113,10 @@ template <bool BEGINS>
 inline __device__ void multiply(float (&products)[SUMS], const Stage &stage, unsigned begin, unsigned of_a, unsigned of_b)
 {
     const auto a = stage.a[of_a].descriptor(begin), b = stage.b[of_b].descriptor(0);
-#pragma unroll
-    for (unsigned k = 0; k < BLOCK_K / INSTRUCTION_K; ++k) {
-        const auto from_a = a + k * stage.a[0].K_APART, from_b = b + k * stage.b[0].K_APART;
-        if (BEGINS && k == 0)
-            wgmma::multiply<float16, true, false>(products, from_a, from_b);
-        else
-            wgmma::multiply_add<float16, true, false>(products, from_a, from_b);
-    }
+    if (BEGINS)
+        wgmma::multiply<float16, true, false>(products, a, b);
+    else
+        wgmma::multiply_add<float16, true, false>(products, a, b);
 }
 
 inline __device__ void finish_products()

@@ -155,9 +155,7 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         const auto a = wgmma::descriptor(&stage.a[group * INSTRUCTION_M * BLOCK_K], 0);
         const auto b = wgmma::descriptor(stage.b, sizeof(stage.b[0]));
         wgmma::fence();
-#pragma unroll
-        for (unsigned k = 0; k < BLOCK_K; k += INSTRUCTION_K) // 16 bytes are 1 in a descriptor
-            wgmma::multiply_add<Element>(sums.at, a + k * sizeof(Element) / 16, b + k * ROW_BYTES / 16);
+        wgmma::multiply_add<Element>(sums.at, a, b); // by four instructions, each of INSTRUCTION_K
         wgmma::commit();
         wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
         if (step > 0 && lane < CLUSTER) shared.ring.empty[before].arrive_in(lane);
