@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilewise.planner import Plan, plan
     from tilewise.problem import Epilogue, Problem, Tile
     from tilewise.quantize import Quantized, quantize
+    from tilewise.split_float32 import SplitFloat32, split_float32
     from tilewise.verbs import check, profile, record
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Quantized",
+    "SplitFloat32",
     "TensorMap",
     "Tile",
     "TilewiseError",
@@ -65,6 +67,7 @@ __all__ = [
     "record",
     "reference",
     "sgd",
+    "split_float32",
 ]
 
 _HOMES = {
@@ -75,6 +78,7 @@ _HOMES = {
     "Plan": "plan",
     "Problem": "problem",
     "Quantized": "quantize",
+    "SplitFloat32": "split_float32",
     "TensorMap": "devices.tensor_map",
     "Tile": "problem",
     "TilewiseError": "errors",
@@ -94,6 +98,7 @@ _HOMES = {
     "quantize": "quantize",
     "record": "verbs",
     "sgd": "optimisers",
+    "split_float32": "split_float32",
 }
 
 

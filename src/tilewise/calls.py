@@ -21,8 +21,8 @@ from tilewise.epilogue import PLAIN, Fused, bits_of
 from tilewise.errors import ArgumentError
 from tilewise.interop import View, numpy_of
 from tilewise.kernels import KERNELS
-from tilewise.kernels.bind import bind
-from tilewise.kernels.spec import KernelSpec
+from tilewise.kernels.bind import bind, bind_steps
+from tilewise.kernels.spec import KernelSpec, Step
 from tilewise.operands import ALIGNMENT_MOST, Operands, alignment_of
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, choose, target_of_device
@@ -48,6 +48,7 @@ __all__ = [
     "share_elements",
     "start",
     "start_on_gpu",
+    "start_steps",
 ]
 
 _MOST = 512  # bounds that are remembered
@@ -74,6 +75,8 @@ class Arrays(NamedTuple):
     def named(self) -> dict[str, View]:
         """All of them, by the names of their operands."""
         extras = {f"epilogue.{name}": view for name, view in self.fused.arrays.items()}
+        split = {"parts_a": self.a.parts, "parts_b": self.b.parts}
+        extras.update({name: parts for name, parts in split.items() if parts is not None})
         if self.offsets is not None:
             extras["offsets"] = self.offsets
         return {"a": self.a, "b": self.b, "c": self.out, **extras}
@@ -207,6 +210,20 @@ def start_on_gpu(
     bound(addresses, stream)
     if let_others_wait is not None:
         let_others_wait()
+
+
+def start_steps(
+    steps: list[Step], used: Mapping[str, View], where: Device, streams: tuple[int | None, ...]
+) -> None:
+    """Start launches that are no product, on arrays by the names of their operands."""
+    bound = bind_steps(steps, where)
+    addresses = {name: view.ptr for name, view in used.items()}
+    if where.runs_on_gpu:
+        start_on_gpu(bound, addresses, tuple(used.values()), where, streams)
+        return
+    held = [_adopt(view, *extent_of(view), where) for view in used.values()]
+    bound(addresses)
+    del held
 
 
 def _adopt(view: View, first: int, end: int, where: Any) -> object:
@@ -347,7 +364,7 @@ def _key(arrays: Arrays, where: Device, choice: Choice) -> _Key:
         left[1:5], _ALIGNMENTS[left.ptr % ALIGNMENT_MOST],
         right[1:5], _ALIGNMENTS[right.ptr % ALIGNMENT_MOST],
         result[1:5], _ALIGNMENTS[result.ptr % ALIGNMENT_MOST],
-        where, choice[1:], id(choice.plan),
+        where, choice[1:], id(choice.plan), left.parts is None, right.parts is None,
         None if fused.is_plain else _fused_key(fused),
         None if offsets is None else offsets[1:5],
         None if tables is None else tuple(tables),

@@ -166,6 +166,7 @@ def describe(
         extras,
         _form_of(fused, extras, scales),
         None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
+        split=tuple(name for name, view in (("a", a), ("b", b)) if view.parts is not None),
     )
 
 

@@ -16,11 +16,13 @@ from tilewise.interop import View
 from tilewise.matmul import multiply_scaled, multiply_views
 from tilewise.plan import Plan
 from tilewise.quantize import scale_sums, shape_of, unwrap
+from tilewise.split_float32 import take_parts
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["linear", "linear_in_python"]
 
 ArrayT = TypeVar("ArrayT")
+_ADDED_UP = {"x": -1, "weight": -1}  # axes
 
 
 def linear(
@@ -39,8 +41,8 @@ def linear(
     """A linear layer: activation(x · weightᵀ + bias) + residual, in one launch and rounded once.
 
     ``x`` has shape (…, in), ``weight`` (out, in), ``bias`` (out,); the result has shape (…, out). ``x`` and ``weight``
-    may be what :func:`tilewise.quantize` gives: both, or the weight alone beside ``x`` in 16 bits. The other arguments
-    are those of :func:`tilewise.matmul`.
+    may be what :func:`tilewise.quantize` gives: both, or the weight alone beside ``x`` in 16 bits; or, of float32, what
+    :func:`tilewise.split_float32` gives. The other arguments are those of :func:`tilewise.matmul`.
 
     >>> import numpy as np, tilewise as tw
     >>> x, weight, bias = np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.full(4, -5, "float32")
@@ -49,7 +51,8 @@ def linear(
     """
     if plan is not None and not isinstance(plan, Plan):
         raise ArgumentError("plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k) makes one")
-    (x, of_x), (weight, of_weight) = unwrap("x", x, None), unwrap("weight", weight, None)
+    found, parts, arithmetic = take_parts({"x": x, "weight": weight}, _ADDED_UP, arithmetic)
+    (x, of_x), (weight, of_weight) = (unwrap(name, one, None) for name, one in found.items())
     scaled = of_x is not None or of_weight is not None
     if scaled and _is_tensor("x", x) and _is_tensor("weight", weight):
         # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
@@ -73,7 +76,7 @@ def linear(
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
         scales = {"x.scale": of_x, "weight.scale": of_weight}
-        operators.refuse(out=out, plan=plan, copy=copy, **scales)
+        operators.refuse(out=out, plan=plan, copy=copy, split_float32=parts or None, **scales)
         recorded: ArrayT = operators.linear(
             x, weight, bias, activation=activation, residual=residual, arithmetic=arithmetic, device=device
         )
@@ -81,7 +84,10 @@ def linear(
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
     _check_shapes(left, weights)
-    right = weights._replace(shape=weights.shape[::-1], strides=weights.strides[::-1])
+    left = left._replace(parts=parts.get("x"))
+    right = weights._replace(
+        shape=weights.shape[::-1], strides=weights.strides[::-1], parts=parts.get("weight")
+    )
     call = express(bias, activation, residual, 1.0, None, None)
     if scaled:
         turned = None if of_weight is None else _turned(of_weight)
@@ -96,7 +102,9 @@ def linear(
             _warm.offer(made, given, has_out, where, extras)
 
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    result: ArrayT = multiply_views(left, right, out, device, choice, fused, None if scaled else offer)
+    result: ArrayT = multiply_views(
+        left, right, out, device, choice, fused, None if scaled or parts else offer
+    )
     return result
 
 

@@ -10,7 +10,7 @@ NOTE: this module has the name of its function, which is what the package shows 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,11 +39,13 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.plan import Plan
 from tilewise.problem import can_multiply, multiplied_type
 from tilewise.quantize import scale_sums, shape_of, unwrap
+from tilewise.split_float32 import take_parts
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["Offer", "matmul", "matmul_in_python", "multiply", "multiply_scaled", "multiply_views"]
 
 ArrayT = TypeVar("ArrayT")
+_ADDED_UP = {"a": -1, "b": -2}  # axes
 # Lets the next call of this kind skip the long way: takes what was bound, the arrays, whether there is an out, where.
 Offer = Callable[[BoundProduct, Arrays, bool, Device], None]
 _OPEN = Choice()
@@ -85,6 +87,8 @@ def matmul(
     float16, and keeps sums in float16 too: less exact, infinite beyond 65,504, and on GeForce GPUs twice as fast by
     NVIDIA's figures. "f32" and "f64" name what float32 and float64 are multiplied in anyway.
 
+    Of float32 ``a`` and ``b`` may be what :func:`tilewise.split_float32` gives, too: matrices that stay, for "exact32".
+
     ``out`` is written if given, and returned. ``device`` is where host arrays are multiplied: a GPU if there is one,
     else the emulator. ``plan`` is how, instead of what the planner chooses. ``copy=False`` refuses plans that copy
     an operand on the device first, because their kernel has no form for how it lies.
@@ -124,9 +128,11 @@ def matmul(
             out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
         )  # fmt: skip
         return scaled
+    found, parts, arithmetic = take_parts({"a": a, "b": b}, _ADDED_UP, arithmetic)
+    a, b = found.values()
     operators = interop.operators_for(a, b, bias, residual, c, *given)
     if operators is not None:
-        operators.refuse(out=out, epilogue=epilogue, plan=plan, copy=copy)
+        operators.refuse(out=out, epilogue=epilogue, plan=plan, copy=copy, split_float32=parts or None)
         recorded: ArrayT = operators.matmul(
             a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, c=c,
             arithmetic=arithmetic, device=device,
@@ -135,7 +141,7 @@ def matmul(
     open_ = plan is None and copy is None and arithmetic is None
     choice = _OPEN if open_ else Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     result: ArrayT = _multiply_plainly(
-        a, b, out, device, choice, call, activation if epilogue is None else epilogue
+        a, b, out, device, choice, call, activation if epilogue is None else epilogue, parts
     )
     return result
 
@@ -172,10 +178,14 @@ def _multiply_plainly(
     choice: Choice,
     call: EpilogueCall | None,
     source: EpilogueCall | str | None,
+    parts: Mapping[str, View],
 ) -> Any:
     """A product that no gradient is recorded of. ``source`` is what its epilogue came from: see `describe_extras`."""
     left = interop.view("a", interop.as_array("a", a))
     right = interop.view("b", interop.as_array("b", b))
+    if parts:  # which compiled code does not know
+        left, right = left._replace(parts=parts.get("a")), right._replace(parts=parts.get("b"))
+        return multiply_views(left, right, out, device, choice, view_arrays(call))
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:

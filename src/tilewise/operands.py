@@ -29,6 +29,13 @@ ALIGNMENT_MOST = 16  # bytes: the widest load; a better alignment changes nothin
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 # Matrices that lie anywhere are as those of a stack of two axes: so many of the smallest steps, and so many of those.
 _PLACES = (2**16, 2**31)
+_PADDED = (
+    "workspace",
+    "copy_a",
+    "copy_b",
+    "parts_a",
+    "parts_b",
+)  # whose rows lie as a kernel of ours has them
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -72,7 +79,7 @@ class Operand:
     @property
     def pitch(self) -> int:
         """Elements from one row to the next; where there is one row, what dense ones would have."""
-        own = self.name in ("workspace", "copy_a", "copy_b")  # padded as its kernel has it
+        own = self.name in _PADDED
         return self.row_stride if self.rows > 1 or own else max(self.columns, 1)
 
     @property
@@ -167,6 +174,8 @@ class Operands(NamedTuple):
     arithmetic: str | None = None  # that they are multiplied in, if it is not their own
     in_pairs: bool = False
     """Whether they are complex numbers as pairs of real ones: what is one row of B is for two columns of A."""
+    split: tuple[str, ...] = ()
+    """Those of "a" and "b" that bring what a kernel splits them into: it lies at "parts_a" and "parts_b"."""
 
     @property
     def groups(self) -> int:
@@ -253,7 +262,9 @@ class Operands(NamedTuple):
         """The same product as Cᵀ = Bᵀ·Aᵀ."""
         a, b, c, *extras = (one.transposed() for one in (*self[:3], *self.extras))
         epilogue = self.epilogue.transposed()
-        return Operands(b, a, c, self.stack, tuple(extras), epilogue, arithmetic=self.arithmetic)
+        return Operands(
+            b, a, c, self.stack, tuple(extras), epilogue, arithmetic=self.arithmetic, split=self.split
+        )
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise import interop
-from tilewise.calls import start_on_gpu
+from tilewise.calls import start_steps
 from tilewise.devices import gpu
 from tilewise.epilogue import EpilogueCall, epilogue
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.expression import SCALED, SUM
 from tilewise.host_arrays import overwrite
 from tilewise.interop import HOST, View, numpy_dtype, numpy_of
-from tilewise.kernels.bind import bind_steps
 from tilewise.kernels.quantize import MOST, dequantize_steps, quantize_steps, quantize_tiles_steps
 from tilewise.kernels.spec import Step
 from tilewise.operands import ALIGNMENT_MOST, Operand, alignment_of, ceil_div
@@ -241,10 +240,7 @@ def _along_rows(first: Operand, *others: Operand) -> tuple[bool, list[Operand]]:
 
 def _launch(steps: list[Step], used: dict[str, View], common: interop.Common) -> None:
     """Start launches on the caller's stream, on the GPU that holds the arrays."""
-    device = gpu.open(common.space[1])
-    bound = bind_steps(steps, device)
-    addresses = {name: view.ptr for name, view in used.items()}
-    start_on_gpu(bound, addresses, tuple(used.values()), device, common.streams)
+    start_steps(steps, used, gpu.open(common.space[1]), common.streams)
 
 
 # ── products ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,6 +19,8 @@ OPERANDS = (
     "workspace",
     "copy_a",
     "copy_b",
+    "parts_a",
+    "parts_b",
     "sums",
     "bias",
     "residual",

@@ -79,6 +79,36 @@ def test_what_tensor_cores_would_lose_is_computed_in_float32(device: Any) -> Non
     assert np.array_equal(here[:, 256:], there[:, 256:], equal_nan=True)
 
 
+def test_what_was_split_before_gives_the_same_bits(device: Any) -> None:
+    """Of torch's tensors and of our own arrays, on a stream of its own and in a graph; the first launch is left out."""
+    torch: Any = pytest.importorskip("torch")
+    need(device, "exact32")
+    x, weight = (torch.randn(*shape, device="cuda") for shape in ((300, 1000), (200, 1000)))
+    weight[7, ::3] *= 1e-12  # which is left to float32
+    plan = plan_in_parts(300, 200, 1000)
+    want, out = tw.linear(x, weight, plan=plan), torch.empty(300, 200, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        kept = tw.split_float32(weight, axis=-1)
+        tw.linear(x, kept, plan=plan, out=out)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            tw.linear(x, kept, plan=plan, out=out)
+        out.zero_()
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, want) and compare(out.cpu(), x.cpu(), weight.T.cpu(), terms=64).ok
+    own = tw.matmul(
+        device.array(x.cpu().numpy()),
+        tw.split_float32(device.array(weight.T.cpu().numpy()), axis=0),
+        plan=plan,
+    )
+    assert np.array_equal(own.numpy(), want.cpu().numpy())
+    free = tw.linear(x, kept)  # as the planner has it
+    assert compare(free.cpu(), x.cpu(), weight.T.cpu(), terms=64).ok
+
+
 def spread(shape: tuple[int, int], binades: int) -> Matrix:
     """Normal numbers, each times a power of two at random."""
     return normal(*shape) * np.float32(2) ** RANDOM.integers(-binades, binades, shape).astype(np.float32)

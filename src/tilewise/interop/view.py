@@ -27,6 +27,7 @@ class View(NamedTuple):
     library: Library  # whose array it is
     owner: Any  # keeps the memory alive
     read_only: bool = False
+    parts: View | None = None  # what was made of it before, for products that take that: see split_float32
 
     @property
     def ndim(self) -> int:

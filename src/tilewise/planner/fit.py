@@ -29,7 +29,17 @@ from tilewise.planner.listing import operands_of
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import Problem
 
-__all__ = ["Key", "Measured", "Quality", "fit", "get_constant", "judge", "read", "read_of_gpu", "set_constants"]
+__all__ = [
+    "Key",
+    "Measured",
+    "Quality",
+    "fit",
+    "get_constant",
+    "judge",
+    "read",
+    "read_of_gpu",
+    "set_constants",
+]
 
 FIXED = (
     "clock", "memory_bandwidth", "launch", "watts", "mma8.memory_share", "mma8.macs_per_clock",

@@ -38,7 +38,7 @@ from tilewise.operands import alignment_of
 from tilewise.problem import Tile
 from tilewise.slots import joined
 
-__all__ = ["SPEC"]
+__all__ = ["LEAST_K", "SPEC", "split_steps"]
 
 WARPGROUP = 128  # threads
 SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
@@ -105,8 +105,10 @@ class Lines:
     """
 
     source: Operand
-    counts: tuple[int, int]  # matrices along the two axes of the stack
-    begin: int  # of its part of the workspace
+    counts: tuple[int, int] = (1, 1)  # matrices along the two axes of the stack
+    begin: int = 0  # of its part of the workspace, or of another operand
+    home: str = "workspace"
+    made: bool = False  # before the call
 
     @property
     def count(self) -> int:
@@ -138,11 +140,13 @@ class Lines:
     @property
     def blocks(self) -> int:
         """That split them, in whole clusters."""
+        if self.made:
+            return 0
         return ceil_div(self.count, SPLIT_CLUSTER if self.along_k else LINES_ACROSS) * SPLIT_CLUSTER
 
     def map(self, rows: int) -> MapSlot:
         """The tensor map of both parts, the high one first."""
-        parts = Operand("workspace", self.count, 2 * self.depth, 2 * self.depth, "float16", offset=self.begin)
+        parts = Operand(self.home, self.count, 2 * self.depth, 2 * self.depth, "float16", offset=self.begin)
         return parts.map((rows, DEPTH), 2 * DEPTH)
 
     def slot(self) -> Slot:
@@ -150,11 +154,12 @@ class Lines:
         outer, inner = self.counts
         apart = self.source.rows
         steps = (inner * apart if outer > 1 else 0, apart if inner > 1 else 0)
-        return joined(_address(self.spreads), _address(self.roots), *(constant("I", step) for step in steps))
+        addresses = (_address(place, self.home) for place in (self.spreads, self.roots))
+        return joined(*addresses, *(constant("I", step) for step in steps))
 
     def source_slot(self) -> Slot:
         """The slot for a ``struct Source``."""
-        addresses = map(_address, (self.begin, self.spreads, self.roots))
+        addresses = (_address(place, self.home) for place in (self.begin, self.spreads, self.roots))
         numbers = (self.counts[1], self.count, self.along_k, self.blocks)
         return joined(self.source.strided(), *addresses, *(constant("I", number) for number in numbers))
 
@@ -163,20 +168,34 @@ def _whole(size: int) -> int:
     return ceil_div(size, REGION_BYTES) * REGION_BYTES
 
 
-def _address(offset: int) -> Slot:
-    return Operand("workspace", 1, 1, 1, "float32", offset=offset).pointer()
+def _address(offset: int, home: str = "workspace") -> Slot:
+    return Operand(home, 1, 1, 1, "float32", offset=offset).pointer()
 
 
 def lines_of(operands: Operands) -> tuple[Lines, Lines]:
-    """Rows of A and columns of B."""
+    """Rows of A and columns of B, one behind the other in the workspace; what was made before lies elsewhere."""
     found, begin = [], 0
     for operand, source in ((operands.a, operands.a), (operands.b, operands.b.transposed())):
         steps = (0, 0, *operand.stack)[-2:]
         sizes = (1, 1, *operands.stack)[-2:]
         outer, inner = (1 if step == 0 else size for size, step in zip(sizes, steps, strict=True))
-        found.append(Lines(source, (outer, inner), begin))
-        begin = found[-1].end
+        if operand.name in operands.split:
+            found.append(Lines(source, (outer, inner), 0, f"parts_{operand.name}", made=True))
+        else:
+            found.append(Lines(source, (outer, inner), begin))
+            begin = found[-1].end
     return found[0], found[1]
+
+
+def _end_of(lines: tuple[Lines, ...]) -> int:
+    """Where the workspace goes on behind them."""
+    return max((one.end for one in lines if not one.made), default=0)
+
+
+def split_steps(source: Operand) -> tuple[list[Step], int]:
+    """The launch that splits the rows of a matrix into an operand "parts" of so many bytes, for products to come."""
+    lines = Lines(source, home="parts")
+    return [_split((lines, replace(lines, made=True)))], lines.end
 
 
 def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
@@ -237,12 +256,13 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         *(constant("I", number) for number in numbers),
         stack_slot(operands),
         constant("I", alignment_of(c.alignment, *(step * c.itemsize for step in apart)) == 16),
-        _address(lines[1].end),
+        _address(_end_of(lines)),
         epilogue_slot(operands),
     )
     blocks = ceil_div(count_tiles(operands, settings), int(settings["tiles"]))
     launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shape.shared_bytes, programmatic=True)
-    return [_split(lines), Step("exact32", launch), _remedy(operands, settings, lines[1].end)]
+    split = [] if all(one.made for one in lines) else [_split(lines)]
+    return [*split, Step("exact32", launch), _remedy(operands, settings, _end_of(lines))]
 
 
 def _split(lines: tuple[Lines, Lines]) -> Step:
@@ -282,13 +302,14 @@ def _remedy(operands: Operands, settings: Settings, left_out: int) -> Step:
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
     """Both parts of A and B, what is known of their lines, and what was left out."""
     inner = operands.inner(STACK_AXES)
-    return lines_of(inner)[1].end + count_regions(inner, settings) * FLAG_BYTES
+    return _end_of(lines_of(inner)) + count_regions(inner, settings) * FLAG_BYTES
 
 
 def work(operands: Operands, settings: Settings) -> Work:
     shape, c = shape_of(settings), operands.c
+    lines = [one for one in lines_of(operands) if not one.made]
     # Lines whose neighbours lie across K are read twice, for the largest of each line first.
-    moved = sum(one.count * one.depth * PARTS_BYTES * (2 if one.along_k else 3) for one in lines_of(operands))
+    moved = sum(one.count * one.depth * PARTS_BYTES * (2 if one.along_k else 3) for one in lines)
     return Work(
         "exact32",
         shape.tile,
@@ -296,7 +317,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         stages=shape.stages,
         tiles=int(settings["tiles"]),
         storers=shape.consumers,
-        launches=3,
+        launches=3 if lines else 2,
         extra_bytes=moved,
         store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
     )
