@@ -29,13 +29,8 @@ ALIGNMENT_MOST = 16  # bytes: the widest load; a better alignment changes nothin
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
 # Matrices that lie anywhere are as those of a stack of two axes: so many of the smallest steps, and so many of those.
 _PLACES = (2**16, 2**31)
-_PADDED = (
-    "workspace",
-    "copy_a",
-    "copy_b",
-    "parts_a",
-    "parts_b",
-)  # whose rows lie as a kernel of ours has them
+# Operands whose rows lie as a kernel of ours has them.
+_PADDED = ("workspace", "copy_a", "copy_b", "parts_a", "parts_b")
 
 
 def ceil_div(a: int, b: int) -> int:

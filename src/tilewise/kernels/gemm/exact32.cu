@@ -41,7 +41,7 @@
 
 using Result = RESULT;
 
-constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, INSTRUCTION_K = 16, BLOCK_K = 64;
+constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP, INSTRUCTION_M = 64, BLOCK_K = 64;
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned WARPGROUP_M = BLOCK_M / CONSUMERS, ROWS_64 = WARPGROUP_M / INSTRUCTION_M;
 constexpr unsigned SUMS = BLOCK_N / 2; // of a thread, of the rows of an instruction

@@ -43,7 +43,7 @@
 using Element = ELEMENT;
 using Result = RESULT;
 
-constexpr unsigned INSTRUCTION_M = 64, INSTRUCTION_K = 16;
+constexpr unsigned INSTRUCTION_M = 64;
 constexpr unsigned WARP = 32, WARPGROUP = 4 * WARP;
 constexpr unsigned CONSUMERS = BLOCK_M / INSTRUCTION_M; // warpgroups that multiply; one more copies
 constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
@@ -155,7 +155,7 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned group, unsig
         const auto a = wgmma::descriptor(&stage.a[group * INSTRUCTION_M * BLOCK_K], 0);
         const auto b = wgmma::descriptor(stage.b, sizeof(stage.b[0]));
         wgmma::fence();
-        wgmma::multiply_add<Element>(sums.at, a, b); // by four instructions, each of INSTRUCTION_K
+        wgmma::multiply_add<Element>(sums.at, a, b); // by four instructions of 16 k
         wgmma::commit();
         wgmma::wait<1>(); // the step before this one has been read, as far as this warp goes
         if (step > 0 && lane < CLUSTER) shared.ring.empty[before].arrive_in(lane);
