@@ -86,7 +86,7 @@ class Constants:
     cluster_step_clocks: float = 0.0
     """What a step takes longer where the blocks of a cluster wait for each other."""
     cluster_latency_clocks: float = 0.0
-    """From empty to full again of a stage that a cluster shares. A step takes that by the number of stages, or longer."""
+    """From empty to full again of a stage that a cluster shares: a step takes at least that by how many there are."""
     watts: float = math.inf
     """Of the power limit, what is left for multiplying and for bytes from L2."""
     joules_per_l2_byte: float = 0.0
