@@ -4,14 +4,12 @@
 // The largest numbers are found first, each thread along a few columns, each warp along rows, and put together in memory:
 // what is not negative has bits in the order of numbers. Blocks have tiles of 64 rows and 256 columns.
 #include <tilewise/dependent_launch.cuh>
+#include <tilewise/eight_bit_scale.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/strided_run.cuh>
 
 #ifndef ELEMENT
 #define ELEMENT float32 // or float16, bfloat16
-#endif
-#ifndef VALUE
-#define VALUE float8_e4m3fn // or float8_e5m2, int8
 #endif
 #ifndef SHARED_ROWS // rows and columns that have a scale in common, for `dequantize`: 1 or 128
 #define SHARED_ROWS 1
@@ -20,9 +18,8 @@
 #define SHARED_COLUMNS 1
 #endif
 
-constexpr unsigned LANES = 32, WARPS = 8, BLOCK_THREADS = LANES * WARPS, ALL = ~0u;
+constexpr unsigned LANES = 32, WARPS = 8, BLOCK_THREADS = LANES * WARPS;
 constexpr unsigned TILE_ROWS = 64, TILE_COLUMNS = 256, PER_LANE = TILE_COLUMNS / LANES;
-constexpr float MOST = SAME<VALUE, int8> ? 127.0f : SAME<VALUE, float8_e5m2> ? 57344.0f : 448.0f;
 using Numbers = Strided<const ELEMENT>;
 
 // The tile that a block has, of the matrix that `numbers` are made.
@@ -45,14 +42,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) clear(unsigned *larg
     dependent_launch::let_next_begin();
     const unsigned i = blockIdx.x * BLOCK_THREADS + threadIdx.x;
     if (i < count) largest[i] = 0;
-}
-
-inline __device__ float largest_of_lanes(float largest)
-{
-#pragma unroll
-    for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(ALL, largest, apart));
-    return largest;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -118,10 +107,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
             const unsigned its = min(column + i, numbers.columns - 1);
-            if (i == 0 || largest.column_stride != 0) {
-                const float all = __uint_as_float(*largest.at(row, its)) / MOST;
-                scale = all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
-            }
+            if (i == 0 || largest.column_stride != 0) scale = scale_for(__uint_as_float(*largest.at(row, its)));
             made.at[i] = narrow<VALUE>(widen(run.at[i]) / scale);
             const bool first = (scales.row_stride != 0 || row == 0) && (scales.column_stride != 0 || column + i == 0);
             if (first && column + i < numbers.columns) *scales.at(row, column + i) = scale;

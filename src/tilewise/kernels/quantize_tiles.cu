@@ -1,14 +1,12 @@
 // Numbers as 8 bits with scales, x ≈ value · scale, one for each 128 numbers of a row or a column, or for each 128 by 128:
 // the largest of them becomes the largest that 8 bits have. One launch: a block has 128 rows and columns in registers.
 #include <tilewise/dependent_launch.cuh>
+#include <tilewise/eight_bit_scale.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/strided_run.cuh>
 
 #ifndef ELEMENT
 #define ELEMENT float32 // or float16, bfloat16
-#endif
-#ifndef VALUE
-#define VALUE float8_e4m3fn // or float8_e5m2, int8
 #endif
 #ifndef SHARED_ROWS // that have a scale in common: 1 or 128
 #define SHARED_ROWS 1
@@ -17,21 +15,12 @@
 #define SHARED_COLUMNS 128
 #endif
 
-constexpr unsigned TILE = 128, LANES = 32, WARPS = 8, ALL = ~0u;
+constexpr unsigned TILE = 128, LANES = 32, WARPS = 8;
 constexpr unsigned PER_LANE = TILE / LANES, PER_WARP = TILE / WARPS; // columns, and rows
-constexpr float MOST = SAME<VALUE, int8> ? 127.0f : SAME<VALUE, float8_e5m2> ? 57344.0f : 448.0f;
 static_assert((SHARED_ROWS == TILE || SHARED_ROWS == 1) && (SHARED_COLUMNS == TILE || SHARED_COLUMNS == 1), "or all");
 static_assert(SHARED_ROWS * SHARED_COLUMNS > 1, "some share a scale");
 
-// The largest of a warp's lanes, and of all warps of the block.
-inline __device__ float largest_of_lanes(float largest)
-{
-#pragma unroll
-    for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(ALL, largest, apart));
-    return largest;
-}
-
+// The largest of all warps of the block.
 inline __device__ void largest_of_warps(float (&largest)[PER_LANE])
 {
     __shared__ float of_warps[WARPS][TILE];
@@ -45,12 +34,6 @@ inline __device__ void largest_of_warps(float (&largest)[PER_LANE])
 #pragma unroll
         for (unsigned j = 0; j < WARPS; ++j)
             largest[i] = fmaxf(largest[i], of_warps[j][i * LANES + lane]);
-}
-
-inline __device__ float scale_for(float largest)
-{
-    const float all = largest / MOST;
-    return all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
 }
 
 extern "C" __global__ void __launch_bounds__(LANES *WARPS)
