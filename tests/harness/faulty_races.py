@@ -439,4 +439,19 @@ RACES = [
 """,
         grid=3,
     ),
+    Case(
+        "read_behind_two_others_that_read_before",
+        "racecheck",
+        "read-write",
+        """
+    int v = 0;
+    if (WARP == 1 || WARP == 2) v = x[T % 32 * 37 % 64];
+    __syncthreads();
+    if (WARP == 0) v = x[T % 32 * 37 % 64];                                 //!
+    __syncthreads();                                                            //+
+    if (T == 96) x[0] = 1;                                                  //!
+    y[T] = v;
+""",
+        block=128,
+    ),
 ]

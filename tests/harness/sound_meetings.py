@@ -264,4 +264,23 @@ MEETINGS = [
         block=160,
         arch="sm_90a",
     ),
+    _case(
+        "one_thread_hands_on_what_it_was_handed",
+        """
+    volatile int *first = y + 4000, *second = y + 4001; int seen;
+    if (T == 0) {
+        y[100] = x[5];
+        asm volatile("st.release.gpu.global.s32 [%0], 1;" :: "l"(first) : "memory");
+    }
+    if (T == 37) {
+        do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(first) : "memory"); while (!seen);
+        asm volatile("st.release.gpu.global.s32 [%0], 1;" :: "l"(second) : "memory");
+    }
+    if (T == 64) {
+        do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(second) : "memory"); while (!seen);
+        y[T] = y[100];
+    }
+""",
+        block=96,
+    ),
 ]

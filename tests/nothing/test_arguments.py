@@ -6,6 +6,7 @@ import ctypes
 import struct
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -294,7 +295,8 @@ class Lying:
 
 def test_an_array_of_one_element_is_no_number() -> None:
     one = np.array([7.0], np.float32)
-    for value in (one, one.reshape(()), Lying(one), Lying(one.reshape(()))):
+    told = SimpleNamespace(__array_interface__=one.__array_interface__)  # of the instance, not of its type
+    for value in (one, one.reshape(()), Lying(one), Lying(one.reshape(())), told):
         found = packed(FLOATS, value)
         (address,) = struct.unpack("<Q", found.parts[0])
         ctypes.c_float.from_address(address).value = 9  # as a kernel would

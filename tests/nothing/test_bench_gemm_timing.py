@@ -16,6 +16,7 @@ from tilewise.bench import dispatch, gemm_timing, gpu_monitor
 from tilewise.bench.gemm_figures import OURS
 from tilewise.bench.gemm_timing import CudaStage
 from tilewise.bench.gpu_monitor import GpuMonitor, query
+from tilewise.cli import bench_commands
 
 SLEEP = 1e-4
 SECONDS = {OURS: 1e-5, "torch.matmul": 3e-5}
@@ -157,6 +158,18 @@ def test_calls_in_turns_are_timed_without_the_loop_itself(monkeypatch: pytest.Mo
     calls = {"fast": call(500), "slow": call(40_000), "nothing": call(0)}
     found = dispatch._time_in_turns(calls, 3, 10, lambda: settled.append(now[0]))
     assert found == pytest.approx({"fast": 0.5, "slow": 40, "nothing": 0}) and len(settled) == 9
+
+
+def test_a_ratio_says_itself_whether_it_is_over_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also without a GPU: the times are given."""
+    times = dispatch.DispatchTimes(
+        "2026-01-01", 25, True, "torch", 0.5, 0.6, 9.0, 0, 0, gpu="H200",
+        call_us=1.0, torch_us=4.0, linear_us=3.0, torch_linear_us=4.0, own_us=4.5,
+    )  # fmt: skip
+    assert times.over_budget == ["fused_share_us", "own_us", "linear"]
+    bench_commands._print_times(times)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(")")[-1].strip() for line in lines if "× (≤" in line] == ["ok", "over"]
 
 
 def smi(monkeypatch: pytest.MonkeyPatch, folder: Path, what: str) -> None:

@@ -117,6 +117,11 @@ CASES: dict[str, Case] = {
         ArgumentError,
         ("bias", "a name in the expression"),
     ),
+    "bias of a type without a rule": (
+        lambda: matmul(np.ones((2, 2)), np.ones((2, 2)), bias=np.ones(2, "longdouble")),
+        ArgumentError,
+        ("bias must have a type of", "convert it: float64"),
+    ),
     "beta without a matrix": (
         lambda: matmul(np.ones((2, 2)), np.ones((2, 2)), beta=2.0),
         ArgumentError,

@@ -285,6 +285,13 @@ def test_streams_in_force_are_counted_over_all_threads() -> None:
     assert streams_entered.value == 0
 
 
+def test_a_stream_is_known_by_its_handle_whoever_holds_it() -> None:
+    started = StartedLaunches(())
+    one, same, other = (started.stream(handle) for handle in (0x70, 0x70, 0x80))
+    assert one == same and one != other
+    assert {one, same, other} == {one, other} and hash(one) == hash(same)
+
+
 @pytest.mark.parametrize(
     ("capability", "arch"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
 )

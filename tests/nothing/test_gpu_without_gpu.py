@@ -527,6 +527,8 @@ def test_numpy_does_not_copy_it_by_accident(device: PretendDevice) -> None:
             function(x)
     assert len(x) == 4
     assert x.T.strides == (4, 24)
+    with pytest.raises(TypeError, match="an array without axes has no length"):
+        len(x[0, 0])
 
 
 # ── what compiled calls read ───────────────────────────────────────────────────────────────────────────

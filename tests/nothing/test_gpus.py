@@ -445,6 +445,16 @@ def test_limits(
         256,
     )
     assert (bounds.threads_per_block, bounds.shared_per_block) == (1024, 48 * KIB)
+    assert (bounds.barriers_per_block, bounds.min_registers_per_thread, bounds.partitions_per_sm) == (
+        16,
+        16,
+        4,
+    )
+    assert (bounds.constant_bytes, bounds.local_per_thread, bounds.parameter_bytes) == (
+        64 * KIB,
+        512 * KIB,
+        32_764,
+    )
 
 
 def test_unknown_capabilities() -> None:

@@ -75,6 +75,10 @@ def test_what_was_offered_is_launched_without_python(bench: Bench) -> None:
     assert bench.gpu.driver.last() == expected_launch(bench, bench.made, bench.arrays[2])
 
 
+def test_the_builtin_says_what_it_is(bench: Bench) -> None:
+    assert bench.matmul.__name__ == "matmul" and bench.matmul.__doc__ == "Multiply."
+
+
 def test_an_array_is_slow_once(bench: Bench) -> None:
     """What compiled code reads of it is written down when the slow path has met it."""
     bench.offer()

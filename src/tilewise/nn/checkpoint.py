@@ -54,7 +54,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a file."""
     try:
-        with np.load(path, allow_pickle=False) as opened:
+        # NOTE: NumPy leaves open what it opened itself, where that is no archive.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as opened:
             named = dict(opened)
         about = json.loads(named.pop("about").tobytes())
         if about["version"] != _VERSION:

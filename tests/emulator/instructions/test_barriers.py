@@ -151,6 +151,20 @@ def test_a_barrier_after_some_lanes_have_left(order: str | int) -> None:
 
 
 @every_order
+@pytest.mark.parametrize("first", ["those that leave", "those that come"])
+def test_where_a_barrier_counts_threads_those_that_have_left_count_too(first: str, order: str | int) -> None:
+    """A warp comes as a whole one, with whoever is left of it: 96 threads of which 57 are there."""
+    wait = 'asm volatile("barrier.sync 3, 96;" ::: "memory"); o[t] += 2;'
+    if first == "those that leave":
+        body = f"o[t] = l; if (l % 5 > 2) return; {wait} o[t] += 1; {wait}"
+    else:
+        body = f"o[t] = l; if (l % 5 < 3) {{ {wait} o[t] += 3; }} else for (int i = 0; i < 99; ++i) o[t] += box[0];"
+    np.testing.assert_array_equal(
+        launched(body, order), [t % 32 + 5 * (t % 32 % 5 < 3) for t in range(BLOCK)]
+    )
+
+
+@every_order
 def test_lanes_that_leave_are_not_waited_for(order: str | int) -> None:
     for mine, others in (("l > 15", "__syncwarp();"), ("l < 16", "__syncwarp(0xFFFFF);")):
         body = f"if ({mine}) {{ {others} o[t] = 7; return; }}\nfor (int i = 0; i < box[0] + 99; ++i) o[t] += box[1] + 1;"

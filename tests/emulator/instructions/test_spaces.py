@@ -520,6 +520,14 @@ def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str
     assert text.decode() == wanted and taken == len(values)
 
 
+@pytest.mark.parametrize(
+    ("form", "values"), [("%99999d", (1,)), ("%.99999d", (1,)), ("%*d", (99_999, 1)), ("%*d", (-99_999, 1))]
+)
+def test_a_width_has_an_end(form: str, values: tuple[int, ...]) -> None:
+    """A number that means nothing, as a width, must not take the host's memory."""
+    assert len(format_printf(form.encode(), Listed(*values))[0]) == 1 << 16
+
+
 def test_a_bad_pointer_in_printf_is_a_fault() -> None:
     source = 'extern "C" __global__ void k(const char* p) { printf("%s\\n", threadIdx.x == 3 ? p : "fine"); }'
     with pytest.raises(KernelFault, match=r"printf was handed the address 0x10(.|\n)*thread \(3, 0, 0\)"):

@@ -108,25 +108,28 @@ def spreads(lines: Matrix) -> tuple[Matrix, Matrix]:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_what_small_elements_would_lose_is_computed_in_float32(tiles: int) -> None:
-    """Rows of A grow where columns of B shrink; infinities and NaN. The other parts of C stay on the tensor cores."""
+    """Rows of A grow where columns of B shrink; infinities and NaN. The other parts of C stay on the tensor cores, also
+    where a few elements are small and many are not."""
     a, b = normal(260, 130), normal(130, 150)
     scales = np.float32(2) ** RANDOM.integers(-60, 60, 130).astype(np.float32)
     a[:10] *= scales
     b[:, 140:] /= scales[:, None]
+    a[200:, :3] *= np.float32(2**-40)
     a[70, 3], a[90, 5], b[7, 130], b[:, 31] = np.inf, np.nan, -np.inf, 0
     got = in_parts(a, b, "late", partition="128x64x64", tiles=tiles)
     assert compare(got, a, b).ok
     same = (got == multiply(a, b, None, open_emulator(), Choice(specs=(KERNELS["general"],)))) | np.isnan(got)
     (rows_large, rows_tiny), (columns_large, columns_tiny) = spreads(a), spreads(b.T)
-    left_out = []
+    left_out, forgiven = [], 0
     for row in range(0, 260, 64):
         for column in range(0, 150, 64):
             rows, columns = slice(row, row + 64), slice(column, column + 64)
             tiny = rows_tiny[rows].max() + columns_tiny[columns].max()
             large = rows_large[rows].min() + columns_large[columns].min()
             left_out.append(tiny > 0 and not tiny <= (large - 130) * 4)
+            forgiven += tiny > 0 and not left_out[-1]
             assert same[rows, columns].all() == left_out[-1], (row, column)
-    assert 3 < sum(left_out) < len(left_out) - 3
+    assert 3 < sum(left_out) < len(left_out) - 3 and forgiven
 
 
 @pytest.mark.parametrize("largest", [2.0**-149, 2.0**-126, 2.0**-60, 2.0**60, 2.0**127])

@@ -99,6 +99,7 @@ LIES = st.tuples(*[st.sampled_from((0, 0, 1, 2, 4, 8))] * 6)
     stack=st.sampled_from([(), (), (2, 3)]), fused=st.booleans(), element=st.sampled_from(ELEMENTS),
 )  # fmt: skip
 @example(m=1, n=1, k=2, layout="tt", lie=(0,) * 6, stack=(), fused=False, element="float16")
+@example(m=40, n=70, k=90, layout="nn", lie=(1, 1, 1, 1, 0, 0), stack=(), fused=False, element="float16")
 @example(m=33, n=65, k=0, layout="nn", lie=(0,) * 6, stack=(2,), fused=True, element="bfloat16")
 def test_any_size_layout_and_alignment(
     m: int,

@@ -225,6 +225,18 @@ def test_a_wrong_result_is_told_and_not_timed(monkeypatch: pytest.MonkeyPatch, m
     assert plain["right"] is False and json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
+def test_a_wrong_matrix_at_the_end_of_a_long_stack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = tilewise.matmul
+
+    def matmul(a: Any, b: Any, out: Any, arithmetic: str | None) -> None:
+        right(a, b, out=out)
+        out[-1, 2, 3] += 1
+
+    monkeypatch.setattr(gemm_products, "matmul", matmul)
+    (row,) = measure(GemmCase("batched", 4, 5, 6, batch=7))
+    assert row.status == "wrong"
+
+
 def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA error: something\nand a long story")

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise.cli.main import main
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.explain.climb import explain_ladder
 from tilewise.explain.explanation import FIGURES, Explanation
 from tilewise.explain.panel import LABELS
+from tilewise.explain.panels.overlap import Span, list_spans
+from tilewise.instruments.recording import Recording
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -94,6 +100,46 @@ def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
             assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
 
 
+def test_what_is_drawn_lies_within_its_picture(conflicted: Explanation) -> None:
+    for panel in conflicted.panels:
+        picture = ElementTree.fromstring(conflicted.figure(panel.key))
+        wide, high = map(float, picture.get("viewBox", "").split()[2:])
+        for part in picture.iter():
+            x, y, more, down = (float(part.get(name, 0)) for name in ("x", "y", "width", "height"))
+            if part is not picture:
+                assert x >= 0 and y >= 0 and x + more <= wide and y + down <= high, (panel.key, part.attrib)
+
+
+def test_a_picture_says_in_words_what_it_shows(conflicted: Explanation) -> None:
+    found = {
+        panel.key: re.findall(r"<desc[^>]*>(.*)</desc>", conflicted.figure(panel.key))
+        for panel in conflicted.panels
+    }
+    assert all(len(words) == 1 and words[0] for words in found.values())
+    assert found["owner"][0].startswith("A tile of 32×32 elements, by warp")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([EventKind.LOAD, EventKind.STORE])), min_size=1))
+@settings(max_examples=50, deadline=None)
+def test_a_warp_that_waits_for_nobody_is_where_it_would_be_alone(events: list[tuple[int, EventKind]]) -> None:
+    def spans(chosen: list[tuple[int, EventKind]]) -> list[Span]:
+        warp, what = np.array(chosen).T
+        zeros = np.zeros_like(warp)
+        recording = SimpleNamespace(
+            events=SimpleNamespace(block=zeros, place=zeros, warp=warp, what=what),
+            places=[SimpleNamespace(name="ld")],
+        )
+        return list_spans(cast(Recording, recording), 0)
+
+    together = spans(events)
+    for warp in {warp for warp, _ in events}:
+        alone = spans([event for event in events if event[0] == warp])
+        assert [span.start for span in alone] == list(range(len(alone)))
+        assert [(one.kind, one.start, one.count) for one in together if one.warp == warp] == [
+            (one.kind, one.start, one.count) for one in alone
+        ]
+
+
 def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
     for panel in conflicted.panels:
         for fact in panel.facts:
@@ -168,9 +214,9 @@ def test_wrong_use_is_named(what: Any, error: str) -> None:
 
 def test_what_would_change_nothing_is_refused() -> None:
     plan = tw.ladder["04_tiled"].plan(8, 8, 8)
-    for given in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
+    for extra in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
         with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
-            tw.explain(plan, **given)
+            tw.explain(plan, **extra)
     with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
 

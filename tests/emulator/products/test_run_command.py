@@ -267,6 +267,26 @@ def test_the_only_kernel_of_a_file_needs_no_name(capsys: pytest.CaptureFixture[s
     )
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", "--kernel must name an instance of k<…>; a template is named with its arguments, such as"),
+        (
+            SOURCE,
+            "--kernel must be given, as k.cu has several: k<…>, scale, odd, twice, fault; a template is",
+        ),
+    ],
+)
+def test_a_template_is_named_with_its_arguments(
+    capsys: pytest.CaptureFixture[str], file: str, more: str, told: str
+) -> None:
+    Path(file).write_text("template <int N> __global__ void k(int *y) { *y = N; }\n" + more)
+    argv = [file, "--grid", "1", "--block", "1", "--arg", "zeros:s32[1]"]
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and told in err
+    assert run(capsys, *argv, "--kernel", "k<7>")[0] == 0
+
+
 def test_of_several_outputs_one_has_to_be_named(capsys: pytest.CaptureFixture[str], file: str) -> None:
     argv = [file, *scale(4, y="zeros:f32[100]")]
     code, _, err = run(capsys, *argv, "-o", "y.npy")

@@ -77,6 +77,19 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
         tw.nn.train(replace(SMALL, epochs=3), other, "emulator", resume=tmp_path / "checkpoint.npz")
 
 
+@pytest.mark.parametrize("content", [b"", b"no archive at all", b"PK\x03\x04 cut off"])
+def test_what_is_no_checkpoint_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other.npz").write_bytes(content)
+    with pytest.raises(
+        ArgumentError, match=r"^resume must be a checkpoint; this cannot be read: .*other\.npz"
+    ):
+        load_checkpoint(tmp_path / "other.npz")
+    with pytest.raises(
+        ArgumentError, match=r"^resume must be a checkpoint, which is not there, not .*none\.npz"
+    ):
+        load_checkpoint(tmp_path / "none.npz")
+
+
 def test_the_loss_falls_as_in_float64() -> None:
     options = replace(SMALL, limit=320, rate=0.005)
     curves = compare_curves(options, tw.nn.load_digits(limit=320), "emulator", 20)

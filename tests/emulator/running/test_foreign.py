@@ -147,6 +147,19 @@ def test_constants_that_are_none(text: str) -> None:
         results([f"mov.b32 %d, {text};"], np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize("around", ["(0)", "-0", "(.u64)0", "~0"])
+def test_constants_of_many_parentheses_or_signs_are_refused(around: str) -> None:
+    """Not by Python's own limit, nor by the end of its stack."""
+    before, after = around.split("0")
+    found = results([f"mov.b32 %d, {before * 30}7{after * 30};"], np.zeros(1, np.int32))
+    assert (found == 7).all()
+    for deep in (70, 300, 5_000):
+        with pytest.raises(
+            PtxError, match=r"^PTX line \d+: an expression of so many parentheses is not supported"
+        ):
+            results([f"mov.b32 %d, {before * deep}7{after * deep};"], np.zeros(1, np.int32))
+
+
 # -- operands --------------------------------------------------------------------------------------------
 def test_an_operand_with_an_offset(rng: np.random.Generator) -> None:
     a = numbers(rng)

@@ -180,6 +180,27 @@ def test_pieces_give_the_bits_of_the_whole(
     assert len(set(whole.tolist())) > 8
 
 
+@pytest.mark.parametrize("kept", [0, 5])
+def test_what_a_guarded_store_would_read_is_there_behind_it_too(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece that first meets a register where no lane, or few, use it."""
+    lines = [
+        f"{HEAD}.reg .b32 %x<40>; .reg .b32 %r<4>; .reg .b32 %s<2>; .reg .pred %p; .shared .b8 tile[128];",
+        f"mov.u32 %s0, tile; mad.lo.u32 %s1, %t0, 4, %s0; setp.lt.u32 %p, %t0, {kept}; mov.b32 %r3, 0;",
+        "ld.global.b32 %r0, [%a3];",
+        *(f"mad.lo.u32 %x{i}, %r0, {i + 1}, {i};" for i in range(40)),
+        *(f"@%p st.shared.b32 [%s1], %x{i}; add.u32 %r3, %r3, %x{i};" for i in range(40)),
+    ]
+    ptx = "\n".join([*lines, "st.global.b32 [%a4], %r3; ret; }"])
+    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
+        monkeypatch.setattr(pieces, name, value)
+    assert lowered(ptx).count(".piece.") > 8
+    given = np.random.default_rng(4).integers(0, 2**32, 160, dtype=np.uint32)
+    wanted = given[:32] * np.uint32(sum(range(1, 41))) + np.uint32(sum(range(40)))
+    assert (results(ptx, 32, given)[:32] == wanted).all()
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("start", [2**32 - 20, 2**32 - 50])
 def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,6 +260,25 @@ ret; }}"""
     assert f"warp 0 waits in a loop for memory to change\n    PTX line {number}: {line}" in str(caught.value)
 
 
+def test_a_deadlock_names_no_barrier_at_which_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes that went apart wait for memory to change, each half before the barrier that wants all of them."""
+    monkeypatch.setattr(run, "_CLOSED_SECONDS", 0.02)
+    monkeypatch.setattr(run, "_STUCK_SECONDS", 0.05)
+    kernel = tw.Kernel(
+        """extern "C" __global__ void k(volatile int *x) {
+    if (threadIdx.x < 16) { while (!x[1]) {} x[4] = 1; } else { while (!x[2]) {} x[5] = 2; }
+    __syncthreads();
+    x[6] = x[4];
+}""",
+        "k",
+        "sm_80",
+    )
+    with pytest.raises(tw.errors.Deadlock, match="no block gets on") as caught:
+        kernel(1, 32, [np.zeros(8, np.int32)], device="emulator")
+    said = str(caught.value)
+    assert "warp 0 waits in a loop for memory to change" in said and "barrier" not in said
+
+
 def test_an_unknown_instruction_is_named_with_both_its_lines() -> None:
     kernel = tw.Kernel(
         'extern "C" __global__ void k()\n{\n    asm volatile("{ .reg .u64 a; stacksave.u64 a; }");\n}',
